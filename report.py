@@ -1,0 +1,3 @@
+from dgbench.cli.report import report
+
+report()

@@ -1,0 +1,1 @@
+"""Pure objectives, one algorithm per file. Only ``conf/algorithm`` knows which exist."""

@@ -1,0 +1,32 @@
+"""Group distributionally robust optimization."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dgbench.algorithms.base import Algorithm
+from dgbench.algorithms.risks import environment_risks, separate_logits
+from dgbench.types import EnvBatch, Networks, Outcome, Sizes, Tensors
+
+
+class GroupDRO(Algorithm):
+    """Weigh environments by an exponentiated-gradient ascent on their risks (Sagawa et al., 2020; DomainBed).
+
+    q_e <- q_e * exp(eta * R_e), normalized to sum 1; L = sum_e q_e R_e with the updated q as a constant. q starts
+    as all ones. ``groupdro_divide_by_n`` divides L by the number of environments, as DomainBed did before 2021.
+    """
+
+    static = frozenset({"groupdro_divide_by_n"})
+
+    def initial_state(self, sizes: Sizes) -> dict[str, Tensor]:
+        return {"q": torch.ones(sizes.n_envs)}
+
+    def objective(
+        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
+    ) -> Outcome:
+        risks = environment_risks(separate_logits(nets, batch), batch)
+        q = state["q"] * (hp["groupdro_eta"] * risks.detach()).exp()
+        q = q / q.sum()
+        loss = (q * risks).sum()
+        return Outcome(loss / len(risks) if self.values["groupdro_divide_by_n"] else loss, state={"q": q})

@@ -1,0 +1,34 @@
+"""Invariant risk minimization, version 1."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dgbench.algorithms.base import Algorithm
+from dgbench.algorithms.risks import environment_risks
+from dgbench.types import EnvBatch, Networks, Outcome, Tensors
+
+
+class IRM(Algorithm):
+    """Ask that one classifier be optimal in every environment at once (Arjovsky et al., 2019, IRMv1; DomainBed).
+
+    L = mean_e R_e + w * mean_e G_e(even rows) * G_e(odd rows), where G is the derivative of the risk with respect
+    to a factor on the logits, taken at 1: the mean of <softmax(l) - onehot(y), l>. The product of the two halves
+    is an unbiased estimate of the squared gradient and may be negative. w is 1 before step
+    ``irm_penalty_anneal_iters`` and ``irm_lambda`` from then on; at that step Adam is re-created.
+    """
+
+    reset_at = "irm_penalty_anneal_iters"
+
+    def objective(
+        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
+    ) -> Outcome:
+        logits = nets.logits(batch.x)
+        # <onehot(y), l> by gathering: one_hot cannot be mapped by vmap
+        slopes = (logits.softmax(1) * logits).sum(1) - logits.gather(1, batch.y[:, None]).squeeze(1)
+        halves = [(part[0::2].mean(), part[1::2].mean()) for part in batch.split(slopes)]
+        penalty = torch.stack([even * odd for even, odd in halves]).mean()
+        weight = torch.where(step >= hp["irm_penalty_anneal_iters"], hp["irm_lambda"], 1.0)
+        loss = environment_risks(logits, batch).mean() + weight * penalty
+        return Outcome(loss, {"penalty": penalty.detach()})

@@ -1,0 +1,64 @@
+"""Random pairs of environments, drawn as permutations and formed without a data-dependent shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dgbench.types import EnvBatch
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """P pairs of environments, row k of the first beside row k of the second.
+
+    Both sides are as long as the longest minibatch L; rows beyond the shorter of the two repeat a last row and have
+    weight 0, so that no shape depends on which environments were paired. (Only an unfrozen BatchNorm sees them.)
+
+    Args:
+        first, second: (P, L) row numbers within the batch.
+        weight: (P, L), sums to 1 over the rows that count, 0 elsewhere.
+    """
+
+    first: Tensor
+    second: Tensor
+    weight: Tensor
+
+
+def pair_rows(batch: EnvBatch, first: Tensor, second: Tensor) -> Pairs:
+    """Pairs of the environments numbered ``first`` and ``second``, both (P,)."""
+    longest = max(batch.sizes)
+    starts = np.cumsum([0, *batch.sizes[:-1]])
+    table = np.stack([start + np.minimum(np.arange(longest), n - 1) for start, n in zip(starts, batch.sizes, strict=True)])
+    rows = torch.as_tensor(table, device=batch.x.device)
+    lengths = torch.as_tensor(np.array(batch.sizes), device=batch.x.device)
+    both = torch.minimum(lengths[first], lengths[second])[:, None]
+    weight = (torch.arange(longest, device=batch.x.device) < both) / both.to(batch.x.dtype)
+    return Pairs(rows[first], rows[second], weight)
+
+
+def cyclic_pairs(batch: EnvBatch, permutation: Tensor) -> Pairs:
+    """DomainBed's pairs P(n): with the (E,) permutation p, environment p_i beside p_(i+1 mod E)."""
+    return pair_rows(batch, permutation, permutation.roll(-1))
+
+
+def shuffle_second(pairs: Pairs, keys: Tensor) -> Pairs:
+    """Permute the second side of every pair within its counting rows, by (P, L) uniform random ``keys``."""
+    # keys lie in [0, 1): the padding, at 2, sorts behind every row that counts
+    order = torch.where(pairs.weight > 0, keys, 2.0).argsort(-1)
+    return Pairs(pairs.first, pairs.second.gather(1, order), pairs.weight)
+
+
+def weighted_risk(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """Cross entropy of (n, K) logits summed with (n,) weights."""
+    return (F.cross_entropy(logits, y, reduction="none") * weight).sum()
+
+
+def draw_permutations(rng: np.random.Generator, steps: int, n: int, count: int | None = None) -> np.ndarray:
+    """(steps, n) random permutations of 0..n-1, or (steps, count, n)."""
+    shape = (steps, n) if count is None else (steps, count, n)
+    return rng.permuted(np.broadcast_to(np.arange(n), shape), axis=-1)

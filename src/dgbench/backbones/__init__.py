@@ -1,0 +1,1 @@
+"""Featurizers and the networks that algorithms ask for."""

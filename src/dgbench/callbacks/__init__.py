@@ -1,0 +1,1 @@
+"""Lightning callbacks: rows, status marks, checkpoints, progress, W&B."""

@@ -1,0 +1,79 @@
+"""Per-environment errors: every evaluation becomes rows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+
+from dgbench.records import Row, RunIdentity, append_rows, keep_rows_until
+from dgbench.types import Score
+
+Listener = Callable[[int, Sequence[Row]], None]
+
+
+class EnvironmentErrors(pl.Callback):
+    """Counts what is wrong in every scoring pass, mixes passes into environments and appends the rows.
+
+    Args:
+        file: the member's row file.
+        identity: who the rows are from.
+        scores: which mixture of passes is the error of which environment and subset.
+        listeners: called with (step, rows) after they are on disk.
+    """
+
+    def __init__(
+        self, file: Path, identity: RunIdentity, scores: Sequence[Score], listeners: Sequence[Listener] = ()
+    ) -> None:
+        self.file, self.identity, self.scores, self.listeners = file, identity, scores, listeners
+        self._sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        keep_rows_until(self.file, int(pl_module.steps_done))
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._sums.clear()
+
+    def on_validation_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        for key, value in outputs.items():
+            self._sums[batch.name][key] += float(value)
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if trainer.sanity_checking:
+            return
+        step = int(pl_module.steps_done)
+        rows = [self._row(step, score, self._sums) for score in self.scores]
+        append_rows(self.file, rows)
+        pl_module.log("val/error", training_validation_error(rows))
+        for listener in self.listeners:
+            listener(step, rows)
+
+    def _row(self, step: int, score: Score, sums: Mapping[str, Mapping[str, float]]) -> Row:
+        """The mixture of passes over the same images: expected counts per image, times the images seen."""
+        seen = {sums[name]["seen"] for name in score.mixture}
+        if len(seen) != 1:
+            raise ValueError(f"passes {list(score.mixture)} saw different numbers of images: {seen}")
+        wrong = sum(weight * sums[name]["wrong"] for name, weight in score.mixture.items())
+        loss = sum(weight * sums[name]["loss"] for name, weight in score.mixture.items())
+        n = seen.pop()
+        return Row(
+            identity=self.identity,
+            step=step,
+            env=score.env,
+            subset=score.subset,
+            held_out=score.env not in self.identity.given or score.env in self.identity.held_out,
+            seen=int(n),
+            wrong=wrong,
+            loss=loss / n,
+        )
+
+
+def training_validation_error(rows: Sequence[Row]) -> float:
+    """Mean error over the val subsets of the training environments: what an honest user may select on."""
+    errors = [row.error for row in rows if row.subset == "val" and not row.held_out]
+    return sum(errors) / len(errors) if errors else float("nan")

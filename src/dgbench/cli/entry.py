@@ -1,0 +1,98 @@
+"""The Hydra entry point of every command: finds ``conf/``, and says in one line what is wrong.
+
+``HYDRA_FULL_ERROR=1`` shows tracebacks instead.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from pathlib import Path
+
+import hydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from dgbench.cli.identity import study_folder
+from dgbench.errors import DgbenchError
+
+CONF = Path(__file__).resolve().parents[3] / "conf"
+
+Task = Callable[[DictConfig], None]
+
+
+def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
+    """``hydra.main`` with one-line errors: exit code 1 for what the user can mend, 130 after Ctrl-C."""
+    OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
+
+    def decorate(task: Task) -> Callable[[], None]:
+        entry = hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(task)
+
+        @functools.wraps(task)
+        def main() -> None:
+            wants_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
+            os.environ["HYDRA_FULL_ERROR"] = "1"  # or Hydra prints its own report and exits before we see the error
+            try:
+                entry()
+            except KeyboardInterrupt:
+                sys.exit(_say("interrupted; the same command goes on where this one stopped", 130))
+            except (DgbenchError, HydraException, OmegaConfBaseException, OSError) as error:
+                if wants_traceback:
+                    raise
+                sys.exit(_say(explain(error, config_name), 1))
+
+        return main
+
+    return decorate
+
+
+def explain(error: BaseException, config_name: str) -> str:
+    """One line that names the fix."""
+    if isinstance(error, DgbenchError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.filename or error}: {error.strerror}; name a folder you may write with hydra.run.dir or paths.output_dir"
+    text = str(error)
+    choice = re.search(r"Could not find '([^']+)/([^']+)'", text)
+    if choice:
+        group, name = choice.groups()
+        options = [path.stem for path in sorted((CONF / group).glob("*.yaml"))]
+        return f"{group}={name} is unknown; {_meant(name, options)}choose from {', '.join(options) or 'no group ' + group}"
+    key = re.search(r"Could not override '([^']+)'", text)
+    if key:
+        return f"key {key[1]} is unknown; {_meant(key[1], list(_known_keys(config_name)))}see docs/configuration.md"
+    missing = getattr(error, "full_key", None)
+    where = f"{missing}: " if missing else ""
+    return where + " ".join(text.split("\n    full_key")[0].split())
+
+
+def _meant(typed: str, known: list[str]) -> str:
+    close = get_close_matches(typed, known, n=1)
+    return f"did you mean {close[0]}? " if close else ""
+
+
+def _known_keys(config_name: str) -> Iterator[str]:
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield from _keys(OmegaConf.to_container(compose(config_name)), "")
+    yield from (folder.name for folder in CONF.iterdir() if folder.is_dir())
+
+
+def _keys(node: object, prefix: str) -> Iterator[str]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield f"{prefix}{key}"
+            yield from _keys(value, f"{prefix}{key}.")
+
+
+def _say(text: str, code: int) -> int:
+    print(f"dgbench: {text}", file=sys.stderr)
+    return code

@@ -1,0 +1,130 @@
+"""Training one member from wherever it stands to its final rows."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+import warnings
+from collections.abc import Sequence
+from contextlib import contextmanager
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from omegaconf import OmegaConf
+from pytorch_lightning.plugins.environments import LightningEnvironment
+
+from dgbench.callbacks.checkpoint import Checkpoints
+from dgbench.callbacks.environment_errors import EnvironmentErrors
+from dgbench.callbacks.progress import StudyProgress
+from dgbench.callbacks.status import read_status, write_status
+from dgbench.callbacks.wandb_log import WandbLog
+from dgbench.cli.study import Member, Study
+from dgbench.errors import ConfigError, DgbenchError, RecordError
+from dgbench.records import ROW_FILE
+
+log = logging.getLogger("dgbench")
+
+
+def train_member(study: Study, member: Member, progress: StudyProgress, wandb_log: WandbLog | None) -> bool:
+    """Train one fold unless it is done; a failure is marked and told, and ends this fold only.
+
+    Returns:
+        Whether the member is complete.
+
+    Raises:
+        ConfigError: the configuration cannot work for any fold.
+    """
+    progress.fold(member.fold.title)
+    if read_status(member.folder) == "DONE":
+        progress.fold_done("was done before", study.trainer.steps)
+        return True
+    member.folder.mkdir(parents=True, exist_ok=True)
+    with _own_log(member.folder):
+        try:
+            _fit(study, member, progress, wandb_log)
+        except ConfigError:
+            raise
+        except Exception as error:  # whatever broke this fold, the others go on
+            reason = str(error) if isinstance(error, DgbenchError) else f"{type(error).__name__}: {error}"
+            write_status(member.folder, f"FAILED {reason}")
+            log.debug(traceback.format_exc())
+            progress.fold_done(f"FAILED: {reason}")
+            return False
+    progress.fold_done("done")
+    return True
+
+
+def _fit(study: Study, member: Member, progress: StudyProgress, wandb_log: WandbLog | None) -> None:
+    module = study.module(member.fold)
+    checkpoints = Checkpoints(member.folder / "checkpoints", study.trainer.checkpoint_seconds)
+    resume = _checkpoint_to_resume(checkpoints.last)
+    document = {**OmegaConf.to_container(study.config, resolve=True), "member": vars(member.fold)}  # type: ignore[dict-item]
+    OmegaConf.save(OmegaConf.create(document), member.folder / "config.yaml")
+    write_status(member.folder, "RUNNING")
+    listeners = [wandb_log.rows] if wandb_log else []
+    errors = EnvironmentErrors(member.folder / ROW_FILE, member.identity, member.data.scores, listeners)
+    trainer = make_trainer(study, [errors, checkpoints, progress])
+    if wandb_log:
+        name = f"{study.folder.name}/fold-{member.fold.name}"
+        wandb_log.start(member.folder, member.identity.run, name, f"fold-{member.fold.name}", study.folder.name, document)
+    complete = False
+    try:
+        trainer.fit(module, datamodule=member.data, ckpt_path=resume, weights_only=True)
+        complete = True
+    except SystemExit as stop:  # Lightning turns Ctrl-C into an exit
+        raise KeyboardInterrupt from stop
+    finally:
+        if wandb_log:
+            wandb_log.finish(failed=not complete)
+    write_status(member.folder, "DONE")
+
+
+def make_trainer(study: Study, callbacks: Sequence[pl.Callback]) -> pl.Trainer:
+    """A quiet trainer on one device; dgbench's own callbacks keep rows, checkpoints and progress."""
+    settings = study.trainer
+    return pl.Trainer(
+        accelerator=settings.device,
+        devices=1,
+        precision=settings.precision,  # type: ignore[arg-type]
+        max_epochs=-(-settings.steps // settings.eval_every),
+        num_sanity_val_steps=0,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=list(callbacks),
+        plugins=[LightningEnvironment()],  # members are jobs of their own, also inside a SLURM allocation
+    )
+
+
+def _checkpoint_to_resume(path: Path) -> str | None:
+    if not path.exists():
+        return None
+    try:
+        torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # torch raises whatever its unpickler stumbles over
+        raise RecordError(f"{path} is cut short or corrupt; delete it to train this fold from its beginning") from error
+    return str(path)
+
+
+@contextmanager
+def _own_log(folder: Path) -> Iterator[None]:
+    """Everything logged while a member trains also goes to its own ``log.txt``."""
+    handler = logging.FileHandler(folder / "log.txt")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()
+
+
+def quiet_lightning() -> None:
+    """Lightning speaks up only to warn, and not of what is meant: no loader workers, no logger."""
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")

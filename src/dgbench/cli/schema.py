@@ -1,0 +1,52 @@
+"""Types and bounds of the keys that every run has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from dgbench.errors import ConfigError
+
+SUBSETS = ("train", "val", "test")
+
+
+@dataclass
+class TrainerConfig:
+    """Keys of ``conf/trainer``; their meaning stands there."""
+
+    steps: int = 5000
+    batch_size: int = 64
+    lr: float = 1e-3
+    weight_decay: float = 0.0
+    eval_every: int = 500
+    eval_subsets: list[str] = field(default_factory=lambda: ["val", "test"])
+    eval_batch_size: int = 2048
+    device: str = "auto"
+    precision: str = "32-true"
+    checkpoint_seconds: float = 30.0
+
+
+def trainer_config(node: DictConfig) -> TrainerConfig:
+    """The trainer's keys with their types checked.
+
+    Raises:
+        ConfigError: a value of the wrong type or out of bounds.
+    """
+    try:
+        merged: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(TrainerConfig), node))
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"trainer.{error.full_key}: {str(error).splitlines()[0]}; see conf/trainer") from error
+    checked: TrainerConfig = merged
+    for key in ("steps", "batch_size", "eval_every", "eval_batch_size"):
+        if getattr(checked, key) < 1:
+            raise ConfigError(f"trainer.{key}={getattr(checked, key)} is not at least 1; give a positive number")
+    for key in ("lr", "weight_decay", "checkpoint_seconds"):
+        if not 0 <= getattr(checked, key) < float("inf"):
+            raise ConfigError(f"trainer.{key}={getattr(checked, key)} is not a number >= 0; give one")
+    unknown = set(checked.eval_subsets) - set(SUBSETS)
+    if unknown or not {"val", "test"} <= set(checked.eval_subsets):
+        raise ConfigError(f"trainer.eval_subsets={checked.eval_subsets} must hold val and test, and may add train")
+    return checked

@@ -1,0 +1,1 @@
+"""Environments, their images and labels, and the minibatches drawn from them."""

@@ -1,0 +1,89 @@
+"""What every dataset offers the rest of the house: named environments over images that live on the device."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgbench.types import Score, ScoreBatch
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One sweep of the scorer over some images.
+
+    Args:
+        indices: (n,) positions in the store.
+        feature: (n,) spurious feature to paint instead of the images' own, or None.
+    """
+
+    indices: Tensor
+    feature: Tensor | None = None
+
+
+class Environments(ABC):
+    """Named environments.
+
+    Attributes:
+        given: names of the environments a researcher has, in order.
+        image: C, H, W of what the network sees.
+        n_classes: K.
+    """
+
+    given: list[str]
+    image: tuple[int, int, int]
+    n_classes: int
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """What a row says of the dataset: ``dataset variant base evaluation data_seed split_seed given``."""
+
+    @abstractmethod
+    def to(self, device: torch.device) -> None:
+        """Move the images to a device, once."""
+
+    @abstractmethod
+    def subset(self, env: str, name: str) -> np.ndarray:
+        """Positions in the store of the ``train`` or ``val`` subset of a given environment."""
+
+    @abstractmethod
+    def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(n,) positions -> (n, C, H, W) float images and (n,) int64 labels, on the device of the store."""
+
+    @abstractmethod
+    def scores(self, everywhere: bool, subsets: Sequence[str]) -> list[Score]:
+        """Errors to record at an evaluation: in all environments, or in the given ones only."""
+
+    @abstractmethod
+    def passes(self, names: Sequence[str]) -> Mapping[str, Pass]:
+        """The passes that mixtures of :meth:`scores` name."""
+
+
+class PassLoader:
+    """Batches of one pass, in order, gathered on the device.
+
+    Args:
+        environments: the store.
+        name: of the pass.
+        scored: what to score.
+        batch_size: images per batch.
+    """
+
+    def __init__(self, environments: Environments, name: str, scored: Pass, batch_size: int) -> None:
+        self.environments, self.name, self.scored, self.batch_size = environments, name, scored, batch_size
+
+    def __len__(self) -> int:
+        return -(-len(self.scored.indices) // self.batch_size)
+
+    def __iter__(self) -> Iterator[ScoreBatch]:
+        for number in range(len(self)):
+            part = slice(number * self.batch_size, (number + 1) * self.batch_size)
+            feature = None if self.scored.feature is None else self.scored.feature[part]
+            x, y = self.environments.gather(self.scored.indices[part], feature)
+            yield ScoreBatch(x, y, self.name, number)

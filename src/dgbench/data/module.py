@@ -1,0 +1,126 @@
+"""The LightningDataModule: training minibatches and scoring passes of one member."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+
+from dgbench.data.environments import Environments, PassLoader
+from dgbench.errors import ConfigError
+from dgbench.seeding import derive
+from dgbench.types import EnvBatch, Score
+
+ORDER_BLOCK = 64  # steps whose minibatches come from one generator; the order of a step depends on nothing else
+CHUNK_BYTES = 8 * 2**20  # minibatches gathered at once: enough to pay the loop's cost rarely, small enough for caches
+CHUNK_STEPS = 32
+
+
+class EnvironmentData(pl.LightningDataModule):
+    """Minibatches of the training environments, and everything that is scored.
+
+    One Lightning epoch is the stretch between two evaluations, so that a resumed run starts at an epoch.
+
+    Args:
+        environments: the images.
+        training: names of the environments to train on.
+        scores: errors to record at an evaluation.
+        steps: optimizer steps in all.
+        eval_every: steps between evaluations.
+        batch_size: images per environment and step, drawn uniformly with replacement (DomainBed).
+        eval_batch_size: images per scoring batch.
+        seed: base seed of the order.
+
+    Raises:
+        ConfigError: a minibatch is larger than an environment.
+    """
+
+    def __init__(
+        self,
+        environments: Environments,
+        training: Sequence[str],
+        scores: Sequence[Score],
+        *,
+        steps: int,
+        eval_every: int,
+        batch_size: int,
+        eval_batch_size: int,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        self.environments, self.training, self.scores = environments, list(training), list(scores)
+        self.steps, self.eval_every, self.batch_size, self.eval_batch_size = steps, eval_every, batch_size, eval_batch_size
+        self.order_seed = derive(seed, "order")
+        self._subsets = [environments.subset(env, "train") for env in self.training]
+        for env, subset in zip(self.training, self._subsets, strict=True):
+            if batch_size > len(subset):
+                raise ConfigError(
+                    f"trainer.batch_size={batch_size} is larger than environment {env} with {len(subset)} training "
+                    f"images; set trainer.batch_size={len(subset)} or less"
+                )
+        self._block: tuple[int, np.ndarray] | None = None
+
+    def setup(self, stage: str) -> None:
+        """Move the images to the device of the trainer."""
+        if self.trainer is not None:
+            self.environments.to(self.trainer.strategy.root_device)
+
+    def train_dataloader(self) -> StretchLoader:
+        """Chunks of minibatches up to the next evaluation."""
+        return StretchLoader(self, lambda: int(self.trainer.lightning_module.steps_done))  # type: ignore[union-attr,operator,arg-type]
+
+    def val_dataloader(self) -> list[PassLoader]:
+        """One loader per scoring pass, in the order of :meth:`pass_names`."""
+        passes = self.environments.passes(self.pass_names())
+        return [PassLoader(self.environments, name, scored, self.eval_batch_size) for name, scored in passes.items()]
+
+    def pass_names(self) -> list[str]:
+        """Every pass that some score mixes, once."""
+        return list(dict.fromkeys(name for score in self.scores for name in score.mixture))
+
+    def transfer_batch_to_device(self, batch: object, device: torch.device, dataloader_idx: int) -> object:
+        """Nothing to move: batches are gathered where the images live."""
+        return batch
+
+    def chunk_steps(self) -> int:
+        """Steps gathered at once."""
+        step_bytes = 4 * self.batch_size * len(self.training) * int(np.prod(self.environments.image))
+        return max(1, min(CHUNK_STEPS, CHUNK_BYTES // step_bytes))
+
+    def batches(self, first: int, n: int) -> list[EnvBatch]:
+        """The minibatches of steps ``first .. first + n - 1``; a pure function of the seed and the steps."""
+        indices = torch.from_numpy(np.stack([self._order(first + k) for k in range(n)]))
+        x, y = self.environments.gather(indices.flatten())
+        sizes = (self.batch_size,) * len(self.training)
+        return [EnvBatch(xs, ys, sizes) for xs, ys in zip(x.chunk(n), y.chunk(n), strict=True)]
+
+    def _order(self, step: int) -> np.ndarray:
+        """(N,) positions in the store of one step's minibatch, environment by environment.
+
+        Each environment has its own stream, so it shows the same images at the same step in every fold.
+        """
+        block, offset = divmod(step, ORDER_BLOCK)
+        if self._block is None or self._block[0] != block:
+            drawn = [
+                subset[np.random.default_rng(derive(self.order_seed, env, block)).integers(len(subset), size=(ORDER_BLOCK, self.batch_size))]
+                for env, subset in zip(self.training, self._subsets, strict=True)
+            ]
+            self._block = (block, np.concatenate(drawn, axis=1))
+        return self._block[1][offset]
+
+
+class StretchLoader:
+    """Iterates over the chunks between the step a module has reached and its next evaluation."""
+
+    def __init__(self, data: EnvironmentData, steps_done: Callable[[], int]) -> None:
+        self.data, self.steps_done = data, steps_done
+
+    def __iter__(self) -> Iterator[list[EnvBatch]]:
+        step = self.steps_done()
+        stop = min(self.data.steps, (step // self.data.eval_every + 1) * self.data.eval_every)
+        while step < stop:
+            n = min(self.data.chunk_steps(), stop - step)
+            yield self.data.batches(step, n)
+            step += n

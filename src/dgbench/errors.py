@@ -1,0 +1,43 @@
+"""Exceptions whose message is one line that ends with the fix.
+
+The command line prints the message alone and exits with 1; the traceback is shown only when asked for.
+"""
+
+from __future__ import annotations
+
+
+class DgbenchError(Exception):
+    """Base of every error that a user can mend."""
+
+
+class ConfigError(DgbenchError):
+    """A key, a choice or a value of the configuration that cannot work."""
+
+
+class DataError(DgbenchError):
+    """Images or labels that are missing, cut short or corrupt."""
+
+
+class RecordError(DgbenchError):
+    """Result rows, status marks or checkpoints that cannot be read or written."""
+
+
+class DivergedError(DgbenchError):
+    """The training loss of a member became NaN or infinite.
+
+    Args:
+        step: the step (0-based) whose loss was not finite.
+        value: that loss.
+    """
+
+    def __init__(self, step: int, value: float) -> None:
+        super().__init__(f"loss became {value} at step {step}; lower trainer.lr or the penalty weight of the algorithm")
+        self.step = step
+
+
+class MembersFailedError(DgbenchError):
+    """A study ended with at least one failed member; the others are complete."""
+
+
+class MeasureError(DgbenchError):
+    """A measure that has no value for these errors, and why."""

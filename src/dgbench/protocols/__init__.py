@@ -1,0 +1,1 @@
+"""Folds, members and model selection. No torch."""

@@ -1,0 +1,71 @@
+"""The short table at the end of ``python train.py``, for one study."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dgbench.errors import RecordError
+from dgbench.measures import MEASURES
+from dgbench.protocols.selection import Selection, describe
+from dgbench.reports.document import Cell, Column, Table
+from dgbench.reports.renderers.terminal import plain_table
+from dgbench.reports.studies import FULL, evaluate_study, expected_folds
+
+
+def closing_table(
+    rows: Sequence[Mapping[str, Any]], selection: Selection, unusable: Mapping[str, str] | None = None
+) -> str:
+    """Error in each held-out environment, then the measures; what is absent is ``-`` with its reason below.
+
+    Args:
+        rows: rows of one study as :func:`dgbench.records.read_rows` gives them, of any subset of its folds.
+        selection: chooses the step of each member.
+        unusable: fold -> why it has no result, e.g. ``{"2": "failed: loss became NaN at step 40"}``.
+
+    Raises:
+        RecordError: there are no rows at all.
+    """
+    if not rows:
+        why = "; ".join(f"fold {fold}: {reason}" for fold, reason in (unusable or {}).items())
+        raise RecordError(
+            f"no fold has rows{f' ({why})' if why else ''}; mend the cause and start the same command again"
+        )
+    members: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        members[row["fold"]].append(row)
+    identity = rows[0]
+    study = evaluate_study(members, identity, selection, unusable=unusable)
+    given: list[str] = list(identity["given"])
+    held_out = {row["fold"]: row["held_out"] for row in rows}
+    lines = []
+    for fold in expected_folds(identity["protocol"], given, list(members)):
+        if fold == FULL:
+            continue
+        default = [given[int(fold)]] if fold.isdecimal() and int(fold) < len(given) else []
+        for env in held_out.get(fold, default):
+            error = study.held_out.get(env)
+            lines.append([Cell(fold), Cell(env), _step(study.steps.get(fold)), Cell(error)])
+    measures = study.measures
+    for name, title in MEASURES.items():
+        where = f"at {measures.ideal_env}" if name == "ideal" and measures.ideal_env is not None else ""
+        step = study.steps.get(FULL) if name == "ideal" else None
+        lines.append(
+            [Cell(title), Cell(where), _step(step) if step is not None else Cell(""), Cell(measures.value(name))]
+        )
+    columns = [Column("fold"), Column("held out"), Column("step", "count"), Column("error (%)", "percent")]
+    title = f"{identity['dataset']} {study.algorithm} seed {study.seed} ({describe(selection)})"
+    return plain_table(Table("closing", title, columns, lines, _reasons(measures.reasons)))
+
+
+def _step(step: int | None) -> Cell:
+    return Cell(None if step is None else float(step))
+
+
+def _reasons(reasons: Mapping[str, str]) -> list[str]:
+    """One line per reason, naming every measure it takes away."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for name, why in reasons.items():
+        by_reason[why].append(MEASURES[name])
+    return [f"{', '.join(names)}: {why}" for why, names in by_reason.items()]

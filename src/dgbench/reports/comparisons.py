@@ -1,0 +1,177 @@
+"""Groups members into comparisons: results of one dataset form, base, evaluation and training setting."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dgbench.errors import ConfigError, RecordError
+from dgbench.protocols.selection import Selection
+from dgbench.reports.collect import IDENTITY_KEYS, Collection
+from dgbench.reports.folders import Problem
+from dgbench.reports.studies import Study, evaluate_study, fold_name
+
+#: what must be equal for two results to stand in one table
+SECTION_KEYS = (
+    "dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "backbone", "init", "tuning",
+    "protocol",
+)  # fmt: skip
+_ROW_KEYS = ("step", "env", "subset", "env_held_out", "seen", "wrong")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Studies that may be compared: algorithms x seeds."""
+
+    identity: dict[str, Any]  #: the shared part of the identity
+    studies: list[Study]  #: sorted by algorithm, then seed
+
+    @property
+    def algorithms(self) -> list[str]:
+        return sorted({study.algorithm for study in self.studies})
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted({study.seed for study in self.studies})
+
+    def values(self, measure: str) -> dict[str, dict[int, float]]:
+        """algorithm -> seed -> value, for the studies that have it."""
+        table: dict[str, dict[int, float]] = defaultdict(dict)
+        for study in self.studies:
+            value = study.measures.value(measure)
+            if value is not None:
+                table[study.algorithm][study.seed] = value
+        return dict(table)
+
+
+def compare(
+    collection: Collection, selection: Selection, split_by: str | None = None
+) -> tuple[list[Comparison], list[Problem]]:
+    """Evaluate every study and group them.
+
+    Args:
+        collection: what :func:`dgbench.reports.collect.collect` found.
+        selection: chooses the step of each member.
+        split_by: one more identity key (e.g. ``code``) whose values get comparisons of their own.
+
+    Raises:
+        RecordError: one comparison would mix code versions.
+        ConfigError: ``split_by`` is no identity key.
+    """
+    if split_by is not None and split_by not in IDENTITY_KEYS:
+        raise ConfigError(f"split_by={split_by} is no identity key; choose one of {', '.join(IDENTITY_KEYS)}")
+    keys = SECTION_KEYS + ((split_by,) if split_by and split_by not in SECTION_KEYS else ())
+    grouped: dict[str, list[int]] = defaultdict(list)
+    for index, run in enumerate(collection.runs):
+        grouped[_key(run.identity, keys)].append(index)
+    rows_of = _rows_by_run(collection)
+    comparisons: list[Comparison] = []
+    problems: list[Problem] = []
+    for _, members in sorted(grouped.items()):
+        shared = {key: collection.runs[members[0]].identity[key] for key in keys}
+        _refuse_mixed_code(collection, members, shared)
+        labels = _labels([collection.runs[index].identity for index in members])
+        studies: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for index, label in zip(members, labels, strict=True):
+            studies[label, collection.runs[index].identity["seed"]].append(index)
+        evaluated = []
+        for (label, _), indices in sorted(studies.items()):
+            runs = [collection.runs[index] for index in indices]
+            study = evaluate_study(
+                {run.identity["fold"]: rows_of[index] for run, index in zip(runs, indices, strict=True)},
+                runs[0].identity,
+                selection,
+                algorithm=label,
+                unusable={run.identity["fold"]: run.unusable for run in runs if run.unusable},
+            )
+            evaluated.append(study)
+            problems += _missing(study, runs[0].identity)
+        comparisons.append(Comparison(shared, evaluated))
+        problems += _other_environments(evaluated)
+    return comparisons, problems
+
+
+def candidates(comparison: Comparison, seeds: Sequence[int]) -> list[str]:
+    """Algorithms whose practical measures, and ideal where it is known at all, exist for every one of those seeds.
+
+    Only they may be chosen among: a measure must not be blamed for missing an algorithm it could not judge. One
+    candidate among several algorithms is no choice, so then there is none.
+    """
+    needed = [comparison.values("worst")] + [values for values in [comparison.values("ideal")] if values]
+    pool = [a for a in comparison.algorithms if all(set(seeds) <= values.get(a, {}).keys() for values in needed)]
+    return pool if len(pool) > 1 or len(comparison.algorithms) == 1 else []
+
+
+def variant_text(identity: Mapping[str, Any]) -> str:
+    """``sr_cmnist ratio=3 scale=1``: the dataset and its form in words."""
+    form = [f"{key}={value}" for key, value in sorted(identity["variant"].items())]
+    return " ".join([str(identity["dataset"]), *form])
+
+
+def _key(identity: Mapping[str, Any], keys: Sequence[str]) -> str:
+    return json.dumps([identity[key] for key in keys], sort_keys=True, default=str)
+
+
+def _rows_by_run(collection: Collection) -> list[list[dict[str, Any]]]:
+    columns = [collection.rows[key].tolist() for key in _ROW_KEYS]
+    every: Iterator[tuple[Any, ...]] = zip(*columns, strict=True)
+    return [[dict(zip(_ROW_KEYS, next(every), strict=True)) for _ in range(run.row_count)] for run in collection.runs]
+
+
+def _refuse_mixed_code(collection: Collection, members: Sequence[int], shared: Mapping[str, Any]) -> None:
+    folders: dict[str, str] = {}
+    for index in members:
+        run = collection.runs[index]
+        if not run.unusable:
+            folders.setdefault(run.identity["code"], run.folder)
+    if len(folders) > 1:
+        listed = ", ".join(f"{code} (e.g. {folder})" for code, folder in sorted(folders.items()))
+        raise RecordError(
+            f"{shared['dataset']} results of {len(folders)} code versions would share a table: {listed}; "
+            "give them tables of their own with split_by=code, or name fewer folders with runs=[DIR]"
+        )
+
+
+def _labels(identities: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The algorithm's name, with those hyperparameters (and the draw) in which it occurs more than once."""
+    sets: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    flat = [{**identity["hparams"], "draw": identity["draw"]} for identity in identities]
+    texts = [json.dumps(values, sort_keys=True, default=str) for values in flat]
+    for identity, values, text in zip(identities, flat, texts, strict=True):
+        sets[identity["algorithm"]][text] = values
+    labels: dict[tuple[str, str], str] = {}
+    for algorithm, variants in sets.items():
+        names = sorted({name for values in variants.values() for name in values})
+        differing = [n for n in names if len({str(values.get(n)) for values in variants.values()}) > 1]
+        for text, values in variants.items():
+            extra = ", ".join(f"{name}={values.get(name)}" for name in differing)
+            labels[algorithm, text] = f"{algorithm} ({extra})" if extra else algorithm
+    return [labels[identity["algorithm"], text] for identity, text in zip(identities, texts, strict=True)]
+
+
+def _missing(study: Study, identity: Mapping[str, Any]) -> list[Problem]:
+    if not study.missing:
+        return []
+    given = identity["given"]
+    what = "; ".join(f"{fold_name(fold, given)}: {why}" for fold, why in study.missing.items())
+    words = [f"dataset={identity['dataset']}", f"dataset.base={identity['base']}"]
+    words += [f"dataset.{key}={value}" for key, value in sorted(identity["variant"].items())]
+    words += [f"algorithm={identity['algorithm']}", f"backbone={identity['backbone']}", f"seed={identity['seed']}"]
+    words += [f"'protocol.folds=[{','.join(study.missing)}]'"]
+    fill = f"python train.py {' '.join(words)}, with the hyperparameters of its other folds"
+    where = f"{variant_text(identity)}, {study.algorithm} seed {study.seed}"
+    return [Problem("missing folds", where, f"{what}. To fill: {fill}")]
+
+
+def _other_environments(studies: Sequence[Study]) -> list[Problem]:
+    grids = {frozenset(study.everywhere) for study in studies if study.everywhere}
+    if len(grids) < 2:
+        return []
+    sizes = ", ".join(str(size) for size in sorted(len(grid) for grid in grids))
+    names = ", ".join(sorted({study.algorithm for study in studies}))
+    return [
+        Problem("environments differ", names, f"ideal errors are maxima over different sets of {sizes} environments")
+    ]

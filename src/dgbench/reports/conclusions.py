@@ -1,0 +1,88 @@
+"""Plain sentences that say what a table can and cannot tell."""
+
+from __future__ import annotations
+
+import math
+
+from dgbench.reports.comparisons import Comparison, candidates
+from dgbench.reports.seed_statistics import mean
+
+
+def on_measures(comparison: Comparison) -> list[str]:
+    """What the measure table supports: seeds, the winner by worst+gap, what is absent."""
+    count = len(comparison.seeds)
+    sentences = ["Lower is better. Best in bold, among the algorithms with the most seeds."]
+    if count == 1:
+        sentences.append("1 seed: no standard deviation, so no difference here can be told from the luck of a seed.")
+    else:
+        sentences.append(f"Mean ± standard deviation (divisor n-1) over {count} seeds, n below {count} is marked.")
+        sentences += _winner(comparison)
+    return sentences + _absent(comparison)
+
+
+def on_selection(comparison: Comparison) -> list[str]:
+    """What the selection table supports."""
+    sentences = [
+        "Degradation is the ideal error of the selected algorithm less the lowest ideal error (0: truly best). "
+        "Ties are shown as a = b, the first counts."
+    ]
+    algorithms, seeds = len(comparison.algorithms), len(comparison.seeds)
+    if algorithms == 1:
+        sentences.append("1 algorithm: every measure must pick it, so this says nothing about the measures.")
+    elif not comparison.values("ideal"):
+        sentences.append("No ideal errors: whether a pick is truly best cannot be known.")
+    else:
+        chance = f"a blind guess among {algorithms} algorithms is right once in {algorithms}"
+        word = "seed" if seeds == 1 else "seeds"
+        sentences.append(f"{seeds} {word}, {algorithms} algorithms: {chance}, keep that in mind when counting hits.")
+    for seed in comparison.seeds:
+        if absent := sorted(set(comparison.algorithms) - set(candidates(comparison, [seed]))):
+            sentences.append(f"Seed {seed} is incomplete for {', '.join(absent)}: not chosen among.")
+    if seeds > 1 and (absent := sorted(set(comparison.algorithms) - set(candidates(comparison, comparison.seeds)))):
+        sentences.append(f"The choice on the mean leaves out {', '.join(absent)}.")
+    return sentences
+
+
+def on_correlation(comparison: Comparison) -> list[str]:
+    """What the rank correlations support."""
+    count = len([a for a in comparison.values("ideal") if a in comparison.values("worst")])
+    sentences = ["1 means that the measure orders the algorithms as the ideal one does. Highest in bold."]
+    if count < 2:
+        sentences.append(f"{count} algorithm with all folds: a rank correlation needs 2 or more.")
+    elif count == 2:
+        sentences.append("2 algorithms: a rank correlation can only be 1 or -1, so this is no evidence.")
+    elif count <= 6:
+        orders = math.factorial(count)
+        sentences.append(
+            f"{count} algorithms: even a perfect correlation comes up by chance in 1 of {orders} orders; "
+            "compare more algorithms before ranking the measures."
+        )
+    if len(comparison.seeds) == 1:
+        sentences.append("1 seed: no standard deviation.")
+    return sentences
+
+
+def _winner(comparison: Comparison) -> list[str]:
+    values = comparison.values("worst_gap")
+    seeds = set(comparison.seeds)
+    whole = {a: by for a, by in values.items() if set(by) == seeds}
+    if len(whole) < 2:
+        return []
+    first, second = sorted(whole, key=lambda a: (mean(list(whole[a].values())), a))[:2]
+    wins = sum(whole[first][seed] < whole[second][seed] for seed in seeds)
+    if wins == len(seeds):
+        # one-sided sign test under "either may win with probability 1/2"
+        verdict = f"it wins in every seed, which happens by chance with probability {0.5 ** len(seeds):.2g}"
+    else:
+        verdict = f"it wins in {wins} of {len(seeds)} seeds, so these seeds do not separate the two"
+    return [f"Lowest worst+gap: {first}, then {second}; {verdict}."]
+
+
+def _absent(comparison: Comparison) -> list[str]:
+    reasons = []
+    for study in comparison.studies:
+        for why in dict.fromkeys(study.measures.reasons.values()):
+            reasons.append(f"{study.algorithm} seed {study.seed}: {why}.")
+    if len(reasons) > 6:
+        reasons = [*reasons[:6], f"{len(reasons) - 6} more reasons stand in the table of every seed."]
+    return reasons

@@ -1,0 +1,3 @@
+from dgbench.cli.train import train
+
+train()
