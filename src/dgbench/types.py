@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -123,7 +123,11 @@ class _Callables:
 
     def logits(self, x: Tensor) -> Tensor:
         """(n, C, H, W) -> (n, K), the classifier on the features."""
-        return self.classifier(self.featurizer(x))  # type: ignore[attr-defined,no-any-return]
+        return self.classifier(self.featurizer(x))
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
 
 
 class Networks(_Callables, nn.ModuleDict):
@@ -158,7 +162,7 @@ class BoundNetworks(_Callables):
         self._modules = modules
         self._tensors = tensors
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Callable[..., Tensor]:
         if name.startswith("_") or name not in self._modules:
             raise AttributeError(name)
         prefix = f"{name}."
@@ -176,6 +180,24 @@ class BoundNetworks(_Callables):
     def bind(self, params: Tensors) -> BoundNetworks:
         """The same networks with some or all tensors replaced."""
         return BoundNetworks(self._modules, {**self._tensors, **params})
+
+
+@dataclass(frozen=True)
+class StyleMix:
+    """How one stage of a featurizer mixes feature statistics between the n images of a forward pass.
+
+    A featurizer that can do so has an attribute ``style_stages`` (the numbers of its stages) and takes
+    ``forward(x, styles={stage: StyleMix})``.
+
+    Args:
+        active: 0-dimensional bool; False leaves the features as they are.
+        weight: (n,) weight of an image's own statistics.
+        partner: (n,) row whose statistics get the rest.
+    """
+
+    active: Tensor
+    weight: Tensor
+    partner: Tensor
 
 
 class Buffers(nn.Module):

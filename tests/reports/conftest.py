@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -65,6 +66,12 @@ def write_member(
     (path / "status").write_text(status + "\n")
     append_rows(path / ROW_FILE, member_rows(who, error, steps, grid))
     return path
+
+
+@pytest.fixture
+def make() -> SimpleNamespace:
+    """The helpers above: test modules cannot import this file."""
+    return SimpleNamespace(GIVEN=GIVEN, identity=identity, member_rows=member_rows, write_member=write_member)
 
 
 @pytest.fixture

@@ -29,6 +29,8 @@ class Algorithm(Objective, pl.LightningModule):
         seed: base seed of the random numbers drawn for the objective.
     """
 
+    steps_done: Tensor
+
     def __init__(self, networks: Networks, sizes: Sizes, hparams: Mapping[str, Any], seed: int = 0) -> None:
         super().__init__()
         self.check(sizes, hparams)

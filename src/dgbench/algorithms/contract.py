@@ -37,6 +37,8 @@ from torch import Tensor
 from dgbench.errors import ConfigError
 from dgbench.types import EnvBatch, LinearSpec, Networks, NetworkSpec, Outcome, Phase, Player, Sizes, Tensors
 
+Choices = Mapping[str, tuple[Any, ...]]  # allowed values by hyperparameter
+
 
 class Objective:
     """What a subclass of :class:`~dgbench.algorithms.base.Algorithm` may say; only ``objective`` must be said.
@@ -55,7 +57,7 @@ class Objective:
     """
 
     static: ClassVar[frozenset[str]] = frozenset()
-    choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    choices: ClassVar[Choices] = {}
     min_envs: ClassVar[int] = 1
     order_matters: ClassVar[bool] = False
     stackable: ClassVar[bool] = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -36,16 +37,10 @@ def risk_and_gradient(
         keep_statistics: let the forward pass update running statistics, as it would outside; otherwise the update
             is thrown away, as with a copy of the networks.
     """
-
-    def value(params: Tensors) -> tuple[Tensor, Tensors]:
-        # a buffer that is written to must be born inside the transformation
-        statistics = {key: buffer.clone() for key, buffer in nets.statistics().items()}
-        return risk(nets.bind({**statistics, **params})), statistics
-
-    gradient, (result, statistics) = torch.func.grad_and_value(value, has_aux=True)(dict(params))
+    function = _pure(nets, risk)
+    gradient, (result, statistics) = torch.func.grad_and_value(function, has_aux=True)(dict(params))
     if keep_statistics:
-        for key, buffer in nets.statistics().items():
-            buffer.copy_(statistics[key].detach())
+        _keep(nets, statistics)
     return result, gradient
 
 
@@ -58,20 +53,37 @@ def environment_gradients(
         together: one forward pass over all rows, as OoD-Bench does, instead of one per environment (DomainBed);
             the results differ only under an unfrozen BatchNorm.
     """
-    parts = list(zip(batch.split(batch.x), batch.split(batch.y), strict=True))
-
-    def separate(e: int) -> Callable[[BoundNetworks], Tensor]:
-        return lambda bound: F.cross_entropy(bound.logits(parts[e][0]), parts[e][1])
-
-    def joint(e: int) -> Callable[[BoundNetworks], Tensor]:
-        return lambda bound: environment_risks(bound.logits(batch.x), batch)[e]
-
-    make = joint if together else separate
-    # of the repeated joint passes only one may move the running statistics
-    results = [risk_and_gradient(nets, params, make(e), not together or e == 0) for e in range(len(batch.sizes))]
-    return _stack(results)
+    if together:
+        function = _pure(nets, lambda bound: environment_risks(bound.logits(batch.x), batch))
+        risks, pull, statistics = torch.func.vjp(function, dict(params), has_aux=True)  # type: ignore[misc]
+        _keep(nets, statistics)
+        return risks, _stack([pull(row)[0] for row in torch.eye(len(batch.sizes)).to(risks)])
+    results = [
+        risk_and_gradient(nets, params, partial(_risk, x=x, y=y))
+        for x, y in zip(batch.split(batch.x), batch.split(batch.y), strict=True)
+    ]
+    return torch.stack([risk for risk, _ in results]), _stack([gradient for _, gradient in results])
 
 
-def _stack(results: Sequence[tuple[Tensor, Tensors]]) -> tuple[Tensor, dict[str, Tensor]]:
-    risks = torch.stack([risk for risk, _ in results])
-    return risks, {key: torch.stack([gradient[key] for _, gradient in results]) for key in results[0][1]}
+def _risk(bound: BoundNetworks, x: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(bound.logits(x), y)
+
+
+def _pure(nets: Networks, risk: Callable[[BoundNetworks], Tensor]) -> Callable[[Tensors], tuple[Tensor, Tensors]]:
+    """The risk as a function of parameters that also returns the running statistics it leaves."""
+
+    def function(params: Tensors) -> tuple[Tensor, Tensors]:
+        # a buffer that is written to must be born inside the transformation
+        statistics = {key: buffer.clone() for key, buffer in nets.statistics().items()}
+        return risk(nets.bind({**statistics, **params})), statistics
+
+    return function
+
+
+def _keep(nets: Networks, statistics: Tensors) -> None:
+    for key, buffer in nets.statistics().items():
+        buffer.copy_(statistics[key].detach())
+
+
+def _stack(gradients: Sequence[Tensors]) -> dict[str, Tensor]:
+    return {key: torch.stack([gradient[key] for gradient in gradients]) for key in gradients[0]}

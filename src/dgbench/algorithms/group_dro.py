@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
 from dgbench.algorithms.base import Algorithm
+from dgbench.algorithms.contract import Choices
 from dgbench.algorithms.risks import environment_risks, separate_logits
 from dgbench.types import EnvBatch, Networks, Outcome, Sizes, Tensors
 
@@ -18,6 +21,7 @@ class GroupDRO(Algorithm):
     """
 
     static = frozenset({"groupdro_divide_by_n"})
+    choices: ClassVar[Choices] = {"groupdro_divide_by_n": (True, False)}
 
     def initial_state(self, sizes: Sizes) -> dict[str, Tensor]:
         return {"q": torch.ones(sizes.n_envs)}

@@ -33,7 +33,7 @@ def pair_rows(batch: EnvBatch, first: Tensor, second: Tensor) -> Pairs:
     """Pairs of the environments numbered ``first`` and ``second``, both (P,)."""
     longest = max(batch.sizes)
     starts = np.cumsum([0, *batch.sizes[:-1]])
-    table = np.stack([start + np.minimum(np.arange(longest), n - 1) for start, n in zip(starts, batch.sizes, strict=True)])
+    table = starts[:, None] + np.minimum(np.arange(longest), np.array(batch.sizes)[:, None] - 1)
     rows = torch.as_tensor(table, device=batch.x.device)
     lengths = torch.as_tensor(np.array(batch.sizes), device=batch.x.device)
     both = torch.minimum(lengths[first], lengths[second])[:, None]
@@ -58,7 +58,6 @@ def weighted_risk(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     return (F.cross_entropy(logits, y, reduction="none") * weight).sum()
 
 
-def draw_permutations(rng: np.random.Generator, steps: int, n: int, count: int | None = None) -> np.ndarray:
-    """(steps, n) random permutations of 0..n-1, or (steps, count, n)."""
-    shape = (steps, n) if count is None else (steps, count, n)
-    return rng.permuted(np.broadcast_to(np.arange(n), shape), axis=-1)
+def draw_permutations(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Independent random permutations of 0..n-1 along the last axis, whose length is n."""
+    return rng.permuted(np.broadcast_to(np.arange(shape[-1]), shape), axis=-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import singledispatch
+from itertools import pairwise
 
 from torch import nn
 
@@ -35,7 +36,7 @@ def _linear(spec: LinearSpec) -> nn.Module:
 def _mlp(spec: MLPSpec) -> nn.Module:
     widths = [spec.n_in, *[spec.width] * (spec.depth - 1)]
     layers: list[nn.Module] = []
-    for n_in, n_out in zip(widths, widths[1:], strict=False):
+    for n_in, n_out in pairwise(widths):
         dropout = [nn.Dropout(spec.dropout)] if spec.dropout > 0 else []
         layers += [nn.Linear(n_in, n_out), *dropout, nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(widths[-1], spec.n_out))

@@ -15,8 +15,8 @@ class Checkpoints(pl.Callback):
     """Writes ``last.ckpt`` (everything needed to go on) and ``best.ckpt`` (weights at the lowest ``val/error``).
 
     Both are written at the end of a stretch between evaluations when ``seconds`` have passed, and at the end of
-    training, each under another name first, so a file with the final name is always whole. The best weights are
-    kept in memory until then; they travel in the state of this callback, so a resumed run still knows them.
+    training, each under another name first, so a file with the final name is always whole. The best goes first: a
+    run that dies between the two finds the same best again, since it resumes from an earlier step.
 
     Args:
         folder: where they go.
@@ -27,7 +27,7 @@ class Checkpoints(pl.Callback):
         self.folder, self.seconds = folder, seconds
         self._written = time.monotonic()
         self._best_error = float("inf")
-        self._best: dict[str, Any] = {}
+        self._best: dict[str, Any] | None = None  # not yet on disk
 
     @property
     def last(self) -> Path:
@@ -35,14 +35,14 @@ class Checkpoints(pl.Callback):
         return self.folder / "last.ckpt"
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best_error": self._best_error, "best": self._best}
+        return {"best_error": self._best_error}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._best_error, self._best = state_dict["best_error"], state_dict["best"]
+        self._best_error = state_dict["best_error"]
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        error = float(trainer.callback_metrics.get("val/error", float("nan")))
-        if not trainer.sanity_checking and error < self._best_error:
+        error = float(trainer.callback_metrics["val/error"])
+        if error < self._best_error:
             weights = {name: tensor.detach().cpu().clone() for name, tensor in pl_module.state_dict().items()}
             self._best_error, self._best = error, {"step": int(pl_module.steps_done), "state_dict": weights}
 
@@ -56,8 +56,10 @@ class Checkpoints(pl.Callback):
     def _write(self, trainer: pl.Trainer) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         partial = self.folder / "partial.ckpt"
+        if self._best is not None:
+            torch.save(self._best, partial)
+            os.replace(partial, self.folder / "best.ckpt")
+            self._best = None
         trainer.save_checkpoint(partial)
         os.replace(partial, self.last)
-        torch.save(self._best, partial)
-        os.replace(partial, self.folder / "best.ckpt")
         self._written = time.monotonic()

@@ -18,10 +18,12 @@ def close_study(study: Study, complete: Sequence[bool], selection: Any, wandb_lo
     Raises:
         MembersFailedError: a member failed; the table says which.
     """
-    rows = [row for member in study.members for row in read_rows(member.folder / ROW_FILE)[0] if (member.folder / ROW_FILE).exists()]
-    print(closing_table(rows, selection))
-    print(f"rows: {study.folder}")
+    files = [member.folder / ROW_FILE for member in study.members]
+    rows = [row for file in files if file.exists() for row in read_rows(file)[0]]
     failed = [member.fold.name for member, ok in zip(study.members, complete, strict=True) if not ok]
+    if rows:
+        print(closing_table(rows, selection, unusable={name: "failed" for name in failed}))
+    print(f"rows: {study.folder}")
     if failed:
         raise MembersFailedError(
             f"fold {', '.join(failed)} of {study.folder.name} failed; see log.txt and status in its folder, mend the cause "

@@ -27,24 +27,40 @@ Task = Callable[[DictConfig], None]
 
 
 def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
-    """``hydra.main`` with one-line errors: exit code 1 for what the user can mend, 130 after Ctrl-C."""
+    """``hydra.main`` with one-line errors: exit code 1 for what the user can mend, 130 after Ctrl-C.
+
+    In a sweep a job that fails is told at once and does not stop the others.
+    """
     OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
 
     def decorate(task: Task) -> Callable[[], None]:
-        entry = hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(task)
-
         @functools.wraps(task)
         def main() -> None:
             wants_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
             os.environ["HYDRA_FULL_ERROR"] = "1"  # or Hydra prints its own report and exits before we see the error
+            failures: list[str] = []
+            home = os.getpid()
+
+            @functools.wraps(task)
+            def guarded(config: DictConfig) -> None:
+                try:
+                    task(config)
+                except (DgbenchError, OSError) as error:
+                    if wants_traceback or os.getpid() != home:  # a launcher's worker tells its parent by raising
+                        raise
+                    failures.append(_say(explain(error, config_name)))
+
             try:
-                entry()
+                hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)()
             except KeyboardInterrupt:
-                sys.exit(_say("interrupted; the same command goes on where this one stopped", 130))
+                _say("interrupted; the same command goes on where this one stopped")
+                sys.exit(130)
             except (DgbenchError, HydraException, OmegaConfBaseException, OSError) as error:
                 if wants_traceback:
                     raise
-                sys.exit(_say(explain(error, config_name), 1))
+                failures.append(_say(explain(error, config_name)))
+            if failures:
+                sys.exit(1)
 
         return main
 
@@ -55,7 +71,7 @@ def explain(error: BaseException, config_name: str) -> str:
     """One line that names the fix."""
     if isinstance(error, DgbenchError):
         return str(error)
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and not isinstance(error, HydraException):  # some of Hydra's are both
         return f"{error.filename or error}: {error.strerror}; name a folder you may write with hydra.run.dir or paths.output_dir"
     text = str(error)
     choice = re.search(r"Could not find '([^']+)/([^']+)'", text)
@@ -93,6 +109,6 @@ def _keys(node: object, prefix: str) -> Iterator[str]:
             yield from _keys(value, f"{prefix}{key}.")
 
 
-def _say(text: str, code: int) -> int:
-    print(f"dgbench: {text}", file=sys.stderr)
-    return code
+def _say(text: str) -> str:
+    print(f"dgbench: {text}", file=sys.stderr, flush=True)
+    return text

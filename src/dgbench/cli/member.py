@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import OmegaConf
 from pytorch_lightning.plugins.environments import LightningEnvironment
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from dgbench.callbacks.checkpoint import Checkpoints
 from dgbench.callbacks.environment_errors import EnvironmentErrors
@@ -35,7 +35,7 @@ def train_member(study: Study, member: Member, progress: StudyProgress, wandb_lo
         Whether the member is complete.
 
     Raises:
-        ConfigError: the configuration cannot work for any fold.
+        ConfigError: the configuration cannot work.
     """
     progress.fold(member.fold.title)
     if read_status(member.folder) == "DONE":
@@ -61,12 +61,14 @@ def _fit(study: Study, member: Member, progress: StudyProgress, wandb_log: Wandb
     module = study.module(member.fold)
     checkpoints = Checkpoints(member.folder / "checkpoints", study.trainer.checkpoint_seconds)
     resume = _checkpoint_to_resume(checkpoints.last)
-    document = {**OmegaConf.to_container(study.config, resolve=True), "member": vars(member.fold)}  # type: ignore[dict-item]
-    OmegaConf.save(OmegaConf.create(document), member.folder / "config.yaml")
-    write_status(member.folder, "RUNNING")
     listeners = [wandb_log.rows] if wandb_log else []
     errors = EnvironmentErrors(member.folder / ROW_FILE, member.identity, member.data.scores, listeners)
     trainer = make_trainer(study, [errors, checkpoints, progress])
+    document = {**OmegaConf.to_container(study.config, resolve=True), "member": vars(member.fold)}  # type: ignore[dict-item]
+    OmegaConf.save(OmegaConf.create(document), member.folder / "config.yaml")
+    write_status(member.folder, "RUNNING")
+    n_parameters = sum(p.numel() for p in module.networks.parameters())
+    log.debug("%s, %d parameters, %s", member.identity, n_parameters, f"resumes from {resume}" if resume else "starts")
     if wandb_log:
         name = f"{study.folder.name}/fold-{member.fold.name}"
         wandb_log.start(member.folder, member.identity.run, name, f"fold-{member.fold.name}", study.folder.name, document)
@@ -80,24 +82,29 @@ def _fit(study: Study, member: Member, progress: StudyProgress, wandb_log: Wandb
         if wandb_log:
             wandb_log.finish(failed=not complete)
     write_status(member.folder, "DONE")
+    log.debug("done at step %d", int(module.steps_done))
 
 
 def make_trainer(study: Study, callbacks: Sequence[pl.Callback]) -> pl.Trainer:
     """A quiet trainer on one device; dgbench's own callbacks keep rows, checkpoints and progress."""
     settings = study.trainer
-    return pl.Trainer(
-        accelerator=settings.device,
-        devices=1,
-        precision=settings.precision,  # type: ignore[arg-type]
-        max_epochs=-(-settings.steps // settings.eval_every),
-        num_sanity_val_steps=0,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=list(callbacks),
-        plugins=[LightningEnvironment()],  # members are jobs of their own, also inside a SLURM allocation
-    )
+    try:
+        return pl.Trainer(
+            accelerator=settings.device,
+            devices=1,
+            precision=settings.precision,  # type: ignore[arg-type]
+            max_epochs=-(-settings.steps // settings.eval_every),
+            num_sanity_val_steps=0,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            callbacks=list(callbacks),
+            plugins=[LightningEnvironment()],  # members are jobs of their own, also inside a SLURM allocation
+        )
+    except (MisconfigurationException, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{reason} (trainer.device={settings.device}, trainer.precision={settings.precision})") from error
 
 
 def _checkpoint_to_resume(path: Path) -> str | None:
@@ -114,9 +121,11 @@ def _checkpoint_to_resume(path: Path) -> str | None:
 def _own_log(folder: Path) -> Iterator[None]:
     """Everything logged while a member trains also goes to its own ``log.txt``."""
     handler = logging.FileHandler(folder / "log.txt")
+    handler.setLevel(logging.DEBUG)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.addHandler(handler)
+    log.setLevel(logging.DEBUG)  # details go to the file; the console's handler stops at INFO
     try:
         yield
     finally:
@@ -128,3 +137,4 @@ def quiet_lightning() -> None:
     """Lightning speaks up only to warn, and not of what is meant: no loader workers, no logger."""
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    warnings.filterwarnings("ignore", message=".*LeafSpec.*")  # Lightning 2.6 with torch >= 2.15

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
+@hydra_main(config_name="report")
 def report(cfg: DictConfig) -> None:
     """Collect rows, build the document, write it, print its main tables and where it went."""
     from hydra.utils import instantiate
@@ -23,6 +24,3 @@ def report(cfg: DictConfig) -> None:
     paths = write(document, cfg.output)
     print(plain_document(document))
     print("\nwritten:", *(f"  {path}" for path in paths), sep="\n")
-
-
-main = hydra_main(config_name="report")(report)

@@ -29,6 +29,17 @@ class TrainerConfig:
     checkpoint_seconds: float = 30.0
 
 
+def seed(value: Any) -> int:
+    """The base seed, an integer >= 0.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ConfigError(f"seed={value} is not an integer >= 0; give one, 0 is a seed like any other")
+    return value
+
+
 def trainer_config(node: DictConfig) -> TrainerConfig:
     """The trainer's keys with their types checked.
 

@@ -8,13 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hydra.utils import get_class, instantiate
+from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 
 from dgbench.algorithms.base import Algorithm
 from dgbench.backbones.build import build_networks
+from dgbench.cli.build import build, nameless
 from dgbench.cli.identity import code_version, digest, science
-from dgbench.cli.schema import TrainerConfig, trainer_config
+from dgbench.cli.schema import TrainerConfig, seed, trainer_config
 from dgbench.data.environments import Environments
 from dgbench.data.module import EnvironmentData
 from dgbench.errors import ConfigError
@@ -54,15 +55,15 @@ class Study:
     def __init__(self, config: DictConfig, folder: Path) -> None:
         self.config, self.folder = config, folder
         self.trainer: TrainerConfig = trainer_config(config.trainer)
-        self.seed = int(config.seed)
-        self.environments: Environments = instantiate(config.dataset)
+        self.seed = seed(config.seed)
+        self.environments: Environments = build(config, "dataset")
         self.hparams: dict[str, Any] = {
             "lr": self.trainer.lr,
             "weight_decay": self.trainer.weight_decay,
             "batch_size": self.trainer.batch_size,
             **OmegaConf.to_container(config.algorithm.hparams, resolve=True),  # type: ignore[dict-item]
         }
-        self.folds: list[Fold] = instantiate(config.protocol)(self.environments.given)
+        self.folds: list[Fold] = build(config, "protocol")(self.environments.given)
         self._science = science(config)
         self.members = [self._member(fold) for fold in self.folds]
 
@@ -105,7 +106,7 @@ class Study:
             image=self.environments.image,
         )
         networks, sizes = build_networks(
-            lambda image: instantiate(_nameless(self.config.backbone), image=image),
+            lambda image: build(nameless(self.config, "backbone"), "backbone", image=image),
             shapes,
             partial(_needed, algorithm, self.hparams),
             algorithm.extra_channels,
@@ -117,7 +118,3 @@ class Study:
 def _needed(algorithm: type[Algorithm], hparams: Mapping[str, Any], sizes: Sizes) -> Mapping[str, Any]:
     return algorithm.networks_needed(sizes, hparams)
 
-
-def _nameless(node: DictConfig) -> dict[str, Any]:
-    content: dict[str, Any] = OmegaConf.to_container(node, resolve=True)  # type: ignore[assignment]
-    return {key: value for key, value in content.items() if key != "name"}

@@ -76,10 +76,13 @@ class SpuriousEnvironments(Environments):
         for key, share in (("label_noise", label_noise), ("pool_fraction", pool_fraction)):
             if not 0 <= share < 1:
                 raise ConfigError(f"dataset.{key}={share} is not in [0, 1); choose a value inside")
+        _check(given)
         self.strength = {environment_name(e): float(e) for e in [*given, *grid]}
         self.given = [environment_name(e) for e in given]
         self.everywhere = list(dict.fromkeys([*(environment_name(e) for e in grid), *self.given]))
-        _check(given, self.given)
+        repeated = [name for name in self.given if self.given.count(name) > 1]
+        if repeated:
+            raise ConfigError(f"dataset.given holds {repeated[0]} more than once; give each environment once")
         self.n_classes, self.paint, self.peak, self.evaluation, self.data_seed = n_classes, paint, base.peak, evaluation, data_seed
         self._identity = {
             "dataset": dataset,
@@ -167,12 +170,9 @@ def _replaced(labels: Tensor, probability: float, n_classes: int, rng: np.random
     return torch.where(replace, (labels + shift) % n_classes, labels)
 
 
-def _check(given: Sequence[float], names: Sequence[str]) -> None:
-    outside = [e for e in given if not 0 <= e <= 1]
-    if outside:
-        raise ConfigError(f"dataset.given holds {outside[0]}, which is not in [0, 1]; e is a probability")
-    repeated = [name for name in names if names.count(name) > 1]
-    if repeated:
-        raise ConfigError(f"dataset.given holds {repeated[0]} more than once; give each environment once")
-    if not names:
+def _check(given: Sequence[float]) -> None:
+    if not given:
         raise ConfigError("dataset.given is empty; give at least two environments, e.g. dataset.given=[0.9,0.8,0.1]")
+    for e in given:
+        if not isinstance(e, (int, float)) or not 0 <= e <= 1:
+            raise ConfigError(f"dataset.given holds {e}, which is not a number in [0, 1]; e is a probability")

@@ -54,7 +54,7 @@ class Selection(Protocol):
 def describe(selection: Selection) -> str:
     """The words that every table title carries; a method that looks at test environments is marked here, once."""
     if selection.uses_test_environments:
-        return f"ORACLE SELECTION, SEES THE TEST ENVIRONMENT: {selection.title}"
+        return f"ORACLE SELECTION: {selection.title}"
     return f"selection: {selection.title}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ class Collection:
     runs: list[Run]
     rows: pd.DataFrame
     problems: list[Problem]
+    without_rows: list[RunFolder]  #: run folders that say nothing but their status
 
 
 def collect(roots: Iterable[str | Path]) -> Collection:
@@ -63,11 +65,11 @@ def collect(roots: Iterable[str | Path]) -> Collection:
     import numpy as np
     import pandas as pd
 
-    roots = [Path(root) for root in roots]
-    folders, problems = find_runs(roots)
+    places = [Path(root) for root in roots]
+    folders, problems = find_runs(places)
     if not folders:
-        places = ", ".join(map(str, roots)) or "an empty list of folders"
-        raise RecordError(f"no runs under {places}; train some with `python train.py` or name a folder with runs=[DIR]")
+        where = ", ".join(map(str, places)) or "an empty list of folders"
+        raise RecordError(f"no runs under {where}; train some with `python train.py` or name a folder with runs=[DIR]")
     found: list[tuple[Run, dict[str, list[Any]]]] = []
     for folder in folders:
         runs, new_problems = _read_folder(folder)
@@ -93,7 +95,8 @@ def collect(roots: Iterable[str | Path]) -> Collection:
             "loss": np.array(joined("loss"), dtype="float32"),
         }
     )
-    return Collection([run for run, _ in kept], rows, problems)
+    silent = [folder for folder in folders if folder.path not in {Path(run.folder) for run, _ in found}]
+    return Collection([run for run, _ in kept], rows, problems, silent)
 
 
 def _read_folder(folder: RunFolder) -> tuple[list[tuple[Run, dict[str, list[Any]]]], list[Problem]]:
@@ -127,7 +130,10 @@ def _read_folder(folder: RunFolder) -> tuple[list[tuple[Run, dict[str, list[Any]
         identity = {key: values[0][key] for key in IDENTITY_KEYS}
         last = max(row["step"] for row in values)
         run = Run(str(folder.path), identity, folder.status, folder.reason, last, len(values))
-        runs.append((run, {name: [row[name] for row in values] for name in _COLUMNS}))
+        columns = {name: [row[name] for row in values] for name in _COLUMNS}
+        for name in ("env", "subset"):  # one string object per name, not one per row
+            columns[name] = [sys.intern(value) for value in columns[name]]
+        runs.append((run, columns))
         if run.unusable:
             kind = {"FAILED": "failed run", "RUNNING": "still running"}.get(run.status, "no status")
             problems.append(Problem(kind, str(folder.path), run.unusable))
@@ -138,7 +144,7 @@ def _impossible(row: dict[str, Any]) -> str:
     try:
         if not (row["seen"] > 0 and 0 <= row["wrong"] <= row["seen"]):
             return f"{row['wrong']} wrong of {row['seen']} seen is no error"
-        hash((row["step"] + 0, row["env"], row["subset"], row["run"]))
+        sys.intern(row["env"]), sys.intern(row["subset"]), hash((row["step"] + 0, row["run"]))
     except TypeError:
         return "a value has the wrong type"
     return ""

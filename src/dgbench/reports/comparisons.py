@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dgbench.errors import ConfigError, RecordError
 from dgbench.protocols.selection import Selection
 from dgbench.reports.collect import IDENTITY_KEYS, Collection
-from dgbench.reports.folders import Problem
+from dgbench.reports.folders import Problem, fold_of, typed_overrides
 from dgbench.reports.studies import Study, evaluate_study, fold_name
 
 #: what must be equal for two results to stand in one table
@@ -68,6 +70,7 @@ def compare(
     for index, run in enumerate(collection.runs):
         grouped[_key(run.identity, keys)].append(index)
     rows_of = _rows_by_run(collection)
+    silent = _silent_folds(collection)
     comparisons: list[Comparison] = []
     problems: list[Problem] = []
     for _, members in sorted(grouped.items()):
@@ -80,15 +83,19 @@ def compare(
         evaluated = []
         for (label, _), indices in sorted(studies.items()):
             runs = [collection.runs[index] for index in indices]
+            unusable = {run.identity["fold"]: run.unusable for run in runs if run.unusable}
+            present = {run.identity["fold"] for run in runs}
+            for parent in {Path(run.folder).parent for run in runs}:
+                unusable |= {fold: why for fold, why in silent.get(parent, {}).items() if fold not in present}
             study = evaluate_study(
                 {run.identity["fold"]: rows_of[index] for run, index in zip(runs, indices, strict=True)},
                 runs[0].identity,
                 selection,
                 algorithm=label,
-                unusable={run.identity["fold"]: run.unusable for run in runs if run.unusable},
+                unusable=unusable,
             )
             evaluated.append(study)
-            problems += _missing(study, runs[0].identity)
+            problems += _missing(study, runs[0].identity, Path(runs[0].folder))
         comparisons.append(Comparison(shared, evaluated))
         problems += _other_environments(evaluated)
     return comparisons, problems
@@ -119,6 +126,17 @@ def _rows_by_run(collection: Collection) -> list[list[dict[str, Any]]]:
     columns = [collection.rows[key].tolist() for key in _ROW_KEYS]
     every: Iterator[tuple[Any, ...]] = zip(*columns, strict=True)
     return [[dict(zip(_ROW_KEYS, next(every), strict=True)) for _ in range(run.row_count)] for run in collection.runs]
+
+
+def _silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
+    """study folder -> fold -> why that fold has no rows, for members that stopped before their first evaluation."""
+    found: dict[Path, dict[str, str]] = defaultdict(dict)
+    for folder in collection.without_rows:
+        fold = fold_of(folder)
+        if fold is not None:
+            failed = folder.status == "FAILED"
+            found[folder.path.parent][fold] = f"failed: {folder.reason}" if failed else "unfinished, no rows yet"
+    return found
 
 
 def _refuse_mixed_code(collection: Collection, members: Sequence[int], shared: Mapping[str, Any]) -> None:
@@ -152,18 +170,15 @@ def _labels(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     return [labels[identity["algorithm"], text] for identity, text in zip(identities, texts, strict=True)]
 
 
-def _missing(study: Study, identity: Mapping[str, Any]) -> list[Problem]:
+def _missing(study: Study, identity: Mapping[str, Any], folder: Path) -> list[Problem]:
     if not study.missing:
         return []
-    given = identity["given"]
-    what = "; ".join(f"{fold_name(fold, given)}: {why}" for fold, why in study.missing.items())
-    words = [f"dataset={identity['dataset']}", f"dataset.base={identity['base']}"]
-    words += [f"dataset.{key}={value}" for key, value in sorted(identity["variant"].items())]
-    words += [f"algorithm={identity['algorithm']}", f"backbone={identity['backbone']}", f"seed={identity['seed']}"]
-    words += [f"'protocol.folds=[{','.join(study.missing)}]'"]
-    fill = f"python train.py {' '.join(words)}, with the hyperparameters of its other folds"
+    what = "; ".join(f"{fold_name(fold, identity['given'])}: {why}" for fold, why in study.missing.items())
+    overrides = [word for word in typed_overrides(folder) or [] if not word.startswith("protocol.folds=")]
+    fill = shlex.join(["python", "train.py", *overrides, f"protocol.folds=[{','.join(study.missing)}]"])
+    hint = "" if typed_overrides(folder) is not None else f", with the other keys as in {folder}"
     where = f"{variant_text(identity)}, {study.algorithm} seed {study.seed}"
-    return [Problem("missing folds", where, f"{what}. To fill: {fill}")]
+    return [Problem("missing folds", where, f"{what}. To fill: {fill}{hint}")]
 
 
 def _other_environments(studies: Sequence[Study]) -> list[Problem]:

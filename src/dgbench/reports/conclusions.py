@@ -23,13 +23,13 @@ def on_measures(comparison: Comparison) -> list[str]:
 def on_selection(comparison: Comparison) -> list[str]:
     """What the selection table supports."""
     sentences = [
-        "Degradation is the ideal error of the selected algorithm less the lowest ideal error (0: truly best). "
-        "Ties are shown as a = b, the first counts."
+        "Degradation: ideal error of the selected algorithm less the lowest one, in percentage points (0: truly best).",
+        "Ties are shown as a = b, the first counts.",
     ]
     algorithms, seeds = len(comparison.algorithms), len(comparison.seeds)
     if algorithms == 1:
-        sentences.append("1 algorithm: every measure must pick it, so this says nothing about the measures.")
-    elif not comparison.values("ideal"):
+        return ["1 algorithm: there is nothing to choose from; train another."]
+    if not comparison.values("ideal"):
         sentences.append("No ideal errors: whether a pick is truly best cannot be known.")
     else:
         chance = f"a blind guess among {algorithms} algorithms is right once in {algorithms}"
@@ -38,7 +38,10 @@ def on_selection(comparison: Comparison) -> list[str]:
     for seed in comparison.seeds:
         if absent := sorted(set(comparison.algorithms) - set(candidates(comparison, [seed]))):
             sentences.append(f"Seed {seed} is incomplete for {', '.join(absent)}: not chosen among.")
-    if seeds > 1 and (absent := sorted(set(comparison.algorithms) - set(candidates(comparison, comparison.seeds)))):
+    whole = candidates(comparison, comparison.seeds)
+    if not whole:
+        sentences.append("No choice on the mean: fewer than 2 algorithms are complete in every seed.")
+    elif absent := sorted(set(comparison.algorithms) - set(whole)):
         sentences.append(f"The choice on the mean leaves out {', '.join(absent)}.")
     return sentences
 
@@ -46,6 +49,9 @@ def on_selection(comparison: Comparison) -> list[str]:
 def on_correlation(comparison: Comparison) -> list[str]:
     """What the rank correlations support."""
     count = len([a for a in comparison.values("ideal") if a in comparison.values("worst")])
+    several = len(comparison.algorithms)
+    if several == 1:
+        return ["1 algorithm: a rank correlation needs 2 or more; train another."]
     sentences = ["1 means that the measure orders the algorithms as the ideal one does. Highest in bold."]
     if count < 2:
         sentences.append(f"{count} algorithm with all folds: a rank correlation needs 2 or more.")
@@ -57,6 +63,8 @@ def on_correlation(comparison: Comparison) -> list[str]:
             f"{count} algorithms: even a perfect correlation comes up by chance in 1 of {orders} orders; "
             "compare more algorithms before ranking the measures."
         )
+    if any(len(candidates(comparison, [seed])) < several for seed in comparison.seeds) and several > 1:
+        sentences.append("(k of n) marks a seed in which only k of the n algorithms are complete.")
     if len(comparison.seeds) == 1:
         sentences.append("1 seed: no standard deviation.")
     return sentences
@@ -72,7 +80,7 @@ def _winner(comparison: Comparison) -> list[str]:
     wins = sum(whole[first][seed] < whole[second][seed] for seed in seeds)
     if wins == len(seeds):
         # one-sided sign test under "either may win with probability 1/2"
-        verdict = f"it wins in every seed, which happens by chance with probability {0.5 ** len(seeds):.2g}"
+        verdict = f"it wins in every seed, which fair coins would also do in 1 of {2 ** len(seeds)} cases"
     else:
         verdict = f"it wins in {wins} of {len(seeds)} seeds, so these seeds do not separate the two"
     return [f"Lowest worst+gap: {first}, then {second}; {verdict}."]

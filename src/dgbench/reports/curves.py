@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections import defaultdict
+from typing import Any
 
 from dgbench.reports.comparisons import Comparison
 from dgbench.reports.document import Figure
@@ -38,13 +39,13 @@ def error_curves(comparison: Comparison, name: str, how: str) -> Figure | None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
-    style = {
-        "svg.fonttype": "none", "svg.hashsalt": name, "font.size": 10, "font.family": "sans-serif",
+    style: dict[Any, Any] = {
+        "svg.fonttype": "none", "svg.hashsalt": name, "font.size": 11, "font.family": "sans-serif",
         "text.color": _INK, "axes.edgecolor": _INK, "axes.labelcolor": _INK, "xtick.color": _INK, "ytick.color": _INK,
         "axes.spines.top": False, "axes.spines.right": False,
     }  # fmt: skip
     with matplotlib.rc_context(style):
-        canvas = Canvas(figsize=(6.2, 4.0), layout="constrained")
+        canvas = Canvas(figsize=(5.6, 3.9), layout="constrained")
         FigureCanvasAgg(canvas)
         axes = canvas.add_subplot()
         ranked = sorted(curves, key=lambda a: (max(mean(errors) for errors in curves[a].values()), a))

@@ -62,6 +62,31 @@ def find_runs(roots: Sequence[Path]) -> tuple[list[RunFolder], list[Problem]]:
     return sorted(runs.values(), key=lambda run: str(run.path)), problems
 
 
+def fold_of(folder: RunFolder) -> str | None:
+    """The fold a run folder was made for, from its configuration (``member.name``); None where that is not told.
+
+    For runs that stopped before their first row; all others carry their fold in the rows.
+    """
+    import yaml
+
+    try:
+        document = yaml.safe_load((folder.path / "config.yaml").read_text(encoding="utf-8"))
+        return str(document["member"]["name"])
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError):
+        return None
+
+
+def typed_overrides(run: Path) -> list[str] | None:
+    """What the user typed after ``python train.py``, from Hydra's record in the study folder; None without one."""
+    import yaml
+
+    try:
+        words = yaml.safe_load((run.parent / ".hydra" / "overrides.yaml").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return None
+    return [str(word) for word in words] if isinstance(words, list) else None
+
+
 def read_status(folder: Path) -> tuple[str, str]:
     """The status mark of a run folder and the text after it; ``UNKNOWN`` with the reason when there is none."""
     try:

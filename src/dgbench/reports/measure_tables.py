@@ -63,9 +63,13 @@ def selection_table(comparison: Comparison, how: str) -> Table:
     seeds = comparison.seeds
     columns = [Column("measure"), *(Column(f"seed {seed}") for seed in seeds), Column("mean over seeds")]
     columns += [
-        Column("degradation (points)", "points", "ideal error of the pick less the lowest ideal error, over seeds"),
-        Column("degradation on the mean (points)", "points", "the same for the pick on the mean over seeds"),
-        Column("truly best (seeds)", "count", "seeds in which the pick has the lowest ideal error"),
+        Column(
+            "degradation",
+            "points",
+            "ideal error of the pick less the lowest ideal error, percentage points, over seeds",
+        ),
+        Column("degradation (mean)", "points", "the same for the pick on the mean over seeds"),
+        Column("truly best", "count", "seeds in which the pick has the lowest ideal error"),
     ]
     pools = {seed: candidates(comparison, [seed]) for seed in seeds}
     whole = candidates(comparison, seeds)
@@ -92,7 +96,11 @@ def selection_table(comparison: Comparison, how: str) -> Table:
             ]
         )
     return Table(
-        "selected", f"Algorithm each measure selects ({how})", columns, body, conclusions.on_selection(comparison)
+        "selected",
+        f"Algorithm each measure selects ({how})",
+        columns,
+        _of_several(comparison, body),
+        conclusions.on_selection(comparison),
     )
 
 
@@ -111,7 +119,7 @@ def correlation_table(comparison: Comparison, how: str) -> Table:
         for title, line in zip(PRACTICAL_MEASURES.values(), zip(*marked, strict=True), strict=True):
             body.append([Cell(title), Cell(coefficient), *line])
     title = f"Rank correlation with the ideal measure over algorithms ({how})"
-    return Table("correlation", title, columns, body, conclusions.on_correlation(comparison))
+    return Table("correlation", title, columns, _of_several(comparison, body), conclusions.on_correlation(comparison))
 
 
 def seed_table(comparison: Comparison, how: str) -> Table:
@@ -143,12 +151,17 @@ def _correlations(
         both = [a for a in values if seed in values[a] and seed in ideal.get(a, {})]
         try:
             known[seed] = correlate({a: values[a][seed] for a in both}, {a: ideal[a][seed] for a in both})
-            flag = f"({len(both)} of {algorithms} algorithms)" if len(both) < algorithms else ""
+            flag = f"({len(both)} of {algorithms})" if len(both) < algorithms else ""
             cells.append(Cell(known[seed], flag=flag))
         except MeasureError as problem:
             why = str(problem)
             cells.append(Cell(reason=why))
     return [*cells, over_seeds(known, len(seeds), why)]
+
+
+def _of_several(comparison: Comparison, body: list[list[Cell]]) -> list[list[Cell]]:
+    """No lines where there is one algorithm: nothing can be chosen or ranked, and the note says so."""
+    return body if len(comparison.algorithms) > 1 else []
 
 
 def _at(values: Mapping[str, Mapping[int, float]], algorithms: list[str], seeds: list[int]) -> dict[str, float]:

@@ -36,12 +36,14 @@ class MeasuresReport:
         comparisons, problems = compare(collection, selection, split_by)
         problems = [*collection.problems, *problems]
         how = describe(selection)
-        titles = [_describe(comparison.identity)[0] for comparison in comparisons]
-        # equal titles differ in what stands in the facts, such as the given environments
-        numbered = [t if titles.count(t) == 1 else f"{t} #{titles[: i + 1].count(t)}" for i, t in enumerate(titles)]
-        sections = [_section(comparison, title, how) for comparison, title in zip(comparisons, numbered, strict=True)]
+        titles = section_titles([comparison.identity for comparison in comparisons])
+        sections = [_section(comparison, title, how) for comparison, title in zip(comparisons, titles, strict=True)]
         used = sum(not run.unusable for run in collection.runs)
+        warning = (
+            "ORACLE SELECTION looks at the test environments: these numbers are no estimate of unseen performance."
+        )
         lead = [
+            *([warning] if selection.uses_test_environments else []),
             f"{used} finished runs in {len(sections)} comparison{'s' * (len(sections) != 1)}; {how}.",
             f"{len(problems)} problem{'s' * (len(problems) != 1)}, listed at the end." if problems else "No problems.",
         ]
@@ -57,27 +59,44 @@ def problem_table(problems: Sequence[Problem]) -> Table:
 
 
 def _section(comparison: Comparison, title: str, how: str) -> Section:
-    _, facts = _describe(comparison.identity)
     name = re.sub(r"[^a-z0-9.]+", "_", title.lower()).strip("_")
     tables = [
         table(comparison, how)
         for table in (measure_table, held_out_table, selection_table, correlation_table, seed_table)
     ]
     figure = error_curves(comparison, f"curves_{name}", how)
-    return Section(name, title, facts, tables, [figure] if figure else [])
+    return Section(name, title, _facts(comparison.identity), tables, [figure] if figure else [])
 
 
-def _describe(identity: Mapping[str, Any]) -> tuple[str, list[tuple[str, str]]]:
+def section_titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Dataset, base images and errors, with everything else in which comparisons of one dataset differ."""
+    flat = [
+        {**{key: value for key, value in identity.items() if key != "variant"}, **identity["variant"]}
+        for identity in identities
+    ]
+    titles = []
+    for mine in flat:
+        others = [other for other in flat if other["dataset"] == mine["dataset"]]
+        keys = [key for key in sorted(mine) if key not in ("dataset", "base", "evaluation")]
+        differing = [key for key in keys if any(other.get(key) != mine[key] for other in others)]
+        words = [mine["dataset"], *(f"{key}={_words(mine[key])}" for key in differing)]
+        titles.append(f"{' '.join(words)}, {mine['base']}, {mine['evaluation']}")
+    return titles
+
+
+def _words(value: object) -> str:
+    return "-".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _facts(identity: Mapping[str, Any]) -> list[tuple[str, str]]:
     extra = {key: str(value) for key, value in identity.items() if key not in SECTION_KEYS}
-    seeds = f"data {identity['data_seed']}, split {identity['split_seed']}"
-    facts = [
+    return [
+        ("dataset", variant_text(identity)),
         ("given environments", ", ".join(map(str, identity["given"]))),
         ("base images", identity["base"]),
         ("errors", identity["evaluation"]),
         ("network", f"{identity['backbone']}, {identity['init']} init, {identity['tuning']}"),
         ("protocol", identity["protocol"]),
-        ("dataset seeds", seeds),
+        ("dataset seeds", f"data {identity['data_seed']}, split {identity['split_seed']}"),
         *extra.items(),
     ]
-    parts = [variant_text(identity), identity["base"], identity["evaluation"]]
-    return ", ".join([*parts, identity["backbone"], *extra.values()]), facts

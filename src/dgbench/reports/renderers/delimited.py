@@ -20,7 +20,7 @@ def write_csv(document: Document, folder: Path) -> list[Path]:
         paths.append(folder / f"{name}.csv")
         keys = _key_count(parts[0][1].columns)
         header = ["section", *(column.title for column in parts[0][1].columns[:keys])]
-        lines = [header + ["quantity", "value", "std", "n", "reason"]]
+        lines = [[*header, "quantity", "value", "std", "n", "reason"]]
         lines += [[title, *line] for title, table in parts for line in _long(table, keys)]
         _write(paths[-1], lines)
     paths.append(folder / f"{document.problems.name}.csv")
@@ -42,7 +42,7 @@ def _long(table: Table, keys: int) -> list[list[str]]:
     for row in table.rows:
         key = [_text(cell.value) for cell in row[:keys]]
         for column, cell in zip(table.columns[keys:], row[keys:], strict=True):
-            quantity = column.title.removesuffix(" (%)").removesuffix(" (points)")
+            quantity = column.title.removesuffix(" (%)")
             lines.append([*key, quantity, _text(cell.value), _text(cell.std), _count(cell), cell.reason])
     return lines
 

@@ -28,7 +28,7 @@ def plain_table(table: Table) -> str:
         lines.append([show(cell, column.unit) + "*" * cell.best for cell, column in cells])
     widths = [max(len(line[i]) for line in lines) for i in range(len(table.columns))]
     text = [table.title]
-    for line in lines:
+    for line in lines if table.rows else []:
         padded = [
             value.rjust(width) if column.numeric else value.ljust(width)
             for value, width, column in zip(line, widths, table.columns, strict=True)

@@ -1,0 +1,37 @@
+"""The AND mask."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from dgbench.algorithms.base import Algorithm
+from dgbench.algorithms.contract import Choices
+from dgbench.algorithms.gradients import MODEL, detached, environment_gradients
+from dgbench.types import EnvBatch, Networks, Outcome, Tensors
+
+
+class ANDMask(Algorithm):
+    """Follow the gradient only where the environments agree on its sign (Parascandolo et al., 2021; DomainBed).
+
+    For every coordinate M = 1[|mean_e sign(g_e)| >= tau]; the update follows M * mean_e g_e / (1e-10 + r), where r is
+    the fraction of ones of M within that parameter tensor. Where nothing agrees the gradient is 0, and Adam still
+    steps. ``forward=separate``: one forward pass per environment (DomainBed); ``together``: one over all (OoD-Bench).
+    """
+
+    static = frozenset({"forward"})
+    choices: ClassVar[Choices] = {"forward": ("separate", "together")}
+
+    def objective(
+        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
+    ) -> Outcome:
+        params = detached(nets.params(*MODEL))
+        risks, gradients = environment_gradients(nets, params, batch, self.values["forward"] == "together")
+        return Outcome(risks.mean(), grads={key: _masked(g, hp["tau"]) for key, g in gradients.items()})
+
+
+def _masked(gradients: Tensor, tau: Tensor) -> Tensor:
+    """(E, ...) -> (...)"""
+    mask = (gradients.sign().mean(0).abs() >= tau).to(gradients.dtype)
+    return mask * gradients.mean(0) / (1e-10 + mask.mean())

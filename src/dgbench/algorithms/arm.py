@@ -1,0 +1,58 @@
+"""Adaptive risk minimization, contextual."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dgbench.algorithms.base import Algorithm
+from dgbench.algorithms.contract import Choices
+from dgbench.types import ContextSpec, EnvBatch, LinearSpec, Networks, NetworkSpec, Outcome, Player, Sizes, Tensors
+
+
+class ARM(Algorithm):
+    """Adapt to the images that are seen together: one more channel (Zhang et al., 2021; DomainBed).
+
+    c = mean over a group of the context network's output, appended to every image of the group as its last channel;
+    L = CE(f([X, c]), Y). In training a group is an environment's minibatch. In prediction it is ``batch_size``
+    consecutive images, or all images if their number is no multiple of it.
+
+    ``variant=reference``: DomainBed builds the optimizer before the context network, which therefore keeps its
+    random initial weights (its BatchNorm statistics move). ``variant=fixed`` trains it.
+    """
+
+    static = frozenset({"variant", "batch_size"})
+    choices: ClassVar[Choices] = {"variant": ("reference", "fixed")}
+    extra_channels = 1
+
+    @classmethod
+    def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
+        return {
+            "classifier": LinearSpec(sizes.n_features, sizes.n_classes),
+            "context": ContextSpec(sizes.image[0]),
+        }
+
+    def players(self) -> dict[str, Player]:
+        trained = ("context",) if self.values["variant"] == "fixed" else ()
+        return {"model": Player(("featurizer", "classifier", *trained))}
+
+    def objective(
+        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
+    ) -> Outcome:
+        return Outcome(F.cross_entropy(_adapted_logits(nets, batch.x, batch.sizes), batch.y))
+
+    def predict(self, nets: Networks, x: Tensor, hp: Tensors, state: Tensors, noise: Tensors) -> Tensor:
+        size = self.values["batch_size"]
+        groups = (size,) * (len(x) // size) if len(x) % size == 0 else (len(x),)
+        return _adapted_logits(nets, x, groups)
+
+
+def _adapted_logits(nets: Networks, x: Tensor, groups: tuple[int, ...]) -> Tensor:
+    """(n, C, H, W) -> (n, K); ``groups`` are the sizes of the consecutive groups."""
+    parts = torch.split(nets.context(x), list(groups))
+    context = torch.cat([part.mean(0, keepdim=True).expand_as(part) for part in parts])
+    return nets.logits(torch.cat([x, context], 1))

@@ -1,0 +1,106 @@
+"""Entropy regularization for domain generalization."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dgbench.algorithms.base import Algorithm
+from dgbench.algorithms.contract import Choices
+from dgbench.algorithms.gradients import detached, scale_gradient
+from dgbench.types import EnvBatch, LinearSpec, Networks, NetworkSpec, Outcome, Phase, Player, Sizes, Tensors
+
+MAIN = ("model", "discriminator", "rivals")
+
+
+class ERDG(Algorithm):
+    """Align the conditional distributions of the classes (Zhao et al., 2020; OoD-Bench).
+
+    Linear heads on the features z: discriminator D, and per environment i an expert T_i and a rival T'_i. Each step
+    first trains the experts, L1 = mean_i CE(T_i(z_i), y_i) with z constant. Then, with another forward pass, h
+    follows L_main = CE(h(z), Y), D follows L_dis = CE(D(z), environment), the rivals follow
+    L_cp = mean_i CE(T'_i(z_i), y_i), and the featurizer follows L_main - lbd_d L_dis + lbd_c L_oth - lbd_cp L_cp,
+    where L_oth = mean_i CE(T_i(rows of all other environments), their y).
+
+    ``erdg_clearing=remove``: a network without a gradient is not stepped. ``zero``: it takes an Adam step with
+    gradient zero (momentum, decay) once it has had one, as with PyTorch before 2.0.
+    """
+
+    static = frozenset({"erdg_clearing"})
+    choices: ClassVar[Choices] = {"erdg_clearing": ("remove", "zero")}
+    min_envs = 2  # L_oth needs another environment
+    order_matters = True  # heads belong to positions
+
+    @classmethod
+    def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
+        m, k, n = sizes.n_features, sizes.n_classes, sizes.n_envs
+        head = LinearSpec(m, k, xavier_gain=0.1)
+        heads = {name: head for kind in ("expert", "rival") for name in _names(kind, n)}
+        return {"classifier": LinearSpec(m, k), "discriminator": LinearSpec(m, n, xavier_gain=0.1), **heads}
+
+    def players(self) -> dict[str, Player]:
+        return {
+            "model": Player(("featurizer", "classifier")),
+            "discriminator": Player(("discriminator",), "lr_d"),
+            "experts": Player(_names("expert", self.sizes.n_envs), "lr_c"),
+            "rivals": Player(_names("rival", self.sizes.n_envs), "lr_cp"),
+        }
+
+    def phases(self, step: int) -> Sequence[Phase]:
+        zero = self.values["erdg_clearing"] == "zero"
+        idle_first = MAIN if zero and step > 0 else ()
+        idle_then = ("experts",) if zero else ()
+        return (
+            Phase(self.train_experts, ("experts", *idle_first)),
+            Phase(self.objective, (*MAIN, *idle_then)),
+        )
+
+    def train_experts(
+        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
+    ) -> Outcome:
+        """L1."""
+        own = _own_risk(nets, "expert", nets.featurizer(batch.x).detach(), batch)
+        return Outcome(own + self._nothing(nets), {"own": own.detach()})
+
+    def objective(
+        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
+    ) -> Outcome:
+        z = nets.featurizer(batch.x)
+        main = F.cross_entropy(nets.classifier(z), batch.y)
+        # one scalar serves everyone: scaled on the way back to the featurizer only
+        environment = F.cross_entropy(nets.discriminator(scale_gradient(z, -hp["lbd_d"])), batch.env)
+        rival = _own_risk(nets, "rival", scale_gradient(z, -hp["lbd_cp"]), batch)
+        fixed = nets.bind(detached(nets.params(*_names("expert", len(batch.sizes)))))
+        parts, labels = batch.split(z), batch.split(batch.y)
+        others = [
+            F.cross_entropy(getattr(fixed, name)(torch.cat(_but(parts, i))), torch.cat(_but(labels, i)))
+            for i, name in enumerate(_names("expert", len(parts)))
+        ]
+        other = torch.stack(others).mean()
+        logs = {"main": main, "discriminator": environment, "others": other, "rival": rival}
+        loss = main + environment + hp["lbd_c"] * other + rival + self._nothing(nets)
+        return Outcome(loss, detached(logs))
+
+    def _nothing(self, nets: Networks) -> Tensor | float:
+        """0, and in the legacy form with a zero gradient for every parameter."""
+        if self.values["erdg_clearing"] == "remove":
+            return 0.0
+        return torch.stack([0.0 * value.sum() for value in nets.params().values()]).sum()
+
+
+def _names(kind: str, n: int) -> tuple[str, ...]:
+    return tuple(f"{kind}_{i}" for i in range(n))
+
+
+def _but(parts: Sequence[Tensor], i: int) -> list[Tensor]:
+    return [part for j, part in enumerate(parts) if j != i]
+
+
+def _own_risk(nets: Networks, kind: str, z: Tensor, batch: EnvBatch) -> Tensor:
+    """Mean over environments of the cross entropy of each environment's head on its own rows."""
+    cut = zip(_names(kind, len(batch.sizes)), batch.split(z), batch.split(batch.y), strict=True)
+    return torch.stack([F.cross_entropy(getattr(nets, name)(part), y) for name, part, y in cut]).mean()

@@ -1,0 +1,48 @@
+"""Fishr."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dgbench.algorithms.base import Algorithm
+from dgbench.types import EnvBatch, Networks, Outcome, Sizes, Tensors
+
+
+class Fishr(Algorithm):
+    """Match the variances of per-image gradients across environments (Rame et al., 2022; DomainBed).
+
+    Per image the gradient of the cross entropy with respect to the linear classifier is r [z, 1]^T, r = p - onehot(y).
+    s_e is its population variance within environment e, coordinate by coordinate; v_e <- ema v_e + (1-ema) s_e is
+    stored, and v_e / (1-ema), with a gradient through s_e, enters P = mean_e mean_coordinates (v_e - mean v)^2.
+    L = CE(l, Y) + w P, where w is 0 before step ``penalty_anneal_iters`` and ``lambda`` from then on; at that step
+    Adam is re-created. The average runs from step 0.
+    """
+
+    reset_at = "penalty_anneal_iters"
+
+    def initial_state(self, sizes: Sizes) -> dict[str, Tensor]:
+        return {"variances": torch.zeros(sizes.n_envs, sizes.n_classes, sizes.n_features + 1)}
+
+    def objective(
+        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
+    ) -> Outcome:
+        z = nets.featurizer(batch.x)
+        logits = nets.classifier(z)
+        onehot = (torch.arange(logits.shape[1], device=z.device) == batch.y[:, None]).to(z.dtype)
+        residuals = batch.split(logits.softmax(1) - onehot)
+        inputs = batch.split(torch.cat([z, torch.ones_like(z[:, :1])], 1))
+        now = torch.stack([_variance_of_products(r, u) for r, u in zip(residuals, inputs, strict=True)])
+        ema = hp["ema"]
+        variances = ema * state["variances"] + (1 - ema) * now
+        corrected = variances / (1 - ema)
+        penalty = (corrected - corrected.mean(0)).pow(2).mean()
+        weight = torch.where(step >= hp["penalty_anneal_iters"], hp["lambda"], 0.0)
+        loss = F.cross_entropy(logits, batch.y) + weight * penalty
+        return Outcome(loss, {"penalty": penalty.detach()}, {"variances": variances.detach()})
+
+
+def _variance_of_products(r: Tensor, u: Tensor) -> Tensor:
+    """(B, K), (B, m) -> (K, m) population variance over rows of r_k u_j, without forming the (B, K, m) products."""
+    return (r.pow(2).T @ u.pow(2)) / len(r) - (r.T @ u / len(r)).pow(2)

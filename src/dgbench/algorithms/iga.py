@@ -1,0 +1,38 @@
+"""Inter-environmental gradient alignment."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from dgbench.algorithms.base import Algorithm
+from dgbench.algorithms.contract import Choices
+from dgbench.algorithms.gradients import MODEL, detached, environment_gradients
+from dgbench.types import EnvBatch, Networks, Outcome, Tensors
+
+
+class IGA(Algorithm):
+    """Penalize the spread of the environments' gradients (Koyama and Yamaguchi, 2020; DomainBed).
+
+    L = mean_e R_e + penalty * P, P = sum over environments and all parameters of (g_e - mean g)^2.
+
+    ``iga_graph=true``: P is differentiated, which needs second derivatives (DomainBed since May 2021). ``false``: the
+    gradients are constants, so the update is that of the mean risk whatever the penalty (OoD-Bench).
+    ``forward=separate``: one forward pass per environment; ``together``: one over all (OoD-Bench).
+    """
+
+    static = frozenset({"iga_graph", "forward"})
+    choices: ClassVar[Choices] = {"iga_graph": (True, False), "forward": ("separate", "together")}
+
+    def objective(
+        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
+    ) -> Outcome:
+        params = nets.params(*MODEL)
+        risks, gradients = environment_gradients(nets, params, batch, self.values["forward"] == "together")
+        if not self.values["iga_graph"]:
+            gradients = detached(gradients)
+        # the sum of g_e - mean g is 0, so it is no matter that the mean is a constant
+        penalty = torch.stack([(g - g.mean(0).detach()).pow(2).sum() for g in gradients.values()]).sum()
+        return Outcome(risks.mean() + hp["penalty"] * penalty, {"penalty": penalty.detach()})

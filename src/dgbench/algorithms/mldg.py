@@ -1,0 +1,94 @@
+"""Meta-learning for domain generalization, first order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgbench.algorithms.base import Algorithm
+from dgbench.algorithms.contract import Choices
+from dgbench.algorithms.gradients import MODEL, detached, risk_and_gradient
+from dgbench.algorithms.pairing import Pairs, cyclic_pairs, draw_permutations, pair_rows, weighted_risk
+from dgbench.errors import ConfigError
+from dgbench.types import BoundNetworks, EnvBatch, Networks, Outcome, Sizes, Tensors
+
+ADAM_EPSILON = 1e-8
+
+
+class MLDG(Algorithm):
+    """Learn on one environment so that another improves too (Li et al., 2018; DomainBed's first-order form).
+
+    For each episode (i, j), always from the current parameters: g_i = grad R_i(theta); theta' is one step of a
+    fresh Adam with g_i, that is theta - lr d / (|d| + 1e-8) with d = g_i + weight_decay theta; g_j = grad R_j at
+    theta', not differentiated through the step. The update is the sum over episodes of (g_i + mldg_beta g_j) / n,
+    n being the number of environments. Running statistics of BatchNorm do not move, as in the reference.
+
+    ``mldg_episodes=split``: a random half of n - ``n_meta_test`` environments, each with one of the others in turn
+    (DomainBed since April 2022; impossible if nothing is left to train on). ``pairs``: the n cyclic pairs of a
+    random order (DomainBed before, OoD-Bench, SWAD).
+    """
+
+    static = frozenset({"mldg_episodes", "n_meta_test"})
+    choices: ClassVar[Choices] = {"mldg_episodes": ("split", "pairs")}
+    order_matters = True
+
+    @classmethod
+    def check(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
+        super().check(sizes, hparams)
+        n_test = hparams["n_meta_test"]
+        if hparams["mldg_episodes"] == "split" and not 1 <= n_test < sizes.n_envs:
+            raise ConfigError(
+                f"MLDG cannot set aside n_meta_test={n_test} of {sizes.n_envs} training environment(s) and learn from "
+                "the rest; lower algorithm.hparams.n_meta_test or set algorithm.hparams.mldg_episodes=pairs"
+            )
+
+    def draw_noise(
+        self, rng: np.random.Generator, steps: int, sizes: tuple[int, ...], hparams: Mapping[str, Any]
+    ) -> dict[str, np.ndarray]:
+        return {"permutation": draw_permutations(rng, (steps, len(sizes)))}
+
+    def _episodes(self, batch: EnvBatch, permutation: Tensor) -> Pairs:
+        if self.values["mldg_episodes"] == "pairs":
+            return cyclic_pairs(batch, permutation)
+        n_test = self.values["n_meta_test"]
+        n_train = len(batch.sizes) - n_test
+        turn = torch.arange(n_train, device=permutation.device) % n_test
+        return pair_rows(batch, permutation[:n_train], permutation[n_train:][turn])
+
+    def objective(
+        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
+    ) -> Outcome:
+        params = detached(nets.params(*MODEL))
+        total = {key: torch.zeros_like(value) for key, value in params.items()}
+        loss = batch.x.new_zeros(())
+        episodes = self._episodes(batch, noise["permutation"])
+        for first, second, weight in zip(
+            episodes.first.unbind(), episodes.second.unbind(), episodes.weight.unbind(), strict=True
+        ):
+            risk_i, g_i = self._descend(nets, params, batch, first, weight)
+            ahead = {key: self._adam_step(value, g_i[key], hp) for key, value in params.items()}
+            risk_j, g_j = self._descend(nets, ahead, batch, second, weight)
+            loss = loss + risk_i + hp["mldg_beta"] * risk_j
+            total = {key: value + g_i[key] + hp["mldg_beta"] * g_j[key] for key, value in total.items()}
+        n = len(batch.sizes)
+        return Outcome(loss / n, grads={key: value / n for key, value in total.items()})
+
+    @staticmethod
+    def _descend(
+        nets: Networks, params: Tensors, batch: EnvBatch, rows: Tensor, weight: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        x, y = batch.x[rows], batch.y[rows]
+
+        def risk(bound: BoundNetworks) -> Tensor:
+            return weighted_risk(bound.logits(x), y, weight)
+
+        return risk_and_gradient(nets, params, risk, keep_statistics=False)
+
+    @staticmethod
+    def _adam_step(value: Tensor, gradient: Tensor, hp: Tensors) -> Tensor:
+        d = gradient + hp["weight_decay"] * value
+        return value - hp["lr"] * d / (d.abs() + ADAM_EPSILON)

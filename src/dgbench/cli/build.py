@@ -1,0 +1,34 @@
+"""Building what the configuration names, with errors that say which part of it is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from dgbench.errors import ConfigError, DgbenchError
+
+
+def build(config: DictConfig, group: str, **extra: Any) -> Any:
+    """Instantiate ``config[group]``; ``extra`` reaches the constructor.
+
+    Raises:
+        DgbenchError: what the constructor itself raised.
+        ConfigError: anything else that went wrong, in one line.
+    """
+    try:
+        return instantiate(config[group], **extra)
+    except InstantiationException as error:
+        cause = error.__cause__
+        if isinstance(cause, DgbenchError):
+            raise cause from None
+        reason = f"{type(cause).__name__}: {cause}" if cause else str(error).splitlines()[0]
+        raise ConfigError(f"{group} cannot be built: {reason}; see the keys in conf/{group}") from error
+
+
+def nameless(config: DictConfig, group: str) -> DictConfig:
+    """The configuration with ``config[group].name`` removed, for classes that do not care how rows call them."""
+    content: dict[str, Any] = OmegaConf.to_container(config[group], resolve=True)  # type: ignore[assignment]
+    return OmegaConf.create({group: {key: value for key, value in content.items() if key != "name"}})

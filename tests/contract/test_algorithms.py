@@ -1,0 +1,357 @@
+"""What every algorithm in conf/algorithm must keep, whatever it computes; a new YAML file is tested without an edit."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import hydra.utils
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from dgbench.algorithms.base import Algorithm
+from dgbench.backbones.heads import build_head
+from dgbench.errors import ConfigError
+from dgbench.types import EnvBatch, Networks, Outcome, Phase, Sizes, Tensors
+
+FOLDER = Path(__file__).parents[2] / "conf" / "algorithm"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+SHARED = {"lr": 1e-2, "weight_decay": 0.0, "batch_size": 6}
+SPACES = {"domainbed", "ood_bench", "yu2024"}
+BOUNDED = {
+    "uniform", "log10_uniform", "log_uniform", "int_uniform", "int_log10_uniform", "int_log2_uniform", "randint",
+}  # fmt: skip
+K, SHAPE = 3, (1, 3, 3)
+STEPS = (0, 1, 10_000)  # both sides of every annealing and of a discriminator's turns
+
+pytestmark = pytest.mark.parametrize("name", NAMES)
+
+
+@pytest.fixture(autouse=True)
+def _double() -> Iterator[None]:
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def _config(name: str) -> dict[str, Any]:
+    config = OmegaConf.to_container(OmegaConf.load(FOLDER / f"{name}.yaml"))
+    assert isinstance(config, dict)
+    return {str(key): value for key, value in config.items()}
+
+
+def _small(value: Any) -> Any:
+    return value["small"] if isinstance(value, Mapping) and set(value) == {"small", "large"} else value
+
+
+def _hparams(name: str) -> dict[str, Any]:
+    """The defaults for small images."""
+    own = {key: _small(value) for key, value in _config(name)["hparams"].items()}
+    return {**SHARED, **own, "batch_size": SHARED["batch_size"]}
+
+
+def _fast(name: str) -> dict[str, float]:
+    """Learning rates for some tens of steps."""
+    return {key: SHARED["lr"] for key in _hparams(name) if key.startswith("lr")}
+
+
+def _kind(name: str) -> type[Algorithm]:
+    return hydra.utils.get_class(_config(name)["_target_"])
+
+
+def _algorithm(name: str, n_envs: int = 3, seed: int = 0, norm: bool = True, **changed: Any) -> Algorithm:
+    kind, hparams = _kind(name), {**_hparams(name), **changed}
+    sizes = Sizes(n_features=6, n_classes=K, n_envs=n_envs, image=SHAPE)
+    pixels = (SHAPE[0] + kind.extra_channels) * SHAPE[1] * SHAPE[2]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layers = [nn.Flatten(), nn.Linear(pixels, 6), *([nn.BatchNorm1d(6)] if norm else []), nn.Tanh()]
+        heads = {key: build_head(spec) for key, spec in kind.networks_needed(sizes, hparams).items()}
+        return kind(Networks({"featurizer": nn.Sequential(*layers), **heads}), sizes, hparams, seed)
+
+
+def _batch(sizes: tuple[int, ...], seed: int = 0) -> EnvBatch:
+    """Images whose first row of pixels says the class, in environments of different brightness."""
+    rng = np.random.default_rng(seed)
+    y = torch.as_tensor(rng.integers(K, size=sum(sizes)))
+    batch = EnvBatch(torch.as_tensor(rng.normal(size=(sum(sizes), *SHAPE))), y, sizes)
+    batch.x[:, 0, 0] += 3.0 * (torch.arange(K) == y[:, None]) + 0.2 * batch.env[:, None]
+    return batch
+
+
+def _noise(algorithm: Algorithm, sizes: tuple[int, ...], seed: int = 0) -> dict[str, Tensor]:
+    drawn = algorithm.draw_noise(np.random.default_rng(seed), 2, sizes, algorithm.values)
+    assert all(len(array) == 2 for array in drawn.values()), "axis 0 of noise is the step"
+    return {key: algorithm._on_device(array[1]) for key, array in drawn.items()}
+
+
+def _phases(algorithm: Algorithm) -> Iterator[tuple[int, Phase]]:
+    for step in STEPS:
+        for phase in algorithm.phases(step):
+            yield step, phase
+
+
+def _names(algorithm: Algorithm, phase: Phase) -> list[str]:
+    players = algorithm.players()
+    return list(algorithm.networks.params(*(name for player in phase.players for name in players[player].networks)))
+
+
+def _run(algorithm: Algorithm, phase: Phase, step: int, batch: EnvBatch, noise: Tensors) -> Outcome:
+    return phase.objective(
+        algorithm.networks, batch, algorithm.hp.tensors(), algorithm.memory.tensors(), noise, torch.tensor(step)
+    )
+
+
+def _gradients(algorithm: Algorithm, phase: Phase, out: Outcome) -> dict[str, Tensor]:
+    """As training takes them: of the players' parameters; 0 where the loss does not reach."""
+    params = algorithm.networks.params()
+    names = _names(algorithm, phase)
+    if out.grads is not None:
+        return {key: out.grads[key] for key in names}
+    found = torch.autograd.grad(out.loss, [params[key] for key in names], allow_unused=True)
+    return {key: torch.zeros_like(params[key]) if g is None else g for key, g in zip(names, found, strict=True)}
+
+
+def _assert_works(algorithm: Algorithm, sizes: tuple[int, ...]) -> None:
+    batch, noise = _batch(sizes), _noise(algorithm, sizes)
+    for step, phase in _phases(algorithm):
+        out = _run(algorithm, phase, step, batch, noise)
+        assert out.loss.shape == ()
+        assert out.loss.isfinite()
+        assert all(g.isfinite().all() for g in _gradients(algorithm, phase, out).values())
+        assert {key: v.shape for key, v in out.state.items()}.items() <= {
+            key: v.shape for key, v in algorithm.memory.tensors().items()
+        }.items()
+
+
+# ---- the YAML file ----------------------------------------------------------------------------------------------
+
+
+def test_yaml_names_a_documented_class(name: str) -> None:
+    config = _config(name)
+    assert set(config) == {"_target_", "name", "hparams", "search"}
+    assert config["name"] == name
+    assert issubclass(_kind(name), Algorithm)
+    assert re.search(r"\((.+\d{4}.*)\)", _kind(name).__doc__ or ""), "the docstring cites the paper"
+
+
+def test_yaml_explains_every_default(name: str) -> None:
+    text = (FOLDER / f"{name}.yaml").read_text().split("hparams:")[1].split("search:")[0]
+    for line in text.splitlines():
+        assert not line.strip() or re.search(r"  # \w.{10,}", line), f"no comment on: {line}"
+
+
+def test_yaml_search_spaces(name: str) -> None:
+    config = _config(name)
+    assert set(config["search"]) <= SPACES
+    for space in config["search"].values():
+        for key, entry in space.items():
+            assert key in config["hparams"], f"{key} is searched but has no default"
+            for distribution in entry.values() if set(entry) == {"small", "large"} else (entry,):
+                ((kind, values),) = distribution.items()
+                assert kind == "choice" or (kind in BOUNDED and len(values) == 2 and values[0] < values[1])
+
+
+class _Watched(dict[str, Any]):
+    """A dictionary that remembers which keys were read."""
+
+    def __init__(self, values: Mapping[str, Any], read: set[str]) -> None:
+        super().__init__(values)
+        self.read = read
+
+    def __getitem__(self, key: str) -> Any:
+        self.read.add(key)
+        return super().__getitem__(key)
+
+
+def test_every_hyperparameter_is_used_and_stated(name: str) -> None:
+    algorithm = _algorithm(name)
+    read: set[str] = {key for key in (algorithm.reset_at, algorithm.reset_lr) if key is not None}
+    algorithm.values = _Watched(algorithm.values, read)
+    algorithm.networks_needed(algorithm.sizes, algorithm.values)
+    algorithm.configure_optimizers()
+    batch, noise = _batch((6, 6, 6)), _noise(algorithm, (6, 6, 6))
+    hp, state = _Watched(algorithm.hp.tensors(), read), algorithm.memory.tensors()
+    for step, phase in _phases(algorithm):
+        phase.objective(algorithm.networks, batch, hp, state, noise, torch.tensor(step))
+    scoring = algorithm.scoring_noise(np.random.default_rng(0), 6)
+    algorithm.predict(
+        algorithm.networks, batch.x[:6], hp, state, {key: algorithm._on_device(a) for key, a in scoring.items()}
+    )
+    assert read - set(SHARED) == set(_config(name)["hparams"]) - set(SHARED)
+    assert algorithm.static - set(SHARED) <= set(_config(name)["hparams"])
+    assert set(algorithm.choices) <= algorithm.static
+
+
+def test_unknown_switch_is_refused(name: str) -> None:
+    for key in _kind(name).choices:
+        with pytest.raises(ConfigError, match=f"hparams.{key}=nonsense.*choose one of"):
+            _algorithm(name, **{key: "nonsense"})
+
+
+# ---- the objective ----------------------------------------------------------------------------------------------
+
+
+def _global_states() -> bytes:
+    return pickle.dumps((torch.get_rng_state().tolist(), np.random.get_state(), random.getstate()))
+
+
+def test_objective_is_pure(name: str) -> None:
+    """Same inputs, same outputs; inputs (but for running statistics) and global generators untouched."""
+    algorithm = _algorithm(name)
+    batch, noise = _batch((6, 6, 6)), _noise(algorithm, (6, 6, 6))
+    inputs = {
+        **{f"noise {key}": value for key, value in noise.items()}, **algorithm.networks.params(),
+        **algorithm.hp.tensors(), **algorithm.memory.tensors(), "x": batch.x, "y": batch.y,
+    }  # fmt: skip
+    before, states = {key: value.clone() for key, value in inputs.items()}, _global_states()
+    for step, phase in _phases(algorithm):
+        outs = [_run(algorithm, phase, step, batch, noise) for _ in range(2)]
+        gradients = [_gradients(algorithm, phase, out) for out in outs]
+        assert torch.equal(outs[0].loss, outs[1].loss)
+        assert all(torch.equal(value, gradients[1][key]) for key, value in gradients[0].items())
+        assert all(torch.equal(value, outs[1].state[key]) for key, value in outs[0].state.items())
+        assert not any(value.requires_grad for value in (*outs[0].state.values(), *outs[0].logs.values()))
+    assert all(torch.equal(before[key], value) for key, value in inputs.items())
+    assert _global_states() == states
+
+
+def test_noise_depends_on_the_generator_alone(name: str) -> None:
+    algorithm, states = _algorithm(name), _global_states()
+    first, again, other = (_noise(algorithm, (6, 6, 6), seed) for seed in (1, 1, 2))
+    assert all(torch.equal(value, again[key]) for key, value in first.items())
+    assert not first or not all(torch.equal(value, other[key]) for key, value in first.items())
+    assert _global_states() == states
+
+
+def test_order_of_environments(name: str) -> None:
+    """Without noise by position, environments in another order give the same loss and gradient."""
+    algorithm = _algorithm(name)
+    if algorithm.order_matters:
+        return
+    batch, noise = _batch((6, 6, 6)), _noise(algorithm, (6, 6, 6))
+    rows = torch.arange(18).view(3, 6)[[2, 0, 1]].flatten()
+    turned = EnvBatch(batch.x[rows], batch.y[rows], batch.sizes)
+    for step, phase in _phases(algorithm):
+        outs = [_run(algorithm, phase, step, each, noise) for each in (batch, turned)]
+        torch.testing.assert_close(outs[0].loss, outs[1].loss)
+        torch.testing.assert_close(*(_gradients(algorithm, phase, out) for out in outs))
+
+
+def test_unequal_minibatches(name: str) -> None:
+    _assert_works(_algorithm(name), (7, 4, 5))
+
+
+@pytest.mark.parametrize("n_envs", [1, 2])
+def test_few_environments(name: str, n_envs: int) -> None:
+    """It works, or says at construction why not and what to do."""
+    try:
+        algorithm = _algorithm(name, n_envs=n_envs)
+    except ConfigError as error:
+        assert "training environment" in str(error)
+        assert re.search("; (give|lower|set|choose)", str(error)), "the message ends with the fix"
+        return
+    _assert_works(algorithm, (6,) * n_envs)
+
+
+def _functional(algorithm: Algorithm, phase: Phase, sizes: tuple[int, ...], step: int) -> Any:
+    """Gradients and new state as a pure function of everything that differs between members."""
+    trained = set(_names(algorithm, phase))
+
+    def gradients(params: Tensors, buffers: Tensors, hp: Tensors, state: Tensors, noise: Tensors, x: Tensor, y: Tensor):  # type: ignore[no-untyped-def]
+        def loss(own: Tensors):  # type: ignore[no-untyped-def]
+            nets = algorithm.networks.bind({**params, **own, **{key: value.clone() for key, value in buffers.items()}})
+            out = phase.objective(nets, EnvBatch(x, y, sizes), hp, state, noise, torch.tensor(step))
+            return out.loss, (dict(out.state), dict(out.grads or {}))
+
+        found, (new, given) = torch.func.grad(loss, has_aux=True)({k: v for k, v in params.items() if k in trained})
+        return {**found, **{key: value for key, value in given.items() if key in found}}, new
+
+    return gradients
+
+
+def test_stacked_equals_looped(name: str) -> None:
+    """Three members mapped by vmap have the gradients and state that each has alone, and that modules have."""
+    members = [_algorithm(name, seed=seed) for seed in range(3)]
+    first, sizes = members[0], (6, 6, 6)
+    if not first.stackable:
+        assert first.why_not_stackable
+        return
+    inputs = [
+        (
+            dict(a.networks.params()), dict(a.networks.statistics()),
+            {key: value * (1 - 0.1 * i) for key, value in a.hp.tensors().items()},
+            {key: value + 0.1 * i for key, value in a.memory.tensors().items()},
+            _noise(a, sizes, seed=i), _batch(sizes, i).x, _batch(sizes, i).y,
+        )
+        for i, a in enumerate(members)
+    ]  # fmt: skip
+    stacked = torch.utils._pytree.tree_map(lambda *leaves: torch.stack(leaves).detach(), *inputs)
+    for step, phase in _phases(first):
+        function = _functional(first, phase, sizes, step)
+        alone = [function(*each) for each in inputs]
+        together = torch.func.vmap(function)(*stacked)
+        expected = torch.utils._pytree.tree_map(lambda *leaves: torch.stack(leaves), *alone)
+        torch.testing.assert_close(together, expected, rtol=1e-9, atol=1e-9)
+        out = phase.objective(first.networks, EnvBatch(*inputs[0][5:], sizes), *inputs[0][2:5], torch.tensor(step))
+        torch.testing.assert_close(_gradients(first, phase, out), alone[0][0], rtol=1e-9, atol=1e-9)
+
+
+# ---- training ---------------------------------------------------------------------------------------------------
+
+
+class _Loader(pl.LightningDataModule):
+    """Ten steps per call, as the datamodule hands them over."""
+
+    def train_dataloader(self) -> DataLoader[list[EnvBatch]]:
+        return DataLoader(
+            [[_batch((6, 6, 6), seed=10 * i + k) for k in range(10)] for i in range(8)],  # type: ignore[arg-type]
+            batch_size=None,
+        )
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        return batch
+
+
+def _train(algorithm: Algorithm, folder: Path) -> pl.Trainer:
+    trainer = pl.Trainer(
+        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, default_root_dir=folder,
+    )  # fmt: skip
+    trainer.fit(algorithm, _Loader())
+    return trainer
+
+
+def _error(algorithm: Algorithm) -> float:
+    batch = _batch((60, 60, 60), seed=1234)
+    with torch.no_grad():
+        return float((algorithm.eval()(batch.x).argmax(1) != batch.y).double().mean())
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:pytorch_lightning", "ignore::FutureWarning")
+def test_learns_and_survives_a_checkpoint(name: str, tmp_path: Path) -> None:
+    algorithm = _algorithm(name, norm=False, **_fast(name))
+    before = _error(algorithm)
+    trainer = _train(algorithm, tmp_path)
+    after = _error(algorithm)
+    assert int(algorithm.steps_done) == 80
+    assert after < 0.7 * before, f"error {before:.2f} before and {after:.2f} after 80 steps"
+
+    trainer.save_checkpoint(tmp_path / "model.ckpt")
+    checkpoint = torch.load(tmp_path / "model.ckpt", weights_only=True)
+    again = _algorithm(name, norm=False, seed=5, **_fast(name))
+    again.noise_seed = algorithm.noise_seed
+    again.load_state_dict(checkpoint["state_dict"])
+    x = _batch((6, 6, 6), seed=77).x
+    with torch.no_grad():
+        assert torch.equal(again.eval()(x), algorithm.eval()(x))
