@@ -120,14 +120,21 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], list[RowProblem]]:
     return rows, problems
 
 
-def keep_rows_until(path: Path, step: int) -> None:
-    """Drop rows later than ``step`` (and any torn line), atomically: a resumed run writes them again."""
+def keep_rows_until(path: Path, step: int) -> list[RowProblem]:
+    """Drop rows later than ``step``, atomically: a resumed run writes them again.
+
+    Returns:
+        The torn lines, which are dropped too.
+    """
     if not path.exists():
-        return
-    kept = [line for _, line in _numbered_lines(path) if _step_of(line) <= step]
+        return []
+    _, torn = read_rows(path)
+    unusable = {problem.line for problem in torn}
+    kept = [line for number, line in _numbered_lines(path) if number not in unusable and _step_of(line) <= step]
     partial = path.with_suffix(".partial")
     partial.write_bytes(b"".join(line + b"\n" for line in kept))
     os.replace(partial, path)
+    return torn
 
 
 _ROW_KEYS = {f.name for f in fields(RunIdentity)} | {f.name for f in fields(Row) if f.name != "identity"} | {"env_held_out"}
@@ -143,5 +150,5 @@ def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def _step_of(line: bytes) -> float:
     try:
         return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, TypeError):
         return float("inf")

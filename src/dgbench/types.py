@@ -40,7 +40,7 @@ class EnvBatch:
 
     def split(self, values: Tensor) -> tuple[Tensor, ...]:
         """Cut a tensor of N rows into one tensor per environment."""
-        return values.split(self.sizes)
+        return torch.split(values, list(self.sizes))
 
     def mean_per_env(self, values: Tensor) -> Tensor:
         """(N,) values to their (E,) means within each environment."""
@@ -130,7 +130,7 @@ class _Callables:
         def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
 
 
-class Networks(_Callables, nn.ModuleDict):
+class Networks(_Callables, nn.ModuleDict):  # type: ignore[misc]  # two __getattr__, for the type checker only
     """The networks of one member: ``featurizer``, ``classifier`` and what else the algorithm declares."""
 
     def params(self, *names: str) -> dict[str, Tensor]:

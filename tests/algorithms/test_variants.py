@@ -67,7 +67,7 @@ def test_mixup_shuffles_the_second_side() -> None:
 
 def test_mldg_needs_an_environment_to_learn_from() -> None:
     shared = {"mldg_beta": 1.0, "n_meta_test": 2}
-    with pytest.raises(ConfigError, match="n_meta_test=2 of 2 .*mldg_episodes=pairs"):
+    with pytest.raises(ConfigError, match=r"n_meta_test=2 of 2 .*mldg_episodes=pairs"):
         _algorithm(MLDG, mldg_episodes="split", **shared)
     _algorithm(MLDG, mldg_episodes="pairs", **shared)
 

@@ -41,7 +41,7 @@ from dgbench.types import EnvBatch, Networks, Outcome, Phase, Sizes
 
 N, B, M, K = 3, 4, 5, 3
 SIZES = Sizes(n_features=M, n_classes=K, n_envs=N, image=(1, 1, M))
-TOLERANCE = 1e-6
+TOLERANCE = 1e-7
 REVERSED_ROWS = torch.arange(N * B).flip(0)
 NOISE = {
     "permutation": torch.tensor([2, 1, 0]),

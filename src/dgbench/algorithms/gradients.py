@@ -26,9 +26,13 @@ def scale_gradient(z: Tensor, factor: Tensor | float) -> Tensor:
 
 
 def risk_and_gradient(
-    nets: Networks, params: Tensors, risk: Callable[[BoundNetworks], Tensor], keep_statistics: bool = True
+    nets: Networks,
+    params: Tensors,
+    risk: Callable[[BoundNetworks], Tensor],
+    keep_statistics: bool = True,
+    differentiable: bool = False,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """A scalar function of the networks and its gradient, both differentiable if ``params`` are.
+    """A scalar function of the networks and its gradient.
 
     Args:
         nets: the networks; not changed but for their running statistics.
@@ -36,30 +40,34 @@ def risk_and_gradient(
         risk: the function.
         keep_statistics: let the forward pass update running statistics, as it would outside; otherwise the update
             is thrown away, as with a copy of the networks.
+        differentiable: the gradient may be differentiated again, which takes a slower backward pass.
     """
-    function = _pure(nets, risk)
-    gradient, (result, statistics) = torch.func.grad_and_value(function, has_aux=True)(dict(params))
+    result, pull, statistics = torch.func.vjp(_pure(nets, risk), dict(params), has_aux=True)  # type: ignore[misc]
     if keep_statistics:
         _keep(nets, statistics)
+    (gradient,) = pull(torch.ones_like(result), create_graph=differentiable)
     return result, gradient
 
 
 def environment_gradients(
-    nets: Networks, params: Tensors, batch: EnvBatch, together: bool = False
+    nets: Networks, params: Tensors, batch: EnvBatch, together: bool = False, differentiable: bool = False
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The (E,) risks of all environments and their gradients, (E, ...) by parameter name.
 
     Args:
         together: one forward pass over all rows, as OoD-Bench does, instead of one per environment (DomainBed);
             the results differ only under an unfrozen BatchNorm.
+        differentiable: the gradients may be differentiated again.
     """
     if together:
         function = _pure(nets, lambda bound: environment_risks(bound.logits(batch.x), batch))
         risks, pull, statistics = torch.func.vjp(function, dict(params), has_aux=True)  # type: ignore[misc]
         _keep(nets, statistics)
-        return risks, _stack([pull(row)[0] for row in torch.eye(len(batch.sizes)).to(risks)])
+        return risks, _stack(
+            [pull(row, create_graph=differentiable)[0] for row in torch.eye(len(batch.sizes)).to(risks)]
+        )
     results = [
-        risk_and_gradient(nets, params, partial(_risk, x=x, y=y))
+        risk_and_gradient(nets, params, partial(_risk, x=x, y=y), differentiable=differentiable)
         for x, y in zip(batch.split(batch.x), batch.split(batch.y), strict=True)
     ]
     return torch.stack([risk for risk, _ in results]), _stack([gradient for _, gradient in results])

@@ -30,8 +30,9 @@ class IGA(Algorithm):
         self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
     ) -> Outcome:
         params = nets.params(*MODEL)
-        risks, gradients = environment_gradients(nets, params, batch, self.values["forward"] == "together")
-        if not self.values["iga_graph"]:
+        graph, together = self.values["iga_graph"], self.values["forward"] == "together"
+        risks, gradients = environment_gradients(nets, params, batch, together, differentiable=graph)
+        if not graph:
             gradients = detached(gradients)
         # the sum of g_e - mean g is 0, so it is no matter that the mean is a constant
         penalty = torch.stack([(g - g.mean(0).detach()).pow(2).sum() for g in gradients.values()]).sum()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,8 +11,11 @@ from typing import Any
 
 import pytorch_lightning as pl
 
+from dgbench.errors import DivergedError
 from dgbench.records import Row, RunIdentity, append_rows, keep_rows_until
 from dgbench.types import Score
+
+log = logging.getLogger(__name__)
 
 Listener = Callable[[int, Sequence[Row]], None]
 
@@ -32,7 +37,8 @@ class EnvironmentErrors(pl.Callback):
         self._sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        keep_rows_until(self.file, int(pl_module.steps_done))
+        for torn in keep_rows_until(self.file, int(pl_module.steps_done)):
+            log.warning("%s line %d dropped: %s", torn.file, torn.line, torn.reason)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._sums.clear()
@@ -48,6 +54,9 @@ class EnvironmentErrors(pl.Callback):
             return
         step = int(pl_module.steps_done)
         rows = [self._row(step, score, self._sums) for score in self.scores]
+        for row in rows:
+            if not math.isfinite(row.loss):  # the update of the last step broke the weights
+                raise DivergedError(step, row.loss)
         append_rows(self.file, rows)
         pl_module.log("val/error", training_validation_error(rows))
         for listener in self.listeners:
@@ -68,7 +77,7 @@ class EnvironmentErrors(pl.Callback):
             subset=score.subset,
             held_out=score.env not in self.identity.given or score.env in self.identity.held_out,
             seen=int(n),
-            wrong=wrong,
+            wrong=min(wrong, n),  # weights that sum to 1 may give a rounding error more
             loss=loss / n,
         )
 

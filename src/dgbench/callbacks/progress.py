@@ -39,11 +39,15 @@ class StudyProgress(pl.Callback):
         self._title = title
         self._bar.set_description(f"{self.label}: fold {self.done + 1}/{self.folds} ({title})")
 
-    def fold_done(self, note: str, steps_skipped: int = 0) -> None:
-        """A fold is over; ``steps_skipped`` of its steps were not trained now."""
+    def fold_done(self, note: str) -> None:
+        """A fold is over, whether trained to its end now or not."""
         self.done += 1
-        self._bar.update(steps_skipped)
+        self._bar.update(self.done * self.steps - self._bar.n)
         self._say(f"{self.label}: fold {self.done}/{self.folds} ({self._title}) {note}")
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """A resumed fold does not begin at its first step."""
+        self._bar.update(int(pl_module.steps_done))
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         self._trained += len(batch)

@@ -18,4 +18,4 @@ def write_status(folder: Path, mark: str) -> None:
 def read_status(folder: Path) -> str:
     """The mark, or an empty string where none was made."""
     file = folder / STATUS_FILE
-    return file.read_text().strip() if file.is_file() else ""
+    return file.read_text(errors="replace").strip() if file.is_file() else ""

@@ -45,7 +45,7 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
             def guarded(config: DictConfig) -> None:
                 try:
                     task(config)
-                except (DgbenchError, OSError) as error:
+                except Exception as error:  # whatever broke this job, the others of a sweep go on
                     if wants_traceback or os.getpid() != home:  # a launcher's worker tells its parent by raising
                         raise
                     failures.append(_say(explain(error, config_name)))
@@ -55,7 +55,7 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
             except KeyboardInterrupt:
                 _say("interrupted; the same command goes on where this one stopped")
                 sys.exit(130)
-            except (DgbenchError, HydraException, OmegaConfBaseException, OSError) as error:
+            except Exception as error:
                 if wants_traceback:
                     raise
                 failures.append(_say(explain(error, config_name)))
@@ -72,7 +72,10 @@ def explain(error: BaseException, config_name: str) -> str:
     if isinstance(error, DgbenchError):
         return str(error)
     if isinstance(error, OSError) and not isinstance(error, HydraException):  # some of Hydra's are both
-        return f"{error.filename or error}: {error.strerror}; name a folder you may write with hydra.run.dir or paths.output_dir"
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        return f"{what}; name a folder you may write with hydra.run.dir or paths.output_dir"
+    if not isinstance(error, (HydraException, OmegaConfBaseException)):
+        return f"{type(error).__name__}: {' '.join(str(error).split())}; HYDRA_FULL_ERROR=1 shows where"
     text = str(error)
     choice = re.search(r"Could not find '([^']+)/([^']+)'", text)
     if choice:

@@ -39,7 +39,7 @@ def train_member(study: Study, member: Member, progress: StudyProgress, wandb_lo
     """
     progress.fold(member.fold.title)
     if read_status(member.folder) == "DONE":
-        progress.fold_done("was done before", study.trainer.steps)
+        progress.fold_done("was done before")
         return True
     member.folder.mkdir(parents=True, exist_ok=True)
     with _own_log(member.folder):

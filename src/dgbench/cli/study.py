@@ -23,6 +23,7 @@ from dgbench.protocols.folds import Fold
 from dgbench.records import RunIdentity
 from dgbench.types import Sizes
 
+SMALL_IMAGE = 32  # pixels a side up to which an algorithm's ``small`` hyperparameters hold
 
 @dataclass(frozen=True)
 class Member:
@@ -57,14 +58,16 @@ class Study:
         self.trainer: TrainerConfig = trainer_config(config.trainer)
         self.seed = seed(config.seed)
         self.environments: Environments = build(config, "dataset")
+        self.algorithm = _algorithm(config)
         self.hparams: dict[str, Any] = {
             "lr": self.trainer.lr,
             "weight_decay": self.trainer.weight_decay,
             "batch_size": self.trainer.batch_size,
-            **OmegaConf.to_container(config.algorithm.hparams, resolve=True),  # type: ignore[dict-item]
+            **_hparams(config, self.algorithm, self.environments.image),
         }
         self.folds: list[Fold] = build(config, "protocol")(self.environments.given)
         self._science = science(config)
+        self.run = digest([self._science, self.environments.identity()])
         self.members = [self._member(fold) for fold in self.folds]
 
     def _member(self, fold: Fold) -> Member:
@@ -96,9 +99,7 @@ class Study:
 
     def module(self, fold: Fold) -> Algorithm:
         """A freshly initialized algorithm for one fold."""
-        algorithm = get_class(self.config.algorithm._target_)
-        if not issubclass(algorithm, Algorithm):
-            raise ConfigError(f"algorithm._target_={self.config.algorithm._target_} is no dgbench Algorithm; subclass it")
+        algorithm = self.algorithm
         shapes = Sizes(
             n_features=0,
             n_classes=self.environments.n_classes,
@@ -113,6 +114,31 @@ class Study:
             self.seed,
         )
         return algorithm(networks, sizes, self.hparams, seed=self.seed)
+
+
+def _algorithm(config: DictConfig) -> type[Algorithm]:
+    try:
+        found = get_class(config.algorithm._target_)
+    except Exception as error:  # Hydra reports a class it cannot find in several ways
+        raise ConfigError(f"algorithm._target_={config.algorithm._target_} cannot be imported; mend the path") from error
+    if not issubclass(found, Algorithm):
+        raise ConfigError(f"algorithm._target_={config.algorithm._target_} is no dgbench Algorithm; subclass it")
+    return found
+
+
+def _hparams(config: DictConfig, algorithm: type[Algorithm], image: tuple[int, int, int]) -> dict[str, Any]:
+    """The algorithm's own hyperparameters; ``{small: ..., large: ...}`` is resolved by the size of the image.
+
+    Raises:
+        ConfigError: one that is a number by default is none.
+    """
+    values: dict[str, Any] = OmegaConf.to_container(config.algorithm.hparams, resolve=True)  # type: ignore[assignment]
+    size = "small" if max(image[1:]) <= SMALL_IMAGE else "large"
+    chosen = {k: v[size] if isinstance(v, Mapping) and set(v) == {"small", "large"} else v for k, v in values.items()}
+    for key, value in chosen.items():
+        if key not in algorithm.static and not isinstance(value, (int, float)):
+            raise ConfigError(f"algorithm.hparams.{key}={value} is not a number; give one")
+    return chosen
 
 
 def _needed(algorithm: type[Algorithm], hparams: Mapping[str, Any], sizes: Sizes) -> Mapping[str, Any]:

@@ -1,0 +1,45 @@
+# `make help` lists the targets. Each sets up what it needs: a virtual environment in .venv, packages, data.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+READY := $(VENV)/.ready
+
+.PHONY: help install demo test lint types bench docs lock clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+install: $(READY)  ## make .venv and install dgbench with exact versions
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dgbench needs Python 3.11 or newer; set PYTHON=/path/to/it"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,slurm]'
+	@touch $(READY)
+
+demo: $(READY)  ## the main job offline on real digits, ending with a report and an HTML page (minutes)
+	$(RUN) train.py -m experiment=demo algorithm=erm,irm,vrex,group_dro seed=0,1,2
+	$(RUN) report.py runs=[multirun/demo] output=reports/demo
+
+test: $(READY)  ## the whole test suite
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 $(ARGS)
+
+lint: $(READY)  ## ruff: rules and format
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+
+types: $(READY)  ## mypy, strict
+	$(RUN) -m mypy
+
+bench: $(READY)  ## what the framework costs against a bare PyTorch loop
+	$(RUN) benchmarks/framework_cost.py
+
+docs: $(READY)  ## write the generated pages of docs/
+	$(RUN) -m dgbench.cli.docs
+
+lock: $(READY)  ## write constraints.txt from what is installed
+	$(RUN) -m pip freeze --exclude-editable > constraints.txt
+
+clean:  ## remove the virtual environment and caches; outputs stay
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

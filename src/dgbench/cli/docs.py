@@ -1,0 +1,76 @@
+"""``python -m dgbench.cli.docs``: the pages of docs/ that are written from ``conf/``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from dgbench.cli.entry import CONF
+
+DOCS = CONF.parent / "docs"
+_LINE = re.compile(r"^(?P<indent> *)(?P<key>[\w-]+):(?P<value>(?:[^#'\"]|'[^']*'|\"[^\"]*\")*?)(?:\s+#\s*(?P<note>.*))?$")
+_SKIP = {"_target_", "_partial_", "defaults", "version", "hydra", "search"}  # search spaces: docs/algorithms.md
+_TITLES = {"train.yaml": "python train.py", "report.yaml": "python report.py"}
+_HEAD = """# Configuration
+
+<!-- Written by `make docs` from the comments in conf/; edit those. -->
+
+Choose a file of a group with `GROUP=NAME` (`algorithm=vrex`), set a single key with `GROUP.KEY=VALUE`
+(`trainer.steps=1000`), sweep with `-m` and commas (`-m seed=0,1,2 algorithm=erm,vrex`). `--cfg job` prints the composed
+configuration, `--help` the choices. `hydra.run.dir=DIR` and `hydra.sweep.dir=DIR` say where outputs go. A mistyped key
+is an error.
+"""
+
+
+def configuration_page() -> str:
+    """The text of docs/configuration.md."""
+    parts = [_HEAD]
+    for name, command in _TITLES.items():
+        parts.append(_section(f"`{command}`", "", CONF / name))
+    for folder in sorted(path for path in CONF.iterdir() if path.is_dir() and path.name != "hydra"):
+        parts.append(f"\n## `{folder.name}`\n")
+        parts.extend(_section(f"`{folder.name}={file.stem}`", f"{folder.name}.", file) for file in sorted(folder.glob("*.yaml")))
+    return "\n".join(parts)
+
+
+def _section(title: str, prefix: str, file: Path) -> str:
+    lines = file.read_text().splitlines()
+    about = " ".join(line.lstrip("# ") for line in _leading_comment(lines) if "@package" not in line)
+    prefix = "" if any("@package _global_" in line for line in lines) else prefix
+    rows = [f"| `{prefix}{key}` | {f'`{value}`' if value else ''} | {note} |" for key, value, note in _keys(lines)]
+    table = ["| key | default | meaning |", "|---|---|---|", *rows, ""] if rows else []
+    return "\n".join([f"### {title}\n", *([about, ""] if about else []), *table])
+
+
+def _leading_comment(lines: list[str]) -> Iterator[str]:
+    for line in lines:
+        if not line.startswith("#"):
+            return
+        yield line
+
+
+def _keys(lines: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Dotted key, value as written, comment; nested blocks by their indentation."""
+    path: list[tuple[int, str]] = []
+    for line in lines:
+        found = _LINE.match(line)
+        if not found:
+            continue
+        indent = len(found["indent"])
+        path = [(depth, key) for depth, key in path if depth < indent]
+        dotted = ".".join([*(key for _, key in path), found["key"]])
+        path.append((indent, found["key"]))
+        value, note = found["value"].strip(), found["note"] or ""
+        if not _SKIP.intersection(dotted.split(".")) and (value or note):
+            yield dotted, value.replace("|", "\\|"), note.replace("|", "\\|")
+
+
+def main() -> None:
+    """Write the pages."""
+    (DOCS / "configuration.md").write_text(configuration_page())
+    print(DOCS / "configuration.md")
+
+
+if __name__ == "__main__":
+    main()
