@@ -4,11 +4,11 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: help install demo test lint types bench docs lock clean
+.PHONY: help install demo test lint types bench bench-algorithms docs lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 install: $(READY)  ## make .venv and install dgbench with exact versions
 
@@ -34,6 +34,9 @@ types: $(READY)  ## mypy, strict
 
 bench: $(READY)  ## what the framework costs against a bare PyTorch loop
 	$(RUN) benchmarks/framework_cost.py
+
+bench-algorithms: $(READY)  ## time per step of every algorithm over ERM's
+	$(RUN) benchmarks/algorithm_costs.py
 
 docs: $(READY)  ## write the generated pages of docs/
 	$(RUN) -m dgbench.cli.docs

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class RunIdentity:
     fold: str  #: ``0``, ``1``, ... or ``full``
     held_out: list[str]  #: given environments this member never trained on
     seed: int
+    averaging: str = "none"  #: what averages the weights over steps, ``none``, ``swad``, ``eoa``, ...
     code: str  #: version of dgbench, with the commit where it is known
 
 
@@ -102,7 +103,8 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], list[RowProblem]]:
     """All whole rows of a file as flat dictionaries, and the lines that had to be dropped.
 
     Keys are those of :class:`RunIdentity` and :class:`Row`; whether the *environment* was held out stands under
-    ``env_held_out``, the list of all held-out environments under ``held_out``.
+    ``env_held_out``, the list of all held-out environments under ``held_out``. A key that a row lacks because it is
+    older than the key gets its default.
     """
     rows: list[dict[str, Any]] = []
     problems: list[RowProblem] = []
@@ -113,10 +115,10 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], list[RowProblem]]:
         except (ValueError, AttributeError):
             problems.append(RowProblem(str(path), number, "not a whole JSON object (half-written?)"))
             continue
-        if missing:
-            problems.append(RowProblem(str(path), number, f"lacks {', '.join(sorted(missing))}"))
+        if missing <= _DEFAULTS.keys():
+            rows.append({**_DEFAULTS, **row} if missing else row)
         else:
-            rows.append(row)
+            problems.append(RowProblem(str(path), number, f"lacks {', '.join(sorted(missing - _DEFAULTS.keys()))}"))
     return rows, problems
 
 
@@ -137,7 +139,8 @@ def keep_rows_until(path: Path, step: int) -> list[RowProblem]:
     return torn
 
 
-_ROW_KEYS = {f.name for f in fields(RunIdentity)} | {f.name for f in fields(Row) if f.name != "identity"} | {"env_held_out"}
+_DEFAULTS = {f.name: f.default for f in fields(RunIdentity) if f.default is not MISSING}
+_ROW_KEYS = {f.name for f in (*fields(RunIdentity), *fields(Row)) if f.name != "identity"} | {"env_held_out"}
 
 
 def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:

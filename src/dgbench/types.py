@@ -18,7 +18,7 @@ from torch.func import functional_call
 Tensors = Mapping[str, Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: Lightning's precision plugins rebuild batches field by field
 class EnvBatch:
     """One minibatch from every training environment, in the order of the environments.
 
@@ -243,7 +243,7 @@ class Phase:
     players: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass
 class ScoreBatch:
     """Images to score, of one pass.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,9 @@ class Algorithm(Objective, pl.LightningModule):
         sizes: numbers of classes, features and training environments, image shape.
         hparams: every hyperparameter, ``lr`` and ``weight_decay`` included.
         seed: base seed of the random numbers drawn for the objective.
+
+    Attributes:
+        after_step: called after each optimizer step with the number of steps done; not part of a checkpoint.
     """
 
     steps_done: Tensor
@@ -41,6 +44,7 @@ class Algorithm(Objective, pl.LightningModule):
         self.hp = Buffers({k: torch.tensor(v, dtype=torch.get_default_dtype()) for k, v in dynamic.items()})
         self.memory = Buffers(self.initial_state(sizes))
         self.register_buffer("steps_done", torch.tensor(0))
+        self.after_step: list[Callable[[int], None]] = []
         self._noise: tuple[int, tuple[int, ...], Tensors] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -55,6 +59,7 @@ class Algorithm(Objective, pl.LightningModule):
                 lr=self.values[player.lr],
                 weight_decay=self.values[player.weight_decay],
                 betas=(self.values[player.beta1] if isinstance(player.beta1, str) else player.beta1, player.beta2),
+                fused=self.device.type in ("cpu", "cuda"),  # the same arithmetic in one pass over memory
             )
             for player in self.players().values()
         ]
@@ -96,6 +101,8 @@ class Algorithm(Objective, pl.LightningModule):
                 if self.reset_at is not None and step == self.values[self.reset_at]:
                     self._recreate(optimizer)
                 optimizer.step()
+        for hook in self.after_step:
+            hook(step + 1)
         return out.loss.detach()
 
     def _recreate(self, optimizer: Any) -> None:
@@ -108,10 +115,14 @@ class Algorithm(Objective, pl.LightningModule):
         """The random numbers of one step: a function of the seed, the step and the minibatch sizes alone."""
         block, offset = divmod(step, NOISE_BLOCK)
         if self._noise is None or self._noise[:2] != (block, sizes):
-            rng = np.random.default_rng([self.noise_seed, block])
-            drawn = self.draw_noise(rng, NOISE_BLOCK, sizes, self.values)
-            self._noise = (block, sizes, {name: self._on_device(array) for name, array in drawn.items()})
+            self._noise = (block, sizes, self.noise_block(block, sizes))
         return {name: values[offset] for name, values in self._noise[2].items()}
+
+    def noise_block(self, block: int, sizes: tuple[int, ...]) -> Tensors:
+        """The random numbers of NOISE_BLOCK steps; axis 0 is the step."""
+        rng = np.random.default_rng([self.noise_seed, block])
+        drawn = self.draw_noise(rng, NOISE_BLOCK, sizes, self.values)
+        return {name: self._on_device(array) for name, array in drawn.items()}
 
     def _on_device(self, array: np.ndarray) -> Tensor:
         dtype = torch.get_default_dtype() if array.dtype.kind == "f" else None
@@ -127,6 +138,10 @@ class Algorithm(Objective, pl.LightningModule):
         return {"seen": torch.tensor(len(batch.y)), "wrong": wrong, "loss": loss}
 
     def _predict(self, x: Tensor, *purpose: str | int) -> Tensor:
-        rng = np.random.default_rng(derive(self.noise_seed, "score", *purpose))
-        noise = {name: self._on_device(a) for name, a in self.scoring_noise(rng, len(x)).items()}
+        noise = self.noise_for_scoring(len(x), *purpose)
         return self.predict(self.networks, x, self.hp.tensors(), self.memory.tensors(), noise)
+
+    def noise_for_scoring(self, n: int, *purpose: str | int) -> Tensors:
+        """The random numbers of a prediction on ``n`` images: a function of the seed and the batch's name alone."""
+        rng = np.random.default_rng(derive(self.noise_seed, "score", *purpose))
+        return {name: self._on_device(array) for name, array in self.scoring_noise(rng, n).items()}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.trainer.states import TrainerFn
 
 
 class Checkpoints(pl.Callback):
@@ -41,10 +42,14 @@ class Checkpoints(pl.Callback):
         self._best_error = state_dict["best_error"]
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if "val/error" not in trainer.callback_metrics:  # an evaluation that leaves no rows
+            return
         error = float(trainer.callback_metrics["val/error"])
         if error < self._best_error:
             weights = {name: tensor.detach().cpu().clone() for name, tensor in pl_module.state_dict().items()}
             self._best_error, self._best = error, {"step": int(pl_module.steps_done), "state_dict": weights}
+        if trainer.state.fn != TrainerFn.FITTING:  # an evaluation after training, the last word
+            self._write_best()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if time.monotonic() - self._written >= self.seconds:
@@ -54,12 +59,19 @@ class Checkpoints(pl.Callback):
         self._write(trainer)
 
     def _write(self, trainer: pl.Trainer) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        partial = self.folder / "partial.ckpt"
-        if self._best is not None:
-            torch.save(self._best, partial)
-            os.replace(partial, self.folder / "best.ckpt")
-            self._best = None
+        self._write_best()
+        partial = self._partial()
         trainer.save_checkpoint(partial)
         os.replace(partial, self.last)
         self._written = time.monotonic()
+
+    def _write_best(self) -> None:
+        if self._best is not None:
+            partial = self._partial()
+            torch.save(self._best, partial)
+            os.replace(partial, self.folder / "best.ckpt")
+            self._best = None
+
+    def _partial(self) -> Path:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return self.folder / "partial.ckpt"

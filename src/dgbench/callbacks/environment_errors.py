@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+from pytorch_lightning.trainer.states import TrainerFn
 
 from dgbench.errors import DivergedError
 from dgbench.records import Row, RunIdentity, append_rows, keep_rows_until
@@ -28,16 +29,24 @@ class EnvironmentErrors(pl.Callback):
         identity: who the rows are from.
         scores: which mixture of passes is the error of which environment and subset.
         listeners: called with (step, rows) after they are on disk.
+        final_only: evaluations during training judge weights that are not the result: they leave ``val/loss`` and no
+            rows, and only an evaluation after training is recorded.
     """
 
     def __init__(
-        self, file: Path, identity: RunIdentity, scores: Sequence[Score], listeners: Sequence[Listener] = ()
+        self,
+        file: Path,
+        identity: RunIdentity,
+        scores: Sequence[Score],
+        listeners: Sequence[Listener] = (),
+        final_only: bool = False,
     ) -> None:
+        self.final_only = final_only
         self.file, self.identity, self.scores, self.listeners = file, identity, scores, listeners
         self._sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        for torn in keep_rows_until(self.file, int(pl_module.steps_done)):
+        for torn in keep_rows_until(self.file, -1 if self.final_only else int(pl_module.steps_done)):
             log.warning("%s line %d dropped: %s", torn.file, torn.line, torn.reason)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -57,6 +66,9 @@ class EnvironmentErrors(pl.Callback):
         for row in rows:
             if not math.isfinite(row.loss):  # the update of the last step broke the weights
                 raise DivergedError(step, row.loss)
+        pl_module.log("val/loss", _over_training_environments(rows, lambda row: row.loss))
+        if self.final_only and trainer.state.fn == TrainerFn.FITTING:
+            return
         append_rows(self.file, rows)
         pl_module.log("val/error", training_validation_error(rows))
         for listener in self.listeners:
@@ -84,5 +96,10 @@ class EnvironmentErrors(pl.Callback):
 
 def training_validation_error(rows: Sequence[Row]) -> float:
     """Mean error over the val subsets of the training environments: what an honest user may select on."""
-    errors = [row.error for row in rows if row.subset == "val" and not row.held_out]
-    return sum(errors) / len(errors) if errors else float("nan")
+    return _over_training_environments(rows, lambda row: row.error)
+
+
+def _over_training_environments(rows: Sequence[Row], value: Callable[[Row], float]) -> float:
+    """Unweighted mean over the val subsets of the training environments."""
+    values = [value(row) for row in rows if row.subset == "val" and not row.held_out]
+    return sum(values) / len(values) if values else float("nan")

@@ -28,7 +28,7 @@ def build(config: DictConfig, group: str, **extra: Any) -> Any:
         raise ConfigError(f"{group} cannot be built: {reason}; see the keys in conf/{group}") from error
 
 
-def nameless(config: DictConfig, group: str) -> DictConfig:
-    """The configuration with ``config[group].name`` removed, for classes that do not care how rows call them."""
+def without(config: DictConfig, group: str, *keys: str) -> DictConfig:
+    """The configuration with keys of ``config[group]`` removed that its class does not care for, e.g. ``name``."""
     content: dict[str, Any] = OmegaConf.to_container(config[group], resolve=True)  # type: ignore[assignment]
-    return OmegaConf.create({group: {key: value for key, value in content.items() if key != "name"}})
+    return OmegaConf.create({group: {key: value for key, value in content.items() if key not in keys}})

@@ -33,7 +33,7 @@ def close_study(study: Study, complete: Sequence[bool], selection: Any, wandb_lo
         for problem in torn:
             log.warning("%s line %d dropped: %s", problem.file, problem.line, problem.reason)
     failed = [member.fold.name for member, ok in zip(study.members, complete, strict=True) if not ok]
-    unusable = {name: "failed" for name in failed}
+    unusable = dict.fromkeys(failed, "failed")
     if rows:
         print(closing_table(rows, selection, unusable=unusable))
     if rows and wandb_log:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from dgbench.cli.algorithm_docs import algorithms_page
 from dgbench.cli.entry import CONF
 
 DOCS = CONF.parent / "docs"
@@ -66,10 +67,14 @@ def _keys(lines: list[str]) -> Iterator[tuple[str, str, str]]:
             yield dotted, value.replace("|", "\\|"), note.replace("|", "\\|")
 
 
+PAGES = {"configuration.md": configuration_page, "algorithms.md": algorithms_page}
+
+
 def main() -> None:
     """Write the pages."""
-    (DOCS / "configuration.md").write_text(configuration_page())
-    print(DOCS / "configuration.md")
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page())
+        print(DOCS / name)
 
 
 if __name__ == "__main__":

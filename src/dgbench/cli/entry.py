@@ -40,6 +40,7 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
             os.environ["HYDRA_FULL_ERROR"] = "1"  # or Hydra prints its own report and exits before we see the error
             failures: list[str] = []
             home = os.getpid()
+            sys.argv[1:] = [open_key(word) for word in sys.argv[1:]]
 
             @functools.wraps(task)
             def guarded(config: DictConfig) -> None:
@@ -65,6 +66,11 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
         return main
 
     return decorate
+
+
+def open_key(word: str) -> str:
+    """``hparams.set`` takes keys that stand in no file, so its overrides may add; the others are left as typed."""
+    return f"++{word}" if word.startswith(("hparams.set.", "hparams.set=")) else word
 
 
 def explain(error: BaseException, config_name: str) -> str:

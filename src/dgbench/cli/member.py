@@ -62,8 +62,11 @@ def _fit(study: Study, member: Member, progress: StudyProgress, wandb_log: Wandb
     checkpoints = Checkpoints(member.folder / "checkpoints", study.trainer.checkpoint_seconds)
     resume = _checkpoint_to_resume(checkpoints.last)
     listeners = [wandb_log.rows] if wandb_log else []
-    errors = EnvironmentErrors(member.folder / ROW_FILE, member.identity, member.data.scores, listeners)
-    trainer = make_trainer(study, [errors, checkpoints, progress])
+    averaging = study.averaging()
+    final_only = averaging is not None and averaging.rule.final_only
+    errors = EnvironmentErrors(member.folder / ROW_FILE, member.identity, member.data.scores, listeners, final_only)
+    # averaging puts the live weights back, so it comes after all that read the scored ones
+    trainer = make_trainer(study, [errors, checkpoints, *([averaging] if averaging else []), progress])
     document = {**OmegaConf.to_container(study.config, resolve=True), "member": vars(member.fold)}  # type: ignore[dict-item]
     OmegaConf.save(OmegaConf.create(document), member.folder / "config.yaml")
     write_status(member.folder, "RUNNING")
@@ -75,6 +78,8 @@ def _fit(study: Study, member: Member, progress: StudyProgress, wandb_log: Wandb
     complete = False
     try:
         trainer.fit(module, datamodule=member.data, ckpt_path=resume, weights_only=True)
+        if final_only:
+            trainer.validate(module, datamodule=member.data, verbose=False)
         complete = True
     except SystemExit as stop:  # Lightning turns Ctrl-C into an exit
         raise KeyboardInterrupt from stop

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from hydra.utils import get_class
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
+from torch import nn
 
 from dgbench.algorithms.base import Algorithm
 from dgbench.backbones.build import build_networks
-from dgbench.cli.build import build, nameless
+from dgbench.callbacks.averaging import Averaging
+from dgbench.cli.build import build, without
+from dgbench.cli.hyperparameters import hyperparameters
 from dgbench.cli.identity import code_version, digest, science
-from dgbench.cli.schema import TrainerConfig, seed, trainer_config
+from dgbench.cli.schema import seed
 from dgbench.data.environments import Environments
 from dgbench.data.module import EnvironmentData
 from dgbench.errors import ConfigError
@@ -23,7 +26,6 @@ from dgbench.protocols.folds import Fold
 from dgbench.records import RunIdentity
 from dgbench.types import Sizes
 
-SMALL_IMAGE = 32  # pixels a side up to which an algorithm's ``small`` hyperparameters hold
 
 @dataclass(frozen=True)
 class Member:
@@ -55,16 +57,10 @@ class Study:
 
     def __init__(self, config: DictConfig, folder: Path) -> None:
         self.config, self.folder = config, folder
-        self.trainer: TrainerConfig = trainer_config(config.trainer)
-        self.seed = seed(config.seed)
-        self.environments: Environments = build(config, "dataset")
         self.algorithm = _algorithm(config)
-        self.hparams: dict[str, Any] = {
-            "lr": self.trainer.lr,
-            "weight_decay": self.trainer.weight_decay,
-            "batch_size": self.trainer.batch_size,
-            **_hparams(config, self.algorithm, self.environments.image),
-        }
+        self.trainer, self.hparams = hyperparameters(config, self.algorithm.static)
+        self.seed = seed(config.seed)
+        self.environments: Environments = build(without(config, "dataset", "image_kind"), "dataset")
         self.folds: list[Fold] = build(config, "protocol")(self.environments.given)
         self._science = science(config)
         self.run = digest([self._science, self.environments.identity()])
@@ -77,7 +73,9 @@ class Study:
             run=run,
             **known,
             algorithm=self.config.algorithm.name,
-            hparams={**self.hparams, "steps": self.trainer.steps},
+            hparams={**self.hparams, "steps": self.trainer.steps, **self._averaging_settings()},
+            averaging=self.config.averaging.name,
+            draw=self.config.hparams.draw,
             backbone=self.config.backbone.name,
             protocol=self.config.protocol.name,
             fold=fold.name,
@@ -97,6 +95,17 @@ class Study:
         )
         return Member(fold, identity, self.folder / f"fold-{fold.name}-{run}", data)
 
+    def averaging(self) -> Averaging | None:
+        """What averages one member's weights, if anything does."""
+        if "_target_" not in self.config.averaging:
+            return None
+        callback: Averaging = build(without(self.config, "averaging", "name"), "averaging")
+        return callback
+
+    def _averaging_settings(self) -> dict[str, Any]:
+        rule = self.config.averaging.get("rule") or {}
+        return {f"averaging.{key}": value for key, value in rule.items() if key != "_target_"}
+
     def module(self, fold: Fold) -> Algorithm:
         """A freshly initialized algorithm for one fold."""
         algorithm = self.algorithm
@@ -107,7 +116,7 @@ class Study:
             image=self.environments.image,
         )
         networks, sizes = build_networks(
-            lambda image: build(nameless(self.config, "backbone"), "backbone", image=image),
+            self._featurizer,
             shapes,
             partial(_needed, algorithm, self.hparams),
             algorithm.extra_channels,
@@ -115,32 +124,23 @@ class Study:
         )
         return algorithm(networks, sizes, self.hparams, seed=self.seed)
 
+    def _featurizer(self, image: tuple[int, int, int]) -> nn.Module:
+        taken = {key: self.hparams[key] for key in self.config.backbone.get("hparams", ())}
+        config = without(self.config, "backbone", "name", "hparams")
+        featurizer: nn.Module = build(config, "backbone", image=image, **taken)
+        return featurizer
+
 
 def _algorithm(config: DictConfig) -> type[Algorithm]:
+    path = config.algorithm._target_
     try:
-        found = get_class(config.algorithm._target_)
+        found = get_class(path)
     except Exception as error:  # Hydra reports a class it cannot find in several ways
-        raise ConfigError(f"algorithm._target_={config.algorithm._target_} cannot be imported; mend the path") from error
+        raise ConfigError(f"algorithm._target_={path} cannot be imported; mend the path") from error
     if not issubclass(found, Algorithm):
-        raise ConfigError(f"algorithm._target_={config.algorithm._target_} is no dgbench Algorithm; subclass it")
+        raise ConfigError(f"algorithm._target_={path} is no dgbench Algorithm; subclass it")
     return found
-
-
-def _hparams(config: DictConfig, algorithm: type[Algorithm], image: tuple[int, int, int]) -> dict[str, Any]:
-    """The algorithm's own hyperparameters; ``{small: ..., large: ...}`` is resolved by the size of the image.
-
-    Raises:
-        ConfigError: one that is a number by default is none.
-    """
-    values: dict[str, Any] = OmegaConf.to_container(config.algorithm.hparams, resolve=True)  # type: ignore[assignment]
-    size = "small" if max(image[1:]) <= SMALL_IMAGE else "large"
-    chosen = {k: v[size] if isinstance(v, Mapping) and set(v) == {"small", "large"} else v for k, v in values.items()}
-    for key, value in chosen.items():
-        if key not in algorithm.static and not isinstance(value, (int, float)):
-            raise ConfigError(f"algorithm.hparams.{key}={value} is not a number; give one")
-    return chosen
 
 
 def _needed(algorithm: type[Algorithm], hparams: Mapping[str, Any], sizes: Sizes) -> Mapping[str, Any]:
     return algorithm.networks_needed(sizes, hparams)
-

@@ -86,17 +86,20 @@ class EnvironmentData(pl.LightningDataModule):
 
     def chunk_steps(self) -> int:
         """Steps gathered at once."""
-        step_bytes = 4 * self.batch_size * len(self.training) * int(np.prod(self.environments.image))
-        return max(1, min(CHUNK_STEPS, CHUNK_BYTES // step_bytes))
+        return max(1, min(CHUNK_STEPS, CHUNK_BYTES // self.step_bytes()))
+
+    def step_bytes(self) -> int:
+        """Bytes of the images of one step, in single precision."""
+        return 4 * self.batch_size * len(self.training) * int(np.prod(self.environments.image))
 
     def batches(self, first: int, n: int) -> list[EnvBatch]:
         """The minibatches of steps ``first .. first + n - 1``; a pure function of the seed and the steps."""
-        indices = torch.from_numpy(np.stack([self._order(first + k) for k in range(n)]))
+        indices = torch.from_numpy(np.stack([self.order(first + k) for k in range(n)]))
         x, y = self.environments.gather(indices.flatten())
         sizes = (self.batch_size,) * len(self.training)
         return [EnvBatch(xs, ys, sizes) for xs, ys in zip(x.chunk(n), y.chunk(n), strict=True)]
 
-    def _order(self, step: int) -> np.ndarray:
+    def order(self, step: int) -> np.ndarray:
         """(N,) positions in the store of one step's minibatch, environment by environment.
 
         Each environment has its own stream, so it shows the same images at the same step in every fold.

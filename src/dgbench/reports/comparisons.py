@@ -14,7 +14,7 @@ from dgbench.errors import ConfigError, RecordError
 from dgbench.protocols.selection import Selection
 from dgbench.reports.collect import IDENTITY_KEYS, Collection
 from dgbench.reports.folders import Problem, fold_of, typed_overrides
-from dgbench.reports.studies import Study, evaluate_study, fold_name
+from dgbench.reports.studies import Study, algorithm_name, evaluate_study, fold_name
 
 #: what must be equal for two results to stand in one table
 SECTION_KEYS = (
@@ -159,7 +159,7 @@ def _labels(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     flat = [{**identity["hparams"], "draw": identity["draw"]} for identity in identities]
     texts = [json.dumps(values, sort_keys=True, default=str) for values in flat]
     for identity, values, text in zip(identities, flat, texts, strict=True):
-        sets[identity["algorithm"]][text] = values
+        sets[algorithm_name(identity)][text] = values
     labels: dict[tuple[str, str], str] = {}
     for algorithm, variants in sets.items():
         names = sorted({name for values in variants.values() for name in values})
@@ -167,7 +167,7 @@ def _labels(identities: Sequence[Mapping[str, Any]]) -> list[str]:
         for text, values in variants.items():
             extra = ", ".join(f"{name}={values.get(name)}" for name in differing)
             labels[algorithm, text] = f"{algorithm} ({extra})" if extra else algorithm
-    return [labels[identity["algorithm"], text] for identity, text in zip(identities, texts, strict=True)]
+    return [labels[algorithm_name(identity), text] for identity, text in zip(identities, texts, strict=True)]
 
 
 def _missing(study: Study, identity: Mapping[str, Any], folder: Path) -> list[Problem]:

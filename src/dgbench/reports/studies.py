@@ -83,8 +83,14 @@ def evaluate_study(
         no_everywhere = "only the given environments exist, so the ideal is not known"
     measures = Measures.of(held_out, everywhere, no_held_out=no_held_out, no_everywhere=no_everywhere)
     ordered = {env: held_out[env] for env in given if env in held_out}
-    name = algorithm or str(identity["algorithm"])
+    name = algorithm or algorithm_name(identity)
     return Study(name, identity["seed"], ordered, everywhere, steps, missing, measures)
+
+
+def algorithm_name(identity: Mapping[str, Any]) -> str:
+    """``vrex``, or ``vrex+swad`` where its weights were averaged."""
+    averaging = identity["averaging"]
+    return str(identity["algorithm"]) + ("" if averaging == "none" else f"+{averaging}")
 
 
 def fold_name(fold: str, given: Sequence[str]) -> str:

@@ -1,0 +1,212 @@
+"""What a step of each algorithm costs, in steps of ERM, beside the floor that its passes set.
+
+The floor is built from parts timed in the same run: forward and backward passes of the network over all images of a
+step, passes of the networks that an algorithm adds, and Adam updates. Minibatches are random images of 28 x 28 pixels,
+64 from each of 3 environments, on DomainBed's network. Run it with `make bench-algorithms`; it rewrites
+docs/algorithm_costs.json, which docs/algorithms.md prints.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.utils import get_class
+from omegaconf import OmegaConf
+from torch import nn
+from torch.nn import functional as F
+
+from dgbench.algorithms.base import Algorithm
+from dgbench.backbones.build import build_networks
+from dgbench.backbones.small import MNISTCNN
+from dgbench.cli.entry import CONF
+from dgbench.cli.hyperparameters import hyperparameters
+from dgbench.cli.identity import study_folder
+from dgbench.cli.member import quiet_lightning
+from dgbench.types import EnvBatch, Sizes
+
+SIZES = Sizes(n_features=0, n_classes=2, n_envs=3, image=(2, 28, 28))
+BATCH = 64
+STEPS, REPEATS = 4, 5
+COSTS = CONF.parent / "docs" / "algorithm_costs.json"
+ALLOWED = 1.3
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Passes over the images of one step, in units of all N images; every algorithm not listed has ERM's.
+
+    Args:
+        forward: through featurizer and classifier, kept for a backward pass.
+        silent: forward passes that no gradient needs.
+        backward: ordinary backward passes.
+        second: backward passes through a gradient (each costs about a forward and two backward passes).
+        context: silent passes of ARM's context network.
+        updates: Adam updates of all parameters.
+        why: one line for the table.
+    """
+
+    forward: float = 1
+    silent: float = 0
+    backward: float = 1
+    second: float = 0
+    context: float = 0
+    updates: float = 1
+    why: str = "one forward, one backward"
+
+
+PASSES = {
+    "arm": Passes(context=1, why="and one of the untrained context network"),
+    "cdann": Passes(backward=0.5, silent=0.5, forward=0.5, why="every second step trains the discriminator alone"),
+    "dann": Passes(backward=0.5, silent=0.5, forward=0.5, why="every second step trains the discriminator alone"),
+    "erdg": Passes(silent=1, why="and one forward for the frozen features"),
+    "iga": Passes(second=1, why="and one backward through the gradients"),
+    "mixstyle": Passes(forward=2, backward=2, why="every image stands in two pairs"),
+    "mldg": Passes(forward=2 / 3, backward=2 / 3, updates=2, why="one episode of two environments, two updates"),
+    "sag_net": Passes(forward=2, silent=1, backward=2, updates=2, why="three updates, two of them of the featurizer"),
+}
+
+
+class Clock(pl.Callback):
+    """Seconds of each Lightning batch."""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.times: list[float] = []
+
+    def on_train_batch_start(self, *args: Any) -> None:
+        self.begun = time.perf_counter()
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        self.times.append(time.perf_counter() - self.begun)
+
+
+class Repeat:
+    """The same minibatches twice: once to warm up, once for the clock."""
+
+    def __init__(self, batches: list[EnvBatch]) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[list[EnvBatch]]:
+        yield from (self.batches, self.batches)
+
+
+def random_batches() -> list[EnvBatch]:
+    """STEPS minibatches of random images and labels."""
+    generator = torch.Generator().manual_seed(0)
+    n = SIZES.n_envs * BATCH
+    return [
+        EnvBatch(
+            torch.rand(n, *SIZES.image, generator=generator),
+            torch.randint(SIZES.n_classes, (n,), generator=generator),
+            (BATCH,) * SIZES.n_envs,
+        )
+        for _ in range(STEPS)
+    ]
+
+
+def module(name: str) -> Algorithm:
+    """The algorithm with its default hyperparameters and freshly initialized networks."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config: Any = compose("train", [f"algorithm={name}"])
+    algorithm = get_class(config.algorithm._target_)
+    _, hparams = hyperparameters(config, algorithm.static)
+    hparams = {**hparams, **{key: 0 for key in hparams if "anneal" in key}, "batch_size": BATCH}  # penalties on
+    needed = partial(_needed, algorithm, hparams)
+    networks, sizes = build_networks(lambda image: MNISTCNN(image), SIZES, needed, algorithm.extra_channels, seed=0)
+    return algorithm(networks, sizes, hparams)
+
+
+def _needed(algorithm: type[Algorithm], hparams: dict[str, Any], sizes: Sizes) -> Any:
+    return algorithm.networks_needed(sizes, hparams)
+
+
+def step_seconds(name: str, batches: list[EnvBatch]) -> float:
+    """Seconds per step as train.py takes it."""
+    clock = Clock()
+    trainer = pl.Trainer(
+        accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, callbacks=[clock],
+    )  # fmt: skip
+    trainer.fit(module(name), train_dataloaders=Repeat(batches))
+    return clock.times[-1] / STEPS
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    """Median seconds of a call."""
+    call()
+    times = []
+    for _ in range(REPEATS):
+        begun = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times)
+
+
+def parts(batch: EnvBatch) -> dict[str, float]:
+    """Seconds of each kind of pass on one minibatch."""
+    erm = module("erm")
+    networks, optimizer = erm.networks, torch.optim.Adam(erm.networks.parameters())
+    weights = list(networks.parameters())
+
+    def loss() -> torch.Tensor:
+        return F.cross_entropy(networks.logits(batch.x), batch.y)
+
+    def silent(network: nn.Module) -> None:
+        with torch.no_grad():
+            network(batch.x)
+
+    def second() -> None:
+        gradients = torch.autograd.grad(loss(), weights, create_graph=True)
+        torch.autograd.grad(sum(g.square().sum() for g in gradients), weights)  # type: ignore[arg-type]
+
+    context = module("arm").networks["context"]
+    forward = seconds(loss)
+    both = seconds(lambda: loss().backward())
+    return {
+        "forward": forward,
+        "silent": seconds(lambda: silent(networks["featurizer"])),
+        "backward": both - forward,
+        "second": seconds(second) - both,
+        "context": seconds(lambda: silent(context)),
+        "updates": seconds(optimizer.step),
+    }
+
+
+def floor(passes: Passes, part: dict[str, float]) -> float:
+    """Seconds that the passes of an algorithm take at least."""
+    return sum(getattr(passes, name) * value for name, value in part.items())
+
+
+def main() -> None:
+    """Time every algorithm of conf/algorithm against ERM, interleaved, and print the table."""
+    quiet_lightning()
+    OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
+    names = [path.stem for path in sorted((CONF / "algorithm").glob("*.yaml"))]
+    batches = random_batches()
+    part = parts(batches[0])
+    bare = floor(Passes(), part)
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; ms per pass over {SIZES.n_envs} x {BATCH} images:")
+    print(", ".join(f"{name} {1e3 * value:.1f}" for name, value in part.items()) + "\n")
+    print(f"{'algorithm':<12}{'x ERM':>7}{'floor':>7}{'over floor':>12}  passes")
+    table = {}
+    for name in names:
+        pairs = [(step_seconds("erm", batches), step_seconds(name, batches)) for _ in range(3)]
+        cost = statistics.median(own / erm for erm, own in pairs)
+        passes = PASSES.get(name, Passes())
+        least = floor(passes, part) / bare
+        over = cost / least
+        table[name] = {"cost": round(cost, 2), "floor": round(least, 2), "passes": passes.why}
+        print(f"{name:<12}{cost:>7.2f}{least:>7.2f}{over:>12.2f}{' !' if over > ALLOWED else '  '}{passes.why}", flush=True)
+    COSTS.write_text(json.dumps(table, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

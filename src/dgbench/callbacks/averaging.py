@@ -1,0 +1,126 @@
+"""Averaging of weights around any algorithm: feeds a rule and scores with what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Protocol
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.trainer.states import TrainerFn
+from torch import Tensor
+
+from dgbench.backbones.batchnorm import renew_statistics
+from dgbench.types import Tensors
+
+
+class Rule(Protocol):
+    """What is averaged, and when; see ``dgbench/training``."""
+
+    final_only: bool  #: evaluations in training judge the live weights, and only the end scores :meth:`result`
+    finished: bool  #: training may end
+    batchnorm_batches: int  #: forward passes that renew an unfrozen BatchNorm before the final evaluation
+
+    def begin(self, buffers: Tensors) -> None:
+        """Training starts from its beginning."""
+
+    def update(self, step: int, params: Tensors, buffers: Tensors) -> None:
+        """Step number ``step``, counted from 1, was made."""
+
+    def evaluated(self, step: int, loss: float, buffers: Tensors) -> None:
+        """The validation loss after ``step`` steps, mean over the training environments."""
+
+    def result(self) -> Tensors:
+        """The tensors to predict with; those left out are the live ones."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on."""
+
+
+class Averaging(pl.Callback):
+    """Scores averaged weights, while the live ones are trained.
+
+    It must come after every callback that reads weights at the end of a validation: there it puts the live ones back.
+    A rule that is ``final_only`` needs one more ``trainer.validate`` after training.
+
+    Args:
+        rule: what is averaged.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self._restored: dict[str, Any] | None = None
+        self._live: dict[str, Tensor] = {}
+        self._hook: Callable[[int], None] | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.rule.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._restored = state_dict
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if self._restored is None:
+            self.rule.begin(_buffers(pl_module))
+        else:
+            self.rule.load_state_dict(pl_module.transfer_batch_to_device(self._restored, pl_module.device, 0))
+        self._restored = None
+        trainer.should_stop = self.rule.finished
+        self._hook = partial(self._after_step, pl_module)
+        pl_module.after_step.append(self._hook)
+
+    def teardown(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
+        if self._hook in pl_module.after_step:
+            pl_module.after_step.remove(self._hook)
+
+    def _after_step(self, module: Any, step: int) -> None:
+        self.rule.update(step, dict(module.named_parameters()), _buffers(module))
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if self.rule.final_only and _fitting(trainer):
+            return
+        with _plain_tensors():
+            tensors = {**dict(pl_module.named_parameters()), **dict(pl_module.named_buffers())}
+            averaged = self.rule.result()
+            self._live = {name: tensors[name].clone() for name in averaged}
+            for name, value in averaged.items():
+                tensors[name].copy_(value)
+            if not _fitting(trainer):
+                renew_statistics(pl_module, pl_module, self._images(trainer, pl_module))
+
+    def _images(self, trainer: Any, module: Any) -> Iterator[Tensor]:
+        """Minibatches of the steps that would have come next."""
+        first = int(module.steps_done)
+        for step in range(first, first + self.rule.batchnorm_batches):
+            yield from (batch.x for batch in trainer.datamodule.batches(step, 1))
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        with _plain_tensors():
+            tensors = {**dict(pl_module.named_parameters()), **dict(pl_module.named_buffers())}
+            for name, value in self._live.items():
+                tensors[name].copy_(value)
+            self._live = {}
+            if _fitting(trainer):
+                loss = float(trainer.callback_metrics["val/loss"])
+                self.rule.evaluated(int(pl_module.steps_done), loss, _buffers(pl_module))
+                trainer.should_stop = trainer.should_stop or self.rule.finished
+
+
+def _fitting(trainer: pl.Trainer) -> bool:
+    return trainer.state.fn == TrainerFn.FITTING
+
+
+def _buffers(module: Any) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in module.named_buffers() if tensor.is_floating_point()}
+
+
+@contextmanager
+def _plain_tensors() -> Iterator[None]:
+    """What is made in here may be changed in place later, unlike in the inference mode of an evaluation."""
+    with torch.inference_mode(False), torch.no_grad():
+        yield

@@ -1,0 +1,49 @@
+"""Minibatches and scoring passes of many members at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from dgbench.data.module import CHUNK_BYTES, EnvironmentData
+from dgbench.types import EnvBatch
+
+
+class StackedData(EnvironmentData):
+    """The data of R members over the same environments: x is (R, N, C, H, W), y is (R, N).
+
+    Member i sees the minibatches it would see alone. All members are scored on the same passes.
+
+    Args:
+        members: the data of each member; same environments, steps, evaluations and minibatch size, and as many
+            training environments each.
+    """
+
+    def __init__(self, members: Sequence[EnvironmentData]) -> None:
+        first = members[0]
+        super().__init__(
+            first.environments,
+            first.training,
+            list({(score.env, score.subset): score for member in members for score in member.scores}.values()),
+            steps=first.steps,
+            eval_every=first.eval_every,
+            batch_size=first.batch_size,
+            eval_batch_size=first.eval_batch_size,
+            seed=0,
+        )
+        self.members = list(members)
+
+    def chunk_steps(self) -> int:
+        """Steps gathered at once, all members together."""
+        return max(1, min(super().chunk_steps(), CHUNK_BYTES // (self.step_bytes() * len(self.members))))
+
+    def batches(self, first: int, n: int) -> list[EnvBatch]:
+        """The minibatches of steps ``first .. first + n - 1``, members side by side."""
+        order = np.stack([[member.order(first + k) for member in self.members] for k in range(n)])
+        x, y = self.environments.gather(torch.from_numpy(order).flatten())
+        shape = (n, len(self.members), -1)
+        sizes = (self.batch_size,) * len(self.training)
+        xs, ys = x.view(*shape, *x.shape[1:]), y.view(shape)
+        return [EnvBatch(xs[k], ys[k], sizes) for k in range(n)]

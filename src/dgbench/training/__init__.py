@@ -1,0 +1,1 @@
+"""How weights move: averages over steps, and what else surrounds an objective."""

@@ -1,0 +1,183 @@
+"""Many members as one: the pure objective mapped over a stack of members, one optimizer step for all of them.
+
+Every tensor of a member (parameters, buffers, hyperparameters, state, noise) gets a leading axis of length R. The sum
+of the R losses has for gradient, member by member, the gradient of each loss, so members never see one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from torch.func import vmap
+from torch.nn import functional as F
+
+from dgbench.algorithms.base import NOISE_BLOCK, Algorithm
+from dgbench.types import BoundNetworks, EnvBatch, Phase, Player, ScoreBatch, Tensors
+
+
+class StackedMembers(pl.LightningModule):
+    """Trains R members of one shape together; member i equals the single run with the same seeds.
+
+    Args:
+        members: algorithms of one class with equal static hyperparameters and sizes, at the same step, in an order
+            that keeps equal optimizer settings together (see :func:`optimizer_key`).
+        predict_chunk: members that score a batch at once, to bound memory; None for all.
+    """
+
+    def __init__(self, members: Sequence[Algorithm], predict_chunk: int | None = None) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self._members = tuple(members)  # a tuple, so that Lightning does not register R modules
+        self._predict_chunk = predict_chunk
+        self.steps_done = int(members[0].steps_done)
+        self.diverged: dict[int, tuple[int, float]] = {}  #: member -> step and value of its first loss not finite
+        self._noise: tuple[int, tuple[int, ...], Tensors] | None = None
+
+    @property
+    def size(self) -> int:
+        """R."""
+        return len(self._members)
+
+    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+        """Stack the members on the device, then one Adam per player with a group for each run of equal settings."""
+        first = self._members[0]
+        self.params = {name: self._stacked([m.networks.params()[name] for m in self._members]).requires_grad_() for name in first.networks.params()}
+        self.buffers_ = {name: self._stacked([m.networks.statistics()[name] for m in self._members]) for name in first.networks.statistics()}
+        self.hp = {name: self._stacked([m.hp.tensors()[name] for m in self._members]) for name in first.hp.tensors()}
+        self.memory = {name: self._stacked([m.memory.tensors()[name] for m in self._members]) for name in first.memory.tensors()}
+        self._slices: list[list[tuple[slice, dict[str, Tensor]]]] = []
+        optimizers = []
+        for player in first.players().values():
+            names = first.networks.params(*player.networks)
+            groups, slices = [], []
+            for _, run in groupby(range(self.size), key=lambda i: optimizer_key(self._members[i], player)):
+                own = list(run)
+                part = slice(own[0], own[-1] + 1)
+                leaves = {name: self.params[name].detach()[part] for name in names}
+                groups.append({"params": list(leaves.values()), **_settings(self._members[own[0]], player)})
+                slices.append((part, leaves))
+            optimizers.append(torch.optim.Adam(groups, fused=True))
+            self._slices.append(slices)
+        return optimizers
+
+    def _stacked(self, tensors: Sequence[Tensor]) -> Tensor:
+        return torch.stack([tensor.detach() for tensor in tensors]).to(self.device)
+
+    def training_step(self, batches: Sequence[EnvBatch], batch_idx: int) -> None:
+        """One optimizer step per entry of ``batches``; x is (R, N, C, H, W) and y (R, N)."""
+        found = self.optimizers()
+        optimizers = dict(zip(self._members[0].players(), found if isinstance(found, list) else [found], strict=True))
+        first = self.steps_done
+        steps = torch.arange(first, first + len(batches), device=self.device)
+        losses = torch.stack([self._step(first + k, steps[k], batch, optimizers) for k, batch in enumerate(batches)])
+        self.steps_done += len(batches)
+        self._note_divergence(first, losses)
+
+    def _step(self, step: int, step_tensor: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]) -> Tensor:
+        noise = self._noise_at(step, batch.sizes)
+        template = self._members[0]
+        order = list(optimizers)
+        for phase in template.phases(step):
+            losses, state, grads = self._mapped(phase, batch.sizes)(
+                self.params, self.buffers_, self.hp, self.memory, noise, batch.x, batch.y, step_tensor
+            )
+            self.memory = {**self.memory, **{name: value.detach() for name, value in state.items()}}
+            names = list(template.networks.params(*(n for p in phase.players for n in template.players()[p].networks)))
+            if not grads:
+                wanted = torch.autograd.grad(losses.sum(), [self.params[name] for name in names], allow_unused=True)
+                grads = dict(zip(names, wanted, strict=True))
+            for player in phase.players:
+                for part, leaves in self._slices[order.index(player)]:
+                    for name, leaf in leaves.items():
+                        gradient = grads.get(name)
+                        leaf.grad = None if gradient is None else gradient[part].detach().contiguous()
+                    if template.reset_at is not None and step == self._members[part.start].values[template.reset_at]:
+                        self._recreate(optimizers[player].optimizer, leaves, self._members[part.start])
+                optimizers[player].step()
+        return losses.detach()
+
+    def _mapped(self, phase: Phase, sizes: tuple[int, ...]) -> Any:
+        template = self._members[0]
+
+        def one_member(
+            params: Tensors, buffers: Tensors, hp: Tensors, state: Tensors, noise: Tensors, x: Tensor, y: Tensor, step: Tensor
+        ) -> tuple[Tensor, Tensors, Tensors]:
+            nets = BoundNetworks(template.networks, {**params, **buffers})
+            out = phase.objective(nets, EnvBatch(x, y, sizes), hp, state, noise, step)
+            return out.loss, dict(out.state), dict(out.grads or {})
+
+        return vmap(one_member, in_dims=(0, 0, 0, 0, 0, 0, 0, None), randomness="different")
+
+    def _recreate(self, optimizer: torch.optim.Optimizer, leaves: Tensors, member: Algorithm) -> None:
+        """Adam afresh for the members of one group."""
+        for leaf in leaves.values():
+            optimizer.state.pop(leaf, None)
+        if member.reset_lr is not None:
+            for group in optimizer.param_groups:
+                if group["params"][0] is next(iter(leaves.values())):
+                    group["lr"] = member.values[member.reset_lr]
+
+    def _noise_at(self, step: int, sizes: tuple[int, ...]) -> Tensors:
+        block, offset = divmod(step, NOISE_BLOCK)
+        if self._noise is None or self._noise[:2] != (block, sizes):
+            drawn = [member.noise_block(block, sizes) for member in self._members]
+            self._noise = (block, sizes, {name: torch.stack([d[name] for d in drawn]).to(self.device) for name in drawn[0]})
+        return {name: values[:, offset] for name, values in self._noise[2].items()}
+
+    def _note_divergence(self, first: int, losses: Tensor) -> None:
+        """Remember at which step each member's loss stopped being finite; its tensors touch nobody else's."""
+        finite = losses.isfinite()
+        if finite.all():
+            return
+        for i in (~finite).any(0).nonzero().flatten().tolist():
+            k = int((~finite[:, i]).nonzero()[0])
+            self.diverged.setdefault(i, (first + k, float(losses[k, i])))
+
+    def validation_step(self, batch: ScoreBatch, batch_idx: int, dataloader_idx: int = 0) -> dict[str, Tensor]:
+        """Count what is wrong in one batch, for every member: (R,) ``wrong`` and summed ``loss``, and ``seen``."""
+        template = self._members[0]
+        drawn = [m.noise_for_scoring(len(batch.x), batch.name, batch.index) for m in self._members]
+        noise = {name: torch.stack([d[name] for d in drawn]).to(self.device) for name in drawn[0]}
+
+        def one_member(params: Tensors, buffers: Tensors, hp: Tensors, state: Tensors, noise: Tensors) -> Tensor:
+            return template.predict(BoundNetworks(template.networks, {**params, **buffers}), batch.x, hp, state, noise)
+
+        logits = vmap(one_member, chunk_size=self._predict_chunk, randomness="different")(
+            self.params, self.buffers_, self.hp, self.memory, noise
+        )
+        wrong = (logits.argmax(2) != batch.y).sum(1)
+        flat = F.cross_entropy(logits.flatten(0, 1), batch.y.repeat(self.size), reduction="none")
+        return {"seen": torch.tensor(len(batch.y)), "wrong": wrong, "loss": flat.view(self.size, -1).double().sum(1)}
+
+    def write_back(self, i: int) -> Algorithm:
+        """Member i with the tensors it has now, as an ordinary algorithm."""
+        member = self._members[i]
+        with torch.no_grad():
+            for name, parameter in member.networks.params().items():
+                parameter.copy_(self.params[name][i])
+            for name, buffer in member.networks.statistics().items():
+                buffer.copy_(self.buffers_[name][i])
+        member.memory.assign({name: value[i].cpu() for name, value in self.memory.items()})
+        member.steps_done.fill_(self.steps_done)
+        return member
+
+
+def optimizer_key(member: Algorithm, player: Player) -> tuple[Any, ...]:
+    """What must be equal for members to share an optimizer group."""
+    reset = None if member.reset_at is None else member.values[member.reset_at]
+    return (*sorted(_settings(member, player).items()), reset)
+
+
+def _settings(member: Algorithm, player: Player) -> dict[str, Any]:
+    beta1 = member.values[player.beta1] if isinstance(player.beta1, str) else player.beta1
+    return {
+        "lr": member.values[player.lr],
+        "weight_decay": member.values[player.weight_decay],
+        "betas": (beta1, player.beta2),
+    }

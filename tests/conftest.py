@@ -1,0 +1,144 @@
+"""The command line as a user has it: real processes, without paying for the imports of each."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Reads one request a line, forks a child that runs the command in its own session, answers with its exit status.
+# The child is a process like any other: it can be killed, gets its own signals, and has its own standard error.
+SERVER = """
+import json, os, runpy, sys, traceback
+import torch, pytorch_lightning, torchvision, sklearn.datasets, pandas
+import dgbench.cli.closing, dgbench.cli.member, dgbench.cli.study, dgbench.data.sr_cmnist, dgbench.reports.collect
+torch.set_num_threads(1)
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+for line in sys.stdin:
+    ask = json.loads(line)
+    pid = os.fork()
+    if pid == 0:
+        code = 70
+        try:
+            os.chdir(ask["cwd"])
+            for stream, name in ((1, "out"), (2, "err")):
+                os.dup2(os.open(ask[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+            os.environ.update(ask["env"])
+            sys.argv = [ask["script"], *ask["arguments"]]
+            exec(ask["before"], {})
+            runpy.run_path(ask["script"], run_name="__main__")
+            code = 0
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    status = os.waitpid(pid, 0)[1]
+    print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended; ``code`` is minus the signal for one that was killed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def complaints(self) -> list[str]:
+        """Lines of standard error that start with ``dgbench:``."""
+        return [line for line in self.err.splitlines() if line.startswith("dgbench:")]
+
+
+Command = Callable[..., Ended]
+
+
+def clean_environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a user who set nothing but one thread."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("WANDB", "HYDRA", "DGBENCH", "PYTEST", "SLURM"))}
+    return {**kept, "OMP_NUM_THREADS": "1", **(changes or {})}
+
+
+@pytest.fixture(scope="session")
+def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+    """``command("train.py", "seed=1", cwd=...)`` runs a command in a process of its own and waits for its end.
+
+    ``before`` is Python code that the process runs first, e.g. to make it die at a chosen moment.
+    """
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=clean_environment(),
+        cwd=tmp_path_factory.mktemp("server"),
+    )
+    assert server.stdin and server.stdout
+    streams = tmp_path_factory.mktemp("streams")
+
+    def run(
+        script: str, *arguments: object, cwd: Path, before: str = "", env: Mapping[str, str] | None = None
+    ) -> Ended:
+        ask: dict[str, Any] = {
+            "script": str(ROOT / script),
+            "arguments": [str(word) for word in arguments],
+            "cwd": str(cwd),
+            "before": before,
+            "env": dict(env or {}),
+            "out": str(streams / "out"),
+            "err": str(streams / "err"),
+        }
+        server.stdin.write(json.dumps(ask) + "\n")  # type: ignore[union-attr]
+        server.stdin.flush()  # type: ignore[union-attr]
+        code = int(server.stdout.readline())  # type: ignore[union-attr]
+        return Ended(code, (streams / "out").read_text(), (streams / "err").read_text())
+
+    yield run
+    server.stdin.close()
+    server.wait()
+    server.stdout.close()
+
+
+TINY = (
+    "dataset.base=digits",
+    "backbone.width=8",
+    "trainer.steps=12",
+    "trainer.eval_every=4",
+    "trainer.device=cpu",
+    "trainer.checkpoint_seconds=0",
+)
+
+
+@pytest.fixture(scope="session")
+def train(command: Command) -> Command:
+    """``train("algorithm=vrex", cwd=...)``: 12 steps on the digits, an evaluation and a checkpoint every 4."""
+
+    def run(*arguments: object, **options: Any) -> Ended:
+        return command("train.py", *TINY, *arguments, **options)
+
+    return run
+
+
+@pytest.fixture
+def rows_of() -> Callable[[Path], dict[str, bytes]]:
+    """Every row file under a folder: its path below that folder -> its bytes."""
+
+    def read(folder: Path) -> dict[str, bytes]:
+        return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("errors.jsonl"))}
+
+    return read

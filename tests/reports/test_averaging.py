@@ -1,0 +1,49 @@
+"""Averaged and plain weights of one algorithm are two entries of a table; rows older than averaging stay readable."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dgbench.protocols.selection import Last
+from dgbench.records import ROW_FILE, read_rows
+from dgbench.reports.closing import closing_table
+from dgbench.reports.collect import collect
+from dgbench.reports.comparisons import compare
+
+
+def test_averaged_weights_are_an_entry_of_their_own(make: Any, tmp_path: Path) -> None:
+    for averaging in ("none", "swad", "eoa"):
+        who = make.identity("vrex", averaging=averaging, run=averaging)
+        make.write_member(tmp_path, who, folder=averaging)
+    [comparison], _ = compare(collect([tmp_path]), Last())
+    assert comparison.algorithms == ["vrex", "vrex+eoa", "vrex+swad"]
+
+
+def test_settings_of_an_average_tell_entries_apart(make: Any, tmp_path: Path) -> None:
+    for ratio in (0.2, 0.3):
+        hparams = {"lr": 0.001, "averaging.tolerance_ratio": ratio}
+        who = make.identity("erm", averaging="swad", run=str(ratio), hparams=hparams)
+        make.write_member(tmp_path, who, folder=str(ratio))
+    [comparison], _ = compare(collect([tmp_path]), Last())
+    assert comparison.algorithms == [f"erm+swad (averaging.tolerance_ratio={ratio})" for ratio in (0.2, 0.3)]
+
+
+def test_the_closing_table_names_it(make: Any) -> None:
+    rows = [
+        json.loads(row.to_json()) for row in make.member_rows(make.identity(averaging="swad"), lambda env, step: 0.1)
+    ]
+    assert "sr_cmnist erm+swad seed 0" in closing_table(rows, Last())
+
+
+def test_rows_without_the_key_were_not_averaged(make: Any, tmp_path: Path) -> None:
+    file = make.write_member(tmp_path, make.identity()) / ROW_FILE
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for line in lines:
+        del line["averaging"]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows, problems = read_rows(file)
+    assert problems == []
+    assert {row["averaging"] for row in rows} == {"none"}
+    assert len(rows) == len(lines)

@@ -1,0 +1,174 @@
+"""Rules that average weights: EoA's moving average, SWAD's decisions, ensembles. theta after step s is s."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dgbench.errors import ConfigError, RecordError
+from dgbench.training.averaging import MovingAverage, RunningMean
+from dgbench.training.ensemble import ensemble_logits, load_weights
+from dgbench.training.swad import Swad
+
+
+def _at(step: float) -> dict[str, Tensor]:
+    return {"theta": torch.tensor([float(step)], dtype=torch.float64)}
+
+
+def _buffer(step: float) -> dict[str, Tensor]:
+    return {"running": torch.tensor([float(step)], dtype=torch.float64)}
+
+
+def _through_a_file(rule: Any, folder: Path) -> dict[str, Any]:
+    torch.save(rule.state_dict(), folder / "state")
+    state: dict[str, Any] = torch.load(folder / "state", weights_only=True)
+    return state
+
+
+def test_running_mean_weighs() -> None:
+    """(2 * 1 + 1 * 4) / 3 = 2; the first tensor is copied."""
+    mean, first = RunningMean(), _at(1)
+    mean.add(first, weight=2)
+    mean.add(_at(4))
+    assert float(mean.mean["theta"]) == 2.0
+    assert float(first["theta"]) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("flavor", "expected"),
+    [
+        ("state", {99: (99.0, 99.0), 100: (99.5, 99.5), 103: (101.0, 101.0)}),
+        ("parameters", {99: (99.0, 0.0), 100: (100.0, 0.0), 103: (101.2, 0.0)}),
+    ],
+)
+def test_moving_average_of_100_and_more_steps(flavor: str, expected: dict[int, tuple[float, float]]) -> None:
+    """state: mean of 99..k, e.g. (99+100+101+102+103)/5 = 101. parameters: (2*100+101+102+103)/5 = 101.2, buffers of
+    the beginning (0). Before that the live parameters."""
+    rule = MovingAverage(flavor=flavor)
+    rule.begin(_buffer(0))
+    for step in range(1, 104):
+        rule.update(step, _at(step), _buffer(step))
+        if step in expected:
+            scored = {**_at(step), **_buffer(step), **rule.result()}
+            assert (float(scored["theta"]), float(scored["running"])) == pytest.approx(expected[step], rel=1e-12)
+    assert not rule.finished
+
+
+def test_moving_average_goes_on_from_its_state(tmp_path: Path) -> None:
+    whole, part = MovingAverage(start=3), MovingAverage(start=3)
+    for step in range(1, 8):
+        whole.update(step, _at(step), {})
+        part.update(step, _at(step), {})
+        if step == 4:
+            state, part = _through_a_file(part, tmp_path), MovingAverage(start=3)
+            part.load_state_dict(state)
+    assert float(part.result()["theta"]) == float(whole.result()["theta"]) == 4.5  # mean of 2..7
+
+
+def _swad(losses: list[float], restart_in: Path | None = None, **settings: Any) -> Swad:
+    """The first segment holds step 0 alone, each later one two steps."""
+    rule = Swad(**settings)
+    rule.begin(_buffer(-1))
+    step = 0
+    for k, loss in enumerate(losses):
+        for _ in range(2 if k else 1):
+            rule.update(step, _at(step), _buffer(step))
+            step += 1
+        rule.evaluated(step - 1, loss, _buffer(step - 1))
+        if restart_in:
+            state, rule = _through_a_file(rule, restart_in), Swad(**settings)
+            rule.load_state_dict(state)
+        if rule.finished:
+            break
+    return rule
+
+
+TRACES = [
+    (
+        [5, 4, 3, 2, 1.0, 1.1, 1.05, 1.2, 1.25, 1.2, 1.6, 1.7, 1.8, 1.9, 2.0, 2.1, 2.2, 2.3],
+        (12.5, 7, 18, 6),
+        True,
+    ),
+    ([5, 4, 3, 2, 1.2, 1.1, 1.0, 1.05, 1.1, 1.02, 1.03], (14.0714285714, 9, 20, 7), False),
+    ([1.0, 1.1, 1.2, 1.15, 1.1, 1.12, 1.1, 1.05], (4.7916666667, 1, 14, 12), False),
+    ([5, 4, 3, 2, 1], (7.5, 7, 8, 2), False),
+]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(("losses", "expected", "dead"), TRACES)
+def test_swad_decides_as_the_reference(
+    losses: list[float], expected: tuple[float, int, int, int], dead: bool, restarted: bool, tmp_path: Path
+) -> None:
+    """Recorded from the reference; in the third, 12 segments are added of 8, since segments count twice."""
+    rule = _swad(losses, tmp_path if restarted else None)
+    average = rule.average()
+    assert average is not None
+    assert float(average.weights["theta"]) == pytest.approx(expected[0], abs=1e-9)
+    assert (average.start, average.end, average.count) == expected[1:]
+    assert rule.finished is dead
+    assert float(rule.result()["theta"]) == float(average.weights["theta"])  # asking twice changes nothing
+
+
+def test_swad_with_a_tolerance_shorter_than_the_convergence() -> None:
+    """nc=3, nt=2: segments end at 0, 2, 4 with means 0, 1.5, 3.5. Losses 1, 2, 3 converge at segment 0 with tolerance
+    1.3 * 2 = 2.6; segment 1 is added (nc - nt = 1). Loss 2: the last two are 3 and 2, the lowest is within, so segment
+    2 is added: (1.5 + 3.5) / 2 = 2.5. The end drops segment 2 and adds segment 3 (mean 5.5, end 6): 10.5 / 3 = 3.5."""
+    average = _swad([1, 2, 3, 2], n_converge=3, n_tolerance=2).average()
+    assert average is not None
+    assert (float(average.weights["theta"]), average.start, average.end, average.count) == (3.5, 1, 6, 3)
+
+
+def test_swad_takes_the_buffers_of_the_segments_beginning() -> None:
+    """Losses 5, 4 have not converged: the last segment counts, begun when the buffer was that of step 0."""
+    result = _swad([5, 4]).result()
+    assert (float(result["theta"]), float(result["running"])) == (1.5, 0.0)
+
+
+def test_swad_before_any_evaluation_scores_the_live_weights() -> None:
+    assert Swad().result() == {}
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: MovingAverage(flavor="sma"), "flavor=sma is unknown; choose from state, parameters"),
+        (lambda: MovingAverage(start=0), "start=0 is not a step"),
+        (lambda: Swad(n_converge=0), "n_converge=0"),
+        (lambda: Swad(tolerance_ratio=-1), "tolerance_ratio=-1"),
+    ],
+)
+def test_what_cannot_work_is_refused(make: Any, match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        make()
+
+
+def _linear(weight: list[list[float]]) -> nn.Linear:
+    layer = nn.Linear(1, 2, bias=False)
+    layer.weight.data = torch.tensor(weight)
+    return layer
+
+
+def test_an_ensemble_sums_logits(tmp_path: Path) -> None:
+    """x = 1: logits (3, 0) and (0, 2) and (0, 2) sum to (3, 4)."""
+    members = []
+    for number, weight in enumerate(([[3.0], [0.0]], [[0.0], [2.0]], [[0.0], [2.0]])):
+        path = tmp_path / f"{number}.ckpt"
+        torch.save({"step": 1, "state_dict": _linear(weight).state_dict()}, path)
+        members.append(load_weights(_linear([[0.0], [0.0]]), path))
+    logits = ensemble_logits(members, torch.ones(1, 1))
+    assert logits.tolist() == [[3.0, 4.0]]
+    assert not logits.requires_grad
+    assert not any(member.training for member in members)
+
+
+def test_ensembles_refuse_nothing_and_broken_files(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="at least one member"):
+        ensemble_logits([], torch.ones(1, 1))
+    (tmp_path / "torn.ckpt").write_bytes(b"PK")
+    with pytest.raises(RecordError, match=r"torn.ckpt does not load"):
+        load_weights(_linear([[0.0], [0.0]]), tmp_path / "torn.ckpt")
