@@ -18,10 +18,11 @@ ROOT = Path(__file__).resolve().parents[1]
 # Reads one request a line, forks a child that runs the command in its own session, answers with its exit status.
 # The child is a process like any other: it can be killed, gets its own signals, and has its own standard error.
 SERVER = """
-import json, os, runpy, sys, traceback
+import json, os, runpy, signal, sys, traceback
 import torch, pytorch_lightning, torchvision, sklearn.datasets, pandas
 import dgbench.cli.closing, dgbench.cli.member, dgbench.cli.study, dgbench.data.sr_cmnist, dgbench.reports.collect
 torch.set_num_threads(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may have inherited its being ignored
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 for line in sys.stdin:
@@ -116,6 +117,7 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
 
 TINY = (
     "dataset.base=digits",
+    "execution=single",
     "backbone.width=8",
     "trainer.steps=12",
     "trainer.eval_every=4",

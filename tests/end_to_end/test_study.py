@@ -57,8 +57,9 @@ import os, signal
 import pytorch_lightning as pl
 from dgbench.callbacks.checkpoint import Checkpoints
 from dgbench.callbacks.progress import StudyProgress
+how = signal.SIGKILL
 def die(*_, **__):
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), how)
 def die_at(n, whole):
     calls = []
     def call(*arguments, **options):
@@ -153,10 +154,11 @@ Algorithm._step = counted
     ]
 
 
-def test_kill_9_from_outside(rows_of: Rows, tmp_path: Path) -> None:
+def test_kill_9_from_outside(train: Any, rows_of: Rows, tmp_path: Path) -> None:
     """A process of its own, killed as soon as its first rows are on disk; then the same command to its end."""
-    words = [sys.executable, str(ROOT / "train.py"), "dataset.base=digits", "backbone.width=8", "trainer.steps=400"]
-    words += ["trainer.eval_every=100", "trainer.device=cpu", "trainer.checkpoint_seconds=0", "protocol.folds=[0]"]
+    longer = ["trainer.steps=400", "trainer.eval_every=100", "protocol.folds=[0]"]
+    words = [sys.executable, str(ROOT / "train.py"), "dataset.base=digits", "execution=single", "backbone.width=8", "trainer.device=cpu"]
+    words += ["trainer.checkpoint_seconds=0", *longer]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     kept, cut = tmp_path / "kept", tmp_path / "cut"
     kept.mkdir()
@@ -167,8 +169,9 @@ def test_kill_9_from_outside(rows_of: Rows, tmp_path: Path) -> None:
         process.kill()
     assert process.returncode == -signal.SIGKILL
     for folder in (cut, kept):
-        done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        done = train(*longer, cwd=folder)
+        assert done.code == 0, done.err
+    assert len(list(cut.glob("outputs/*"))) == 1
     assert rows_of(cut) == rows_of(kept)
 
 
@@ -176,7 +179,7 @@ def test_ctrl_c_ends_with_one_line_and_can_be_resumed(
     train: Any, whole: tuple[Path, Any], rows_of: Rows, tmp_path: Path
 ) -> None:
     words = ("protocol.folds=[0,full]", "algorithm=vrex")
-    press = PRELUDE + "signal.SIGKILL = signal.SIGINT\n" + KILLS["in the third stretch"]
+    press = PRELUDE + "how = signal.SIGINT\n" + KILLS["in the third stretch"]
     stopped = train(*words, cwd=tmp_path, before=press)
     assert stopped.code == 130
     assert stopped.complaints == ["dgbench: interrupted; the same command goes on where this one stopped"]

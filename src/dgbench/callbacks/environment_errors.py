@@ -62,7 +62,7 @@ class EnvironmentErrors(pl.Callback):
         if trainer.sanity_checking:
             return
         step = int(pl_module.steps_done)
-        rows = [self._row(step, score, self._sums) for score in self.scores]
+        rows = [mixed_row(self.identity, step, score, self._sums) for score in self.scores]
         for row in rows:
             if not math.isfinite(row.loss):  # the update of the last step broke the weights
                 raise DivergedError(step, row.loss)
@@ -74,24 +74,32 @@ class EnvironmentErrors(pl.Callback):
         for listener in self.listeners:
             listener(step, rows)
 
-    def _row(self, step: int, score: Score, sums: Mapping[str, Mapping[str, float]]) -> Row:
-        """The mixture of passes over the same images: expected counts per image, times the images seen."""
-        seen = {sums[name]["seen"] for name in score.mixture}
-        if len(seen) != 1:
-            raise ValueError(f"passes {list(score.mixture)} saw different numbers of images: {seen}")
-        wrong = sum(weight * sums[name]["wrong"] for name, weight in score.mixture.items())
-        loss = sum(weight * sums[name]["loss"] for name, weight in score.mixture.items())
-        n = seen.pop()
-        return Row(
-            identity=self.identity,
-            step=step,
-            env=score.env,
-            subset=score.subset,
-            held_out=score.env not in self.identity.given or score.env in self.identity.held_out,
-            seen=int(n),
-            wrong=min(wrong, n),  # weights that sum to 1 may give a rounding error more
-            loss=loss / n,
-        )
+def mixed_row(
+    identity: RunIdentity, step: int, score: Score, sums: Mapping[str, Mapping[str, float]]
+) -> Row:
+    """The mixture of passes over the same images: expected counts per image, times the images seen.
+
+    Args:
+        identity: who the row is from.
+        step: optimizer updates done.
+        score: environment, subset and weights of the passes.
+        sums: ``seen``, ``wrong`` and summed ``loss`` of every pass.
+    """
+    seen = {sums[name]["seen"] for name in score.mixture}
+    if len(seen) != 1:
+        raise ValueError(f"passes {list(score.mixture)} saw different numbers of images: {seen}")
+    n = seen.pop()
+    wrong = sum(weight * sums[name]["wrong"] for name, weight in score.mixture.items())
+    return Row(
+        identity=identity,
+        step=step,
+        env=score.env,
+        subset=score.subset,
+        held_out=score.env not in identity.given or score.env in identity.held_out,
+        seen=int(n),
+        wrong=min(wrong, n),  # weights that sum to 1 may give a rounding error more
+        loss=sum(weight * sums[name]["loss"] for name, weight in score.mixture.items()) / n,
+    )
 
 
 def training_validation_error(rows: Sequence[Row]) -> float:

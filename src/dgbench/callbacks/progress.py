@@ -34,9 +34,9 @@ class StudyProgress(pl.Callback):
         self._started = self._spoke = time.monotonic()
         self._trained = 0
 
-    def fold(self, title: str) -> None:
-        """A fold begins."""
-        self._title = title
+    def fold(self, title: str, members: int = 1) -> None:
+        """A fold begins, or several that train together."""
+        self._title, self._members = title, members
         self._bar.set_description(f"{self.label}: fold {self.done + 1}/{self.folds} ({title})")
 
     def fold_done(self, note: str) -> None:
@@ -47,15 +47,15 @@ class StudyProgress(pl.Callback):
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """A resumed fold does not begin at its first step."""
-        self._bar.update(int(pl_module.steps_done))
+        self._bar.update(int(pl_module.steps_done) * self._members)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        self._trained += len(batch)
-        self._bar.update(len(batch))
+        self._trained += len(batch) * self._members
+        self._bar.update(len(batch) * self._members)
         now = time.monotonic()
         if not self._terminal and now - self._spoke > LINE_SECONDS:
             rate = self._trained / (now - self._started)
-            left = (self.folds - self.done) * self.steps - int(pl_module.steps_done)
+            left = (self.folds - self.done) * self.steps - int(pl_module.steps_done) * self._members
             self._say(
                 f"{self.label}: fold {self.done + 1}/{self.folds} ({self._title}), step {int(pl_module.steps_done)} of "
                 f"{self.steps}, {rate:.0f} steps/s, {left / rate:.0f} s left"

@@ -20,33 +20,49 @@ from dgbench.reports.studies import evaluate_study
 log = logging.getLogger("dgbench")
 
 
-def close_study(study: Study, complete: Sequence[bool], selection: Any, wandb_log: WandbLog | None) -> None:
-    """Print the closing table, and give the measures to W&B as a run of their own.
+TABLES = 4  # more studies in one job than this are told in a line each
+
+
+def close_all(
+    studies: Sequence[Study], complete: Mapping[str, bool], selection: Any, wandb_log: WandbLog | None
+) -> None:
+    """Print the closing table of every study, and give its measures to W&B as a run of its own.
 
     Raises:
-        MembersFailedError: a member failed; the table says which.
+        MembersFailedError: a member failed; the message says which.
     """
+    failed = []
+    for study in studies:
+        lost = [member.fold.name for member in study.members if not complete.get(member.identity.run)]
+        _close(study, lost, selection, wandb_log, brief=len(studies) > TABLES)
+        failed += [f"fold {', '.join(lost)} of {study.folder.name}"] if lost else []
+    if failed:
+        raise MembersFailedError(
+            f"{'; '.join(failed)} failed; see log.txt and status in its folder, mend the cause and start the same command "
+            "again"
+        )
+
+
+def _close(study: Study, failed: Sequence[str], selection: Any, wandb_log: WandbLog | None, brief: bool) -> None:
     rows: list[dict[str, Any]] = []
     for file in (member.folder / ROW_FILE for member in study.members):
         whole, torn = read_rows(file) if file.exists() else ([], [])
         rows += whole
         for problem in torn:
             log.warning("%s line %d dropped: %s", problem.file, problem.line, problem.reason)
-    failed = [member.fold.name for member, ok in zip(study.members, complete, strict=True) if not ok]
     unusable = dict.fromkeys(failed, "failed")
-    if rows:
-        print(closing_table(rows, selection, unusable=unusable))
+    measures = _measures(rows, selection, unusable) if rows else {}
+    if brief:
+        print(f"{study.folder.name}: " + ", ".join(f"{name} {100 * value:.1f} %" for name, value in measures.items()))
+    else:
+        if rows:
+            print(closing_table(rows, selection, unusable=unusable))
+        print(f"rows: {study.folder}")
     if rows and wandb_log:
         config: Any = OmegaConf.to_container(study.config, resolve=True)
         wandb_log.start(study.folder, study.run, study.folder.name, "study", study.folder.name, config)
-        wandb_log.summary(_measures(rows, selection, unusable))
+        wandb_log.summary(measures)
         wandb_log.finish(failed=bool(failed))
-    print(f"rows: {study.folder}")
-    if failed:
-        raise MembersFailedError(
-            f"fold {', '.join(failed)} of {study.folder.name} failed; see log.txt and status in its folder, mend the cause "
-            "and start the same command again"
-        )
 
 
 def _measures(rows: Sequence[Mapping[str, Any]], selection: Any, unusable: Mapping[str, str]) -> dict[str, float]:

@@ -40,7 +40,7 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
             os.environ["HYDRA_FULL_ERROR"] = "1"  # or Hydra prints its own report and exits before we see the error
             failures: list[str] = []
             home = os.getpid()
-            sys.argv[1:] = [open_key(word) for word in sys.argv[1:]]
+            sys.argv[1:] = sweep_first([open_key(word) for word in sys.argv[1:]])
 
             @functools.wraps(task)
             def guarded(config: DictConfig) -> None:
@@ -69,8 +69,13 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
 
 
 def open_key(word: str) -> str:
-    """``hparams.set`` takes keys that stand in no file, so its overrides may add; the others are left as typed."""
-    return f"++{word}" if word.startswith(("hparams.set.", "hparams.set=")) else word
+    """``hparams.set`` and ``grid`` take keys that stand in no file, so their overrides may add; others stay as typed."""
+    return f"++{word}" if word.startswith(("hparams.set.", "hparams.set=", "grid.", "grid=")) else word
+
+
+def sweep_first(words: list[str]) -> list[str]:
+    """``-m`` may stand anywhere; Hydra's parser takes it only where it does not part the overrides."""
+    return sorted(words, key=lambda word: word not in ("-m", "--multirun"))
 
 
 def explain(error: BaseException, config_name: str) -> str:
@@ -83,6 +88,10 @@ def explain(error: BaseException, config_name: str) -> str:
     if not isinstance(error, (HydraException, OmegaConfBaseException)):
         return f"{type(error).__name__}: {' '.join(str(error).split())}; HYDRA_FULL_ERROR=1 shows where"
     text = str(error)
+    override = getattr(error, "override", None)
+    if override:
+        reason = text.splitlines()[0].removesuffix(" See https://hydra.cc/docs/1.2/advanced/override_grammar/basic for details")
+        return f"{override} cannot be read: {reason}; write KEY=VALUE, and quote it for the shell, e.g. 'KEY=[1,2]'"
     choice = re.search(r"Could not find '([^']+)/([^']+)'", text)
     if choice:
         group, name = choice.groups()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import subprocess
@@ -19,6 +20,9 @@ MACHINE_KEYS = frozenset(
         "paths",
         "logger",
         "selection",
+        "execution",
+        "grid",
+        "algorithm.search",
         "dataset.data_dir",
         "protocol.folds",
         "trainer.device",
@@ -52,6 +56,7 @@ def study_folder(*, _root_: DictConfig) -> str:
     return "-".join(str(part) for part in parts)
 
 
+@functools.cache
 def code_version() -> str:
     """Version of dgbench, with the commit and a mark for local changes where git knows them."""
     root = Path(__file__).resolve().parents[3]

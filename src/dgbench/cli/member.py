@@ -13,6 +13,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from omegaconf import OmegaConf
+from pytorch_lightning.plugins import CheckpointIO
 from pytorch_lightning.plugins.environments import LightningEnvironment
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
@@ -67,8 +68,7 @@ def _fit(study: Study, member: Member, progress: StudyProgress, wandb_log: Wandb
     errors = EnvironmentErrors(member.folder / ROW_FILE, member.identity, member.data.scores, listeners, final_only)
     # averaging puts the live weights back, so it comes after all that read the scored ones
     trainer = make_trainer(study, [errors, checkpoints, *([averaging] if averaging else []), progress])
-    document = {**OmegaConf.to_container(study.config, resolve=True), "member": vars(member.fold)}  # type: ignore[dict-item]
-    OmegaConf.save(OmegaConf.create(document), member.folder / "config.yaml")
+    document = write_config(study, member)
     write_status(member.folder, "RUNNING")
     n_parameters = sum(p.numel() for p in module.networks.parameters())
     log.debug("%s, %d parameters, %s", member.identity, n_parameters, f"resumes from {resume}" if resume else "starts")
@@ -77,12 +77,10 @@ def _fit(study: Study, member: Member, progress: StudyProgress, wandb_log: Wandb
         wandb_log.start(member.folder, member.identity.run, name, f"fold-{member.fold.name}", study.folder.name, document)
     complete = False
     try:
-        trainer.fit(module, datamodule=member.data, ckpt_path=resume, weights_only=True)
+        fit_quietly(trainer, module, member.data, resume)
         if final_only:
             trainer.validate(module, datamodule=member.data, verbose=False)
         complete = True
-    except SystemExit as stop:  # Lightning turns Ctrl-C into an exit
-        raise KeyboardInterrupt from stop
     finally:
         if wandb_log:
             wandb_log.finish(failed=not complete)
@@ -90,9 +88,25 @@ def _fit(study: Study, member: Member, progress: StudyProgress, wandb_log: Wandb
     log.debug("done at step %d", int(module.steps_done))
 
 
-def make_trainer(study: Study, callbacks: Sequence[pl.Callback]) -> pl.Trainer:
+def write_config(study: Study, member: Member) -> dict[str, Any]:
+    """Write the member's resolved configuration to its folder, and return it."""
+    document = {**OmegaConf.to_container(study.config, resolve=True), "member": vars(member.fold)}  # type: ignore[dict-item]
+    OmegaConf.save(OmegaConf.create(document), member.folder / "config.yaml")
+    return document
+
+
+def fit_quietly(trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule, resume: str | None) -> None:
+    """``trainer.fit``, with Ctrl-C as what it is."""
+    try:
+        trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
+    except SystemExit as stop:  # Lightning turns Ctrl-C into an exit
+        raise KeyboardInterrupt from stop
+
+
+def make_trainer(study: Study, callbacks: Sequence[pl.Callback], checkpoints: CheckpointIO | None = None) -> pl.Trainer:
     """A quiet trainer on one device; dgbench's own callbacks keep rows, checkpoints and progress."""
     settings = study.trainer
+    alone: Any = LightningEnvironment()  # members are jobs of their own, also inside a SLURM allocation
     try:
         return pl.Trainer(
             accelerator=settings.device,
@@ -105,7 +119,7 @@ def make_trainer(study: Study, callbacks: Sequence[pl.Callback]) -> pl.Trainer:
             enable_progress_bar=False,
             enable_model_summary=False,
             callbacks=list(callbacks),
-            plugins=[LightningEnvironment()],  # members are jobs of their own, also inside a SLURM allocation
+            plugins=[alone, *([checkpoints] if checkpoints else [])],
         )
     except (MisconfigurationException, ValueError) as error:
         reason = " ".join(str(error).split())

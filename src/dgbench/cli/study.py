@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hydra.utils import get_class
 from omegaconf import DictConfig
 from torch import nn
 
@@ -43,6 +43,11 @@ class Member:
     folder: Path
     data: EnvironmentData
 
+    @property
+    def checkpoint(self) -> Path:
+        """Where it can be resumed from, once it has come that far."""
+        return self.folder / "checkpoints" / "last.ckpt"
+
 
 class Study:
     """Everything that the members of one study share.
@@ -50,17 +55,18 @@ class Study:
     Args:
         config: the composed configuration.
         folder: the study's folder.
+        environments: those of another study over the same dataset; None builds them.
 
     Raises:
         ConfigError, DataError: something in the configuration cannot work; nothing was trained.
     """
 
-    def __init__(self, config: DictConfig, folder: Path) -> None:
+    def __init__(self, config: DictConfig, folder: Path, environments: Environments | None = None) -> None:
         self.config, self.folder = config, folder
         self.algorithm = _algorithm(config)
         self.trainer, self.hparams = hyperparameters(config, self.algorithm.static)
         self.seed = seed(config.seed)
-        self.environments: Environments = build(without(config, "dataset", "image_kind"), "dataset")
+        self.environments: Environments = environments or build(without(config, "dataset", "image_kind"), "dataset")
         self.folds: list[Fold] = build(config, "protocol")(self.environments.given)
         self._science = science(config)
         self.run = digest([self._science, self.environments.identity()])
@@ -106,6 +112,18 @@ class Study:
         rule = self.config.averaging.get("rule") or {}
         return {f"averaging.{key}": value for key, value in rule.items() if key != "_target_"}
 
+    def why_not_stacked(self) -> str | None:
+        """Why members of this study cannot train together with others; None when they can."""
+        if not self.algorithm.stackable:
+            return self.algorithm.why_not_stackable
+        if "_target_" in self.config.averaging:
+            return f"averaging={self.config.averaging.name} follows one member at a time"
+        if self.trainer.precision not in ("32-true", "64-true"):
+            return f"trainer.precision={self.trainer.precision} needs Lightning's own optimizer step"
+        if any("dropout" in key and value for key, value in self.hparams.items()):
+            return "dropout draws from a generator that members of a stack would share"
+        return None
+
     def module(self, fold: Fold) -> Algorithm:
         """A freshly initialized algorithm for one fold."""
         algorithm = self.algorithm
@@ -134,10 +152,11 @@ class Study:
 def _algorithm(config: DictConfig) -> type[Algorithm]:
     path = config.algorithm._target_
     try:
-        found = get_class(path)
-    except Exception as error:  # Hydra reports a class it cannot find in several ways
+        module, _, name = path.rpartition(".")
+        found = getattr(importlib.import_module(module), name)
+    except Exception as error:  # also whatever the module itself raises
         raise ConfigError(f"algorithm._target_={path} cannot be imported; mend the path") from error
-    if not issubclass(found, Algorithm):
+    if not (isinstance(found, type) and issubclass(found, Algorithm)):
         raise ConfigError(f"algorithm._target_={path} is no dgbench Algorithm; subclass it")
     return found
 

@@ -16,18 +16,17 @@ def train(config: DictConfig) -> None:
 
     from dgbench.callbacks.progress import StudyProgress
     from dgbench.cli.build import build
-    from dgbench.cli.closing import close_study
-    from dgbench.cli.member import quiet_lightning, train_member
-    from dgbench.cli.study import Study
+    from dgbench.cli.closing import close_all
+    from dgbench.cli.grid import studies
+    from dgbench.cli.member import quiet_lightning
+    from dgbench.cli.run import train_all
 
     quiet_lightning()
-    study = Study(config, Path(HydraConfig.get().runtime.output_dir))
-    wandb_log = build(config, "logger")
-    progress = StudyProgress(len(study.members), study.trainer.steps, config.algorithm.name)
+    planned = studies(config, Path(HydraConfig.get().runtime.output_dir))
+    wandb_log, selection = build(config, "logger"), build(config, "selection")
+    progress = StudyProgress(sum(len(study.members) for study in planned), planned[0].trainer.steps, config.algorithm.name)
     try:
-        complete = [train_member(study, member, progress, wandb_log) for member in study.members]
+        complete = train_all(planned, config.execution, progress, wandb_log)
     finally:
         progress.close()
-    close_study(study, complete, build(config, "selection"), wandb_log)
-
-
+    close_all(planned, complete, selection, wandb_log)

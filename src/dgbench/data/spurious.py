@@ -171,8 +171,10 @@ def _replaced(labels: Tensor, probability: float, n_classes: int, rng: np.random
 
 
 def _check(given: Sequence[float]) -> None:
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise ConfigError(f"dataset.given={given} is no list; give at least two environments, e.g. dataset.given=[0.9,0.1]")
     if not given:
         raise ConfigError("dataset.given is empty; give at least two environments, e.g. dataset.given=[0.9,0.8,0.1]")
     for e in given:
-        if not isinstance(e, (int, float)) or not 0 <= e <= 1:
+        if not isinstance(e, (int, float)) or isinstance(e, bool) or not 0 <= e <= 1:
             raise ConfigError(f"dataset.given holds {e}, which is not a number in [0, 1]; e is a probability")

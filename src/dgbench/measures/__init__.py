@@ -6,7 +6,16 @@
 """
 
 from dgbench.measures.agreement import kendall, spearman
+from dgbench.measures.bootstrap import (
+    Interval,
+    Resamples,
+    correlation_difference,
+    correlation_interval,
+    pick_probability,
+    resample,
+)
 from dgbench.measures.choice import degradation, select
+from dgbench.measures.significance import Friedman, critical_difference, friedman, indistinct_groups
 from dgbench.measures.summaries import (
     MEASURES,
     PRACTICAL_MEASURES,
@@ -21,12 +30,22 @@ from dgbench.measures.summaries import (
 __all__ = [
     "MEASURES",
     "PRACTICAL_MEASURES",
+    "Friedman",
+    "Interval",
     "Measures",
+    "Resamples",
     "average",
+    "correlation_difference",
+    "correlation_interval",
+    "critical_difference",
     "degradation",
+    "friedman",
     "gap",
     "ideal",
+    "indistinct_groups",
     "kendall",
+    "pick_probability",
+    "resample",
     "select",
     "spearman",
     "worst",

@@ -56,5 +56,7 @@ class LeaveOneOut:
         unknown = [name for name in wanted if name not in {fold.name for fold in planned}]
         if unknown or not wanted:
             known = ", ".join(fold.name for fold in planned)
-            raise ConfigError(f"protocol.folds={list(self.folds)} has no fold {unknown[:1] or '[]'}; choose from {known}")
+            raise ConfigError(
+                f"protocol.folds={list(self.folds)} has no fold {unknown[:1] or '[]'}; choose from {known}"
+            )
         return [fold for fold in planned if fold.name in wanted]

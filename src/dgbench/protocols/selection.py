@@ -1,23 +1,23 @@
-"""Model selection over rows: which evaluated step of a member counts.
+"""Model selection over rows: which evaluated step of a member counts, and which hyperparameter draw of a search.
 
-A selection is a small callable object. It sees the rows of one member as dictionaries with the keys of
-:class:`dgbench.records.Row` (``step``, ``env``, ``subset``, ``env_held_out``, ``seen``, ``wrong``) and returns a
-:class:`Choice`. A new method is a new class here or elsewhere and one file in ``conf/selection``.
+A selection is a small object of one class. It judges the members of a whole sweep at once (:meth:`Method.choose`), or
+one member by its rows alone (calling it). A new method is a new class and one file in ``conf/selection``. Methods that
+look beyond a member or beyond its training environments stand in :mod:`dgbench.protocols.selection_beyond`.
 
-Source: DomainBed's ``model_selection.py``; see also Gulrajani & Lopez-Paz 2021, section 3.
+Source: DomainBed's model selection; see also Gulrajani & Lopez-Paz 2021, section 3.
 """
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
+
+import numpy as np
 
 from dgbench.errors import RecordError
+from dgbench.protocols.selection_records import Choices, Ints, Records, Rows, first_best, scores
 
-Rows = Sequence[Mapping[str, Any]]
+__all__ = ["Choice", "Last", "Method", "Oracle", "Rows", "Selection", "TrainVal", "describe", "last_step"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Choice:
 
 
 class Selection(Protocol):
-    """Chooses a step from the rows of one member."""
+    """Chooses a step of each member, and says what speaks for it."""
 
     @property
     def name(self) -> str:
@@ -41,14 +41,53 @@ class Selection(Protocol):
 
     @property
     def uses_test_environments(self) -> bool:
-        """True when the choice looks at a held-out environment."""
+        """True when the choice looks at an environment whose accuracy is then reported."""
+
+    @property
+    def validation_environments(self) -> tuple[str, ...]:
+        """Held-out environments that only choose; no accuracy is reported on them."""
+
+    @property
+    def one_search(self) -> bool:
+        """True when the draw chosen with the first seed counts for all seeds (and the first draw wins a tie)."""
+
+    @property
+    def chooses_draws(self) -> bool:
+        """False for a method without an accuracy, which must leave the draws of a search apart."""
+
+    def choose(self, records: Records) -> Choices:
+        """Choose for every member; one for which that is impossible gets the reason."""
 
     def __call__(self, rows: Rows) -> Choice:
-        """Choose.
+        """Choose for the member of these rows.
 
         Raises:
             RecordError: the rows lack what the method needs.
         """
+
+
+class Method:
+    """What all selection methods share."""
+
+    name: ClassVar[str]
+    uses_test_environments: ClassVar[bool] = False
+    one_search: ClassVar[bool] = False
+    chooses_draws: ClassVar[bool] = True
+
+    @property
+    def validation_environments(self) -> tuple[str, ...]:
+        return ()
+
+    def choose(self, records: Records) -> Choices:
+        raise NotImplementedError
+
+    def __call__(self, rows: Rows) -> Choice:
+        if not rows:
+            raise RecordError("no rows; train this fold")
+        choices = self.choose(Records.of_member(rows))
+        if 0 in choices.why:
+            raise RecordError(choices.why[0])
+        return Choice(int(choices.steps[0]), float(choices.accuracy[0]) if choices.judged[0] else None)
 
 
 def describe(selection: Selection) -> str:
@@ -59,52 +98,36 @@ def describe(selection: Selection) -> str:
 
 
 @dataclass(frozen=True)
-class Last:
-    """The last evaluated step; no validation data are used."""
+class Last(Method):
+    """The last evaluated step; no validation data are used, so it cannot choose among hyperparameter draws."""
 
     name: ClassVar[str] = "last"
     title: ClassVar[str] = "last step"
-    uses_test_environments: ClassVar[bool] = False
+    chooses_draws: ClassVar[bool] = False
 
-    def __call__(self, rows: Rows) -> Choice:
-        return Choice(last_step(rows), None)
+    def choose(self, records: Records) -> Choices:
+        steps = records.last_steps()
+        return _without_accuracy(steps, _no_rows(steps))
 
 
 @dataclass(frozen=True)
-class TrainVal:
+class TrainVal(Method):
     """Training-domain validation: the step with the highest mean accuracy over the training environments' ``val``.
 
-    The mean over environments is unweighted; the first step wins a tie. A step that lacks the ``val`` row of a
-    training environment is not considered.
+    The mean over environments is unweighted; the first step wins a tie, NaN is lowest. A step that lacks the ``val``
+    row of a training environment is not considered.
     """
 
     name: ClassVar[str] = "train_val"
     title: ClassVar[str] = "training-domain validation"
-    uses_test_environments: ClassVar[bool] = False
 
-    def __call__(self, rows: Rows) -> Choice:
-        by_step: dict[int, dict[str, float]] = defaultdict(dict)
-        for row in rows:
-            if row["subset"] == "val" and not row["env_held_out"]:
-                by_step[row["step"]][row["env"]] = _accuracy(row)
-        environments = {env for accuracies in by_step.values() for env in accuracies}
-        if not environments:
-            raise RecordError("no val rows of a training environment; choose selection=last")
-        best: Choice | None = None
-        for step in sorted(by_step):
-            if by_step[step].keys() == environments:
-                # fsum rounds once, so equal means tie whatever the order of the rows
-                accuracy = math.fsum(by_step[step].values()) / len(environments)
-                if best is None or accuracy > best.accuracy:  # type: ignore[operator]
-                    best = Choice(step, accuracy)
-        if best is None:
-            raise RecordError("no step has val rows of every training environment; choose selection=last")
-        return best
+    def choose(self, records: Records) -> Choices:
+        return best_by_training_val(records, pooled=False)
 
 
 @dataclass(frozen=True)
-class Oracle:
-    """Test-domain validation: the last step, judged by the ``val`` rows of the held-out environments.
+class Oracle(Method):
+    """Test-domain validation: the last step, judged by the mean over the held-out environments' ``val``.
 
     As in DomainBed there is no early stopping, so the step is that of :class:`Last`; the accuracy chooses among
     hyperparameter draws. A member that holds nothing out (fold ``full``) has no such accuracy.
@@ -114,15 +137,39 @@ class Oracle:
     title: ClassVar[str] = "test-domain validation, last step"
     uses_test_environments: ClassVar[bool] = True
 
-    def __call__(self, rows: Rows) -> Choice:
-        step = last_step(rows)
-        judged = [row for row in rows if row["step"] == step and row["subset"] == "val" and row["env_held_out"]]
-        if judged:
-            return Choice(step, math.fsum(_accuracy(row) for row in judged) / len(judged))
-        # fold full holds nothing out, but its test rows name environments outside the given ones
-        if any(row["subset"] == "val" and row["env_held_out"] for row in rows):
-            raise RecordError(f"no val rows of the held-out environment at step {step}; choose selection=last")
-        return Choice(step, None)
+    def choose(self, records: Records) -> Choices:
+        steps = records.last_steps()
+        why = _no_rows(steps)
+        # fold full holds nothing out: its test rows name environments outside the given ones, its val rows do not
+        judging = records.of_subset("val") & records.held_out
+        needed = records.environments_of(judging)
+        at_end = judging & (records.step == steps[records.member])
+        found = scores(records.member[at_end], records.step[at_end], records.accuracy[at_end], needed)
+        judged, accuracy = np.zeros(len(steps), dtype=bool), np.full(len(steps), np.nan)
+        judged[found.member], accuracy[found.member] = True, found.value
+        for member in np.flatnonzero((needed > 0) & ~judged):
+            why[int(member)] = f"no val rows of the held-out environment at step {steps[member]}; choose selection=last"
+            steps[member] = -1
+        return Choices(steps, accuracy, judged, why)
+
+
+def best_by_training_val(records: Records, *, pooled: bool) -> Choices:
+    """The first step with the highest accuracy over the training environments' ``val``.
+
+    Args:
+        records: rows of the members.
+        pooled: weigh every image equally instead of every environment.
+    """
+    rows = records.of_subset("val") & ~records.held_out
+    needed = records.environments_of(rows)
+    weight = records.seen[rows] if pooled else None
+    found = scores(records.member[rows], records.step[rows], records.accuracy[rows], needed, weight)
+    steps, accuracy = first_best(found, len(records.keys))
+    why = {}
+    for member in np.flatnonzero(steps < 0):
+        lacks = "no step has val rows of every training environment" if needed[member] else ""
+        why[int(member)] = f"{lacks or 'no val rows of a training environment'}; choose selection=last"
+    return Choices(steps, accuracy, steps >= 0, why)
 
 
 def last_step(rows: Rows) -> int:
@@ -131,10 +178,12 @@ def last_step(rows: Rows) -> int:
     Raises:
         RecordError: there are no rows.
     """
-    if not rows:
-        raise RecordError("no rows; train this fold")
-    return int(max(row["step"] for row in rows))
+    return Last()(rows).step
 
 
-def _accuracy(row: Mapping[str, Any]) -> float:
-    return float(1 - row["wrong"] / row["seen"])
+def _without_accuracy(steps: Ints, why: dict[int, str]) -> Choices:
+    return Choices(steps, np.full(len(steps), np.nan), np.zeros(len(steps), dtype=bool), why)
+
+
+def _no_rows(steps: Ints) -> dict[int, str]:
+    return {int(member): "no rows; train this fold" for member in np.flatnonzero(steps < 0)}

@@ -30,6 +30,7 @@ class Comparison:
 
     identity: dict[str, Any]  #: the shared part of the identity
     studies: list[Study]  #: sorted by algorithm, then seed
+    codes: tuple[str, ...] = ()  #: code versions of the finished runs: one, or none when no run is finished
 
     @property
     def algorithms(self) -> list[str]:
@@ -75,7 +76,7 @@ def compare(
     problems: list[Problem] = []
     for _, members in sorted(grouped.items()):
         shared = {key: collection.runs[members[0]].identity[key] for key in keys}
-        _refuse_mixed_code(collection, members, shared)
+        codes = _one_code(collection, members, shared)
         labels = _labels([collection.runs[index].identity for index in members])
         studies: dict[tuple[str, int], list[int]] = defaultdict(list)
         for index, label in zip(members, labels, strict=True):
@@ -96,7 +97,7 @@ def compare(
             )
             evaluated.append(study)
             problems += _missing(study, runs[0].identity, Path(runs[0].folder))
-        comparisons.append(Comparison(shared, evaluated))
+        comparisons.append(Comparison(shared, evaluated, codes))
         problems += _other_environments(evaluated)
     return comparisons, problems
 
@@ -139,7 +140,7 @@ def _silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
     return found
 
 
-def _refuse_mixed_code(collection: Collection, members: Sequence[int], shared: Mapping[str, Any]) -> None:
+def _one_code(collection: Collection, members: Sequence[int], shared: Mapping[str, Any]) -> tuple[str, ...]:
     folders: dict[str, str] = {}
     for index in members:
         run = collection.runs[index]
@@ -151,6 +152,7 @@ def _refuse_mixed_code(collection: Collection, members: Sequence[int], shared: M
             f"{shared['dataset']} results of {len(folders)} code versions would share a table: {listed}; "
             "give them tables of their own with split_by=code, or name fewer folders with runs=[DIR]"
         )
+    return tuple(folders)
 
 
 def _labels(identities: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import re
 from collections import defaultdict
-from typing import Any
 
 from dgbench.reports.comparisons import Comparison
 from dgbench.reports.document import Figure
+from dgbench.reports.drawing import COLORS, DASHES, INK, canvas, finish, grid
 from dgbench.reports.seed_statistics import mean, standard_deviation
-
-# Okabe & Ito's palette less yellow and black: told apart by colour-blind readers, visible on light and dark pages
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
-_INK = "#1c2024"  # becomes currentColor in the SVG
 
 
 def error_curves(comparison: Comparison, name: str, how: str) -> Figure | None:
@@ -35,19 +28,8 @@ def error_curves(comparison: Comparison, name: str, how: str) -> Figure | None:
     order = sorted(environments, key=float) if numeric else [*given, *sorted(environments - set(given))]
     place = {env: float(env) if numeric else float(i) for i, env in enumerate(order)}
 
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Canvas
-
-    style: dict[Any, Any] = {
-        "svg.fonttype": "none", "svg.hashsalt": name, "font.size": 11, "font.family": "sans-serif",
-        "text.color": _INK, "axes.edgecolor": _INK, "axes.labelcolor": _INK, "xtick.color": _INK, "ytick.color": _INK,
-        "axes.spines.top": False, "axes.spines.right": False,
-    }  # fmt: skip
-    with matplotlib.rc_context(style):
-        canvas = Canvas(figsize=(5.6, 3.9), layout="constrained")
-        FigureCanvasAgg(canvas)
-        axes = canvas.add_subplot()
+    with canvas(name, 5.6, 3.9 + 0.18 * max(0, len(curves) // 3 - 1)) as drawn:
+        axes = drawn.add_subplot()
         ranked = sorted(curves, key=lambda a: (max(mean(errors) for errors in curves[a].values()), a))
         for number, algorithm in enumerate(sorted(curves)):
             curve = curves[algorithm]
@@ -66,19 +48,19 @@ def error_curves(comparison: Comparison, name: str, how: str) -> Figure | None:
         axes.set_ylim(0, min(100.0, axes.get_ylim()[1]))
         axes.plot(
             [place[env] for env in given if env in place], [0.0] * sum(env in place for env in given),
-            linestyle="", marker="^", markersize=8, color=_INK, clip_on=False, zorder=5, label="given environment",
+            linestyle="", marker="^", markersize=8, color=INK, clip_on=False, zorder=5, label="given environment",
         )  # fmt: skip
         if not numeric:
             axes.set_xticks(list(place.values()), order, rotation=45, ha="right")
         axes.set_xlabel("environment e" if numeric else "environment")
         axes.set_ylabel("error (%)")
-        axes.grid(axis="y", color=_INK, alpha=0.15, linewidth=0.6)
+        grid(axes)
         handles, labels = axes.get_legend_handles_labels()
         found = dict(zip(labels, handles, strict=True))
         names = [*ranked, "given environment"]
-        canvas.legend([found[n] for n in names], names, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+        drawn.legend([found[n] for n in names], names, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
         title = f"Error in every environment ({how})"
-        return Figure(name, title, _caption(comparison), _inline_svg(canvas), _png(canvas))
+        return finish(drawn, name, title, _caption(comparison))
 
 
 def _caption(comparison: Comparison) -> str:
@@ -88,24 +70,6 @@ def _caption(comparison: Comparison) -> str:
         f"Model trained on all given environments (triangles), {seeds}. The highest point of a curve is its ideal "
         "error, exactly so for one seed. The legend runs from the lowest to the highest."
     )
-
-
-def _png(canvas: object) -> bytes:
-    buffer = io.BytesIO()
-    canvas.savefig(buffer, format="png", dpi=160)  # type: ignore[attr-defined]
-    return buffer.getvalue()
-
-
-def _inline_svg(canvas: object) -> str:
-    buffer = io.StringIO()
-    canvas.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})  # type: ignore[attr-defined]
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text)
-    text = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", text)
-    text = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", text)
-    return text.replace(_INK, "currentColor")
 
 
 def _is_number(text: str) -> bool:

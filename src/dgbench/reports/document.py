@@ -6,10 +6,13 @@ percent signs exist.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-Unit = Literal["percent", "points", "correlation", "count", "text"]
+from dgbench.errors import ConfigError
+
+Unit = Literal["percent", "points", "correlation", "probability", "rank", "count", "text"]
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,7 @@ class Column:
     title: str
     unit: Unit = "text"
     help: str = ""  #: one sentence, shown where there is room for it
+    key: bool = False  #: names the line together with the first column, as a configuration's scale and ratio do
 
     @property
     def numeric(self) -> bool:
@@ -32,6 +36,8 @@ class Cell:
     value: float | str | None = None
     std: float | None = None  #: sample standard deviation over seeds (divisor n-1), same unit as the value
     n: int | None = None  #: seeds behind the value
+    low: float | None = None  #: ends of its confidence interval, same unit as the value
+    high: float | None = None
     best: bool = False  #: printed bold
     flag: str = ""  #: short text shown after the value, e.g. the number of seeds where it differs
     reason: str = ""  #: why there is no value
@@ -69,6 +75,7 @@ class Section:
     facts: list[tuple[str, str]]
     tables: list[Table]
     figures: list[Figure]
+    folded: bool = False  #: folded away where the renderer can, left out of the terminal
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,38 @@ class Document:
     lead: list[str]  #: sentences at the top
     sections: list[Section]
     problems: Table
+    command: str = ""  #: what makes the whole document again; :func:`remake` narrows it to one table or figure
+
+
+def remake(document: Document, item: Table | Figure) -> str:
+    """The command that makes one table or figure again; empty where the document does not know its own."""
+    return f"{document.command} 'only=[{item.name}]'" if document.command else ""
+
+
+def keep(document: Document, names: Collection[str]) -> Document:
+    """The document with the tables and figures of those names alone; the problems always stay.
+
+    Raises:
+        ConfigError: a name is neither a table nor a figure of this document.
+    """
+    known = {item.name for section in document.sections for item in (*section.tables, *section.figures)}
+    if unknown := sorted(set(names) - known):
+        raise ConfigError(f"only={unknown} is in no section; choose from {', '.join(sorted(known))}")
+    sections = []
+    for section in document.sections:
+        tables = [table for table in section.tables if table.name in names]
+        figures = [figure for figure in section.figures if figure.name in names]
+        if tables or figures:
+            sections.append(replace(section, tables=tables, figures=figures))
+    return replace(document, sections=sections)
+
+
+def is_negative(cell: Cell, unit: Unit) -> bool:
+    """True for a correlation below 0: the measure orders the algorithms the wrong way round. Printed underlined."""
+    return unit == "correlation" and isinstance(cell.value, float) and cell.value < 0
+
+
+_PLACES = {"percent": 1, "points": 1, "correlation": 2, "probability": 2, "rank": 1}
 
 
 def show(cell: Cell, unit: Unit, *, digits: int | None = None) -> str:
@@ -88,8 +127,12 @@ def show(cell: Cell, unit: Unit, *, digits: int | None = None) -> str:
     if isinstance(cell.value, str):
         return cell.value + (f" {cell.flag}" if cell.flag else "")
     factor = 100.0 if unit in ("percent", "points") else 1.0
-    places = digits if digits is not None else {"percent": 1, "points": 1, "correlation": 2}.get(unit, 0)
+    places = digits if digits is not None else _PLACES.get(unit, 0)
     text = f"{cell.value * factor + 0.0:.{places}f}"
+    if cell.low is not None and cell.high is not None:
+        whole = unit == "rank" and cell.low.is_integer() and cell.high.is_integer()
+        ends = 0 if whole else places
+        text += f" [{cell.low * factor + 0.0:.{ends}f}, {cell.high * factor + 0.0:.{ends}f}]"
     if cell.std is not None:
         text += f" ± {cell.std * factor:.{places}f}"
     return text + (f" {cell.flag}" if cell.flag else "")

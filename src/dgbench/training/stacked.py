@@ -38,6 +38,13 @@ class StackedMembers(pl.LightningModule):
         self.steps_done = int(members[0].steps_done)
         self.diverged: dict[int, tuple[int, float]] = {}  #: member -> step and value of its first loss not finite
         self._noise: tuple[int, tuple[int, ...], Tensors] | None = None
+        self._runs = [  # of each player: members with equal optimizer settings, and the names of their parameters
+            [
+                (_as_slice(list(run)), list(members[0].networks.params(*player.networks)))
+                for _, run in groupby(range(len(members)), key=lambda i: optimizer_key(members[i], player))
+            ]
+            for player in members[0].players().values()
+        ]
 
     @property
     def size(self) -> int:
@@ -51,23 +58,21 @@ class StackedMembers(pl.LightningModule):
         self.buffers_ = {name: self._stacked([m.networks.statistics()[name] for m in self._members]) for name in first.networks.statistics()}
         self.hp = {name: self._stacked([m.hp.tensors()[name] for m in self._members]) for name in first.hp.tensors()}
         self.memory = {name: self._stacked([m.memory.tensors()[name] for m in self._members]) for name in first.memory.tensors()}
-        self._slices: list[list[tuple[slice, dict[str, Tensor]]]] = []
+        self._leaves: list[list[dict[str, Tensor]]] = []
         optimizers = []
-        for player in first.players().values():
-            names = first.networks.params(*player.networks)
-            groups, slices = [], []
-            for _, run in groupby(range(self.size), key=lambda i: optimizer_key(self._members[i], player)):
-                own = list(run)
-                part = slice(own[0], own[-1] + 1)
-                leaves = {name: self.params[name].detach()[part] for name in names}
-                groups.append({"params": list(leaves.values()), **_settings(self._members[own[0]], player)})
-                slices.append((part, leaves))
-            optimizers.append(torch.optim.Adam(groups, fused=True))
-            self._slices.append(slices)
+        for player, runs in zip(first.players().values(), self._runs, strict=True):
+            leaves = [{name: self.params[name].detach()[part] for name in names} for part, names in runs]
+            groups = [
+                {"params": list(own.values()), **_settings(self._members[part.start], player)}
+                for own, (part, _) in zip(leaves, runs, strict=True)
+            ]
+            optimizers.append(torch.optim.Adam(groups, fused=self.device.type in ("cpu", "cuda")))
+            self._leaves.append(leaves)
         return optimizers
 
     def _stacked(self, tensors: Sequence[Tensor]) -> Tensor:
-        return torch.stack([tensor.detach() for tensor in tensors]).to(self.device)
+        stack = torch.stack([tensor.detach() for tensor in tensors]).to(self.device)
+        return stack.double() if stack.is_floating_point() and self.trainer.precision == "64-true" else stack
 
     def training_step(self, batches: Sequence[EnvBatch], batch_idx: int) -> None:
         """One optimizer step per entry of ``batches``; x is (R, N, C, H, W) and y (R, N)."""
@@ -93,10 +98,11 @@ class StackedMembers(pl.LightningModule):
                 wanted = torch.autograd.grad(losses.sum(), [self.params[name] for name in names], allow_unused=True)
                 grads = dict(zip(names, wanted, strict=True))
             for player in phase.players:
-                for part, leaves in self._slices[order.index(player)]:
+                k = order.index(player)
+                for (part, _), leaves in zip(self._runs[k], self._leaves[k], strict=True):
                     for name, leaf in leaves.items():
                         gradient = grads.get(name)
-                        leaf.grad = None if gradient is None else gradient[part].detach().contiguous()
+                        leaf.grad = None if gradient is None else gradient[part].detach().contiguous()  # fused Adam ignores strides
                     if template.reset_at is not None and step == self._members[part.start].values[template.reset_at]:
                         self._recreate(optimizers[player].optimizer, leaves, self._members[part.start])
                 optimizers[player].step()
@@ -155,6 +161,39 @@ class StackedMembers(pl.LightningModule):
         flat = F.cross_entropy(logits.flatten(0, 1), batch.y.repeat(self.size), reduction="none")
         return {"seen": torch.tensor(len(batch.y)), "wrong": wrong, "loss": flat.view(self.size, -1).double().sum(1)}
 
+    def optimizer_states(self, i: int, states: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What the optimizers of member i alone would save, from what those of the stack save."""
+        alone = []
+        for runs, state in zip(self._runs, states, strict=True):
+            at = next(g for g, (part, _) in enumerate(runs) if part.start <= i < part.stop)
+            part, names = runs[at]
+            group = state["param_groups"][at]
+            own = {
+                j: {key: value if value.dim() == 0 else value[i - part.start].clone() for key, value in state["state"][p].items()}
+                for j, p in enumerate(group["params"])
+                if p in state["state"]
+            }
+            alone.append({"state": own, "param_groups": [{**group, "params": list(range(len(names)))}]})
+        return alone
+
+    def merged_optimizer_states(self, members: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+        """The inverse of :meth:`optimizer_states` over all members."""
+        merged = []
+        for k, runs in enumerate(self._runs):
+            state: dict[int, dict[str, Tensor]] = {}
+            groups, offset = [], 0
+            for part, names in runs:
+                own = [member[k] for member in members[part]]
+                for j in own[0]["state"]:
+                    state[offset + j] = {
+                        key: value if value.dim() == 0 else torch.stack([o["state"][j][key] for o in own])
+                        for key, value in own[0]["state"][j].items()
+                    }
+                groups.append({**own[0]["param_groups"][0], "params": list(range(offset, offset + len(names)))})
+                offset += len(names)
+            merged.append({"state": state, "param_groups": groups})
+        return merged
+
     def write_back(self, i: int) -> Algorithm:
         """Member i with the tensors it has now, as an ordinary algorithm."""
         member = self._members[i]
@@ -172,6 +211,10 @@ def optimizer_key(member: Algorithm, player: Player) -> tuple[Any, ...]:
     """What must be equal for members to share an optimizer group."""
     reset = None if member.reset_at is None else member.values[member.reset_at]
     return (*sorted(_settings(member, player).items()), reset)
+
+
+def _as_slice(run: list[int]) -> slice:
+    return slice(run[0], run[-1] + 1)
 
 
 def _settings(member: Algorithm, player: Player) -> dict[str, Any]:

@@ -1,0 +1,42 @@
+"""Training everything that a job has planned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from omegaconf import DictConfig
+
+from dgbench.callbacks.progress import StudyProgress
+from dgbench.callbacks.status import read_status
+from dgbench.callbacks.wandb_log import WandbLog
+from dgbench.cli.member import train_member
+from dgbench.cli.stack_run import train_stack
+from dgbench.cli.stacking import plan_groups
+from dgbench.cli.study import Study
+
+
+def train_all(
+    studies: Sequence[Study], execution: DictConfig, progress: StudyProgress, wandb_log: WandbLog | None
+) -> dict[str, bool]:
+    """Train every member that is not done, in the groups that ``execution`` asks for.
+
+    Returns:
+        Whether each member is complete, by run hash.
+
+    Raises:
+        ConfigError: the configuration cannot work.
+    """
+    complete: dict[str, bool] = {}
+    for study in studies:
+        for member in study.members:
+            if read_status(member.folder) == "DONE":
+                progress.fold(member.fold.title)
+                progress.fold_done("was done before")
+                complete[member.identity.run] = True
+    for group in plan_groups(studies, execution):
+        if group.stacked:
+            complete.update(train_stack(group, progress))
+        else:
+            for study, member in group.members:
+                complete[member.identity.run] = train_member(study, member, progress, wandb_log)
+    return complete

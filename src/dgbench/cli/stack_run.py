@@ -1,0 +1,81 @@
+"""Training a stack of members from wherever they stand to their final rows."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+
+from dgbench.callbacks.progress import StudyProgress
+from dgbench.callbacks.stack_files import MemberFiles, StackFiles
+from dgbench.callbacks.status import write_status
+from dgbench.cli.member import fit_quietly, make_trainer, write_config
+from dgbench.cli.stacking import Group
+from dgbench.data.stacked import StackedData
+from dgbench.errors import ConfigError, DgbenchError, DivergedError
+from dgbench.records import ROW_FILE
+from dgbench.training.stack_checkpoint import StackCheckpointIO, save_whole
+from dgbench.training.stacked import StackedMembers
+
+log = logging.getLogger("dgbench")
+
+
+def train_stack(group: Group, progress: StudyProgress) -> dict[str, bool]:
+    """Train a group; a member that diverges is marked and told, and the others go on.
+
+    When the device runs out of memory, the group is halved and goes on from its last checkpoints.
+
+    Returns:
+        Whether each member is complete, by run hash.
+
+    Raises:
+        ConfigError: the configuration cannot work.
+    """
+    progress.fold(f"{len(group.members)} members together", len(group.members))
+    try:
+        diverged = _fit(group, progress)
+    except torch.OutOfMemoryError:
+        if len(group.members) == 1:
+            raise
+        log.warning("out of memory with %d members together, going on with half of them", len(group.members))
+        first, second = group.halves()
+        return {**train_stack(first, progress), **train_stack(second, progress)}
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever broke this stack, other groups go on
+        reason = str(error) if isinstance(error, DgbenchError) else f"{type(error).__name__}: {error}"
+        for _, member in group.members:
+            write_status(member.folder, f"FAILED {reason}")
+            progress.fold_done(f"FAILED: {reason}")
+        return {member.identity.run: False for _, member in group.members}
+    complete = {}
+    for i, (study, member) in enumerate(group.members):
+        failed = diverged.get(i)
+        write_status(member.folder, f"FAILED {DivergedError(*failed)}" if failed else "DONE")
+        progress.fold_done(
+            f"{study.folder.name} fold {member.fold.name} " + (f"FAILED: {DivergedError(*failed)}" if failed else "done")
+        )
+        complete[member.identity.run] = not failed
+    return complete
+
+
+def _fit(group: Group, progress: StudyProgress) -> dict[int, tuple[int, float]]:
+    study = group.members[0][0]
+    stack = StackedMembers(group.modules)
+    resumed = stack.steps_done > 0
+    files = []
+    for own, member in group.members:
+        member.folder.mkdir(parents=True, exist_ok=True)
+        write_config(own, member)
+        write_status(member.folder, "RUNNING")
+        files.append(
+            MemberFiles(member.folder / ROW_FILE, member.checkpoint.with_name("best.ckpt"), member.identity, member.data.scores)
+        )
+    checkpoints = StackCheckpointIO(stack, [member.checkpoint for _, member in group.members])
+    rows = StackFiles(files, study.trainer.checkpoint_seconds, save_whole)
+    trainer = make_trainer(study, [rows, progress], checkpoints)
+    data = StackedData([member.data for _, member in group.members])
+    resume: Any = "every member's last.ckpt" if resumed else None
+    fit_quietly(trainer, stack, data, resume)
+    return stack.diverged

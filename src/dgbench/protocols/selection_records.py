@@ -1,0 +1,144 @@
+"""Evaluations of many members as columns, and the arithmetic that every selection method shares.
+
+One entry of a column is one row of :class:`dgbench.records.Row`. Sums run in the order of the rows, which is that of
+the given environments; that is how DomainBed sums, so equal records tie here exactly where they tie there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = Sequence[Mapping[str, Any]]
+Ints = NDArray[np.signedinteger[Any]]
+Floats = NDArray[np.floating[Any]]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class MemberKey:
+    """What tells the members of a sweep apart, as far as a selection must know."""
+
+    group: Hashable  #: whatever may not be mixed: dataset, algorithm, network, ...
+    given: tuple[str, ...] = ()  #: given environments, in order
+    held_out: frozenset[str] = frozenset()  #: environments never trained on
+    seed: int = 0  #: seed, or DomainBed's trial
+    draw: int = 0  #: number of the hyperparameter draw
+
+
+@dataclass(frozen=True)
+class Records:
+    """Rows of many members. All arrays have one entry per row."""
+
+    keys: Sequence[MemberKey]
+    environments: Sequence[str]  #: names that ``env`` points to
+    subsets: Sequence[str]  #: names that ``subset`` points to
+    member: Ints  #: position in ``keys``
+    step: Ints  #: optimizer updates done
+    env: Ints
+    subset: Ints
+    held_out: Mask  #: the member never trained on this environment
+    accuracy: Floats  #: fraction right, in [0, 1] or NaN
+    seen: Floats  #: images scored
+
+    @classmethod
+    def of_member(cls, rows: Rows) -> Records:
+        """The rows of a single member, as dictionaries with the keys of :class:`dgbench.records.Row`."""
+        environments = list(dict.fromkeys(str(row["env"]) for row in rows))
+        subsets = list(dict.fromkeys(str(row["subset"]) for row in rows))
+        places = {name: code for code, name in enumerate(environments)}
+        kinds = {name: code for code, name in enumerate(subsets)}
+        return cls(
+            [MemberKey("", tuple(environments))],
+            environments,
+            subsets,
+            np.zeros(len(rows), dtype=np.int64),
+            np.array([row["step"] for row in rows], dtype=np.int64),
+            np.array([places[str(row["env"])] for row in rows], dtype=np.int64),
+            np.array([kinds[str(row["subset"])] for row in rows], dtype=np.int64),
+            np.array([row["env_held_out"] for row in rows], dtype=bool),
+            np.array([1 - row["wrong"] / row["seen"] for row in rows], dtype=np.float64),
+            np.array([row["seen"] for row in rows], dtype=np.float64),
+        )
+
+    def of_subset(self, name: str) -> Mask:
+        """Which rows belong to that subset."""
+        if name not in self.subsets:
+            return np.zeros(len(self.step), dtype=bool)
+        return np.asarray(self.subset == list(self.subsets).index(name), dtype=bool)
+
+    def last_steps(self) -> Ints:
+        """The largest evaluated step of each member; -1 for one without rows."""
+        steps = np.full(len(self.keys), -1, dtype=np.int64)
+        np.maximum.at(steps, self.member, self.step)
+        return steps
+
+    def environments_of(self, rows: Mask) -> Ints:
+        """How many environments each member has among those rows, at any step."""
+        present = np.zeros((len(self.keys), max(len(self.environments), 1)), dtype=bool)
+        present[self.member[rows], self.env[rows]] = True
+        return np.asarray(present.sum(axis=1), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Validation accuracy of members at steps: one entry per (member, step), sorted so."""
+
+    member: Ints
+    step: Ints
+    value: Floats
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a method decided for each member; arrays have one entry per member."""
+
+    steps: Ints  #: the evaluated step whose errors count, -1 where there is none
+    accuracy: Floats  #: validation accuracy that speaks for it
+    judged: Mask  #: False where the method has no accuracy
+    why: dict[int, str] = field(default_factory=dict)  #: member -> why it has no step
+
+
+def scores(member: Ints, step: Ints, value: Floats, needed: Ints, weight: Floats | None = None) -> Scores:
+    """Mean of the values of each (member, step), dropping steps with fewer values than the member needs.
+
+    Args:
+        member, step, value: one entry per row.
+        needed: values that a step of each member must have.
+        weight: weights of the mean; equal ones by default.
+    """
+    if not len(member):
+        none = np.zeros(0, dtype=np.int64)
+        return Scores(none, none, np.zeros(0))
+    key = member.astype(np.int64) * (int(step.max()) + 1) + step
+    if np.any(key[1:] < key[:-1]):
+        order = np.argsort(key, kind="stable")
+        key, member, step, value = key[order], member[order], step[order], value[order]
+        weight = None if weight is None else weight[order]
+    first = np.r_[True, key[1:] != key[:-1]]
+    place = np.cumsum(first) - 1
+    count = np.bincount(place)
+    total = np.bincount(place, weights=value if weight is None else value * weight)
+    mean = total / (count if weight is None else np.bincount(place, weights=weight))
+    members = member[first]
+    whole = count >= needed[members]
+    return Scores(members[whole], step[first][whole], mean[whole])
+
+
+def first_best(found: Scores, members: int) -> tuple[Ints, Floats]:
+    """The step with the highest value of each member, the first on ties, NaN lowest; -1 and NaN where it has none."""
+    steps, best = np.full(members, -1, dtype=np.int64), np.full(members, np.nan)
+    if not len(found.member):
+        return steps, best
+    value = np.where(np.isnan(found.value), -np.inf, found.value)
+    starts = np.flatnonzero(np.r_[True, found.member[1:] != found.member[:-1]])
+    lengths = np.diff(np.r_[starts, len(value)])
+    top = np.flatnonzero(value == np.repeat(np.maximum.reduceat(value, starts), lengths))
+    top = top[np.r_[True, found.member[top][1:] != found.member[top][:-1]]]
+    steps[found.member[top]] = found.step[top]
+    best[found.member[top]] = found.value[top]
+    return steps, best

@@ -1,0 +1,80 @@
+"""What every figure shares: colors, style, and the two formats it is kept in."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dgbench.reports.document import Figure
+
+# Okabe & Ito's palette less yellow and black: told apart by color-blind readers, visible on light and dark pages
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+#: color, marker and line of each measure, the same in every figure
+MEASURE_STYLE: dict[str, tuple[str, str, Any]] = {
+    "worst_gap": ("#d55e00", "o", "-"),
+    "average": ("#0072b2", "s", (0, (5, 2))),
+    "worst": ("#009e73", "^", (0, (1, 1.5))),
+    "gap": ("#cc79a7", "D", (0, (6, 2, 1, 2))),
+    "ideal": ("#e69f00", "v", "-"),
+}
+INK = "#1c2024"  # becomes currentColor in the SVG
+
+
+@contextmanager
+def canvas(name: str, width: float, height: float) -> Iterator[Any]:
+    """An empty matplotlib figure in house style; width and height in inches. ``name`` seeds the ids of the SVG."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
+    style: dict[Any, Any] = {
+        "svg.fonttype": "none", "svg.hashsalt": name, "font.size": 11, "font.family": "sans-serif",
+        "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
+        "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11,
+    }  # fmt: skip
+    with matplotlib.rc_context(style):
+        drawn = Canvas(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(drawn)
+        yield drawn
+
+
+def finish(drawn: Any, name: str, title: str, caption: str) -> Figure:
+    """The figure in both formats; call it inside :func:`canvas`."""
+    return Figure(name, title, caption, _inline_svg(drawn), _png(drawn))
+
+
+def grid(axes: Any, axis: str = "y") -> None:
+    """Faint lines behind the data."""
+    axes.grid(axis=axis, color=INK, alpha=0.15, linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def spread(count: int, step: float) -> list[float]:
+    """Offsets about 0 that keep ``count`` marks at one place apart."""
+    return [step * (i - (count - 1) / 2) for i in range(count)]
+
+
+def _png(drawn: Any) -> bytes:
+    buffer = io.BytesIO()
+    drawn.savefig(buffer, format="png", dpi=160, facecolor="white")
+    return buffer.getvalue()
+
+
+def _inline_svg(drawn: Any) -> str:
+    buffer = io.StringIO()
+    drawn.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text)
+    text = re.sub(r"<!--.*?-->\n?", "", text)
+    text = re.sub(r' id="[A-Za-z]+[\w.]*_\d+"', "", text)  # figure_1, axes_2: the same in every figure, never used
+    for _ in range(2):
+        text = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", text)
+    text = re.sub(r"(?<=[ \"(-])(\d+\.\d\d)\d+", r"\1", text)  # hundredths of a point are enough
+    text = re.sub(r"\n\s*", "\n", text)
+    return text.replace(INK, "currentColor")

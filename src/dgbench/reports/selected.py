@@ -1,0 +1,170 @@
+"""Applies a selection to everything that was collected: the step of each run, and the draw of each search."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dgbench.protocols.selection import Selection
+from dgbench.protocols.selection_draws import choose_draws
+from dgbench.protocols.selection_records import MemberKey, Records
+from dgbench.reports.collect import Collection
+from dgbench.reports.studies import algorithm_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+#: what must be equal for runs to judge one another or to be draws of one search
+_SEARCH_KEYS = (
+    "dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "backbone", "init", "tuning",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Selected:
+    """What a selection made of a collection. Runs are named by their position in ``collection.runs``."""
+
+    labels: list[str]  #: algorithm of each run, as tables name it
+    why: dict[int, str]  #: run -> why it does not count
+    lost: frozenset[int]  #: those of them that only lost to another draw of their search
+    steps: list[int]  #: chosen step of each run, -1 where there is none
+    accuracy: list[float]  #: validation accuracy that speaks for it, NaN where there is none
+    rows: dict[int, list[dict[str, Any]]]  #: run that counts -> its ``test`` rows at the chosen step
+
+
+def select_runs(collection: Collection, selection: Selection, split_by: str | None = None) -> Selected:
+    """Choose a step of every finished run and a draw of every search.
+
+    Args:
+        collection: what was collected.
+        selection: the method.
+        split_by: one more identity key whose values are kept apart.
+    """
+    groups: dict[str, list[int]] = defaultdict(list)
+    keys = (*_SEARCH_KEYS, *([split_by] if split_by else []))
+    for index, run in enumerate(collection.runs):
+        groups[json.dumps([run.identity[key] for key in keys], sort_keys=True, default=str)].append(index)
+    labels = [""] * len(collection.runs)
+    members: list[MemberKey] = [MemberKey("")] * len(collection.runs)
+    for group, indices in groups.items():
+        identities = [collection.runs[index].identity for index in indices]
+        named = algorithm_labels(identities, searches=selection.chooses_draws)
+        for index, label, identity in zip(indices, named, identities, strict=True):
+            labels[index] = label
+            members[index] = MemberKey(
+                (group, label),
+                tuple(identity["given"]),
+                frozenset(identity["held_out"]),
+                identity["seed"],
+                identity["draw"],
+            )
+    records = records_of(collection, members)
+    choices = selection.choose(records)
+    for index, run in enumerate(collection.runs):
+        if run.unusable:
+            choices.why[index] = run.unusable
+            choices.steps[index] = -1
+    failed = set(choices.why)
+    drawn = choose_draws(members, choices, selection) if selection.chooses_draws else choices.why
+    lost = frozenset(index for index, why in drawn.items() if index not in failed and why.startswith("draw "))
+    counts = np.ones(len(members), dtype=bool)
+    counts[list(drawn)] = False
+    rows = _test_rows(records, collection.rows, choices.steps, counts)
+    return Selected(labels, drawn, lost, choices.steps.tolist(), choices.accuracy.tolist(), rows)
+
+
+def records_of(collection: Collection, members: Sequence[MemberKey]) -> Records:
+    """The rows of the finished runs, as columns."""
+    table = collection.rows
+    usable = np.array([not run.unusable for run in collection.runs], dtype=bool)
+    if not usable.all():
+        table = table[usable[table["run"].to_numpy()]]
+    return Records(
+        members,
+        [str(name) for name in table["env"].cat.categories],
+        [str(name) for name in table["subset"].cat.categories],
+        table["run"].to_numpy(),
+        table["step"].to_numpy(),
+        table["env"].cat.codes.to_numpy(),
+        table["subset"].cat.codes.to_numpy(),
+        table["env_held_out"].to_numpy(),
+        accuracies(table),
+        table["seen"].to_numpy(),
+    )
+
+
+def accuracies(rows: pd.DataFrame) -> NDArray[np.floating[Any]]:
+    """Fraction right of each row: as an importer read it where it did, or counted."""
+    if "accuracy" in rows:
+        return np.asarray(rows["accuracy"].to_numpy(), dtype=np.float64)
+    return np.asarray(1 - rows["wrong"].to_numpy() / rows["seen"].to_numpy(), dtype=np.float64)
+
+
+def algorithm_labels(identities: Sequence[Mapping[str, Any]], *, searches: bool = False) -> list[str]:
+    """The algorithm's name, with those hyperparameters (and the draw) in which it occurs more than once.
+
+    Args:
+        identities: of runs that may share a table.
+        searches: the draws of an algorithm are one search, so they share its plain name, unless one draw occurs
+            with several hyperparameter sets for the same seed and held-out environments.
+    """
+    sets: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    draws: dict[str, set[int]] = defaultdict(set)
+    places: dict[str, dict[object, str]] = defaultdict(dict)
+    muddled: set[str] = set()
+    names = [algorithm_name(identity) for identity in identities]
+    flat = [{**identity["hparams"], "draw": identity["draw"]} for identity in identities]
+    texts = [json.dumps(values, sort_keys=True, default=str) for values in flat]
+    for identity, name, values, text in zip(identities, names, flat, texts, strict=True):
+        sets[name][text] = values
+        draws[name].add(identity["draw"])
+        place = (tuple(identity["held_out"]), identity["seed"], identity["draw"])
+        if places[name].setdefault(place, text) != text:
+            muddled.add(name)
+    labels: dict[tuple[str, str], str] = {}
+    for name, variants in sets.items():
+        extra = {} if searches and len(draws[name]) > 1 and name not in muddled else _differing(variants)
+        for text in variants:
+            labels[name, text] = f"{name} ({extra[text]})" if extra.get(text) else name
+    return [labels[name, text] for name, text in zip(names, texts, strict=True)]
+
+
+def _differing(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    names = sorted({name for values in variants.values() for name in values})
+    differing = [n for n in names if len({str(values.get(n)) for values in variants.values()}) > 1]
+    return {text: ", ".join(f"{n}={values.get(n)}" for n in differing) for text, values in variants.items()}
+
+
+def _test_rows(
+    records: Records, table: pd.DataFrame, steps: Any, counts: NDArray[np.bool_]
+) -> dict[int, list[dict[str, Any]]]:
+    chosen = counts[records.member] & (records.step == steps[records.member]) & records.of_subset("test")
+    where = np.flatnonzero(chosen)
+    found: dict[int, list[dict[str, Any]]] = {int(run): [] for run in np.flatnonzero(counts)}
+    for index, step, env, held_out, accuracy, seen in zip(
+        records.member[where].tolist(),
+        records.step[where].tolist(),
+        records.env[where].tolist(),
+        records.held_out[where].tolist(),
+        records.accuracy[where].tolist(),
+        records.seen[where].tolist(),
+        strict=True,
+    ):
+        found[index].append(
+            {
+                "step": step,
+                "env": records.environments[env],
+                "subset": "test",
+                "env_held_out": held_out,
+                "seen": seen,
+                "wrong": (1 - accuracy) * seen,
+                "accuracy": accuracy,
+            }
+        )
+    return found

@@ -1,0 +1,186 @@
+"""Bad input: one line that names the fix, exit code 1 or 2, no traceback. Every command is a process of its own."""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NO_DOWNLOAD = "from torchvision.datasets import MNIST\nMNIST.mirrors = ['http://127.0.0.1:9/']\n"
+
+# what a user typed -> what the line must say; 9 is the discard port, on which nobody listens
+TYPED: dict[str, tuple[list[str], str]] = {
+    "misspelt key": (["trainer.step=5"], r"key trainer\.step is unknown; did you mean trainer\.steps\?"),
+    "unknown key": (["nonsense=1"], r"key nonsense is unknown"),
+    "misspelt group": (["algoritm=erm"], r"key algoritm is unknown; did you mean algorithm\?"),
+    "misspelt choice": (["algorithm=vrx"], r"algorithm=vrx is unknown; did you mean vrex\? choose from .*erm"),
+    "unknown choice": (["dataset=imagenet"], r"dataset=imagenet is unknown; choose from cmnist, sr_cmnist"),
+    "unknown dataset key": (["dataset.colour=red"], r"key dataset\.colour is unknown"),
+    "unknown hyperparameter": (["algorithm.hparams.lambda=1"], r"key algorithm\.hparams\.lambda is unknown"),
+    "not an override": (["seed"], r"seed cannot be read: .*; write KEY=VALUE"),
+    "unclosed list": (["dataset.given=[0.1,0.9"], r"dataset\.given=\[0\.1,0\.9 cannot be read: .*; write KEY=VALUE"),
+    "ratio": (["dataset.ratio=0"], r"dataset\.ratio=0 is not an integer >= 1"),
+    "ratio word": (["dataset.ratio=three"], r"dataset\.ratio=three is not an integer >= 1"),
+    "scale": (["dataset.scale=-1"], r"dataset\.scale=-1 is not an integer >= 1"),
+    "e outside": (["dataset.given=[0.9,1.1]"], r"dataset\.given holds 1\.1"),
+    "e negative": (["dataset.given=[-0.5,0.9]"], r"dataset\.given holds -0\.5"),
+    "e repeated": (["dataset.given=[0.9,0.9,0.1]"], r"dataset\.given holds 0\.90 more than once"),
+    "one environment": (["dataset.given=[0.9]"], r"at least 2 given environments"),
+    "no environment": (["dataset.given=[]"], r"dataset\.given is empty"),
+    "given is a number": (["dataset.given=0.9"], r"dataset"),
+    "too many environments": (["dataset.scale=300"], r"one subset is empty"),
+    "batch": (["trainer.batch_size=1000"], r"trainer\.batch_size=1000 is larger than environment .*batch_size=308 or less"),
+    "batch zero": (["trainer.batch_size=0"], r"batch_size=0 "),
+    "image too small": (["backbone=mnist_cnn", "backbone.width=64"], r"these are 8 x 8; use backbone=mlp"),
+    "width": (["backbone.width=0"], r"backbone\.width=0 "),
+    "width word": (["backbone.width=wide"], r"backbone"),
+    "resolution": (["dataset.resolution=20"], r"dataset\.resolution=20 is not 28 or 14"),
+    "base": (["dataset.base=cifar"], r"dataset\.base=cifar is unknown; choose auto, mnist or digits"),
+    "evaluation": (["dataset.evaluation=fast"], r"dataset\.evaluation=fast is unknown; choose exact or sampled"),
+    "data seed": (["dataset.data_seed=x"], r"dataset"),
+    "folds": (["protocol.folds=[7]"], r"protocol\.folds=\[7\] .* choose from 0, 1, 2, 3, full"),
+    "no fold": (["protocol.folds=[]"], r"choose from 0, 1, 2, 3, full"),
+    "folds is a number": (["protocol.folds=0"], r"folds|iterable"),
+    "steps": (["trainer.steps=0"], r"trainer\.steps=0 is not at least 1"),
+    "steps word": (["trainer.steps=many"], r"trainer\.steps: .*many"),
+    "steps null": (["trainer.steps=null"], r"trainer\.steps"),
+    "eval_every": (["trainer.eval_every=-1"], r"trainer\.eval_every=-1 "),
+    "lr": (["trainer.lr=-1"], r"lr=-1"),
+    "lr nan": (["trainer.lr=nan"], r"lr=nan"),
+    "subsets": (["trainer.eval_subsets=[train]"], r"eval_subsets=\['train'\] must hold val and test"),
+    "device": (["trainer.device=abacus"], r"abacus"),
+    "precision": (["trainer.precision=3"], r"trainer\.precision=3"),
+    "seed": (["seed=-1"], r"seed=-1 is not an integer >= 0"),
+    "seed word": (["seed=x"], r"seed=x is not an integer >= 0"),
+    "selection": (["selection=best"], r"selection=best is unknown; choose from last, .*oracle, train_val"),
+    "hyperparameter word": (["algorithm=vrex", "algorithm.hparams.vrex_lambda=big"], r"vrex_lambda"),
+    "no such class": (["algorithm._target_=dgbench.algorithms.erm.ERN"], r"algorithm\._target_=.*ERN"),
+    "another class": (["algorithm._target_=pathlib.Path"], r"algorithm\._target_=pathlib\.Path is no dgbench Algorithm"),
+    "no MNIST": (["dataset.base=mnist", "paths.data_dir=nowhere"], r"MNIST is not in nowhere.* set paths\.data_dir"),
+    "bad interpolation": (["seed=${no.such.key}"], r"no\.such\.key|no\.such"),
+}
+
+
+def assert_one_line(ended: Any, said: str) -> None:
+    """Exit code 1 or 2, one complaint that says the right thing, and nothing else but progress."""
+    assert ended.code in (1, 2), ended.err
+    assert "Traceback" not in ended.err
+    assert len(ended.complaints) == 1, ended.err
+    assert re.search(said, ended.complaints[0]), ended.complaints[0]
+    assert len(ended.complaints[0]) > len("dgbench: ") + 10
+    others = [line for line in ended.err.splitlines() if line not in ended.complaints]
+    assert all(re.match(r"\w+: fold \d+/\d+ ", line) for line in others), others
+
+
+@pytest.mark.parametrize("kind", TYPED)
+def test_one_line_that_names_the_fix(train: Any, tmp_path: Path, kind: str) -> None:
+    words, said = TYPED[kind]
+    ended = train(*words, cwd=tmp_path, before=NO_DOWNLOAD)
+    assert_one_line(ended, said)
+    assert not list(tmp_path.rglob("errors.jsonl"))
+    assert not any("DONE" in status.read_text() for status in tmp_path.rglob("status"))
+
+
+@pytest.mark.parametrize("place", ["paths.output_dir={}/file/outputs", "hydra.run.dir={}/file/run"])
+def test_an_output_folder_that_cannot_be_made(train: Any, tmp_path: Path, place: str) -> None:
+    """A file stands where the folder should go: refused for every user, also for the superuser."""
+    (tmp_path / "file").write_text("")
+    ended = train(place.format(tmp_path), cwd=tmp_path)
+    assert_one_line(ended, rf"{re.escape(str(tmp_path))}/file.*: .*hydra\.run\.dir or paths\.output_dir")
+
+
+def test_a_sweep_folder_that_cannot_be_made(train: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ended = train("-m", f"hydra.sweep.dir={tmp_path}/file/sweep", "seed=0,1", cwd=tmp_path)
+    assert_one_line(ended, r"/file")
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\0\x08\x01" + struct.pack(">I", 60_000) + b"\7" * 100, b"<html>"])
+def test_a_corrupt_idx_file(train: Any, tmp_path: Path, content: bytes) -> None:
+    raw = tmp_path / "data" / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for part in ("train", "t10k"):
+        for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"):
+            (raw / f"{part}-{kind}").write_bytes(content)
+    ended = train("dataset.base=mnist", "paths.data_dir=data", cwd=tmp_path, before=NO_DOWNLOAD)
+    assert_one_line(ended, r"data/MNIST/raw/train-images-idx3-ubyte is cut short or corrupt; delete it and fetch MNIST again")
+
+
+@pytest.mark.parametrize("keep", [0, 100, 0.5])
+def test_a_checkpoint_cut_in_half(train: Any, tmp_path: Path, keep: float) -> None:
+    """Fold 0 is told to be mended, fold full goes on; without the broken file the same command completes."""
+    stop = "from dgbench.cli import member\nmember.write_status = lambda *_: None"  # trained, yet never DONE
+    assert train("protocol.folds=[0]", cwd=tmp_path, before=stop).code == 0
+    (last,) = tmp_path.rglob("last.ckpt")
+    data = last.read_bytes()
+    last.write_bytes(data[: int(keep * len(data)) if keep < 1 else int(keep)])
+    ended = train("protocol.folds=[0,full]", cwd=tmp_path)
+    assert_one_line(ended, r"fold 0 of .* failed")
+    line = rf"FAILED: {re.escape(str(last))} is cut short or corrupt; delete it to train this fold from its beginning"
+    assert re.search(line, ended.err)
+    assert [p.read_text() for p in sorted(tmp_path.rglob("status"))][1] == "DONE\n"
+    last.unlink()
+    assert train("protocol.folds=[0,full]", cwd=tmp_path).code == 0
+
+
+def test_a_row_file_cut_in_half(train: Any, tmp_path: Path) -> None:
+    """The last of 24 rows of a finished fold is torn: it is named, the others are kept, nothing is trained again."""
+    assert train("protocol.folds=[0]", cwd=tmp_path).code == 0
+    (rows,) = tmp_path.rglob("errors.jsonl")
+    whole = rows.read_bytes()
+    assert whole.count(b"\n") == 24
+    rows.write_bytes(whole[:-50])
+    ended = train("protocol.folds=[0]", cwd=tmp_path)
+    assert "Traceback" not in ended.err
+    assert f"{rows} line 24 dropped: not a whole JSON object" in ended.err
+    assert rows.read_bytes() == whole[:-50]
+
+
+def test_a_row_file_cut_in_half_is_mended_by_a_resume(train: Any, tmp_path: Path) -> None:
+    """The torn row belongs to the stretch after the last checkpoint, so it is written again."""
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    train("protocol.folds=[0]", cwd=whole)
+    before = (
+        "import os, signal\n"
+        "from dgbench.callbacks.checkpoint import Checkpoints\n"
+        "write = Checkpoints._write\n"
+        "calls = []\n"
+        "def second(self, trainer):\n"
+        "    calls.append(1)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL) if len(calls) == 2 else write(self, trainer)\n"
+        "Checkpoints._write = second"
+    )
+    cut = tmp_path / "cut"
+    cut.mkdir()
+    assert train("protocol.folds=[0]", cwd=cut, before=before).code == -9
+    (rows,) = cut.rglob("errors.jsonl")
+    rows.write_bytes(rows.read_bytes()[:-50])
+    ended = train("protocol.folds=[0]", cwd=cut)
+    assert ended.code == 0, ended.err
+    assert f"{rows} line 16 dropped" in ended.err
+    assert rows.read_bytes() == next(whole.rglob("errors.jsonl")).read_bytes()
+
+
+def test_a_status_that_is_no_text_is_taken_as_unfinished(train: Any, tmp_path: Path) -> None:
+    assert train("protocol.folds=[0]", cwd=tmp_path).code == 0
+    (status,) = tmp_path.rglob("status")
+    status.write_bytes(b"\xff\xfe\x00")
+    ended = train("protocol.folds=[0]", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert status.read_text() == "DONE\n"
+
+
+def test_a_traceback_can_be_asked_for(train: Any, tmp_path: Path) -> None:
+    ended = train("dataset.ratio=0", cwd=tmp_path, env={"HYDRA_FULL_ERROR": "1"})
+    assert ended.code == 1
+    assert "Traceback" in ended.err
+    assert "ConfigError: dataset.ratio=0" in ended.err
+
+
+def test_a_report_of_nothing(command: Any, tmp_path: Path) -> None:
+    ended = command("report.py", "runs=[nowhere]", cwd=tmp_path)
+    assert_one_line(ended, r"no runs under nowhere; train some")

@@ -1,0 +1,171 @@
+"""Minibatches: whose images, drawn how, and the same whatever the way they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dgbench.data.module import CHUNK_BYTES, CHUNK_STEPS, EnvironmentData, StretchLoader
+from dgbench.data.spurious import SpuriousEnvironments
+from dgbench.data.stacked import StackedData
+from dgbench.errors import ConfigError
+from dgbench.types import EnvBatch
+
+Make = Callable[..., SpuriousEnvironments]
+GIVEN = ("0.80", "0.85", "0.90", "0.10")
+
+
+@pytest.fixture(scope="module")
+def environments(make: Make) -> SpuriousEnvironments:
+    return make()
+
+
+def data_of(environments: SpuriousEnvironments, training: Sequence[str] = GIVEN, **changes: Any) -> EnvironmentData:
+    keys = {"steps": 1000, "eval_every": 100, "batch_size": 16, "eval_batch_size": 64, "seed": 0, **changes}
+    return EnvironmentData(environments, training, environments.scores(False, ("val", "test")), **keys)
+
+
+def same(first: Sequence[EnvBatch], second: Sequence[EnvBatch]) -> bool:
+    return len(first) == len(second) and all(
+        torch.equal(a.x, b.x) and torch.equal(a.y, b.y) and a.sizes == b.sizes
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+def test_rows_come_from_their_environments(environments: SpuriousEnvironments) -> None:
+    """16 of each environment's training images, environment by environment, gathered as the store has them."""
+    training = ("0.10", "0.85")
+    data = data_of(environments, training)
+    for step in (0, 63, 64, 500):
+        order = data.order(step)
+        assert order.shape == (32,)
+        for part, env in zip(order.reshape(2, 16), training, strict=True):
+            assert set(part) <= set(environments.subset(env, "train"))
+        [batch] = data.batches(step, 1)
+        x, y = environments.gather(torch.from_numpy(order))
+        assert torch.equal(batch.x, x)
+        assert torch.equal(batch.y, y)
+        assert batch.sizes == (16, 16)
+
+
+def test_with_replacement_and_uniform(environments: SpuriousEnvironments) -> None:
+    """A minibatch as large as the environment (308 images) repeats some of them.
+
+    Without replacement all 308 would differ; with it 308 (1 - (1 - 1/308)^308) = 195 do on average. Over 640 steps
+    each image is drawn 640 times on average; the chi-square of the counts has mean 307 and standard deviation
+    sqrt(2 * 307) = 24.8.
+    """
+    own = environments.subset("0.10", "train")
+    data = data_of(environments, ["0.10"], batch_size=len(own))
+    assert len(own) == 308
+    drawn = [data.order(step) for step in range(640)]
+    assert abs(np.mean([len(set(step)) for step in drawn]) - 195) < 2
+    counts = np.array(np.unique(np.concatenate(drawn), return_counts=True)[1])
+    assert len(counts) == 308
+    assert abs(((counts - 640) ** 2 / 640).sum() - 307) < 4 * 24.8
+
+
+@pytest.mark.parametrize("first", [0, 40, 64, 127])
+def test_the_same_whatever_the_chunks(environments: SpuriousEnvironments, first: int) -> None:
+    """32 at once, one by one, backwards, and from a fresh start in the middle; also across blocks of 64 steps."""
+    at_once = data_of(environments).batches(first, 32)
+    data = data_of(environments)
+    one_by_one = [data.batches(step, 1)[0] for step in range(first, first + 32)]
+    backwards = [data.batches(step, 1)[0] for step in reversed(range(first, first + 32))][::-1]
+    assert same(at_once, one_by_one)
+    assert same(at_once, backwards)
+    assert same(at_once[20:], data_of(environments).batches(first + 20, 12))
+    assert not torch.equal(at_once[0].x, at_once[1].x)
+
+
+def test_a_pure_function_of_the_seed(environments: SpuriousEnvironments) -> None:
+    first = data_of(environments).batches(5, 3)
+    state = np.random.get_state()[1].tolist(), torch.get_rng_state()  # type: ignore[index,union-attr]
+    again = data_of(environments, steps=7, eval_every=3).batches(5, 3)
+    assert np.random.get_state()[1].tolist() == state[0]  # type: ignore[index,union-attr]
+    assert torch.equal(torch.get_rng_state(), state[1])
+    assert same(first, again)
+    assert not torch.equal(first[0].x, data_of(environments, seed=1).batches(5, 1)[0].x)
+
+
+def test_an_environment_shows_the_same_images_in_every_fold(environments: SpuriousEnvironments) -> None:
+    """At step 70 environment 0.10 stands last of four, first of two, or alone: the same 16 images."""
+    folds = [GIVEN, ("0.10", "0.80"), ("0.10",)]
+    orders = [data_of(environments, fold).order(70).reshape(-1, 16) for fold in folds]
+    assert np.array_equal(orders[0][3], orders[1][0])
+    assert np.array_equal(orders[0][3], orders[2][0])
+    assert np.array_equal(orders[0][0], orders[1][1])
+
+
+def test_a_minibatch_larger_than_an_environment(environments: SpuriousEnvironments) -> None:
+    """1540 dealt images, 385 for each of four environments, 77 of them for val: 308 are left."""
+    data_of(environments, batch_size=308)
+    with pytest.raises(ConfigError, match=r"trainer\.batch_size=309 is larger than environment 0\.80 with 308"):
+        data_of(environments, batch_size=309)
+
+
+@pytest.mark.parametrize(
+    ("done", "chunks"),
+    [(0, [32, 32, 32, 4]), (37, [32, 31]), (99, [1]), (100, [32, 32, 32, 4]), (200, [32, 18]), (250, [])],
+)
+def test_stretches_end_at_evaluations(environments: SpuriousEnvironments, done: int, chunks: list[int]) -> None:
+    """250 steps, judged every 100: a stretch goes from the steps done to the next multiple of 100, or the end."""
+    data = data_of(environments, steps=250)
+    found = list(StretchLoader(data, lambda: done))
+    assert [len(chunk) for chunk in found] == chunks
+    flat = [batch for chunk in found for batch in chunk]
+    assert not flat or same(flat, data_of(environments, steps=250).batches(done, sum(chunks)))
+
+
+def test_chunks_shrink_with_the_images(environments: SpuriousEnvironments) -> None:
+    """4 bytes * 16 images * 4 environments * 2 * 8 * 8 pixels a step; 32 steps at most, one at least."""
+    data = data_of(environments)
+    assert data.step_bytes() == 4 * 16 * 4 * 128
+    assert data.chunk_steps() == CHUNK_STEPS
+    large = data_of(environments, batch_size=308)
+    assert large.chunk_steps() == CHUNK_BYTES // (4 * 308 * 4 * 128) == 13
+
+
+def test_passes_are_loaders_in_order(environments: SpuriousEnvironments) -> None:
+    """Four val passes and two over the pool; 77 images in batches of 64 are two batches."""
+    data = data_of(environments)
+    loaders = data.val_dataloader()
+    assert [loader.name for loader in loaders] == data.pass_names()
+    assert data.pass_names() == [*(f"val/{env}" for env in GIVEN), "test+0", "test+1"]
+    first = list(loaders[0])
+    assert len(loaders[0]) == 2
+    assert [len(batch.y) for batch in first] == [64, 13]
+    x, y = environments.gather(torch.from_numpy(environments.subset("0.80", "val")))
+    assert torch.equal(torch.cat([batch.x for batch in first]), x)
+    assert torch.equal(torch.cat([batch.y for batch in first]), y)
+
+
+def test_a_stack_gives_each_member_what_it_gets_alone(environments: SpuriousEnvironments) -> None:
+    """Three members with other folds and other seeds, side by side; other training environments, as many."""
+    members = [
+        data_of(environments, ("0.80", "0.85", "0.90")),
+        data_of(environments, ("0.10", "0.85", "0.90"), seed=1),
+        data_of(environments, ("0.80", "0.85", "0.90"), seed=2),
+    ]
+    stack = StackedData(members)
+    batches = stack.batches(60, 10)
+    assert batches[0].x.shape == (3, 48, 2, 8, 8)
+    assert batches[0].sizes == (16, 16, 16)
+    for number, member in enumerate(members):
+        alone = member.batches(60, 10)
+        assert same(alone, [EnvBatch(batch.x[number], batch.y[number], batch.sizes) for batch in batches])
+    assert stack.chunk_steps() == CHUNK_STEPS
+    large = StackedData([data_of(environments, batch_size=308)] * 3)
+    assert large.chunk_steps() == CHUNK_BYTES // (3 * 4 * 308 * 4 * 128) == 4
+
+
+def test_a_stack_scores_what_its_members_score_once(environments: SpuriousEnvironments, make: Make) -> None:
+    """The full fold is judged everywhere (101), the other in the four given ones, which are among them; val of four."""
+    members = [data_of(environments, GIVEN[:2]), data_of(environments, GIVEN[2:])]
+    members[1].scores = environments.scores(True, ("val", "test"))
+    scored = [(score.env, score.subset) for score in StackedData(members).scores]
+    assert len(scored) == len(set(scored)) == 101 + 4
