@@ -195,7 +195,7 @@ def main() -> None:
     batches = random_batches()
     part = parts(batches[0])
     bare = floor(Passes(), part)
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; ms per pass over {SIZES.n_envs} x {BATCH} images:")
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; ms per pass over 3 x {BATCH} images:")
     print(", ".join(f"{name} {1e3 * value:.1f}" for name, value in part.items()) + "\n")
     print(f"{'algorithm':<12}{'x ERM':>7}{'floor':>7}{'over floor':>12}  passes")
     table = {}
@@ -206,7 +206,10 @@ def main() -> None:
         least = floor(passes, part) / bare
         over = cost / least
         table[name] = {"cost": round(cost, 2), "floor": round(least, 2), "passes": passes.why}
-        print(f"{name:<12}{cost:>7.2f}{least:>7.2f}{over:>12.2f}{' !' if over > ALLOWED else '  '}{passes.why}", flush=True)
+        print(
+            f"{name:<12}{cost:>7.2f}{least:>7.2f}{over:>12.2f}{' !' if over > ALLOWED else '  '}{passes.why}",
+            flush=True,
+        )
     COSTS.write_text(json.dumps(table, indent=1) + "\n")
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from dgbench.backbones.build import build_networks
-from dgbench.backbones.small import MLPFeaturizer, MNISTCNN
+from dgbench.backbones.small import MNISTCNN, MLPFeaturizer
 from dgbench.types import LinearSpec, Networks, NetworkSpec, Sizes
 
 SIZES = Sizes(n_features=0, n_classes=2, n_envs=3, image=(2, 14, 14))

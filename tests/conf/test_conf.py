@@ -1,208 +1,249 @@
-"""The real configuration tree: every file composes, rejects what is mistyped, and is explained key by key."""
+"""The real configuration tree: every choice composes, builds, refuses a mistyped key, and says what its keys mean."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from hydra import compose, initialize_config_dir
-from hydra.errors import ConfigCompositionException, HydraException
+from hydra.errors import ConfigCompositionException
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from dgbench.cli.entry import CONF
-from dgbench.cli.identity import study_folder
+from dgbench.cli.identity import MACHINE_KEYS, digest, science, study_folder
 from dgbench.cli.study import Study
+from dgbench.data.environments import Environments
+from dgbench.protocols.folds import LeaveOneOut
 
-FILES = sorted(path for path in CONF.rglob("*.yaml") if path.relative_to(CONF).parts[0] != "hydra")
-CHOICES = sorted((path.parent.name, path.stem) for path in FILES if path.parent != CONF)
-GROUPS = sorted({group for group, _ in CHOICES})
-ALGORITHMS = [name for group, name in CHOICES if group == "algorithm"]
-TINY = ("dataset.base=digits", "backbone.width=8", "trainer.device=cpu")
+FILES = sorted(path for path in CONF.rglob("*.yaml") if "hydra" not in path.relative_to(CONF).parts)
+CHOICES = [(path.parent.name, path.stem) for path in FILES if path.parent != CONF]
+NAMES = [f"{group}={name}" for group, name in CHOICES]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def tree() -> Iterator[None]:
+def root_of(group: str) -> str:
+    return "report" if group == "report" else "train"
+
+
+def composed(*words: str, name: str = "train") -> DictConfig:
+    OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        yield
+        return compose(name, list(words))
 
 
-def defaults_of(job: str) -> set[str]:
-    entries = OmegaConf.to_container(OmegaConf.load(CONF / f"{job}.yaml").defaults)
-    return {str(next(iter(entry))) for entry in entries if isinstance(entry, dict)}  # type: ignore[union-attr]
+def override(group: str, name: str) -> str:
+    """``experiment`` has no default choice, so one is added."""
+    return f"+{group}={name}" if group == "experiment" else f"{group}={name}"
 
 
-JOBS = {job: defaults_of(job) for job in ("train", "report")}
-USES = [(job, group, name) for group, name in CHOICES for job in JOBS if group in JOBS[job]]
+@pytest.mark.parametrize("name", ["train", "report"])
+def test_defaults_compose_and_resolve(name: str) -> None:
+    assert OmegaConf.to_container(composed(name=name), resolve=True)
 
 
-def config_of(*changes: str) -> DictConfig:
-    return compose("train", [*TINY, *changes])
+@pytest.mark.parametrize(("group", "name"), CHOICES, ids=NAMES)
+def test_every_choice_composes_and_resolves(group: str, name: str) -> None:
+    config = composed(override(group, name), name=root_of(group))
+    assert isinstance(OmegaConf.to_container(config, resolve=True, throw_on_missing=False), dict)
 
 
-# ---- composition ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("group", "name"), CHOICES, ids=NAMES)
+def test_every_choice_refuses_a_mistyped_key(group: str, name: str) -> None:
+    key = "trainer.stepps" if group in ("experiment", "logger") and name != "wandb" else f"{group}.namme"
+    with pytest.raises(ConfigCompositionException, match=f"Could not override '{re.escape(key)}'"):
+        composed(override(group, name), f"{key}=1", name=root_of(group))
 
 
-def test_every_group_is_used_by_a_command() -> None:
-    assert set(GROUPS) == {group for groups in JOBS.values() for group in groups if not group.startswith("override")}
+BUILD: dict[str, Callable[[DictConfig], Any]] = {
+    "protocol": lambda config: config.protocol,
+    "selection": lambda config: config.selection,
+    "report": lambda config: config.report,
+    "averaging": lambda config: config.averaging.get("rule"),
+    "logger": lambda config: config.logger,
+}
 
 
-@pytest.mark.parametrize(("job", "group", "name"), USES, ids=lambda word: word)
-def test_every_choice_composes_and_resolves(job: str, group: str, name: str) -> None:
-    config = compose(job, [f"{group}={name}"])
-    OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    if group == "experiment":
+@pytest.mark.parametrize(("group", "name"), [c for c in CHOICES if c[0] in BUILD], ids=str)
+def test_what_stands_alone_is_built(group: str, name: str) -> None:
+    words = ["selection.environments=[a]"] if name == "ood_val" else []
+    node = BUILD[group](composed(f"{group}={name}", *words, name=root_of(group)))
+    if node is None:
+        assert name == "none"
         return
-    assert group in config
-    if job == "train" and group == "algorithm":
-        assert config.algorithm.name == name  # what rows say is what was typed
+    built = instantiate(node)
+    assert f"{type(built).__module__}.{type(built).__qualname__}" == node._target_
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_a_mistyped_key_or_choice_is_rejected(group: str) -> None:
-    job = "train" if group in JOBS["train"] else "report"
-    with pytest.raises(ConfigCompositionException):
-        compose(job, [f"{group}.no_such_key=1"])
-    with pytest.raises(HydraException, match="no_such_choice"):
-        compose(job, [f"{group}=no_such_choice"])
+STUDY = ("dataset.base=digits", "trainer.steps=2", "trainer.eval_every=1", "trainer.device=cpu")
 
 
-@pytest.mark.parametrize("key", ["algorithm.hparams.lamda", "trainer.step", "dataset.ration", "sed", "paths.data"])
-def test_a_nested_or_top_level_slip_is_rejected(key: str) -> None:
-    with pytest.raises(ConfigCompositionException):
-        compose("train", [f"{key}=1"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *((f"algorithm={path.stem}",) for path in sorted((CONF / "algorithm").glob("*.yaml"))),
+        ("dataset=cmnist",),
+        ("backbone=mlp",),
+        ("backbone=mnist_cnn", "backbone.min_size=8"),
+    ],
+    ids=" ".join,
+)
+def test_a_study_is_built_from_every_choice(tmp_path: Path, words: tuple[str, ...]) -> None:
+    study = Study(composed(*STUDY, "backbone.width=16", *words), tmp_path)
+    assert isinstance(study.environments, Environments)
+    module = study.module(study.folds[0])
+    assert module.networks.params("featurizer")
+    assert module.sizes.n_envs == len(study.environments.given) - 1
+    assert not list(tmp_path.iterdir()), "building a study writes nothing"
+
+
+def test_published_settings_insist_on_mnist() -> None:
+    """``demo`` is the offline demonstration, not a published setting."""
+    for path in sorted((CONF / "experiment").glob("*.yaml")):
+        base = composed(f"+experiment={path.stem}").dataset.base
+        assert base == ("digits" if path.stem == "demo" else "mnist"), path.stem
+
+
+def test_cmnist_has_the_three_environments() -> None:
+    assert composed("dataset=cmnist").dataset.given == [0.9, 0.8, 0.1]
 
 
 # ---- comments ---------------------------------------------------------------------------------------------------
 
-KEY = re.compile(r"^(?P<indent> *)(?P<key>[\w-]+):(?P<rest>.*)$")
-UNEXPLAINED = {"_target_", "_partial_", "defaults", "search", "hydra"}
 
+def uncommented(path: Path) -> list[str]:
+    """Keys with a value on their line and neither a comment there nor one on their parent's line.
 
-def leaves(path: Path) -> Iterator[tuple[str, bool]]:
-    """Dotted key of each leaf written in a file, and whether a comment stands on its line or just above."""
-    stack: list[tuple[int, str]] = []
-    lines = path.read_text().splitlines()
-    for before, line in zip(["", *lines], lines, strict=False):
-        found = KEY.match(line)
+    A key that opens a block, ``_target_``, ``name`` of an algorithm (its file says it), what stands below ``search``,
+    ``defaults`` or ``hydra`` and what an experiment sets (said where the key belongs) need none.
+    """
+    missing, skipped_indent = [], None
+    commented: dict[int, bool] = {}
+    for line in path.read_text().splitlines():
+        found = re.match(r"^(?P<indent> *)(?P<key>[\w-]+): *(?P<rest>.*)$", line)
         if not found:
             continue
-        indent = len(found["indent"])
-        stack = [(depth, key) for depth, key in stack if depth < indent] + [(indent, found["key"])]
-        words = [key for _, key in stack]
-        value, mark, _ = found["rest"].partition("#")
-        if value.strip() and not UNEXPLAINED.intersection(words):
-            yield ".".join(words), bool(mark) or before.lstrip().startswith("#")
+        indent, key, rest = len(found["indent"]), found["key"], found["rest"]
+        if skipped_indent is not None and indent > skipped_indent:
+            continue
+        skipped_indent = indent if key in ("search", "defaults", "hydra") else None
+        has = "#" in rest
+        parents = [commented[i] for i in commented if i < indent]
+        commented = {i: c for i, c in commented.items() if i < indent} | {indent: has}
+        opens = not rest.split("#")[0].strip()
+        if not has and not opens and key != "_target_" and skipped_indent is None and not any(parents):
+            missing.append(key)
+    return missing
 
 
-def test_the_reader_of_comments(tmp_path: Path) -> None:
-    """Blocks are no leaves, search spaces and Hydra's keys are left out."""
-    file = tmp_path / "file.yaml"
-    file.write_text("_target_: x\na:\n  b: 1  # one\n  c: 2\n# above\nd: 3\nsearch:\n  e: {f: 1}\nhydra: {g: 1}\n")
-    assert list(leaves(file)) == [("a.b", True), ("a.c", False), ("d", True)]
+@pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(CONF)) for path in FILES])
+def test_every_key_has_a_comment(path: Path) -> None:
+    text = path.read_text()
+    if path.parent.name not in ("paths",):
+        assert text.startswith("#"), "the first line says what the file is for"
+    inherits = "defaults" in (yaml.safe_load(text) or {}) and path.parent != CONF
+    allowed = {"name"} if path.parent.name == "algorithm" else set()
+    if path.parent.name == "experiment" or inherits:  # keys that are explained in the file they override
+        return
+    assert set(uncommented(path)) <= allowed
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(CONF)))
-def test_every_key_is_explained(path: Path) -> None:
-    """Here, or where it comes from: in the file this one builds upon, or in the group whose default it changes.
-
-    `name` needs no words where it is the file's own name.
-    """
-    content = OmegaConf.to_container(OmegaConf.load(path)) or {}
-    explained: set[str] = set()
-    if "@package _global_" in path.read_text():
-        for group in JOBS["train"] - {"experiment"}:
-            for file in (CONF / group).glob("*.yaml"):
-                explained |= {f"{group}.{key}" for key, known in leaves(file) if known}
-    for base in content.get("defaults", []) if path.parent != CONF else []:  # type: ignore[union-attr]
-        if isinstance(base, str) and base != "_self_":
-            explained |= {key for key, known in leaves(path.with_name(f"{base}.yaml")) if known}
-    if isinstance(content, dict) and content.get("name") == path.stem:
-        explained.add("name")
-    assert [key for key, known in leaves(path) if not known and key not in explained] == []
+# ---- identity ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if p.parent != CONF], ids=lambda path: str(path.relative_to(CONF)))
-def test_every_file_says_what_it_is(path: Path) -> None:
-    """A comment heads the file, unless its few keys say it all."""
-    keys = list(leaves(path))
-    assert path.read_text().startswith("#") or (keys and all(known for _, known in keys))
+def test_study_folder_name() -> None:
+    config = composed("algorithm=vrex", "backbone.width=8", "seed=3")
+    assert study_folder(_root_=config) == f"sr_cmnist-vrex-mlp-8-s3-{digest(science(config))}"
+    assert re.fullmatch(r"[0-9a-f]{12}", digest(science(config)))
 
 
-# ---- studies and their hashes -----------------------------------------------------------------------------------
+def leaves(node: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    if isinstance(node, dict) and node:
+        return [leaf for key, value in node.items() for leaf in leaves(value, f"{prefix}{key}.")]
+    return [(prefix.rstrip("."), node)]
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_study_of_every_algorithm_builds(algorithm: str, tmp_path: Path) -> None:
-    """Four given environments: four folds and the full one, each with its own run; nothing is written."""
-    study = Study(config_of(f"algorithm={algorithm}"), tmp_path)
-    assert [member.fold.name for member in study.members] == ["0", "1", "2", "3", "full"]
-    assert len({member.identity.run for member in study.members}) == 5
-    assert {member.identity.algorithm for member in study.members} == {algorithm}
-    assert study.module(study.folds[0]).networks["featurizer"].n_features == 8
-    assert list(tmp_path.iterdir()) == []
+def is_machine(key: str) -> bool:
+    words = key.split(".")
+    return any(".".join(words[: n + 1]) in MACHINE_KEYS for n in range(len(words)))
 
 
-@pytest.fixture(scope="module")
-def runs(tree: None) -> dict[str, str]:
-    """Fold -> run of the study that the others are compared with."""
-    return runs_of()
-
-
-def runs_of(*changes: str) -> dict[str, str]:
-    study = Study(config_of("algorithm=vrex", *changes), Path("nowhere"))
-    return {member.fold.name: member.identity.run for member in study.members}
+def test_the_hash_changes_with_every_scientific_key_and_with_no_other() -> None:
+    """Every leaf of the composed configuration is changed, one at a time."""
+    config = composed("algorithm=vrex")
+    before = digest(science(config))
+    seen = {True: 0, False: 0}
+    for key, value in leaves(OmegaConf.to_container(config, resolve=True)):
+        changed = config.copy()
+        OmegaConf.set_struct(changed, False)
+        OmegaConf.update(changed, key, f"{value}-changed")
+        machine = is_machine(key)
+        seen[machine] += 1
+        assert (digest(science(changed)) == before) is machine, key
+    assert seen[True] > 10
+    assert seen[False] > 25
 
 
 @pytest.mark.parametrize(
-    "change",
+    "words",
     [
-        "paths.data_dir=elsewhere",
-        "paths.output_dir=elsewhere",
-        "dataset.data_dir=elsewhere",
-        "logger=wandb",
-        "trainer.device=auto",
-        "trainer.checkpoint_seconds=7",
-        "selection=train_val",
-        "protocol.folds=[2,full]",
-        "hydra.run.dir=elsewhere",
+        ("protocol.folds=[0,full]",),
+        ("paths.output_dir=elsewhere",),
+        ("paths.data_dir=elsewhere",),
+        ("logger=wandb",),
+        ("selection=oracle",),
+        ("trainer.device=cpu",),
+        ("trainer.checkpoint_seconds=0",),
+        ("execution=single",),
     ],
+    ids=" ".join,
 )
-def test_keys_of_the_machine_change_no_run(change: str, runs: dict[str, str]) -> None:
-    found = runs_of(change)
-    assert found == {fold: runs[fold] for fold in found}
-    assert len(found) == (2 if "folds" in change else 5)
-    assert study_folder(_root_=config_of("algorithm=vrex", change)) == study_folder(_root_=config_of("algorithm=vrex"))
+def test_where_and_how_it_runs_changes_no_hash(words: tuple[str, ...]) -> None:
+    assert study_folder(_root_=composed(*words)) == study_folder(_root_=composed())
 
 
 @pytest.mark.parametrize(
-    "change",
+    "words",
     [
-        "seed=1",
-        "algorithm=erm",
-        "algorithm.hparams.vrex_lambda=9",
-        "++hparams.set.vrex_lambda=9",
-        "hparams.draw=1",
-        "averaging=eoa",
-        "backbone.width=9",
-        "trainer.steps=4999",
-        "trainer.batch_size=63",
-        "trainer.lr=2e-3",
-        "trainer.weight_decay=0.1",
-        "trainer.eval_every=499",
-        "trainer.precision=64-true",
-        "dataset.ratio=4",
-        "dataset.scale=2",
-        "dataset.given=[0.9,0.8,0.1]",
-        "dataset.label_noise=0.2",
-        "dataset.pool_fraction=0.2",
-        "dataset.val_fraction=0.1",
-        "dataset.evaluation=sampled",
-        "dataset.data_seed=1",
-        "dataset.split_seed=1",
+        ("seed=1",),
+        ("dataset.data_seed=1",),
+        ("trainer.steps=1",),
+        ("algorithm=irm",),
+        ("backbone.width=8",),
+        ("hparams.draw=1",),
     ],
+    ids=" ".join,
 )
-def test_keys_of_science_change_every_run(change: str, runs: dict[str, str]) -> None:
-    assert not set(runs_of(change).values()) & set(runs.values())
-    assert study_folder(_root_=config_of("algorithm=vrex", change)) != study_folder(_root_=config_of("algorithm=vrex"))
+def test_what_is_computed_changes_it(words: tuple[str, ...]) -> None:
+    assert digest(science(composed(*words))) != digest(science(composed()))
+
+
+def test_a_part_of_the_folds_keeps_their_members(tmp_path: Path) -> None:
+    """Hash, folder and data of a member are those of the whole study."""
+    whole = Study(composed(*STUDY), tmp_path)
+    part = Study(composed(*STUDY, "protocol.folds=[1,full]"), tmp_path)
+    assert [member.fold.name for member in part.members] == ["1", "full"]
+    assert [(m.identity, m.folder) for m in part.members] == [
+        (m.identity, m.folder) for m in whole.members if m.fold.name in ("1", "full")
+    ]
+    assert len({member.identity.run for member in whole.members}) == 5
+    assert isinstance(instantiate(composed().protocol), LeaveOneOut)
+
+
+def test_the_base_that_was_used_is_part_of_the_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``auto`` that fell back to the digits makes the same members whenever it does, and others than MNIST would."""
+    from dgbench.data import base_images
+
+    monkeypatch.setattr(base_images, "_mnist_present", lambda folder: False)
+    monkeypatch.setattr(base_images, "_mnist_fetched", lambda folder: False)
+    one = Study(composed("dataset.base=auto", *STUDY[1:]), tmp_path).members[0].identity
+    assert one.base == "digits"
+    real = base_images._digits(tmp_path, 28)
+    renamed = base_images.BaseImages("other", real.images, real.classes, real.peak)
+    monkeypatch.setattr(base_images, "_digits", lambda folder, resolution: renamed)
+    two = Study(composed("dataset.base=auto", *STUDY[1:]), tmp_path).members[0].identity
+    assert two.base == "other"
+    assert two.run != one.run

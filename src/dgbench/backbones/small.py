@@ -57,11 +57,13 @@ class MNISTCNN(nn.Module):
         channels, *sides = image
         if min(sides) < min_size:
             raise ConfigError(
-                f"backbone mnist_cnn takes images of at least {min_size} x {min_size}, these are {sides[0]} x {sides[1]}; "
-                "use backbone=mlp, or dataset.base=mnist"
+                f"backbone mnist_cnn takes images of at least {min_size} x {min_size}, these are "
+                f"{sides[0]} x {sides[1]}; use backbone=mlp, or dataset.base=mnist"
             )
         if width < 8 or width % 8:
-            raise ConfigError(f"backbone.width={width} is not a multiple of 8 (GroupNorm has 8 groups); 64 is published")
+            raise ConfigError(
+                f"backbone.width={width} is not a multiple of 8 (GroupNorm has 8 groups); 64 is published"
+            )
         self.n_features = 2 * width
         shapes = [(channels, width, 1), (width, 2 * width, 2), (2 * width, 2 * width, 1), (2 * width, 2 * width, 1)]
         self.convs = nn.ModuleList(nn.Conv2d(i, o, 3, stride=s, padding=1) for i, o, s in shapes)

@@ -74,9 +74,8 @@ class EnvironmentErrors(pl.Callback):
         for listener in self.listeners:
             listener(step, rows)
 
-def mixed_row(
-    identity: RunIdentity, step: int, score: Score, sums: Mapping[str, Mapping[str, float]]
-) -> Row:
+
+def mixed_row(identity: RunIdentity, step: int, score: Score, sums: Mapping[str, Mapping[str, float]]) -> Row:
     """The mixture of passes over the same images: expected counts per image, times the images seen.
 
     Args:

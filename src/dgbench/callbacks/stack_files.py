@@ -103,4 +103,3 @@ class StackFiles(pl.Callback):
         self._best = {}
         trainer.save_checkpoint("every member's last.ckpt")
         self._written = time.monotonic()
-

@@ -21,7 +21,8 @@ Each is a pure objective in `src/dgbench/algorithms/`, checked in double precisi
 where those exist (`tests/golden`). R_e is the mean cross entropy on the minibatch of environment e, N the images of a
 step, z features, l logits. `lr`, `weight_decay` and `batch_size` are shared (see
 [configuration.md](configuration.md)); `hparams.draw=K hparams.trial=T` replaces defaults by draw K of the search space
-`hparams.space`, and `hparams.set.KEY=VALUE` beats both. Small and large are kinds of images (`dataset.image_kind`).
+`hparams.space`, and `hparams.set.KEY=VALUE` beats both. Small and large are kinds of images
+(`dataset.image_kind`).
 
 **Cost** is the time of a training step over ERM's, measured by `make bench-algorithms` (CPU, `mnist_cnn`, 3 x 64 images of
 28 x 28); the *floor* is what its passes through the network take at least.
@@ -41,13 +42,17 @@ def algorithms_page() -> str:
 
 def _cost_row(name: str, cost: dict[str, Any] | None) -> str:
     link = f"[`{name}`](#{name})"
-    return f"| {link} | {cost['cost']:.2f} | {cost['floor']:.2f} | {cost['passes']} |" if cost else f"| {link} | - | - | |"
+    return (
+        f"| {link} | {cost['cost']:.2f} | {cost['floor']:.2f} | {cost['passes']} |" if cost else f"| {link} | - | - | |"
+    )
 
 
 def _section(file: Path) -> str:
     config: Any = OmegaConf.to_container(OmegaConf.load(file))
     text = inspect.cleandoc(get_class(config["_target_"]).__doc__ or "")
-    notes = {line.split(":")[0].strip(): line.split(" # ", 1)[1] for line in file.read_text().splitlines() if " # " in line}
+    notes = {
+        line.split(":")[0].strip(): line.split(" # ", 1)[1] for line in file.read_text().splitlines() if " # " in line
+    }
     search = config.get("search") or {}
     spaces = list(search)
     lines = [f"## {file.stem}\n", text + "\n"]

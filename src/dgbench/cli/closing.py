@@ -38,8 +38,8 @@ def close_all(
         failed += [f"fold {', '.join(lost)} of {study.folder.name}"] if lost else []
     if failed:
         raise MembersFailedError(
-            f"{'; '.join(failed)} failed; see log.txt and status in its folder, mend the cause and start the same command "
-            "again"
+            f"{'; '.join(failed)} failed; see log.txt and status in its folder, mend the cause and start the same "
+            "command again"
         )
 
 

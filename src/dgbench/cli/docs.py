@@ -10,7 +10,9 @@ from dgbench.cli.algorithm_docs import algorithms_page
 from dgbench.cli.entry import CONF
 
 DOCS = CONF.parent / "docs"
-_LINE = re.compile(r"^(?P<indent> *)(?P<key>[\w-]+):(?P<value>(?:[^#'\"]|'[^']*'|\"[^\"]*\")*?)(?:\s+#\s*(?P<note>.*))?$")
+_LINE = re.compile(
+    r"^(?P<indent> *)(?P<key>[\w-]+):(?P<value>(?:[^#'\"]|'[^']*'|\"[^\"]*\")*?)(?:\s+#\s*(?P<note>.*))?$"
+)
 _SKIP = {"_target_", "_partial_", "defaults", "version", "hydra", "search"}  # search spaces: docs/algorithms.md
 _TITLES = {"train.yaml": "python train.py", "report.yaml": "python report.py"}
 _HEAD = """# Configuration
@@ -31,7 +33,9 @@ def configuration_page() -> str:
         parts.append(_section(f"`{command}`", "", CONF / name))
     for folder in sorted(path for path in CONF.iterdir() if path.is_dir() and path.name != "hydra"):
         parts.append(f"\n## `{folder.name}`\n")
-        parts.extend(_section(f"`{folder.name}={file.stem}`", f"{folder.name}.", file) for file in sorted(folder.glob("*.yaml")))
+        parts.extend(
+            _section(f"`{folder.name}={file.stem}`", f"{folder.name}.", file) for file in sorted(folder.glob("*.yaml"))
+        )
     return "\n".join(parts)
 
 

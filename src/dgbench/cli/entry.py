@@ -69,7 +69,7 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
 
 
 def open_key(word: str) -> str:
-    """``hparams.set`` and ``grid`` take keys that stand in no file, so their overrides may add; others stay as typed."""
+    """``hparams.set`` and ``grid`` take keys that stand in no file, so overrides may add them."""
     return f"++{word}" if word.startswith(("hparams.set.", "hparams.set=", "grid.", "grid=")) else word
 
 
@@ -90,13 +90,17 @@ def explain(error: BaseException, config_name: str) -> str:
     text = str(error)
     override = getattr(error, "override", None)
     if override:
-        reason = text.splitlines()[0].removesuffix(" See https://hydra.cc/docs/1.2/advanced/override_grammar/basic for details")
+        reason = text.splitlines()[0].removesuffix(
+            " See https://hydra.cc/docs/1.2/advanced/override_grammar/basic for details"
+        )
         return f"{override} cannot be read: {reason}; write KEY=VALUE, and quote it for the shell, e.g. 'KEY=[1,2]'"
     choice = re.search(r"Could not find '([^']+)/([^']+)'", text)
     if choice:
         group, name = choice.groups()
         options = [path.stem for path in sorted((CONF / group).glob("*.yaml"))]
-        return f"{group}={name} is unknown; {_meant(name, options)}choose from {', '.join(options) or 'no group ' + group}"
+        return (
+            f"{group}={name} is unknown; {_meant(name, options)}choose from {', '.join(options) or 'no group ' + group}"
+        )
     key = re.search(r"Could not override '([^']+)'", text)
     if key:
         return f"key {key[1]} is unknown; {_meant(key[1], list(_known_keys(config_name)))}see docs/configuration.md"

@@ -52,7 +52,13 @@ def digest(content: Any) -> str:
 
 def study_folder(*, _root_: DictConfig) -> str:
     """Name of a study's folder; Hydra resolves it as ``${study_folder:}``."""
-    parts = [_root_.dataset.name, _root_.algorithm.name, _root_.backbone.name, f"s{_root_.seed}", digest(science(_root_))]
+    parts = [
+        _root_.dataset.name,
+        _root_.algorithm.name,
+        _root_.backbone.name,
+        f"s{_root_.seed}",
+        digest(science(_root_)),
+    ]
     return "-".join(str(part) for part in parts)
 
 

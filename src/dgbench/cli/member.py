@@ -14,8 +14,8 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import OmegaConf
 from pytorch_lightning.plugins import CheckpointIO
-from pytorch_lightning.plugins.environments import LightningEnvironment
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
+from pytorch_lightning.plugins.environments import LightningEnvironment  # type: ignore[attr-defined]
+from pytorch_lightning.utilities.exceptions import MisconfigurationException  # type: ignore[attr-defined]
 
 from dgbench.callbacks.checkpoint import Checkpoints
 from dgbench.callbacks.environment_errors import EnvironmentErrors
@@ -74,7 +74,9 @@ def _fit(study: Study, member: Member, progress: StudyProgress, wandb_log: Wandb
     log.debug("%s, %d parameters, %s", member.identity, n_parameters, f"resumes from {resume}" if resume else "starts")
     if wandb_log:
         name = f"{study.folder.name}/fold-{member.fold.name}"
-        wandb_log.start(member.folder, member.identity.run, name, f"fold-{member.fold.name}", study.folder.name, document)
+        wandb_log.start(
+            member.folder, member.identity.run, name, f"fold-{member.fold.name}", study.folder.name, document
+        )
     complete = False
     try:
         fit_quietly(trainer, module, member.data, resume)
@@ -95,7 +97,9 @@ def write_config(study: Study, member: Member) -> dict[str, Any]:
     return document
 
 
-def fit_quietly(trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule, resume: str | None) -> None:
+def fit_quietly(
+    trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule, resume: str | None
+) -> None:
     """``trainer.fit``, with Ctrl-C as what it is."""
     try:
         trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
@@ -123,7 +127,9 @@ def make_trainer(study: Study, callbacks: Sequence[pl.Callback], checkpoints: Ch
         )
     except (MisconfigurationException, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise ConfigError(f"{reason} (trainer.device={settings.device}, trainer.precision={settings.precision})") from error
+        raise ConfigError(
+            f"{reason} (trainer.device={settings.device}, trainer.precision={settings.precision})"
+        ) from error
 
 
 def _checkpoint_to_resume(path: Path) -> str | None:

@@ -54,7 +54,8 @@ def train_stack(group: Group, progress: StudyProgress) -> dict[str, bool]:
         failed = diverged.get(i)
         write_status(member.folder, f"FAILED {DivergedError(*failed)}" if failed else "DONE")
         progress.fold_done(
-            f"{study.folder.name} fold {member.fold.name} " + (f"FAILED: {DivergedError(*failed)}" if failed else "done")
+            f"{study.folder.name} fold {member.fold.name} "
+            + (f"FAILED: {DivergedError(*failed)}" if failed else "done")
         )
         complete[member.identity.run] = not failed
     return complete
@@ -70,7 +71,9 @@ def _fit(group: Group, progress: StudyProgress) -> dict[int, tuple[int, float]]:
         write_config(own, member)
         write_status(member.folder, "RUNNING")
         files.append(
-            MemberFiles(member.folder / ROW_FILE, member.checkpoint.with_name("best.ckpt"), member.identity, member.data.scores)
+            MemberFiles(
+                member.folder / ROW_FILE, member.checkpoint.with_name("best.ckpt"), member.identity, member.data.scores
+            )
         )
     checkpoints = StackCheckpointIO(stack, [member.checkpoint for _, member in group.members])
     rows = StackFiles(files, study.trainer.checkpoint_seconds, save_whole)

@@ -24,7 +24,9 @@ def train(config: DictConfig) -> None:
     quiet_lightning()
     planned = studies(config, Path(HydraConfig.get().runtime.output_dir))
     wandb_log, selection = build(config, "logger"), build(config, "selection")
-    progress = StudyProgress(sum(len(study.members) for study in planned), planned[0].trainer.steps, config.algorithm.name)
+    progress = StudyProgress(
+        sum(len(study.members) for study in planned), planned[0].trainer.steps, config.algorithm.name
+    )
     try:
         complete = train_all(planned, config.execution, progress, wandb_log)
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+import time
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,9 +145,8 @@ def any_answers(addresses: list[str], seconds: float) -> bool:
     threads = [threading.Thread(target=ask, args=(address,), daemon=True) for address in addresses]
     for thread in threads:
         thread.start()
-    answered_or_dead = threading.Event()
-    threading.Thread(target=lambda: ([t.join() for t in threads], answered_or_dead.set()), daemon=True).start()
-    while not answered.is_set() and not answered_or_dead.is_set() and seconds > 0:
-        answered.wait(0.05)
-        seconds -= 0.05
+    deadline = time.monotonic() + seconds
+    while not answered.wait(0.05) and time.monotonic() < deadline:
+        if not any(thread.is_alive() for thread in threads):
+            break
     return answered.is_set()

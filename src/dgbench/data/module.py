@@ -51,7 +51,12 @@ class EnvironmentData(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         self.environments, self.training, self.scores = environments, list(training), list(scores)
-        self.steps, self.eval_every, self.batch_size, self.eval_batch_size = steps, eval_every, batch_size, eval_batch_size
+        self.steps, self.eval_every, self.batch_size, self.eval_batch_size = (
+            steps,
+            eval_every,
+            batch_size,
+            eval_batch_size,
+        )
         self.order_seed = derive(seed, "order")
         self._subsets = [environments.subset(env, "train") for env in self.training]
         for env, subset in zip(self.training, self._subsets, strict=True):
@@ -107,11 +112,16 @@ class EnvironmentData(pl.LightningDataModule):
         block, offset = divmod(step, ORDER_BLOCK)
         if self._block is None or self._block[0] != block:
             drawn = [
-                subset[np.random.default_rng(derive(self.order_seed, env, block)).integers(len(subset), size=(ORDER_BLOCK, self.batch_size))]
+                subset[
+                    np.random.default_rng(derive(self.order_seed, env, block)).integers(
+                        len(subset), size=(ORDER_BLOCK, self.batch_size)
+                    )
+                ]
                 for env, subset in zip(self.training, self._subsets, strict=True)
             ]
             self._block = (block, np.concatenate(drawn, axis=1))
-        return self._block[1][offset]
+        positions: np.ndarray = self._block[1][offset]
+        return positions
 
 
 class StretchLoader:

@@ -83,10 +83,21 @@ class SpuriousEnvironments(Environments):
         repeated = [name for name in self.given if self.given.count(name) > 1]
         if repeated:
             raise ConfigError(f"dataset.given holds {repeated[0]} more than once; give each environment once")
-        self.n_classes, self.paint, self.peak, self.evaluation, self.data_seed = n_classes, paint, base.peak, evaluation, data_seed
+        self.n_classes, self.paint, self.peak, self.evaluation, self.data_seed = (
+            n_classes,
+            paint,
+            base.peak,
+            evaluation,
+            data_seed,
+        )
         self._identity = {
             "dataset": dataset,
-            "variant": {**variant, "label_noise": label_noise, "pool_fraction": pool_fraction, "val_fraction": val_fraction},
+            "variant": {
+                **variant,
+                "label_noise": label_noise,
+                "pool_fraction": pool_fraction,
+                "val_fraction": val_fraction,
+            },
             "base": base.name,
             "evaluation": evaluation,
             "data_seed": data_seed,
@@ -106,8 +117,8 @@ class SpuriousEnvironments(Environments):
             n_val = int(len(own) * val_fraction)
             if not 0 < n_val < len(own) or cut == 0:
                 raise ConfigError(
-                    f"environment {name} has {len(own)} images, {n_val} of them for val, and the pool {cut}: one subset "
-                    "is empty; use fewer environments, more images (dataset.base=mnist) or other fractions"
+                    f"environment {name} has {len(own)} images, {n_val} of them for val, and the pool {cut}: one "
+                    "subset is empty; use fewer environments, more images (dataset.base=mnist) or other fractions"
                 )
             self._subsets[name, "val"], self._subsets[name, "train"] = shuffled[:n_val], shuffled[n_val:]
             own_feature = _replaced(self.labels, self.strength[name], n_classes, self._rng("feature"))
@@ -172,7 +183,9 @@ def _replaced(labels: Tensor, probability: float, n_classes: int, rng: np.random
 
 def _check(given: Sequence[float]) -> None:
     if isinstance(given, str) or not isinstance(given, Sequence):
-        raise ConfigError(f"dataset.given={given} is no list; give at least two environments, e.g. dataset.given=[0.9,0.1]")
+        raise ConfigError(
+            f"dataset.given={given} is no list; give at least two environments, e.g. dataset.given=[0.9,0.1]"
+        )
     if not given:
         raise ConfigError("dataset.given is empty; give at least two environments, e.g. dataset.given=[0.9,0.8,0.1]")
     for e in given:

@@ -25,7 +25,9 @@ def given_environments(ratio: int, scale: int) -> list[float]:
     """
     for key, value in (("ratio", ratio), ("scale", scale)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ConfigError(f"dataset.{key}={value} is not an integer >= 1; the paper uses ratio 3, 4, 5 and scale 1 to 4")
+            raise ConfigError(
+                f"dataset.{key}={value} is not an integer >= 1; the paper uses ratio 3, 4, 5 and scale 1 to 4"
+            )
     return [*_spread(0.8, 0.9, ratio * scale), *_spread(0.1, 0.2, scale)]
 
 

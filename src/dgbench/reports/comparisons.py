@@ -5,23 +5,25 @@ from __future__ import annotations
 import json
 import shlex
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dgbench.errors import ConfigError, RecordError
-from dgbench.protocols.selection import Selection
+from dgbench.protocols.selection import Last, Selection
 from dgbench.reports.collect import IDENTITY_KEYS, Collection
 from dgbench.reports.folders import Problem, fold_of, typed_overrides
-from dgbench.reports.studies import Study, algorithm_name, evaluate_study, fold_name
+from dgbench.reports.selected import select_runs
+from dgbench.reports.studies import Study, evaluate_study, fold_name
 
 #: what must be equal for two results to stand in one table
 SECTION_KEYS = (
     "dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "backbone", "init", "tuning",
     "protocol",
 )  # fmt: skip
-_ROW_KEYS = ("step", "env", "subset", "env_held_out", "seen", "wrong")
+#: protocol of runs that hold out every pair of environments, for leave-one-domain-out validation
+PAIRS = "pairs"
 
 
 @dataclass(frozen=True)
@@ -70,28 +72,35 @@ def compare(
     grouped: dict[str, list[int]] = defaultdict(list)
     for index, run in enumerate(collection.runs):
         grouped[_key(run.identity, keys)].append(index)
-    rows_of = _rows_by_run(collection)
+    selected = select_runs(collection, selection, split_by)
     silent = _silent_folds(collection)
     comparisons: list[Comparison] = []
     problems: list[Problem] = []
     for _, members in sorted(grouped.items()):
         shared = {key: collection.runs[members[0]].identity[key] for key in keys}
         codes = _one_code(collection, members, shared)
-        labels = _labels([collection.runs[index].identity for index in members])
+        if shared["protocol"] == PAIRS:
+            problems.append(_pairs(shared, len(members)))
+            continue
         studies: dict[tuple[str, int], list[int]] = defaultdict(list)
-        for index, label in zip(members, labels, strict=True):
-            studies[label, collection.runs[index].identity["seed"]].append(index)
+        for index in members:
+            studies[selected.labels[index], collection.runs[index].identity["seed"]].append(index)
         evaluated = []
         for (label, _), indices in sorted(studies.items()):
             runs = [collection.runs[index] for index in indices]
-            unusable = {run.identity["fold"]: run.unusable for run in runs if run.unusable}
             present = {run.identity["fold"] for run in runs}
+            members_of = {run.identity["fold"]: i for run, i in zip(runs, indices, strict=True) if i in selected.rows}
+            unusable = {
+                run.identity["fold"]: selected.why[index]
+                for run, index in zip(runs, indices, strict=True)
+                if run.identity["fold"] not in members_of and index not in selected.lost
+            }
             for parent in {Path(run.folder).parent for run in runs}:
                 unusable |= {fold: why for fold, why in silent.get(parent, {}).items() if fold not in present}
             study = evaluate_study(
-                {run.identity["fold"]: rows_of[index] for run, index in zip(runs, indices, strict=True)},
+                {fold: selected.rows[index] for fold, index in members_of.items()},
                 runs[0].identity,
-                selection,
+                Last(),  # the rows are those of the chosen step
                 algorithm=label,
                 unusable=unusable,
             )
@@ -123,12 +132,6 @@ def _key(identity: Mapping[str, Any], keys: Sequence[str]) -> str:
     return json.dumps([identity[key] for key in keys], sort_keys=True, default=str)
 
 
-def _rows_by_run(collection: Collection) -> list[list[dict[str, Any]]]:
-    columns = [collection.rows[key].tolist() for key in _ROW_KEYS]
-    every: Iterator[tuple[Any, ...]] = zip(*columns, strict=True)
-    return [[dict(zip(_ROW_KEYS, next(every), strict=True)) for _ in range(run.row_count)] for run in collection.runs]
-
-
 def _silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
     """study folder -> fold -> why that fold has no rows, for members that stopped before their first evaluation."""
     found: dict[Path, dict[str, str]] = defaultdict(dict)
@@ -155,21 +158,9 @@ def _one_code(collection: Collection, members: Sequence[int], shared: Mapping[st
     return tuple(folders)
 
 
-def _labels(identities: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The algorithm's name, with those hyperparameters (and the draw) in which it occurs more than once."""
-    sets: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
-    flat = [{**identity["hparams"], "draw": identity["draw"]} for identity in identities]
-    texts = [json.dumps(values, sort_keys=True, default=str) for values in flat]
-    for identity, values, text in zip(identities, flat, texts, strict=True):
-        sets[algorithm_name(identity)][text] = values
-    labels: dict[tuple[str, str], str] = {}
-    for algorithm, variants in sets.items():
-        names = sorted({name for values in variants.values() for name in values})
-        differing = [n for n in names if len({str(values.get(n)) for values in variants.values()}) > 1]
-        for text, values in variants.items():
-            extra = ", ".join(f"{name}={values.get(name)}" for name in differing)
-            labels[algorithm, text] = f"{algorithm} ({extra})" if extra else algorithm
-    return [labels[algorithm_name(identity), text] for identity, text in zip(identities, texts, strict=True)]
+def _pairs(shared: Mapping[str, Any], runs: int) -> Problem:
+    why = "every environment is held out several times: used by selection=loo_val and report=leaderboard, not here"
+    return Problem("pair runs", f"{variant_text(shared)}, {runs} runs", why)
 
 
 def _missing(study: Study, identity: Mapping[str, Any], folder: Path) -> list[Problem]:

@@ -64,7 +64,8 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
                 identity["seed"],
                 identity["draw"],
             )
-    records = records_of(collection, members)
+    table = finished_rows(collection)
+    records = records_of(table, members)
     choices = selection.choose(records)
     for index, run in enumerate(collection.runs):
         if run.unusable:
@@ -75,16 +76,18 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
     lost = frozenset(index for index, why in drawn.items() if index not in failed and why.startswith("draw "))
     counts = np.ones(len(members), dtype=bool)
     counts[list(drawn)] = False
-    rows = _test_rows(records, collection.rows, choices.steps, counts)
+    rows = _test_rows(records, table, choices.steps, counts)
     return Selected(labels, drawn, lost, choices.steps.tolist(), choices.accuracy.tolist(), rows)
 
 
-def records_of(collection: Collection, members: Sequence[MemberKey]) -> Records:
-    """The rows of the finished runs, as columns."""
-    table = collection.rows
+def finished_rows(collection: Collection) -> pd.DataFrame:
+    """The rows of the finished runs."""
     usable = np.array([not run.unusable for run in collection.runs], dtype=bool)
-    if not usable.all():
-        table = table[usable[table["run"].to_numpy()]]
+    return collection.rows if usable.all() else collection.rows[usable[collection.rows["run"].to_numpy()]]
+
+
+def records_of(table: pd.DataFrame, members: Sequence[MemberKey]) -> Records:
+    """The columns of a collection's rows, as a selection takes them."""
     return Records(
         members,
         [str(name) for name in table["env"].cat.categories],
@@ -147,13 +150,14 @@ def _test_rows(
     chosen = counts[records.member] & (records.step == steps[records.member]) & records.of_subset("test")
     where = np.flatnonzero(chosen)
     found: dict[int, list[dict[str, Any]]] = {int(run): [] for run in np.flatnonzero(counts)}
-    for index, step, env, held_out, accuracy, seen in zip(
+    for index, step, env, held_out, accuracy, seen, wrong in zip(
         records.member[where].tolist(),
         records.step[where].tolist(),
         records.env[where].tolist(),
         records.held_out[where].tolist(),
         records.accuracy[where].tolist(),
         records.seen[where].tolist(),
+        table["wrong"].to_numpy()[where].tolist(),
         strict=True,
     ):
         found[index].append(
@@ -163,7 +167,7 @@ def _test_rows(
                 "subset": "test",
                 "env_held_out": held_out,
                 "seen": seen,
-                "wrong": (1 - accuracy) * seen,
+                "wrong": wrong,
                 "accuracy": accuracy,
             }
         )

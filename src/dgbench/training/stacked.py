@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
@@ -54,12 +53,20 @@ class StackedMembers(pl.LightningModule):
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """Stack the members on the device, then one Adam per player with a group for each run of equal settings."""
         first = self._members[0]
-        self.params = {name: self._stacked([m.networks.params()[name] for m in self._members]).requires_grad_() for name in first.networks.params()}
-        self.buffers_ = {name: self._stacked([m.networks.statistics()[name] for m in self._members]) for name in first.networks.statistics()}
+        self.params = {
+            name: self._stacked([m.networks.params()[name] for m in self._members]).requires_grad_()
+            for name in first.networks.params()
+        }
+        self.buffers_ = {
+            name: self._stacked([m.networks.statistics()[name] for m in self._members])
+            for name in first.networks.statistics()
+        }
         self.hp = {name: self._stacked([m.hp.tensors()[name] for m in self._members]) for name in first.hp.tensors()}
-        self.memory = {name: self._stacked([m.memory.tensors()[name] for m in self._members]) for name in first.memory.tensors()}
+        self.memory = {
+            name: self._stacked([m.memory.tensors()[name] for m in self._members]) for name in first.memory.tensors()
+        }
         self._leaves: list[list[dict[str, Tensor]]] = []
-        optimizers = []
+        optimizers: list[torch.optim.Optimizer] = []
         for player, runs in zip(first.players().values(), self._runs, strict=True):
             leaves = [{name: self.params[name].detach()[part] for name in names} for part, names in runs]
             groups = [
@@ -102,19 +109,29 @@ class StackedMembers(pl.LightningModule):
                 for (part, _), leaves in zip(self._runs[k], self._leaves[k], strict=True):
                     for name, leaf in leaves.items():
                         gradient = grads.get(name)
-                        leaf.grad = None if gradient is None else gradient[part].detach().contiguous()  # fused Adam ignores strides
+                        leaf.grad = (
+                            None if gradient is None else gradient[part].detach().contiguous()
+                        )  # fused Adam ignores strides
                     if template.reset_at is not None and step == self._members[part.start].values[template.reset_at]:
                         self._recreate(optimizers[player].optimizer, leaves, self._members[part.start])
                 optimizers[player].step()
-        return losses.detach()
+        final: Tensor = losses.detach()
+        return final
 
     def _mapped(self, phase: Phase, sizes: tuple[int, ...]) -> Any:
         template = self._members[0]
 
         def one_member(
-            params: Tensors, buffers: Tensors, hp: Tensors, state: Tensors, noise: Tensors, x: Tensor, y: Tensor, step: Tensor
+            params: Tensors,
+            buffers: Tensors,
+            hp: Tensors,
+            state: Tensors,
+            noise: Tensors,
+            x: Tensor,
+            y: Tensor,
+            step: Tensor,
         ) -> tuple[Tensor, Tensors, Tensors]:
-            nets = BoundNetworks(template.networks, {**params, **buffers})
+            nets: Any = BoundNetworks(template.networks, {**params, **buffers})
             out = phase.objective(nets, EnvBatch(x, y, sizes), hp, state, noise, step)
             return out.loss, dict(out.state), dict(out.grads or {})
 
@@ -133,7 +150,11 @@ class StackedMembers(pl.LightningModule):
         block, offset = divmod(step, NOISE_BLOCK)
         if self._noise is None or self._noise[:2] != (block, sizes):
             drawn = [member.noise_block(block, sizes) for member in self._members]
-            self._noise = (block, sizes, {name: torch.stack([d[name] for d in drawn]).to(self.device) for name in drawn[0]})
+            self._noise = (
+                block,
+                sizes,
+                {name: torch.stack([d[name] for d in drawn]).to(self.device) for name in drawn[0]},
+            )
         return {name: values[:, offset] for name, values in self._noise[2].items()}
 
     def _note_divergence(self, first: int, losses: Tensor) -> None:
@@ -152,7 +173,8 @@ class StackedMembers(pl.LightningModule):
         noise = {name: torch.stack([d[name] for d in drawn]).to(self.device) for name in drawn[0]}
 
         def one_member(params: Tensors, buffers: Tensors, hp: Tensors, state: Tensors, noise: Tensors) -> Tensor:
-            return template.predict(BoundNetworks(template.networks, {**params, **buffers}), batch.x, hp, state, noise)
+            nets: Any = BoundNetworks(template.networks, {**params, **buffers})
+            return template.predict(nets, batch.x, hp, state, noise)
 
         logits = vmap(one_member, chunk_size=self._predict_chunk, randomness="different")(
             self.params, self.buffers_, self.hp, self.memory, noise
@@ -169,7 +191,10 @@ class StackedMembers(pl.LightningModule):
             part, names = runs[at]
             group = state["param_groups"][at]
             own = {
-                j: {key: value if value.dim() == 0 else value[i - part.start].clone() for key, value in state["state"][p].items()}
+                j: {
+                    key: value if value.dim() == 0 else value[i - part.start].clone()
+                    for key, value in state["state"][p].items()
+                }
                 for j, p in enumerate(group["params"])
                 if p in state["state"]
             }
