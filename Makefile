@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: help install demo test lint types bench bench-algorithms docs lock clean
+.PHONY: help install demo test lint types bench bench-algorithms bench-stacked docs lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -37,6 +37,9 @@ bench: $(READY)  ## what the framework costs against a bare PyTorch loop
 
 bench-algorithms: $(READY)  ## time per step of every algorithm over ERM's
 	$(RUN) benchmarks/algorithm_costs.py
+
+bench-stacked: $(READY)  ## members trained together against one by one
+	$(RUN) benchmarks/stacked.py
 
 docs: $(READY)  ## write the generated pages of docs/
 	$(RUN) -m dgbench.cli.docs

@@ -122,6 +122,13 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], list[RowProblem]]:
     return rows, problems
 
 
+def row_of(flat: dict[str, Any]) -> Row:
+    """A flat dictionary, as :func:`read_rows` gives it, as a row again."""
+    identity = RunIdentity(**{f.name: flat[f.name] for f in fields(RunIdentity)})
+    own = {f.name: flat[f.name] for f in fields(Row) if f.name not in ("identity", "held_out")}
+    return Row(identity=identity, held_out=flat["env_held_out"], **own)
+
+
 def keep_rows_until(path: Path, step: int) -> list[RowProblem]:
     """Drop rows later than ``step``, atomically: a resumed run writes them again.
 

@@ -35,11 +35,6 @@ def composed(*words: str, name: str = "train") -> DictConfig:
         return compose(name, list(words))
 
 
-def override(group: str, name: str) -> str:
-    """``experiment`` has no default choice, so one is added."""
-    return f"+{group}={name}" if group == "experiment" else f"{group}={name}"
-
-
 @pytest.mark.parametrize("name", ["train", "report"])
 def test_defaults_compose_and_resolve(name: str) -> None:
     assert OmegaConf.to_container(composed(name=name), resolve=True)
@@ -47,7 +42,7 @@ def test_defaults_compose_and_resolve(name: str) -> None:
 
 @pytest.mark.parametrize(("group", "name"), CHOICES, ids=NAMES)
 def test_every_choice_composes_and_resolves(group: str, name: str) -> None:
-    config = composed(override(group, name), name=root_of(group))
+    config = composed(f"{group}={name}", name=root_of(group))
     assert isinstance(OmegaConf.to_container(config, resolve=True, throw_on_missing=False), dict)
 
 
@@ -55,7 +50,7 @@ def test_every_choice_composes_and_resolves(group: str, name: str) -> None:
 def test_every_choice_refuses_a_mistyped_key(group: str, name: str) -> None:
     key = "trainer.stepps" if group in ("experiment", "logger") and name != "wandb" else f"{group}.namme"
     with pytest.raises(ConfigCompositionException, match=f"Could not override '{re.escape(key)}'"):
-        composed(override(group, name), f"{key}=1", name=root_of(group))
+        composed(f"{group}={name}", f"{key}=1", name=root_of(group))
 
 
 BUILD: dict[str, Callable[[DictConfig], Any]] = {
@@ -71,7 +66,7 @@ BUILD: dict[str, Callable[[DictConfig], Any]] = {
 def test_what_stands_alone_is_built(group: str, name: str) -> None:
     words = ["selection.environments=[a]"] if name == "ood_val" else []
     node = BUILD[group](composed(f"{group}={name}", *words, name=root_of(group)))
-    if node is None:
+    if not node:
         assert name == "none"
         return
     built = instantiate(node)
@@ -103,7 +98,7 @@ def test_a_study_is_built_from_every_choice(tmp_path: Path, words: tuple[str, ..
 def test_published_settings_insist_on_mnist() -> None:
     """``demo`` is the offline demonstration, not a published setting."""
     for path in sorted((CONF / "experiment").glob("*.yaml")):
-        base = composed(f"+experiment={path.stem}").dataset.base
+        base = composed(f"experiment={path.stem}").dataset.base
         assert base == ("digits" if path.stem == "demo" else "mnist"), path.stem
 
 

@@ -25,7 +25,8 @@ SHAPES = {FILES[0]: (60_000, 28, 28), FILES[1]: (60_000,), FILES[2]: (10_000, 28
 
 def idx(shape: tuple[int, ...], *, kind: int = 8, fill: int = 0) -> bytes:
     """An IDX file of unsigned bytes: two zeros, type 8, number of dimensions, big-endian sizes, the values."""
-    return bytes([0, 0, kind, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + bytes([fill]) * int(np.prod(shape))
+    header = bytes([0, 0, kind, len(shape)]) + struct.pack(f">{len(shape)}I", *shape)
+    return header + bytes([fill]) * int(np.prod(shape))
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +106,7 @@ def test_a_folder_in_the_place_of_a_file(raw: Path) -> None:
 @pytest.mark.parametrize("gone", FILES)
 def test_a_missing_file_out_of_reach(raw: Path, gone: str) -> None:
     (raw / gone).unlink()
-    with pytest.raises(DataError, match=r"is not in .* cannot be downloaded; set paths\.data_dir .* dataset\.base=digits"):
+    with pytest.raises(DataError, match=r"is not in .* cannot be downloaded; set paths\.data_dir .*base=digits"):
         load_base_images("mnist", raw.parents[1], 28)
 
 
@@ -177,7 +178,8 @@ def test_a_download_that_breaks_off_falls_back(
     """A mirror answers, then fails to deliver: torchvision's error is told and the digits are used."""
     monkeypatch.setattr(base_images, "any_answers", lambda *_: True)
     assert load_base_images("auto", tmp_path, 28).name == "digits"
-    assert [record.getMessage().split(":")[0] for record in caplog.records] == ["MNIST could not be downloaded", "base images"]
+    told = [record.getMessage().split(":")[0] for record in caplog.records]
+    assert told == ["MNIST could not be downloaded", "base images"]
     assert socket.getdefaulttimeout() is None
 
 

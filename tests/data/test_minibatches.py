@@ -101,6 +101,14 @@ def test_an_environment_shows_the_same_images_in_every_fold(environments: Spurio
     assert np.array_equal(orders[0][0], orders[1][1])
 
 
+def test_environments_are_drawn_independently(environments: SpuriousEnvironments) -> None:
+    """Places within two subsets of 308 images agree in about 64 * 16 / 308 = 3 of 1,024 draws, not in all of them."""
+    order = np.concatenate([data_of(environments, GIVEN[:2]).order(step).reshape(2, 16) for step in range(64)], axis=1)
+    places = [{int(i): k for k, i in enumerate(environments.subset(env, "train"))} for env in GIVEN[:2]]
+    drawn = [[places[e][int(i)] for i in order[e]] for e in (0, 1)]
+    assert sum(a == b for a, b in zip(*drawn, strict=True)) < 20
+
+
 def test_a_minibatch_larger_than_an_environment(environments: SpuriousEnvironments) -> None:
     """1540 dealt images, 385 for each of four environments, 77 of them for val: 308 are left."""
     data_of(environments, batch_size=308)

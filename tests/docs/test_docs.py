@@ -23,7 +23,7 @@ def test_generated_pages_are_fresh(name: str) -> None:
 
 
 def test_adding_an_algorithm_works_as_the_page_says(tmp_path: Path) -> None:
-    """Writes the files that the page shows and runs its command, with python and the two folders where they are here."""
+    """Writes the files that the page shows and runs its command, the two folders being where they are here."""
     page = TUTORIAL.read_text()
     files = re.findall(r"^`([\w/.]+)`:\n\n```(?:python|yaml)\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     commands = re.findall(r"^```bash\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)

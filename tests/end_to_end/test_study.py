@@ -88,7 +88,13 @@ def test_a_study_trains_every_fold_and_prints_its_measures(train: Any, tmp_path:
     assert [line.split()[:2] for line in ended.out.splitlines()[2:6]] == [
         ["0", "0.80"], ["1", "0.85"], ["2", "0.90"], ["3", "0.10"],
     ]  # fmt: skip
-    assert [line.split()[0] for line in ended.out.splitlines()[6:11]] == ["average", "worst", "gap", "worst+gap", "ideal"]
+    assert [line.split()[0] for line in ended.out.splitlines()[6:11]] == [
+        "average",
+        "worst",
+        "gap",
+        "worst+gap",
+        "ideal",
+    ]
     assert len([line for line in ended.err.splitlines() if line.endswith(" done")]) == 5
 
     members = sorted(p for p in study.iterdir() if p.name.startswith("fold-"))
@@ -157,7 +163,14 @@ Algorithm._step = counted
 def test_kill_9_from_outside(train: Any, rows_of: Rows, tmp_path: Path) -> None:
     """A process of its own, killed as soon as its first rows are on disk; then the same command to its end."""
     longer = ["trainer.steps=400", "trainer.eval_every=100", "protocol.folds=[0]"]
-    words = [sys.executable, str(ROOT / "train.py"), "dataset.base=digits", "execution=single", "backbone.width=8", "trainer.device=cpu"]
+    words = [
+        sys.executable,
+        str(ROOT / "train.py"),
+        "dataset.base=digits",
+        "execution=single",
+        "backbone.width=8",
+        "trainer.device=cpu",
+    ]
     words += ["trainer.checkpoint_seconds=0", *longer]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     kept, cut = tmp_path / "kept", tmp_path / "cut"

@@ -68,15 +68,12 @@ def _fit(study: Study, member: Member, progress: StudyProgress, wandb_log: Wandb
     errors = EnvironmentErrors(member.folder / ROW_FILE, member.identity, member.data.scores, listeners, final_only)
     # averaging puts the live weights back, so it comes after all that read the scored ones
     trainer = make_trainer(study, [errors, checkpoints, *([averaging] if averaging else []), progress])
-    document = write_config(study, member)
+    write_config(study, member)
     write_status(member.folder, "RUNNING")
     n_parameters = sum(p.numel() for p in module.networks.parameters())
     log.debug("%s, %d parameters, %s", member.identity, n_parameters, f"resumes from {resume}" if resume else "starts")
     if wandb_log:
-        name = f"{study.folder.name}/fold-{member.fold.name}"
-        wandb_log.start(
-            member.folder, member.identity.run, name, f"fold-{member.fold.name}", study.folder.name, document
-        )
+        open_member_run(wandb_log, study, member)
     complete = False
     try:
         fit_quietly(trainer, module, member.data, resume)
@@ -90,11 +87,20 @@ def _fit(study: Study, member: Member, progress: StudyProgress, wandb_log: Wandb
     log.debug("done at step %d", int(module.steps_done))
 
 
-def write_config(study: Study, member: Member) -> dict[str, Any]:
-    """Write the member's resolved configuration to its folder, and return it."""
-    document = {**OmegaConf.to_container(study.config, resolve=True), "member": vars(member.fold)}  # type: ignore[dict-item]
-    OmegaConf.save(OmegaConf.create(document), member.folder / "config.yaml")
-    return document
+def write_config(study: Study, member: Member) -> None:
+    """Write the member's resolved configuration to its folder."""
+    OmegaConf.save(OmegaConf.create(_document(study, member)), member.folder / "config.yaml")
+
+
+def _document(study: Study, member: Member) -> dict[str, Any]:
+    return {**OmegaConf.to_container(study.config, resolve=True), "member": vars(member.fold)}  # type: ignore[dict-item]
+
+
+def open_member_run(wandb_log: WandbLog, study: Study, member: Member) -> None:
+    """Open the W&B run of a member; its id is the member's hash, so a resumed one goes on."""
+    name, job_type = f"{study.folder.name}/fold-{member.fold.name}", f"fold-{member.fold.name}"
+    document = _document(study, member)
+    wandb_log.start(member.folder, member.identity.run, name, job_type, study.folder.name, document)
 
 
 def fit_quietly(

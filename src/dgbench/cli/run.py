@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from omegaconf import DictConfig
 
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.callbacks.status import read_status
 from dgbench.callbacks.wandb_log import WandbLog
-from dgbench.cli.member import train_member
+from dgbench.cli.member import open_member_run, train_member
 from dgbench.cli.stack_run import train_stack
 from dgbench.cli.stacking import plan_groups
-from dgbench.cli.study import Study
+from dgbench.cli.study import Member, Study
+from dgbench.records import ROW_FILE, read_rows, row_of
 
 
 def train_all(
@@ -36,7 +38,20 @@ def train_all(
     for group in plan_groups(studies, execution):
         if group.stacked:
             complete.update(train_stack(group, progress))
+            if wandb_log:
+                for study, member in group.members:
+                    _tell(wandb_log, study, member, complete[member.identity.run])
         else:
             for study, member in group.members:
                 complete[member.identity.run] = train_member(study, member, progress, wandb_log)
     return complete
+
+
+def _tell(wandb_log: WandbLog, study: Study, member: Member, complete: bool) -> None:
+    """The W&B run of a member that trained in a stack, from its rows; W&B follows one run at a time."""
+    open_member_run(wandb_log, study, member)
+    file = member.folder / ROW_FILE
+    rows = [row_of(flat) for flat in read_rows(file)[0]] if file.exists() else []
+    for step, evaluation in groupby(rows, key=lambda row: row.step):
+        wandb_log.rows(step, list(evaluation))
+    wandb_log.finish(failed=not complete)

@@ -222,7 +222,7 @@ def _correlations(
 
 
 def _lowest(values: Floats) -> NDArray[np.bool_]:
-    return np.isclose(values, values.min(axis=1, keepdims=True), rtol=0, atol=1e-12)
+    return np.asarray(values <= values.min(axis=1, keepdims=True) + 1e-12)
 
 
 def _counts(rng: np.random.Generator, draws: int, units: int) -> NDArray[np.int64]:

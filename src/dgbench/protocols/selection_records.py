@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rows = Sequence[Mapping[str, Any]]
-Ints = NDArray[np.signedinteger[Any]]
+Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.floating[Any]]
 Mask = NDArray[np.bool_]
 

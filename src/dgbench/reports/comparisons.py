@@ -73,12 +73,12 @@ def compare(
     for index, run in enumerate(collection.runs):
         grouped[_key(run.identity, keys)].append(index)
     selected = select_runs(collection, selection, split_by)
-    silent = _silent_folds(collection)
+    silent = silent_folds(collection)
     comparisons: list[Comparison] = []
     problems: list[Problem] = []
     for _, members in sorted(grouped.items()):
         shared = {key: collection.runs[members[0]].identity[key] for key in keys}
-        codes = _one_code(collection, members, shared)
+        codes = one_code(collection, members, shared)
         if shared["protocol"] == PAIRS:
             problems.append(_pairs(shared, len(members)))
             continue
@@ -132,7 +132,7 @@ def _key(identity: Mapping[str, Any], keys: Sequence[str]) -> str:
     return json.dumps([identity[key] for key in keys], sort_keys=True, default=str)
 
 
-def _silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
+def silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
     """study folder -> fold -> why that fold has no rows, for members that stopped before their first evaluation."""
     found: dict[Path, dict[str, str]] = defaultdict(dict)
     for folder in collection.without_rows:
@@ -143,7 +143,12 @@ def _silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
     return found
 
 
-def _one_code(collection: Collection, members: Sequence[int], shared: Mapping[str, Any]) -> tuple[str, ...]:
+def one_code(collection: Collection, members: Sequence[int], shared: Mapping[str, Any]) -> tuple[str, ...]:
+    """The code version of the finished runs among these; none when no run is finished.
+
+    Raises:
+        RecordError: there are several.
+    """
     folders: dict[str, str] = {}
     for index in members:
         run = collection.runs[index]

@@ -100,7 +100,8 @@ def keep(document: Document, names: Collection[str]) -> Document:
     Raises:
         ConfigError: a name is neither a table nor a figure of this document.
     """
-    known = {item.name for section in document.sections for item in (*section.tables, *section.figures)}
+    known = {table.name for section in document.sections for table in section.tables}
+    known |= {figure.name for section in document.sections for figure in section.figures}
     if unknown := sorted(set(names) - known):
         raise ConfigError(f"only={unknown} is in no section; choose from {', '.join(sorted(known))}")
     sections = []

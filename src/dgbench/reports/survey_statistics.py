@@ -41,21 +41,25 @@ def survey_interval_table(survey: Survey, how: str, statistics: Statistics) -> T
         names, seeds, values = matrices(line.comparison, _ALL)
         ideal = values["ideal"]
         chances = []
+        table = ("survey_intervals", at)  # one generator per line, so that all its columns see the same resamples
         try:
             if not seeds or len(names) < 3:
                 raise MeasureError(f"{len(names)} algorithms have all measures for every seed; 3 or more are needed")
-
-            def rng(at: int = at) -> np.random.Generator:
-                return statistics.rng("survey_intervals", at)
-
             for measure in _MEASURES:
                 found = correlation_interval(
-                    values[measure], ideal, rng(), draws=statistics.draws, level=statistics.level
+                    values[measure], ideal, statistics.rng(*table), draws=statistics.draws, level=statistics.level
                 )
                 row.append(interval_cell(found, len(seeds)))
-                chances.append(Cell(pick_probability(values[measure], ideal, rng(), draws=statistics.draws)))
+                chances.append(
+                    Cell(pick_probability(values[measure], ideal, statistics.rng(*table), draws=statistics.draws))
+                )
             more = correlation_difference(
-                values["worst_gap"], values["average"], ideal, rng(), draws=statistics.draws, level=statistics.level
+                values["worst_gap"],
+                values["average"],
+                ideal,
+                statistics.rng(*table),
+                draws=statistics.draws,
+                level=statistics.level,
             )
             clear[0] += more.low > 0
             clear[1] += more.high < 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dgbench.errors import MeasureError
-from dgbench.measures import MEASURES, degradation, kendall, select, spearman
+from dgbench.measures import degradation, kendall, select, spearman
 from dgbench.reports.comparisons import candidates
 from dgbench.reports.document import Cell, Column, Table
 from dgbench.reports.seed_statistics import mean, over_seeds, with_best
@@ -111,7 +111,9 @@ def hits(survey: Survey, measure: str) -> Hits:
         loss = pick_degradation(line, measure, line.comparison.seeds)
         if loss is not None:
             on_mean[at] = loss
-    return Hits(per_seed, on_mean, sum(v <= 1e-12 for v in per_seed.values()), sum(v <= 1e-12 for v in on_mean.values()))
+    return Hits(
+        per_seed, on_mean, sum(v <= 1e-12 for v in per_seed.values()), sum(v <= 1e-12 for v in on_mean.values())
+    )
 
 
 def survey_hit_table(survey: Survey, how: str) -> Table:

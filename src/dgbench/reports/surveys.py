@@ -94,7 +94,8 @@ def surveys(comparisons: Sequence[Comparison], size_axis: str | None = None) -> 
     if size_axis is not None and not any(survey.size_axis == size_axis for survey in found):
         axes = sorted({axis for survey in found for axis in survey.axes})
         raise ConfigError(
-            f"report.size_axis={size_axis} tells no configurations apart; choose from {', '.join(axes) or 'none'}, or null"
+            f"report.size_axis={size_axis} tells no configurations apart; "
+            f"choose from {', '.join(axes) or 'none'}, or null"
         )
     return found
 

@@ -1,0 +1,176 @@
+"""Members trained together against members trained one by one and against a bare PyTorch loop, in one process.
+
+Prints steps x members per second of each, ratios, and the share of the device's matrix-product rate that the stack
+reaches. Run it with `make bench-stacked`; MEMBERS and CASES below say what is measured.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from torch import nn
+from torch.nn import functional as F
+
+from dgbench.algorithms.base import Algorithm
+from dgbench.cli.entry import CONF
+from dgbench.cli.identity import study_folder
+from dgbench.cli.member import quiet_lightning
+from dgbench.cli.study import Study
+from dgbench.data.module import EnvironmentData
+from dgbench.data.stacked import StackedData
+from dgbench.training.stacked import StackedMembers
+
+MEMBERS = (1, 5, 25, 75)
+REPEATS = 3
+BARE_MEMBERS = 5  # separate models that the bare loop goes through; its time per member does not depend on how many
+CASES = [  # title, overrides, steps x members per measurement
+    ("mlp-128, digits 8x8", ["dataset.base=digits", "backbone.width=128"], 2000),
+    ("mlp-390, MNIST 14x14", ["dataset.base=mnist", "dataset.resolution=14"], 600),
+    ("mnist_cnn, MNIST 28x28", ["dataset.base=mnist", "backbone=mnist_cnn"], 6),
+]
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class Clock(pl.Callback):
+    """Seconds of a fit's training steps."""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        synchronize()
+        self.begun = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        synchronize()
+        self.seconds = time.perf_counter() - self.begun
+
+
+def synchronize() -> None:
+    """Wait for the device."""
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def members(overrides: list[str], n: int, steps: int) -> tuple[list[Algorithm], list[EnvironmentData]]:
+    """``n`` members of one shape: the folds of as many seeds as it takes, over the same images."""
+    modules: list[Algorithm] = []
+    data: list[EnvironmentData] = []
+    environments, seed = None, 0
+    while len(modules) < n:
+        words = [*overrides, f"seed={seed}", f"trainer.steps={steps}", f"trainer.eval_every={steps}"]
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            config: Any = compose("train", words)
+        study = Study(config, Path(tempfile.gettempdir()), environments)
+        environments, seed = study.environments, seed + 1
+        for member in study.members[:-1]:
+            modules.append(study.module(member.fold))
+            data.append(member.data)
+    return modules[:n], data[:n]
+
+
+def fit(module: pl.LightningModule, data: pl.LightningDataModule) -> float:
+    """Seconds of the step loop."""
+    clock = Clock()
+    trainer = pl.Trainer(
+        accelerator=DEVICE, devices=1, max_epochs=1, logger=False, enable_checkpointing=False, limit_val_batches=0,
+        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, callbacks=[clock],
+    )  # fmt: skip
+    trainer.fit(module, datamodule=data)
+    return clock.seconds
+
+
+def bare(modules: list[Algorithm], data: list[EnvironmentData], steps: int) -> float:
+    """Seconds per step and member of a plain loop over separate models, images painted before the clock runs."""
+    separate = []
+    for module, own in list(zip(modules, data, strict=True))[:BARE_MEMBERS]:
+        own.environments.to(torch.device(DEVICE))
+        subsets = [torch.from_numpy(own.environments.subset(env, "train")) for env in own.training]
+        x, y = own.environments.gather(torch.cat(subsets))
+        starts = torch.tensor([0, *(len(s) for s in subsets[:-1])]).cumsum(0).tolist()
+        networks = copy.deepcopy(module.networks).to(DEVICE)
+        separate.append((networks, torch.optim.Adam(networks.parameters(), lr=1e-3), x, y, starts, subsets))
+    synchronize()
+    begun = time.perf_counter()
+    for _ in range(steps):
+        for networks, optimizer, x, y, starts, subsets in separate:
+            drawn = [
+                a + torch.randint(len(s), (own.batch_size,), device=DEVICE)
+                for a, s in zip(starts, subsets, strict=True)
+            ]
+            rows = torch.cat(drawn)
+            loss = F.cross_entropy(networks.logits(x[rows]), y[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    synchronize()
+    return (time.perf_counter() - begun) / steps / len(separate)
+
+
+def matmul_rate() -> float:
+    """Floating-point operations per second of a large single-precision matrix product."""
+    n = 4096 if DEVICE == "cuda" else 1024
+    a, b = torch.rand(n, n, device=DEVICE), torch.rand(n, n, device=DEVICE)
+    a @ b
+    synchronize()
+    begun = time.perf_counter()
+    for _ in range(10):
+        a @ b
+    synchronize()
+    return 20 * n**3 / (time.perf_counter() - begun)
+
+
+def step_operations(module: Algorithm, n_images: int) -> float:
+    """Floating-point operations of one step: three times those of the forward pass, less the images' gradient."""
+    counted: list[float] = []
+
+    def count(layer: nn.Module, inputs: tuple[torch.Tensor, ...], out: torch.Tensor) -> None:
+        weight: Any = layer.weight
+        counted.append(2.0 * weight.numel() * out.numel() / weight.shape[0])
+
+    layers = [layer for layer in module.networks.modules() if isinstance(layer, (nn.Linear, nn.Conv2d))]
+    hooks = [layer.register_forward_hook(count) for layer in layers]
+    with torch.no_grad():
+        module.networks.logits(torch.zeros(1, *module.sizes.image))
+    for hook in hooks:
+        hook.remove()
+    return n_images * (3 * sum(counted) - counted[0])
+
+
+def main() -> None:
+    """Measure every case with every number of members, interleaved, and print the table."""
+    quiet_lightning()
+    OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
+    peak = matmul_rate()
+    print(
+        f"torch {torch.__version__}, {DEVICE}, {torch.get_num_threads()} threads, {peak / 1e9:.0f} GFLOP/s measured\n"
+    )
+    columns = ("members", "bare", "single", "stacked", "x bare", "of peak")
+    print(f"{'case':<24}" + "".join(f"{column:>9}" for column in columns) + "  (steps x members per second)")
+    for title, overrides, budget in CASES:
+        for n in MEMBERS:
+            steps = max(3, budget // n)
+            modules, data = members(overrides, n, steps)
+            bare(modules, data, 2)
+            times: list[tuple[float, float, float]] = []
+            for _ in range(REPEATS):
+                alone = fit(copy.deepcopy(modules[0]), data[0]) / steps
+                together = fit(StackedMembers(copy.deepcopy(modules)), StackedData(data)) / steps / n
+                times.append((bare(modules, data, max(2, steps // BARE_MEMBERS)), alone, together))
+            plain, alone, together = (statistics.median(column) for column in zip(*times, strict=True))
+            ratio = statistics.median(t[0] / t[2] for t in times)
+            share = step_operations(modules[0], data[0].batch_size * len(data[0].training)) / together / peak
+            print(
+                f"{title:<24}{n:>9}{1 / plain:>9.0f}{1 / alone:>9.0f}{1 / together:>9.0f}{ratio:>9.2f}{share:>9.0%}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Tables of papers as small data files, each with its source, to print beside our own numbers.
+
+A file ``<paper>_table<n>.yaml`` holds the table as printed: names of its columns and a block of lines, one per
+algorithm, of values ``mean``, ``mean±error`` or a name. Arrows are OoD-Bench's -1 and +1, ``-`` is no value. Columns
+under ``printed`` are those that the paper computed from the others. Percent stay percent in the file;
+:meth:`Published.accuracies` gives fractions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+import yaml
+
+from dgbench.errors import ConfigError
+
+_ARROWS = {"↑": 1, "↓": -1}
+
+
+@dataclass(frozen=True)
+class Value:
+    """One printed value."""
+
+    mean: float
+    error: float | None = None  #: what stands after ±
+    arrow: int = 0  #: OoD-Bench's score, -1, 0 or 1
+
+
+@dataclass(frozen=True)
+class Published:
+    """One table of a paper, in the paper's unit."""
+
+    name: str  #: name of the file without its ending
+    source: str
+    title: str
+    quantity: str  #: ``accuracy`` (percent), ``correlation``, ``algorithm``, ...
+    note: str
+    columns: tuple[str, ...]
+    dataset: str  #: where the columns are environments of one dataset: its name; else empty
+    shift: str  #: ``diversity`` or ``correlation`` where the paper splits its datasets so; else empty
+    values: dict[str, dict[str, Value]]  #: row -> column -> value
+    words: dict[str, dict[str, str]]  #: row -> column -> name, for a table of names
+    printed: dict[str, dict[str, float]]  #: row -> column that the paper computed -> value
+
+    def accuracies(self) -> dict[str, dict[str, float]]:
+        """Row -> column -> accuracy as a fraction in [0, 1].
+
+        Raises:
+            ConfigError: this is no table of accuracies.
+        """
+        if self.quantity != "accuracy":
+            raise ConfigError(f"{self.name} holds {self.quantity}, no accuracies; choose one of {', '.join(boards())}")
+        return {row: {name: value.mean / 100 for name, value in line.items()} for row, line in self.values.items()}
+
+    def averages(self) -> dict[str, float]:
+        """Row -> unrounded mean over the columns, in the paper's unit."""
+        return {row: sum(value.mean for value in line.values()) / len(line) for row, line in self.values.items()}
+
+
+def names() -> list[str]:
+    """Names of all published tables."""
+    return sorted(file.name.removesuffix(".yaml") for file in _folder().iterdir() if file.name.endswith(".yaml"))
+
+
+def boards() -> list[str]:
+    """Names of the tables of accuracies, algorithms by datasets or by environments."""
+    return [name for name in names() if published(name).quantity == "accuracy"]
+
+
+@cache
+def published(name: str) -> Published:
+    """The table of that name.
+
+    Raises:
+        ConfigError: there is none, or its file is no such table.
+    """
+    file = _folder() / f"{name}.yaml"
+    if not file.is_file():
+        raise ConfigError(f"no published table {name}; choose one of {', '.join(names())}")
+    data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    columns, printed = list(data["columns"]), list(data["printed"])
+    values: dict[str, dict[str, Value]] = {}
+    words: dict[str, dict[str, str]] = {}
+    computed: dict[str, dict[str, float]] = {}
+    for line in data["rows"].splitlines():
+        row, *cells = line.split()
+        if len(cells) != len(columns) + len(printed):
+            raise ConfigError(
+                f"{name}: {row} has {len(cells)} values for {len(columns) + len(printed)} columns; mend it"
+            )
+        body, rest = cells[: len(columns)], cells[len(columns) :]
+        if data["quantity"] == "algorithm":
+            words[row] = dict(zip(columns, body, strict=True))
+        else:
+            values[row] = {column: _value(cell) for column, cell in zip(columns, body, strict=True) if cell != "-"}
+        computed[row] = {column: float(cell) for column, cell in zip(printed, rest, strict=True) if cell != "-"}
+    return Published(
+        name,
+        data["source"],
+        data["title"],
+        data["quantity"],
+        data["note"],
+        tuple(columns),
+        data.get("dataset", ""),
+        data.get("shift", ""),
+        values,
+        words,
+        computed,
+    )
+
+
+def _value(cell: str) -> Value:
+    arrow = _ARROWS.get(cell[-1], 0)
+    mean, _, error = cell.rstrip("".join(_ARROWS)).partition("±")
+    return Value(float(mean), float(error) if error else None, arrow)
+
+
+def _folder() -> resources.abc.Traversable:
+    return resources.files(__name__)

@@ -1,0 +1,202 @@
+"""Members of a stack equal single runs: weights, rows, checkpoints, failures."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from dgbench.algorithms.base import Algorithm
+from dgbench.callbacks.progress import StudyProgress
+from dgbench.callbacks.status import read_status
+from dgbench.cli.entry import CONF, open_key
+from dgbench.cli.identity import study_folder
+from dgbench.cli.run import train_all
+from dgbench.cli.stacking import Group, plan_groups
+from dgbench.cli.study import Study
+from dgbench.data.module import EnvironmentData
+from dgbench.errors import ConfigError
+from dgbench.records import read_rows
+from dgbench.training.stacked import StackedMembers
+from dgbench.types import EnvBatch
+
+ALGORITHMS = [path.stem for path in sorted((CONF / "algorithm").glob("*.yaml"))]
+SMALL = ["dataset.base=digits", "backbone.width=8", "trainer.batch_size=8", "trainer.device=cpu"]
+
+
+def make_study(folder: Path, *overrides: str, environments: Any = None) -> Study:
+    OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("train", [open_key(word) for word in (*SMALL, *overrides)])
+    return Study(config, folder, environments)
+
+
+class Once:
+    def __init__(self, batches: list[EnvBatch]) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[list[EnvBatch]]:
+        yield self.batches
+
+
+@pytest.fixture
+def double() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def fit(module: pl.LightningModule, batches: list[EnvBatch]) -> None:
+    trainer = pl.Trainer(
+        accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, limit_val_batches=0,
+    )  # fmt: skip
+    trainer.fit(module, train_dataloaders=Once(batches))
+
+
+def both_ways(modules: list[Algorithm], data: list[EnvironmentData], steps: int) -> float:
+    """Largest difference of any weight or state after training members one by one and together."""
+    alone = copy.deepcopy(modules)
+    batches = [d.batches(0, steps) for d in data]
+    for module, own in zip(alone, batches, strict=True):
+        fit(module, own)
+    together = [
+        EnvBatch(torch.stack([b[k].x for b in batches]), torch.stack([b[k].y for b in batches]), batches[0][k].sizes)
+        for k in range(steps)
+    ]
+    stack = StackedMembers(modules)
+    fit(stack, together)
+    pairs = [(a.state_dict(), stack.write_back(i).state_dict()) for i, a in enumerate(alone)]
+    return max(float((a[key] - b[key]).abs().max()) for a, b in pairs for key in a if a[key].numel())
+
+
+@pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_equals_its_single_runs(algorithm: str, double: None, tmp_path: Path) -> None:
+    """Two seeds and two folds, 20 steps in double precision; the adversarial ones round a little more."""
+    first = make_study(tmp_path, f"algorithm={algorithm}")
+    studies = [first, make_study(tmp_path, f"algorithm={algorithm}", "seed=1", environments=first.environments)]
+    members = [(studies[0], studies[0].members[0]), (studies[1], studies[1].members[3])]
+    modules = [study.module(member.fold) for study, member in members]
+    assert both_ways(modules, [member.data for _, member in members], 20) < 1e-9
+
+
+@pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
+def test_members_differ_in_hyperparameters(double: None, tmp_path: Path) -> None:
+    """Learning rate, decay, penalty weight and the step at which Adam is re-created are a member's own."""
+    settings = [
+        ("hparams.set.lr=0.001", "hparams.set.irm_lambda=1", "hparams.set.irm_penalty_anneal_iters=5"),
+        ("hparams.set.lr=0.004", "hparams.set.irm_lambda=50", "hparams.set.irm_penalty_anneal_iters=9"),
+        ("hparams.set.lr=0.004", "hparams.set.weight_decay=0.1", "hparams.set.irm_penalty_anneal_iters=9"),
+    ]
+    studies = [make_study(tmp_path, "algorithm=irm", *own) for own in settings]
+    modules = [study.module(study.folds[0]) for study in studies]
+    assert both_ways(modules, [study.members[0].data for study in studies], 20) < 1e-12
+
+
+def run(folder: Path, mode: str, *overrides: str) -> tuple[Study, dict[str, bool]]:
+    study = make_study(folder, "trainer.steps=40", "trainer.eval_every=20", f"execution={mode}", *overrides)
+    progress = StudyProgress(len(study.members), 40, "test")
+    return study, train_all([study], study.config.execution, progress, None)
+
+
+def test_rows_and_files_of_a_stack_are_those_of_single_runs(tmp_path: Path) -> None:
+    """Same folders, files, rows; errors equal, losses to single precision's last digits."""
+    studies = {mode: run(tmp_path / mode, mode, "algorithm=vrex")[0] for mode in ("single", "stacked")}
+    for one, other in zip(studies["single"].members, studies["stacked"].members, strict=True):
+        assert one.folder.name == other.folder.name
+        assert sorted(p.name for p in one.folder.rglob("*.ckpt")) == sorted(p.name for p in other.folder.rglob("*.ckpt"))
+        assert read_status(other.folder) == "DONE"
+        expected, found = (read_rows(member.folder / "errors.jsonl")[0] for member in (one, other))
+        assert [row["wrong"] for row in found] == pytest.approx([row["wrong"] for row in expected], abs=1.01)
+        assert [row["loss"] for row in found] == pytest.approx([row["loss"] for row in expected], rel=1e-3)
+        same = [key for key in expected[0] if key not in ("wrong", "loss")]
+        assert [[row[key] for key in same] for row in found] == [[row[key] for key in same] for row in expected]
+
+
+@pytest.mark.parametrize("second", ["stacked", "single"])
+def test_a_stopped_stack_goes_on_together_or_alone(second: str, tmp_path: Path) -> None:
+    """Stopped by an error in the second stretch, resumed in either mode: the rows of an undisturbed run."""
+    precise = ("algorithm=irm", "trainer.precision=64-true", "trainer.checkpoint_seconds=0")
+    whole, _ = run(tmp_path / "whole", "stacked", *precise)
+    study = make_study(tmp_path / "cut", "trainer.steps=40", "trainer.eval_every=20", "execution=stacked", *precise)
+    order = EnvironmentData.order
+
+    def stop(self: EnvironmentData, step: int) -> Any:
+        if step >= 30:
+            raise RuntimeError("stopped")
+        return order(self, step)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EnvironmentData, "order", stop)
+        complete = train_all([study], study.config.execution, StudyProgress(5, 40, "test"), None)
+    assert not any(complete.values())
+    study, complete = run(tmp_path / "cut", second, *precise)
+    assert all(complete.values())
+    for one, other in zip(whole.members, study.members, strict=True):
+        expected, found = (read_rows(member.folder / "errors.jsonl")[0] for member in (one, other))
+        assert [(r["step"], r["env"], r["subset"], r["wrong"]) for r in found] == [
+            (r["step"], r["env"], r["subset"], r["wrong"]) for r in expected
+        ]
+
+
+def test_a_member_that_diverges_harms_nobody(tmp_path: Path) -> None:
+    """One member's weights are NaN from the start: it FAILS at step 0, the others' rows are bit for bit the same."""
+    quiet, _ = run(tmp_path / "quiet", "stacked")
+    study = make_study(tmp_path / "loud", "trainer.steps=40", "trainer.eval_every=20", "execution=stacked")
+    groups = plan_groups([study], study.config.execution)
+    with torch.no_grad():
+        next(iter(groups[0].modules[1].networks.parameters())).fill_(float("nan"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dgbench.cli.run.plan_groups", lambda *_: groups)
+        complete = train_all([study], study.config.execution, StudyProgress(5, 40, "test"), None)
+    broken = groups[0].members[1][1]
+    assert read_status(broken.folder).startswith("FAILED loss became nan at step 0")
+    assert [run for run, ok in complete.items() if not ok] == [broken.identity.run]
+    for one, other in zip(quiet.members, study.members, strict=True):
+        if other.folder != broken.folder:
+            assert (one.folder / "errors.jsonl").read_bytes() == (other.folder / "errors.jsonl").read_bytes()
+
+
+def test_out_of_memory_halves_the_stack(tmp_path: Path) -> None:
+    """A device that takes two members at most trains four of them in two halves."""
+    fit_start = StackedMembers.configure_optimizers
+    tried = []
+
+    def crowded(self: StackedMembers) -> Any:
+        tried.append(self.size)
+        if self.size > 2:
+            raise torch.OutOfMemoryError("too many")
+        return fit_start(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StackedMembers, "configure_optimizers", crowded)
+        study, complete = run(tmp_path, "stacked")
+    assert all(complete.values()) and len(complete) == 5
+    assert tried == [4, 2, 2, 1]
+
+
+def test_groups(tmp_path: Path) -> None:
+    """Four folds of three environments stack, the full fold with four is a stack of its own; max_members cuts."""
+    study = make_study(tmp_path, "execution=stacked", "execution.max_members=3")
+
+    def names(groups: list[Group]) -> list[list[str]]:
+        return [[member.fold.name for _, member in group.members] for group in groups]
+
+    assert names(plan_groups([study], study.config.execution)) == [["0", "1", "2"], ["3"], ["full"]]
+    study.config.execution.mode = "single"
+    assert names(plan_groups([study], study.config.execution)) == [["0"], ["1"], ["2"], ["3"], ["full"]]
+
+
+@pytest.mark.parametrize("override", ["averaging=eoa", "trainer.precision=bf16-mixed"])
+def test_what_cannot_stack_says_so(override: str, tmp_path: Path) -> None:
+    study = make_study(tmp_path, "execution=stacked", override)
+    with pytest.raises(ConfigError, match="cannot be stacked: .*; use execution=single"):
+        plan_groups([study], study.config.execution)
