@@ -236,10 +236,13 @@ StudyProgress.fold = fold
     assert mended.err.count("was done before") == 2
 
 
-@pytest.mark.parametrize("steps", [1, 12])
-def test_a_learning_rate_that_breaks_the_weights_fails_every_fold(train: Any, tmp_path: Path, steps: int) -> None:
+@pytest.mark.parametrize(("steps", "mode"), [(1, "single"), (12, "single"), (12, "stacked")])
+def test_a_learning_rate_that_breaks_the_weights_fails_every_fold(
+    train: Any, tmp_path: Path, steps: int, mode: str
+) -> None:
     """With a single step the loss itself is finite: the evaluation after it notices."""
-    ended = train("protocol.folds=[0,full]", "trainer.lr=1e30", f"trainer.steps={steps}", cwd=tmp_path)
+    words = ("protocol.folds=[0,full]", "trainer.lr=1e30", f"trainer.steps={steps}", f"execution={mode}")
+    ended = train(*words, cwd=tmp_path)
     assert ended.code == 1
     statuses = [p.read_text() for p in tmp_path.rglob("status")]
     assert len(statuses) == 2
@@ -265,6 +268,25 @@ def test_a_failing_job_is_told_at_once_and_stops_no_other(train: Any, tmp_path: 
     lines = ended.err.splitlines()
     assert lines.index(ended.complaints[0]) < next(i for i, line in enumerate(lines) if line.endswith(" done"))
     assert len(list(tmp_path.rglob("errors.jsonl"))) == 1
+
+
+@pytest.mark.parametrize(("press", "code"), [("how = signal.SIGKILL\n", -9), ("how = signal.SIGINT\n", 130)])
+def test_a_stack_that_is_stopped_goes_on_to_the_same_rows(
+    train: Any, rows_of: Rows, tmp_path: Path, press: str, code: int
+) -> None:
+    """All folds train together; the process ends in the third stretch of 4 steps."""
+    words = ("execution=stacked", "algorithm=vrex", "protocol.folds=[0,1,full]")
+    kept, cut = tmp_path / "kept", tmp_path / "cut"
+    kept.mkdir()
+    cut.mkdir()
+    assert train(*words, cwd=kept).code == 0
+    stopped = train(*words, cwd=cut, before=PRELUDE + press + KILLS["in the third stretch"])
+    assert stopped.code == code, stopped.err
+    assert "Traceback" not in stopped.err
+    assert rows_of(cut) != rows_of(kept)
+    resumed = train(*words, cwd=cut)
+    assert resumed.code == 0, resumed.err
+    assert rows_of(cut) == rows_of(kept)
 
 
 def test_help_is_light() -> None:

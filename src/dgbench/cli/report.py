@@ -13,14 +13,26 @@ if TYPE_CHECKING:
 @hydra_main(config_name="report")
 def report(cfg: DictConfig) -> None:
     """Collect rows, build the document, write it, print its main tables and where it went."""
+    from dataclasses import replace
+
     from hydra.utils import instantiate
 
-    from dgbench.reports.collect import collect
-    from dgbench.reports.renderers import write
+    from dgbench.cli.report_command import report_command
+    from dgbench.reports.document import keep
+    from dgbench.reports.renderers import listed, write
+    from dgbench.reports.renderers.parquet import MISSING, parquet_available
     from dgbench.reports.renderers.terminal import plain_document
+    from dgbench.reports.wandb_report import log_report
 
     build, selection = instantiate(cfg.report), instantiate(cfg.selection)
-    document = build(collect(cfg.runs), selection, split_by=cfg.split_by)
+    document = build(instantiate(cfg["import"]), selection, split_by=cfg.split_by)
+    document = replace(document, command=report_command())
+    document = keep(document, cfg.only) if cfg.only else document
     paths = write(document, cfg.output)
     print(plain_document(document))
-    print("\nwritten:", *(f"  {path}" for path in paths), sep="\n")
+    print("\nwritten:", *listed(paths), sep="\n")
+    if not parquet_available():
+        print(f"({MISSING})")
+    if cfg.report.get("wandb", False):
+        why = log_report(document, paths, cfg.output, name=cfg.report.name, project=cfg.report.wandb_project)
+        print(f"dgbench: {why}; the files above are whole" if why else "logged to W&B")

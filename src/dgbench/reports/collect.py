@@ -95,7 +95,8 @@ def collect(roots: Iterable[str | Path]) -> Collection:
             "loss": np.array(joined("loss"), dtype="float32"),
         }
     )
-    silent = [folder for folder in folders if folder.path not in {Path(run.folder) for run, _ in found}]
+    told = {run.folder for run, _ in found}
+    silent = [folder for folder in folders if str(folder.path) not in told]
     return Collection([run for run, _ in kept], rows, problems, silent)
 
 

@@ -14,8 +14,9 @@ from dgbench.errors import ConfigError, RecordError
 from dgbench.protocols.selection import Last, Selection
 from dgbench.reports.collect import IDENTITY_KEYS, Collection
 from dgbench.reports.folders import Problem, fold_of, typed_overrides
+from dgbench.reports.importers import IMPORTED
 from dgbench.reports.selected import select_runs
-from dgbench.reports.studies import Study, evaluate_study, fold_name
+from dgbench.reports.studies import FULL, Study, evaluate_study, fold_name
 
 #: what must be equal for two results to stand in one table
 SECTION_KEYS = (
@@ -71,7 +72,7 @@ def compare(
     keys = SECTION_KEYS + ((split_by,) if split_by and split_by not in SECTION_KEYS else ())
     grouped: dict[str, list[int]] = defaultdict(list)
     for index, run in enumerate(collection.runs):
-        grouped[_key(run.identity, keys)].append(index)
+        grouped[identity_key(run.identity, keys)].append(index)
     selected = select_runs(collection, selection, split_by)
     silent = silent_folds(collection)
     comparisons: list[Comparison] = []
@@ -97,6 +98,8 @@ def compare(
             }
             for parent in {Path(run.folder).parent for run in runs}:
                 unusable |= {fold: why for fold, why in silent.get(parent, {}).items() if fold not in present}
+            if runs[0].identity["code"].startswith(IMPORTED):
+                unusable.setdefault(FULL, "imported runs have no model of all environments, so the ideal is not known")
             study = evaluate_study(
                 {fold: selected.rows[index] for fold, index in members_of.items()},
                 runs[0].identity,
@@ -128,7 +131,8 @@ def variant_text(identity: Mapping[str, Any]) -> str:
     return " ".join([str(identity["dataset"]), *form])
 
 
-def _key(identity: Mapping[str, Any], keys: Sequence[str]) -> str:
+def identity_key(identity: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """Equal for identities that agree in all those keys."""
     return json.dumps([identity[key] for key in keys], sort_keys=True, default=str)
 
 
@@ -169,12 +173,15 @@ def _pairs(shared: Mapping[str, Any], runs: int) -> Problem:
 
 
 def _missing(study: Study, identity: Mapping[str, Any], folder: Path) -> list[Problem]:
-    if not study.missing:
+    imported = identity["code"].startswith(IMPORTED)
+    if not study.missing or (imported and set(study.missing) == {FULL}):
         return []
     what = "; ".join(f"{fold_name(fold, identity['given'])}: {why}" for fold, why in study.missing.items())
     overrides = [word for word in typed_overrides(folder) or [] if not word.startswith("protocol.folds=")]
     fill = shlex.join(["python", "train.py", *overrides, f"protocol.folds=[{','.join(study.missing)}]"])
     hint = "" if typed_overrides(folder) is not None else f", with the other keys as in {folder}"
+    if imported:
+        fill, hint = "run it where the sweep was made and import the folder again", ""
     where = f"{variant_text(identity)}, {study.algorithm} seed {study.seed}"
     return [Problem("missing folds", where, f"{what}. To fill: {fill}{hint}")]
 

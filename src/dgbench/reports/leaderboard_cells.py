@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 from dgbench.protocols.selection import Selection
 from dgbench.reports.collect import Collection
-from dgbench.reports.comparisons import one_code
+from dgbench.reports.comparisons import identity_key, one_code
 from dgbench.reports.folders import Problem
 from dgbench.reports.leaderboard_gaps import Gaps, planned, why_missing
 from dgbench.reports.selected import Selected
@@ -96,7 +95,7 @@ def leaderboard_cells(
     grouped: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for index, run in enumerate(collection.runs):
         if run.identity["held_out"]:
-            grouped[_key(run.identity, keys)][_key(run.identity, DATASET_KEYS)].append(index)
+            grouped[identity_key(run.identity, keys)][identity_key(run.identity, DATASET_KEYS)].append(index)
     gaps = Gaps.of(collection)
     boards, problems = [], []
     for _, by_dataset in sorted(grouped.items()):
@@ -155,7 +154,3 @@ def _dataset(
 
 def _has(found: Mapping[str, Mapping[HeldOut, float]], held_out: HeldOut, tested: set[str]) -> bool:
     return all(not math.isnan(found.get(env, {}).get(held_out, math.nan)) for env in held_out & tested)
-
-
-def _key(identity: Mapping[str, Any], keys: Sequence[str]) -> str:
-    return json.dumps([identity[key] for key in keys], sort_keys=True, default=str)

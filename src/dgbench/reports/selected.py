@@ -76,7 +76,7 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
     lost = frozenset(index for index, why in drawn.items() if index not in failed and why.startswith("draw "))
     counts = np.ones(len(members), dtype=bool)
     counts[list(drawn)] = False
-    rows = _test_rows(records, table, choices.steps, counts)
+    rows = test_rows(records, table, choices.steps, counts)
     return Selected(labels, drawn, lost, choices.steps.tolist(), choices.accuracy.tolist(), rows)
 
 
@@ -144,9 +144,17 @@ def _differing(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     return {text: ", ".join(f"{n}={values.get(n)}" for n in differing) for text, values in variants.items()}
 
 
-def _test_rows(
+def test_rows(
     records: Records, table: pd.DataFrame, steps: Any, counts: NDArray[np.bool_]
 ) -> dict[int, list[dict[str, Any]]]:
+    """The ``test`` rows of each run that counts, at its step.
+
+    Args:
+        records: columns of ``table``.
+        table: the rows.
+        steps: step of each run.
+        counts: which runs count.
+    """
     chosen = counts[records.member] & (records.step == steps[records.member]) & records.of_subset("test")
     where = np.flatnonzero(chosen)
     found: dict[int, list[dict[str, Any]]] = {int(run): [] for run in np.flatnonzero(counts)}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 ALGORITHMS = {
-    "ERM": "erm", "IRM": "irm", "GroupDRO": "group_dro", "Mixup": "mixup", "MLDG": "mldg", "CORAL": "coral", "MMD": "mmd",
+    "ERM": "erm", "IRM": "irm", "GroupDRO": "group_dro", "Mixup": "mixup", "MLDG": "mldg", "CORAL": "coral",
+    "MMD": "mmd",
     "DANN": "dann", "CDANN": "cdann", "MTL": "mtl", "SagNet": "sag_net", "ARM": "arm", "VREx": "vrex", "RSC": "rsc",
     "SD": "sd", "ANDMask": "and_mask", "IGA": "iga", "Fishr": "fishr", "EQRM": "eqrm", "ERDG": "erdg",
 }  # fmt: skip

@@ -6,59 +6,33 @@ import csv
 from collections import defaultdict
 from pathlib import Path
 
-from dgbench.reports.document import Cell, Column, Document, Table
+from dgbench.reports.document import Document
+from dgbench.reports.renderers.tidy import Value, text, values
 
 
 def write_csv(document: Document, folder: Path) -> list[Path]:
-    """Columns: section, the table's leading text columns, quantity, value, std, n, reason (why a value is absent)."""
-    tables: dict[str, list[tuple[str, Table]]] = defaultdict(list)
-    for section in document.sections:
-        for table in section.tables:
-            tables[table.name].append((section.title, table))
+    """Columns: section, what names the line, quantity, value, std, n, low, high, reason (why a value is absent)."""
+    tables: dict[str, list[Value]] = defaultdict(list)
+    for value in values(document):
+        tables[value.table].append(value)
     paths = []
-    for name, parts in tables.items():
-        paths.append(folder / f"{name}.csv")
-        keys = _key_count(parts[0][1].columns)
-        header = ["section", *(column.title for column in parts[0][1].columns[:keys])]
-        lines = [[*header, "quantity", "value", "std", "n", "reason"]]
-        lines += [[title, *line] for title, table in parts for line in _long(table, keys)]
-        _write(paths[-1], lines)
-    paths.append(folder / f"{document.problems.name}.csv")
+    for name, found in tables.items():
+        titles = list(dict.fromkeys(title for value in found for title in value.key_titles))
+        lines = [["section", *titles, "quantity", "value", "std", "n", "low", "high", "reason"]]
+        for value in found:
+            named = dict(zip(value.key_titles, value.keys, strict=True))
+            keys = [named.get(title, "") for title in titles]
+            count = "" if value.n is None else str(value.n)
+            numbers = [text(value.value), text(value.std), count, text(value.low), text(value.high)]
+            lines.append([value.section, *keys, value.quantity, *numbers, value.reason])
+        paths.append(_write(folder / f"{name}.csv", lines))
     lines = [[column.title for column in document.problems.columns]]
-    _write(paths[-1], lines + [[_text(cell.value) for cell in row] for row in document.problems.rows])
+    lines += [[text(cell.value) for cell in row] for row in document.problems.rows]
+    paths.append(_write(folder / f"{document.problems.name}.csv", lines))
     return paths
 
 
-def _key_count(columns: list[Column]) -> int:
-    """How many columns name the line: the leading ones that are text or a seed."""
-    count = 1
-    while count < len(columns) and columns[count].title in ("seed", "coefficient"):
-        count += 1
-    return count
-
-
-def _long(table: Table, keys: int) -> list[list[str]]:
-    lines = []
-    for row in table.rows:
-        key = [_text(cell.value) for cell in row[:keys]]
-        for column, cell in zip(table.columns[keys:], row[keys:], strict=True):
-            quantity = column.title.removesuffix(" (%)")
-            lines.append([*key, quantity, _text(cell.value), _text(cell.std), _count(cell), cell.reason])
-    return lines
-
-
-def _text(value: float | str | None) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float) and value.is_integer() and abs(value) > 1:
-        return str(int(value))
-    return str(value)
-
-
-def _count(cell: Cell) -> str:
-    return "" if cell.n is None else str(cell.n)
-
-
-def _write(path: Path, lines: list[list[str]]) -> None:
+def _write(path: Path, lines: list[list[str]]) -> Path:
     with open(path, "w", encoding="utf-8", newline="") as handle:
         csv.writer(handle, lineterminator="\n").writerows(lines)
+    return path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dgbench.reports.document import Cell, Document, show
+from dgbench.reports.document import Cell, Document, is_negative, remake, show
 
 
 def write_html(document: Document, folder: Path) -> list[Path]:
@@ -25,7 +25,9 @@ def render_html(document: Document) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    return templates.get_template("report.html.j2").render(document=document, show=show, sort_key=sort_key)
+    return templates.get_template("report.html.j2").render(
+        document=document, show=show, sort_key=sort_key, is_negative=is_negative, remake=remake
+    )
 
 
 def sort_key(cell: Cell) -> str:

@@ -1,10 +1,16 @@
-"""Figures as PNG files."""
+"""Figures as PNG and SVG files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from dgbench.reports.document import Document
+
+_OPEN = (
+    '<?xml version="1.0" encoding="utf-8"?>\n'
+    '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+    'style="color: #1c2024; background: #ffffff" '
+)
 
 
 def write_png(document: Document, folder: Path) -> list[Path]:
@@ -14,4 +20,14 @@ def write_png(document: Document, folder: Path) -> list[Path]:
         for figure in section.figures:
             paths.append(folder / f"{figure.name}.png")
             paths[-1].write_bytes(figure.png)
+    return paths
+
+
+def write_svg(document: Document, folder: Path) -> list[Path]:
+    """``<figure name>.svg`` for every figure, dark ink on white, text as text."""
+    paths = []
+    for section in document.sections:
+        for figure in section.figures:
+            paths.append(folder / f"{figure.name}.svg")
+            paths[-1].write_text(figure.svg.replace("<svg ", _OPEN, 1), encoding="utf-8")
     return paths

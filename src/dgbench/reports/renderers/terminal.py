@@ -8,9 +8,14 @@ from dgbench.reports.document import Document, Table, show
 def plain_document(document: Document, most_problems: int = 10) -> str:
     """The main tables and the problems, without the folded details."""
     parts = [*document.lead]
+    folded = sum(section.folded for section in document.sections)
     for section in document.sections:
+        if section.folded:
+            continue
         parts.append(f"\n== {section.title} ==")
         parts += ["\n" + plain_table(table) for table in section.tables if not table.detail]
+    if folded:
+        parts.append(f"\n{folded} comparisons stand in the report alone.")
     rows = document.problems.rows
     if rows:
         parts.append(f"\n{document.problems.title}")

@@ -1,0 +1,110 @@
+"""A finished report as one Weights & Biases run: its tables, its figures, and all its files as an artifact."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dgbench.reports.document import Cell, Column, Document, Table, show
+from dgbench.reports.renderers.tidy import text
+
+log = logging.getLogger(__name__)
+
+
+def log_report(
+    document: Document, paths: Sequence[Path], folder: str | Path, *, name: str = "measures", project: str = "dgbench"
+) -> str:
+    """Log tables under ``<section>/<table>``, figures under ``<section>/<figure>``, the files as artifact ``<name>``.
+
+    Offline works (``WANDB_MODE=offline``), and nothing W&B does breaks the report: its files are written by then.
+
+    Args:
+        document: the report.
+        paths: its files, as :func:`dgbench.reports.renderers.write` returned them.
+        folder: receives W&B's own folder.
+        name: names the run and the artifact.
+        project: where it is logged.
+
+    Returns:
+        why it could not be logged; empty when it was.
+    """
+    try:
+        _log(document, paths, Path(folder), name, project)
+    except Exception as error:  # whatever W&B does, the report stands
+        why = f"W&B did not take the report: {type(error).__name__}: {' '.join(str(error).split())}"
+        log.warning(why)
+        return why
+    return ""
+
+
+def _log(document: Document, paths: Sequence[Path], folder: Path, name: str, project: str) -> None:
+    import wandb
+
+    run: Any = wandb.init(
+        project=project,
+        job_type="report",
+        name=name,
+        dir=str(folder),
+        config={"report": name, "command": document.command},
+        settings=wandb.Settings(console="off", silent=True),
+    )
+    failed = True
+    try:
+        items: dict[str, Any] = {}
+        for section in document.sections:
+            for table in section.tables:
+                if table.rows:
+                    columns, rows = wandb_table(table)
+                    items[f"{section.name}/{table.name}"] = wandb.Table(columns=columns, data=rows)
+            for figure in section.figures:
+                where = next(path for path in paths if path.name == f"{figure.name}.png")
+                caption = f"{figure.title}. {figure.caption}"
+                items[f"{section.name}/{figure.name}"] = wandb.Image(str(where), caption=caption)
+        if document.problems.rows:
+            columns, rows = wandb_table(document.problems)
+            items[document.problems.name] = wandb.Table(columns=columns, data=rows)
+        run.log(items)
+        run.summary["problems"] = len(document.problems.rows)
+        artifact = wandb.Artifact(re.sub(r"[^\w.-]+", "-", f"report-{name}"), type="report")
+        for path in paths:
+            artifact.add_file(str(path), name=path.relative_to(_common(paths)).as_posix())
+        run.log_artifact(artifact)
+        failed = False
+    finally:
+        run.finish(exit_code=int(failed))
+
+
+def wandb_table(table: Table) -> tuple[list[str], list[list[float | str | None]]]:
+    """Columns and rows: a number per cell (errors are fractions) where there is one, so that W&B can plot it.
+
+    A column of standard deviations follows each column that has any; why a value is absent stands in ``reasons``.
+    """
+    spreads = [any(row[at].std is not None for row in table.rows) for at in range(len(table.columns))]
+    reasons = any(cell.reason for row in table.rows for cell in row)
+    columns: list[str] = []
+    for column, has_std in zip(table.columns, spreads, strict=True):
+        title = column.title.removesuffix(" (%)")
+        columns += [title, f"{title}: std"] if has_std else [title]
+    rows: list[list[float | str | None]] = []
+    for row in table.rows:
+        line: list[float | str | None] = []
+        for cell, column, has_std in zip(row, table.columns, spreads, strict=True):
+            line.append(_plain(cell, column))
+            line += [cell.std] if has_std else []
+        if reasons:
+            line.append("; ".join(dict.fromkeys(cell.reason for cell in row if cell.reason)))
+        rows.append(line)
+    return columns + (["reasons"] if reasons else []), rows
+
+
+def _plain(cell: Cell, column: Column) -> float | str | None:
+    if column.numeric:
+        return cell.value if isinstance(cell.value, float) else None
+    return text(cell.value) if not isinstance(cell.value, str) else show(cell, column.unit)
+
+
+def _common(paths: Sequence[Path]) -> Path:
+    return min((path.parent for path in paths), key=lambda folder: len(folder.parts))
