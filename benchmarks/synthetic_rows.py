@@ -58,7 +58,8 @@ def _members(
     given = given_environments(ratio, scale)
     rank = ALGORITHMS.index(algorithm) if algorithm in ALGORITHMS else len(ALGORITHMS)
     draw = random.Random(f"{ratio}-{scale}-{algorithm}-{seed}")
-    use = min(1.0, max(0.02, (1 - rank / 18) * (1 - 0.05 * scale) + draw.gauss(0, 0.08)))  # of the spurious color
+    use = min(1.0, max(0.02, (1 - rank / 18) * (1 - 0.05 * scale) + draw.gauss(0, 0.1)))  # of the spurious color
+    fit = 0.05 * random.Random(f"{ratio}-{scale}-{algorithm}").uniform(-1, 1)  # how well it fits at all
     for fold in [*map(str, range(len(given))), "full"]:
         held_out = [] if fold == "full" else [given[int(fold)]]
         identity = {
@@ -72,7 +73,7 @@ def _members(
         head = json.dumps(identity, separators=(",", ":"))[:-1]
         judged = sorted({*GRID, *given}) if fold == "full" else given
         majority = sum(float(e) > 0.5 for e in given if e not in held_out) / (len(given) - len(held_out))
-        noise = draw.gauss(0, 0.015)
+        noise = fit + draw.gauss(0, 0.02)
         lines = []
         for step in steps:
             ripe = 1 - 0.2 * math.exp(-step / 1000)

@@ -93,7 +93,6 @@ def test_the_study_is_a_run_with_its_measures(offline: Path) -> None:
     assert run["run_group"] == run["display_name"] == file.parents[2].name
 
 
-@pytest.mark.xfail(strict=True, reason="reports.folders walks into wandb's own folders and lists the empty ones")
 def test_reports_see_no_runs_in_wandbs_folders(offline: Path, command: Any) -> None:
     ended = command("report.py", "runs=[outputs]", "output=report", cwd=offline)
     assert ended.code == 0, ended.err

@@ -24,8 +24,8 @@ step, z features, l logits. `lr`, `weight_decay` and `batch_size` are shared (se
 `hparams.space`, and `hparams.set.KEY=VALUE` beats both. Small and large are kinds of images
 (`dataset.image_kind`).
 
-**Cost** is the time of a training step over ERM's, measured by `make bench-algorithms` (CPU, `mnist_cnn`, 3 x 64 images of
-28 x 28); the *floor* is what its passes through the network take at least.
+**Cost** is the time of a training step over ERM's, measured by `make bench-algorithms` (CPU, `mnist_cnn`, 3 x 64 images
+of 28 x 28); the *floor* is what its passes through the network take at least.
 
 | algorithm | cost | floor | passes |
 |---|---|---|---|

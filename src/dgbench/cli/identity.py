@@ -22,6 +22,7 @@ MACHINE_KEYS = frozenset(
         "selection",
         "execution",
         "grid",
+        "plan",
         "algorithm.search",
         "dataset.data_dir",
         "protocol.folds",

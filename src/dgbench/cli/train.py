@@ -19,14 +19,17 @@ def train(config: DictConfig) -> None:
     from dgbench.cli.closing import close_all
     from dgbench.cli.grid import studies
     from dgbench.cli.member import quiet_lightning
+    from dgbench.cli.plan import print_plan
     from dgbench.cli.run import train_all
 
     quiet_lightning()
     planned = studies(config, Path(HydraConfig.get().runtime.output_dir))
+    if config.plan:
+        print_plan(planned, config.execution)
+        return
     wandb_log, selection = build(config, "logger"), build(config, "selection")
-    progress = StudyProgress(
-        sum(len(study.members) for study in planned), planned[0].trainer.steps, config.algorithm.name
-    )
+    label = config.algorithm.name if len(planned) == 1 else f"{len(planned)} studies"
+    progress = StudyProgress(sum(len(study.members) for study in planned), planned[0].trainer.steps, label)
     try:
         complete = train_all(planned, config.execution, progress, wandb_log)
     finally:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -63,14 +63,16 @@ class Resamples:
         return _interval(estimate, self.draws[:, a] - self.draws[:, b], self.level)
 
     def ranks(self) -> dict[str, Interval]:
-        """Rank of every algorithm, 1 is the lowest mean, ties share their mean rank."""
+        """Rank of every algorithm, 1 is the lowest mean, ties share their mean rank; ends are rounded outwards."""
         from scipy.stats import rankdata
 
         drawn = rankdata(self.draws, axis=1)
         own = rankdata(self.estimate)
-        return {
-            name: _interval(float(own[at]), drawn[:, at], self.level, inside=True) for at, name in enumerate(self.names)
-        }
+        found = {}
+        for at, name in enumerate(self.names):
+            each = _interval(float(own[at]), drawn[:, at], self.level, inside=True)
+            found[name] = replace(each, low=float(math.floor(each.low)), high=float(math.ceil(each.high)))
+        return found
 
     def chance_of_best(self) -> dict[str, float]:
         """Share of the resamples in which each algorithm has the lowest mean; a tie is shared out."""

@@ -38,7 +38,7 @@ class LeaveOneOut:
     """
 
     name: str = "loo"
-    folds: Sequence[str | int] | None = None
+    folds: Sequence[str | int] | str | int | None = None
 
     def __call__(self, given: Sequence[str]) -> list[Fold]:
         """The folds of a study over the given environments.
@@ -52,11 +52,12 @@ class LeaveOneOut:
         planned.append(Fold("full", tuple(given), ()))
         if self.folds is None:
             return planned
-        wanted = [str(name) for name in self.folds]
+        folds = (
+            [self.folds] if isinstance(self.folds, (int, str)) else self.folds
+        )  # protocol.folds=full has no brackets
+        wanted = [str(name) for name in folds]
         unknown = [name for name in wanted if name not in {fold.name for fold in planned}]
         if unknown or not wanted:
             known = ", ".join(fold.name for fold in planned)
-            raise ConfigError(
-                f"protocol.folds={list(self.folds)} has no fold {unknown[:1] or '[]'}; choose from {known}"
-            )
+            raise ConfigError(f"protocol.folds={list(folds)} has no fold {unknown[:1] or '[]'}; choose from {known}")
         return [fold for fold in planned if fold.name in wanted]

@@ -44,7 +44,7 @@ def error_curves(comparison: Comparison, name: str, how: str) -> Figure | None:
                     [a - b for a, b in zip(y, spread, strict=True)],
                     [a + b for a, b in zip(y, spread, strict=True)],
                 )
-                axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
+                axes.fill_between(x, low, high, color=color, alpha=0.18 if len(curves) <= 6 else 0.07, linewidth=0)
         axes.set_ylim(0, min(100.0, axes.get_ylim()[1]))
         axes.plot(
             [place[env] for env in given if env in place], [0.0] * sum(env in place for env in given),

@@ -128,11 +128,12 @@ def show(cell: Cell, unit: Unit, *, digits: int | None = None) -> str:
     if isinstance(cell.value, str):
         return cell.value + (f" {cell.flag}" if cell.flag else "")
     factor = 100.0 if unit in ("percent", "points") else 1.0
+    if unit == "rank" and cell.low is not None and cell.value.is_integer():
+        digits = 0 if digits is None else digits
     places = digits if digits is not None else _PLACES.get(unit, 0)
     text = f"{cell.value * factor + 0.0:.{places}f}"
     if cell.low is not None and cell.high is not None:
-        whole = unit == "rank" and cell.low.is_integer() and cell.high.is_integer()
-        ends = 0 if whole else places
+        ends = 0 if unit == "rank" else places
         text += f" [{cell.low * factor + 0.0:.{ends}f}, {cell.high * factor + 0.0:.{ends}f}]"
     if cell.std is not None:
         text += f" ± {cell.std * factor:.{places}f}"

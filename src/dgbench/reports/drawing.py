@@ -44,7 +44,8 @@ def canvas(name: str, width: float, height: float) -> Iterator[Any]:
 
 def finish(drawn: Any, name: str, title: str, caption: str) -> Figure:
     """The figure in both formats; call it inside :func:`canvas`."""
-    svg = _inline_svg(drawn)
+    width = drawn.get_figwidth() * 6.2  # rem: 11 pt letters come out like those of the text
+    svg = _inline_svg(drawn).replace("<svg", f'<svg style="max-width: {width:.0f}rem"', 1)
     drawn.set_layout_engine("none")  # laid out by now, and laying out costs half of the drawing
     return Figure(name, title, caption, svg, _png(drawn))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from dgbench.records import ROW_FILE
 
 _MARKS = (ROW_FILE, "status", "config.yaml")
+_NOT_OURS = {"checkpoints", "wandb"}  # folders inside a run that hold no runs
 _STATUSES = ("DONE", "RUNNING", "FAILED")
 
 
@@ -45,7 +46,7 @@ def find_runs(roots: Sequence[Path]) -> tuple[list[RunFolder], list[Problem]]:
             continue
         only_config: list[Path] = []
         for name, folders, files in os.walk(root):
-            folders[:] = sorted(f for f in folders if not f.startswith(".") and f != "checkpoints")
+            folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _NOT_OURS)
             path = Path(name)
             marks = [mark for mark in _MARKS if mark in files]
             if marks == ["config.yaml"]:

@@ -10,12 +10,14 @@ from dgbench.errors import ConfigError
 from dgbench.measures.accuracy_summary import DIVISORS, SPREADS
 from dgbench.protocols.selection import Selection, describe
 from dgbench.reports.collect import Collection
+from dgbench.reports.comparisons import variant_text
 from dgbench.reports.document import Document, Section, Table
-from dgbench.reports.leaderboard_cells import Board, leaderboard_cells
+from dgbench.reports.leaderboard_cells import Board, leaderboard_cells, short_titles
 from dgbench.reports.leaderboard_published import agreement_section, baseline_of, beside_table, published_boards
-from dgbench.reports.leaderboard_tables import SHIFTS, Baseline, Options, dataset_table, leaderboard_table, score_table
+from dgbench.reports.leaderboard_scores import SHIFTS, score_table
+from dgbench.reports.leaderboard_tables import Baseline, Options, dataset_table, leaderboard_table
 from dgbench.reports.leaderboard_variance import test_curves, variance_table
-from dgbench.reports.measures_report import problem_table, section_titles
+from dgbench.reports.measures_report import problem_table
 from dgbench.reports.published import Published
 from dgbench.reports.selected import select_runs
 
@@ -67,11 +69,11 @@ class LeaderboardReport:
         options = Options(self.spread, self.std_divisor, self.reference, self.shifts)
         sections = []
         for title, board in zip(titles, boards, strict=True):
-            names = section_titles([cells.identity for cells in board.datasets])
+            names = short_titles([cells.identity for cells in board.datasets])
             own_baseline = baseline if baseline and baseline.title != title else None
             parts = self._tables(board, names, options, how, own_baseline, tables)
             parts.append(variance_table(board, names, collection, selected, curves, self.epochs, how))
-            sections.append(Section(_slug(title), title, _facts(board), parts, []))
+            sections.append(Section(_slug(title), title, _facts(board, names), parts, []))
         agreement = agreement_section(own, tables)
         sections += [agreement] if agreement else []
         problems = [*collection.problems, *missing]
@@ -106,8 +108,11 @@ def board_titles(boards: Sequence[Board]) -> list[str]:
     return [", ".join(str(value) for value in board.identity.values()) for board in boards]
 
 
-def _facts(board: Board) -> list[tuple[str, str]]:
+def _facts(board: Board, names: Sequence[str]) -> list[tuple[str, str]]:
     facts = [(key, str(value)) for key, value in board.identity.items()]
+    for name, cells in zip(names, board.datasets, strict=True):
+        form = f"base images {cells.identity['base']}, {cells.identity['evaluation']} errors"
+        facts.append((name, f"{variant_text(cells.identity)}; {form}; held out: {', '.join(cells.environments)}"))
     return [*facts, *([("code", ", ".join(board.codes))] if board.codes else [])]
 
 

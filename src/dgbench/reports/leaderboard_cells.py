@@ -10,7 +10,7 @@ from typing import Any
 
 from dgbench.protocols.selection import Selection
 from dgbench.reports.collect import Collection
-from dgbench.reports.comparisons import identity_key, one_code
+from dgbench.reports.comparisons import identity_key, one_code, variant_text
 from dgbench.reports.folders import Problem
 from dgbench.reports.leaderboard_gaps import Gaps, planned, why_missing
 from dgbench.reports.selected import Selected
@@ -77,6 +77,21 @@ class Board:
         return dict(sorted(((n, v) for n, v in known.items() if v is not None), key=lambda item: (-item[1], item[0])))
 
 
+def short_titles(identities: Sequence[Mapping[str, Any]], keys: Sequence[str] = DATASET_KEYS) -> list[str]:
+    """The dataset's name, with whatever else tells several forms of it apart."""
+    flat = []
+    for identity in identities:
+        form = {key: value for key, value in identity.items() if key in keys and key not in ("dataset", "variant")}
+        flat.append({"dataset": identity["dataset"], **form, **identity["variant"]})
+    titles = []
+    for mine in flat:
+        others = [other for other in flat if other["dataset"] == mine["dataset"]]
+        differing = [key for key in mine if any(other.get(key) != mine[key] for other in others)]
+        words = [f"{key}={'-'.join(map(str, v)) if isinstance(v := mine[key], list) else v}" for key in differing]
+        titles.append(" ".join([str(mine["dataset"]), *words]))
+    return titles
+
+
 def leaderboard_cells(
     collection: Collection, selected: Selected, selection: Selection, split_by: str | None = None
 ) -> tuple[list[Board], list[Problem]]:
@@ -107,8 +122,13 @@ def leaderboard_cells(
             identity = {key: shared[key] for key in keys}
             codes |= dict.fromkeys(one_code(collection, runs, shared))
             cells, missing = _dataset(collection, selected, runs, gaps, selection.validation_environments)
-            datasets.append(cells)
-            problems += missing
+            if any(run in selected.rows for run in runs):
+                datasets.append(cells)
+                problems += missing
+            else:
+                problems.append(_nothing(collection, selected, runs))
+        if not datasets:
+            continue
         boards.append(Board(identity, datasets, tuple(codes)))
     return boards, problems
 
@@ -154,3 +174,9 @@ def _dataset(
 
 def _has(found: Mapping[str, Mapping[HeldOut, float]], held_out: HeldOut, tested: set[str]) -> bool:
     return all(not math.isnan(found.get(env, {}).get(held_out, math.nan)) for env in held_out & tested)
+
+
+def _nothing(collection: Collection, selected: Selected, runs: Sequence[int]) -> Problem:
+    identity = collection.runs[runs[0]].identity
+    where = f"{variant_text(identity)}, protocol {identity['protocol']}, {len(runs)} runs"
+    return Problem("no leaderboard", where, f"no run counts, e.g. {selected.why.get(runs[0], 'none has rows')}")

@@ -17,10 +17,13 @@ from dgbench.reports.collect import Collection
 from dgbench.reports.comparisons import SECTION_KEYS, identity_key, one_code
 from dgbench.reports.document import Document, Section
 from dgbench.reports.folders import Problem
+from dgbench.reports.leaderboard_cells import DATASET_KEYS, short_titles
 from dgbench.reports.leakage_tables import Group, domain_table, leakage_table
-from dgbench.reports.measures_report import problem_table, section_titles
+from dgbench.reports.measures_report import problem_table
 from dgbench.reports.selected import Selected, finished_rows, records_of, select_runs
 from dgbench.reports.selected import test_rows as rows_at
+
+_TITLE_KEYS = (*DATASET_KEYS, "backbone", "init", "tuning", "protocol")
 
 
 @dataclass(frozen=True)
@@ -38,13 +41,13 @@ class LeakageReport:
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         if selection.uses_test_environments or not selection.chooses_draws:
             raise ConfigError(
-                f"report=leakage compares an oracle with an honest choice among draws, and selection={selection.name} is "
-                "none; choose selection=train_val"
+                f"report=leakage compares an oracle with an honest choice among draws; selection={selection.name} "
+                "is none, choose selection=train_val"
             )
         selected = select_runs(collection, selection, split_by)
         sections, problems = [], list(collection.problems)
         found = _groups(collection, selected, selection, split_by, problems)
-        titles = section_titles([identity for identity, _ in found])
+        titles = short_titles([identity for identity, _ in found], keys=_TITLE_KEYS)
         for (identity, groups), title in zip(found, titles, strict=True):
             how = describe(selection)
             tables = [

@@ -43,7 +43,7 @@ def leakage_table(groups: Sequence[Group], kind: str, how: str) -> Table:
     body = []
     for (algorithm, size), gains in sorted(by_size.items()):
         if not gains:
-            why = next(group.why for group in groups if group.algorithm == algorithm and group.why)
+            why = next((group.why for group in groups if group.algorithm == algorithm and group.why), "no finished run")
             empty = Cell(reason=why)
             body.append([Cell(algorithm), Cell("-"), empty, empty, empty, Cell(float(size)), Cell(0.0)])
             continue
@@ -55,8 +55,8 @@ def leakage_table(groups: Sequence[Group], kind: str, how: str) -> Table:
     if sizes == {1}:
         notes.insert(
             0,
-            "Every model here has 1 test domain, so only K=1 exists: whether more test domains leak less needs runs that "
-            "hold out several environments (a protocol that holds out groups, or pair runs).",
+            "Every model here has 1 test domain, so only K=1 exists: whether more test domains leak less needs runs "
+            "that hold out several environments (a protocol that holds out groups, or pair runs).",
         )
     return Table("leakage", f"Oracle leakage with K test domains (against {how})", columns, body, notes)
 
@@ -83,7 +83,7 @@ def domain_table(groups: Sequence[Group], given: Sequence[str], kind: str, how: 
             domains = [cells.get(env, Cell(reason=f"trained on {env}")) for env in given]
             body.append([Cell(group.algorithm), Cell(", ".join(group.tested)), choice, *domains, *summary])
     notes = [
-        f"Mean over seeds. The accuracy of a domain at K is its mean over the sets of K that contain it; ± {SPREADS[kind]}."
+        f"Mean over seeds, ± {SPREADS[kind]}. The accuracy of a domain at K is its mean over the sets of K with it."
     ]
     return Table("leakage_domains", f"Oracle leakage in each test domain (against {how})", columns, body, notes, True)
 

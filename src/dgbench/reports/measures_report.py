@@ -102,10 +102,13 @@ def section_titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
     titles = []
     for mine in flat:
-        others = [other for other in flat if other["dataset"] == mine["dataset"]]
-        keys = [key for key in sorted(mine) if key not in ("dataset", "base", "evaluation")]
+        others = [other for other in flat if other["dataset"] == mine["dataset"] and other is not mine]
+        keys = [key for key in sorted(mine) if key not in ("dataset", "base", "evaluation", "given")]
         differing = [key for key in keys if any(other.get(key) != mine[key] for other in others)]
-        words = [mine["dataset"], *(f"{key}={_words(mine[key])}" for key in differing)]
+        seen = ("base", "evaluation", *differing)
+        if any(all(other.get(key) == mine[key] for key in seen) for other in others):
+            differing.append("given")  # long, and mostly told by the other keys
+        words = [mine["dataset"], *(f"{key}={_words(mine[key])}" for key in differing if key in mine)]
         titles.append(f"{' '.join(words)}, {mine['base']}, {mine['evaluation']}")
     return titles
 

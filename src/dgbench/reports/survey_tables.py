@@ -82,7 +82,7 @@ def survey_pick_table(survey: Survey, how: str) -> Table:
                 if not pick:
                     row.append(Cell(reason=_no_pick(line, seeds)))
                 else:
-                    hit = measure != "ideal" and bool(set(pick) & set(picks["ideal"]))
+                    hit = measure != "ideal" and pick[0] in picks["ideal"]
                     row.append(Cell(" = ".join(pick), best=hit))
         body.append(row)
     title = f"Algorithm each measure selects, every configuration ({how})"

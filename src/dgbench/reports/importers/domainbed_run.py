@@ -39,6 +39,7 @@ def read_sweep(
     """The run of one folder; None where it holds no record. Whatever is left out is added to ``problems``."""
     file = f"{folder}/{RESULTS}"
     first: dict[str, Any] = {}
+    constant: list[bytes] = []
     keys: list[str] = []
     found: dict[int, list[float]] = {}
     repeated = 0
@@ -50,10 +51,12 @@ def read_sweep(
         return None
     for number, line in enumerate(lines, start=1):
         try:
+            for text in constant:
+                line = line.replace(text, b"null", 1)
             record = json.loads(line)
             if not first:
-                first, keys = record, _accuracy_keys(record)
-            elif record["args"] != first["args"]:
+                first, keys, constant = record, _accuracy_keys(record), _constant(line, ("args", "hparams"))
+            elif record["args"] not in (None, first["args"]):
                 problems.append(Problem("dropped line", f"{file}:{number}", "other args than the lines before"))
                 continue
             step = int(record["step"])
@@ -83,6 +86,18 @@ def read_sweep(
     steps = sorted(found)
     accuracy = np.array([found[step] for step in steps], dtype=np.float64)
     return Sweep(run, np.array(steps, dtype=np.int32), accuracy, held_out)
+
+
+def _constant(line: bytes, keys: Sequence[str]) -> list[bytes]:
+    """The text of those values: every line of a run repeats it, and need not parse it again."""
+    text = line.decode()
+    found = []
+    for key in keys:
+        start = text.find(f'"{key}": {{')
+        if start >= 0:
+            start += len(key) + 4
+            found.append(text[start : json.JSONDecoder().raw_decode(text, start)[1]].encode())
+    return [value for value in found if line.count(value) == 1]
 
 
 def _accuracy_keys(record: dict[str, Any]) -> list[str]:

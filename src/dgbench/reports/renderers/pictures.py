@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from dgbench.reports.document import Document
@@ -29,5 +30,6 @@ def write_svg(document: Document, folder: Path) -> list[Path]:
     for section in document.sections:
         for figure in section.figures:
             paths.append(folder / f"{figure.name}.svg")
-            paths[-1].write_text(figure.svg.replace("<svg ", _OPEN, 1), encoding="utf-8")
+            text = re.sub(r'<svg( style="[^"]*")? ', _OPEN, figure.svg, count=1)
+            paths[-1].write_text(text, encoding="utf-8")
     return paths

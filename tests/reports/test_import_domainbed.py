@@ -1,0 +1,282 @@
+"""A synthetic DomainBed sweep, imported, against a straight re-computation of DomainBed's tables.
+
+The re-computation below follows the words of the specification, record by record, and shares no code with dgbench.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dgbench.errors import RecordError
+from dgbench.protocols.selection import Oracle, TrainVal
+from dgbench.protocols.selection_beyond import LooVal
+from dgbench.reports.comparisons import compare
+from dgbench.reports.importers.domainbed import read_domainbed
+from dgbench.reports.leaderboard import LeaderboardReport
+from dgbench.reports.leaderboard_cells import leaderboard_cells
+from dgbench.reports.selected import select_runs
+
+Record = dict[str, Any]
+ENVIRONMENTS = 4
+STEPS = (0, 300, 600)
+ALGORITHMS = {"ERM": "erm", "VREx": "vrex"}
+
+
+def record(step: int, accuracies: list[float], **args: Any) -> Record:
+    """One line of results.jsonl; accuracies are in, out of environment 0, in, out of environment 1, ..."""
+    keys = [f"env{i}_{part}_acc" for i in range(len(accuracies) // 2) for part in ("in", "out")]
+    base = {"dataset": "PACS", "algorithm": "ERM", "test_envs": [0], "hparams_seed": 0, "trial_seed": 0, "seed": 5}
+    return {"args": {**base, **args}, "hparams": {"lr": 1e-4 * (1 + args.get("hparams_seed", 0))}, "step": step,
+            "epoch": step / 10, "loss": 0.5, **dict(zip(keys, accuracies, strict=True))}  # fmt: skip
+
+
+def write_run(folder: Path, records: list[Record], done: bool = True) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "results.jsonl").write_text("".join(json.dumps(line, sort_keys=True) + "\n" for line in records))
+    if done:
+        (folder / "done").write_text("done")
+    return folder
+
+
+def make_sweep(root: Path, datasets: tuple[str, ...] = ("PACS", "VLCS")) -> list[Record]:
+    """3 trials x 3 draws x all single and pair test sets, with coarse accuracies (many ties), NaN and missing runs."""
+    dice = random.Random(7)
+    records = []
+    sets = [[e] for e in range(ENVIRONMENTS)] + [list(pair) for pair in combinations(range(ENVIRONMENTS), 2)]
+    for dataset in datasets:
+        for algorithm in ALGORITHMS:
+            for trial in range(3):
+                for draw in range(3):
+                    for planned in sets:
+                        test_envs = sorted(planned)
+                        if (dataset, algorithm, trial, draw, test_envs) in MISSING:
+                            continue
+                        run = []
+                        written = dice.sample(test_envs, len(test_envs))  # their order does not matter
+                        for step in STEPS:
+                            values = [dice.randint(3, 9) / 10 + 0.003 for _ in range(2 * ENVIRONMENTS)]
+                            if (trial, draw, test_envs) == (1, 2, [0]) and step > 0:
+                                values[3] = math.nan  # training env 1, out: its mean over environments is NaN
+                            if (trial, draw, test_envs) == (2, 1, [1]):
+                                values[3] = math.nan  # held-out env 1, out: the oracle's accuracy is NaN
+                            if (trial, draw, test_envs) == (0, 0, [2, 3]) and step == 600:
+                                continue  # a pair that lacks a step
+                            run.append(record(step, values, dataset=dataset, algorithm=algorithm, trial_seed=trial,
+                                              hparams_seed=draw, test_envs=written))  # fmt: skip
+                        write_run(root / f"{len(records):05d}_{dice.random():.6f}", run)
+                        records += run
+    return records
+
+
+MISSING = [("PACS", "VREx", 0, 1, [2]), ("PACS", "VREx", 0, 1, [0, 3]), *(("VLCS", "VREx", 2, d, [3]) for d in range(3)),
+           ("PACS", "ERM", 1, 0, [1, 2]), ("PACS", "ERM", 1, 1, [1, 2]), ("PACS", "ERM", 1, 2, [1, 2])]  # fmt: skip
+
+
+# ---- the specification, section 8, in plain Python ----
+
+
+def train_val(records: list[Record], e: int) -> tuple[float, float] | None:
+    single = [r for r in records if r["args"]["test_envs"] == [e]]
+    best = None
+    for r in single:
+        values = [r[f"env{i}_out_acc"] for i in range(ENVIRONMENTS) if i != e]
+        val = float(np.mean(values))
+        if best is None or val > best[0]:
+            best = (val, r[f"env{e}_in_acc"])
+    return best
+
+
+def loo_val(records: list[Record], e: int) -> tuple[float, float] | None:
+    best = None
+    for step in sorted({r["step"] for r in records}):
+        here = [r for r in records if r["step"] == step]
+        single = [r for r in here if r["args"]["test_envs"] == [e]]
+        values = []
+        for v in range(ENVIRONMENTS):
+            pair = [r for r in here if set(r["args"]["test_envs"]) == {e, v} and v != e]
+            values += [r[f"env{v}_in_acc"] for r in pair]
+        if len(single) == 1 and len(values) == ENVIRONMENTS - 1:
+            val = float(np.sum(values)) / (ENVIRONMENTS - 1)
+            if best is None or val > best[0]:
+                best = (val, single[0][f"env{e}_in_acc"])
+    return best
+
+
+def oracle(records: list[Record], e: int) -> tuple[float, float] | None:
+    single = sorted((r for r in records if r["args"]["test_envs"] == [e]), key=lambda r: r["step"])
+    return (single[-1][f"env{e}_out_acc"], single[-1][f"env{e}_in_acc"]) if single else None
+
+
+Way = Callable[[list[Record], int], tuple[float, float] | None]
+
+
+def sweep_accuracy(records: list[Record], e: int, way: Way) -> float | None:
+    """Runs by hparams_seed, ascending stable sort by validation accuracy with NaN lowest, reversed: the first."""
+    runs = []
+    for draw in sorted({r["args"]["hparams_seed"] for r in records}):
+        found = way([r for r in records if r["args"]["hparams_seed"] == draw], e)
+        if found is not None:
+            runs.append(found)
+    ordered = sorted(runs, key=lambda run: -math.inf if math.isnan(run[0]) else run[0])[::-1]
+    return ordered[0][1] if ordered else None
+
+
+def accuracies(records: list[Record], dataset: str, algorithm: str, way: Way) -> dict[int, dict[int, float]]:
+    """trial -> environment -> the accuracy that the search reports."""
+    table: dict[int, dict[int, float]] = {}
+    mine = [r for r in records if (r["args"]["dataset"], r["args"]["algorithm"]) == (dataset, algorithm)]
+    for trial in range(3):
+        for e in range(ENVIRONMENTS):
+            group = [r for r in mine if r["args"]["trial_seed"] == trial and e in r["args"]["test_envs"]]
+            found = sweep_accuracy(group, e, way)
+            if found is not None:
+                table.setdefault(trial, {})[e] = found
+    return table
+
+
+def printed(values: list[float]) -> tuple[float, float]:
+    """Mean over trials of 100 x accuracy, and population standard deviation / sqrt(trials)."""
+    return 100 * float(np.mean(values)), 100 * float(np.std(values)) / math.sqrt(len(values))
+
+
+# ---- the tests ----
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Record]]:
+    root = tmp_path_factory.mktemp("sweep")
+    return root, make_sweep(root)
+
+
+WAYS = [(TrainVal(), train_val), (LooVal(), loo_val), (Oracle(), oracle)]
+
+
+@pytest.mark.parametrize(("selection", "way"), WAYS, ids=[selection.name for selection, _ in WAYS])
+def test_every_search_reports_what_domainbed_reports(sweep: Any, selection: Any, way: Way) -> None:
+    root, records = sweep
+    collection = read_domainbed(root)
+    boards, _ = leaderboard_cells(collection, select_runs(collection, selection), selection)
+    (board,) = [board for board in boards if board.identity["protocol"] == "loo"]
+    cells = {cells.identity["dataset"]: cells for cells in board.datasets}
+    compared = 0
+    for dataset, ours in (("PACS", cells["pacs"]), ("VLCS", cells["vlcs"])):
+        for algorithm, name in ALGORITHMS.items():
+            theirs = accuracies(records, dataset, algorithm, way)
+            mine = {
+                trial: {ours.environments.index(env): value for env, value in found.items()}
+                for trial, found in ours.accuracy[name].items()
+            }
+            assert mine == theirs  # exactly, not approximately
+            compared += sum(map(len, theirs.values()))
+    assert compared > 40
+
+
+@pytest.mark.parametrize(("selection", "way"), WAYS, ids=[selection.name for selection, _ in WAYS])
+def test_tables_equal_domainbeds(sweep: Any, selection: Any, way: Way) -> None:
+    """Cells: mean ± population std / sqrt(trials). Averages: per trial first. ERM is whole but for loo_val on PACS."""
+    root, records = sweep
+    document = LeaderboardReport()(read_domainbed(root), selection)
+    section = next(s for s in document.sections if s.title.endswith("loo"))
+    tables = {table.name: table for table in section.tables}
+    for dataset, title in (("PACS", "dataset_pacs_domainbed_sampled"), ("VLCS", "dataset_vlcs_domainbed_sampled")):
+        line = {str(row[0].value): row for row in tables[title].rows}["erm"]
+        theirs = accuracies(records, dataset, "ERM", way)
+        means = []
+        for e in range(ENVIRONMENTS):
+            values = [theirs[trial][e] for trial in theirs if e in theirs[trial]]
+            mean, error = printed(values)
+            means.append(mean)
+            cell = line[1 + e]
+            assert cell.n == len(values)
+            assert 100 * float(cell.value) == pytest.approx(mean, abs=1e-9)  # type: ignore[arg-type]
+            assert 100 * cell.std == pytest.approx(error, abs=1e-9)  # type: ignore[operator]
+        average = line[1 + ENVIRONMENTS].value
+        assert 100 * float(average) == pytest.approx(sum(means) / ENVIRONMENTS, abs=1e-9)  # type: ignore[arg-type]
+    of_erm = {str(row[0].value): row for row in tables["leaderboard"].rows}["erm"]
+    for place, dataset in enumerate(("PACS", "VLCS"), start=1):
+        theirs = accuracies(records, dataset, "ERM", way)
+        whole = [found for found in theirs.values() if len(found) == ENVIRONMENTS]
+        mean, error = printed([float(np.mean(list(found.values()))) for found in whole])
+        assert 100 * float(of_erm[place].value) == pytest.approx(mean, abs=1e-9)  # type: ignore[arg-type]
+        assert 100 * of_erm[place].std == pytest.approx(error, abs=1e-9)  # type: ignore[operator]
+
+
+def test_missing_runs_are_named_with_the_fix(sweep: Any) -> None:
+    root, _ = sweep
+    document = LeaderboardReport()(read_domainbed(root), TrainVal())
+    board = next(s for s in document.sections if s.title.endswith("loo")).tables[0]
+    cell = {str(row[0].value): row for row in board.rows}["vrex"][2]
+    assert cell.flag == "(n=2)"
+    (line,) = [row for row in document.problems.rows if "vlcs, vrex seed 2" in str(row[1].value)]
+    assert "not planned: no run holds out VOC2007" in str(line[2].value)
+    assert "import the folder again" in str(line[2].value)
+    assert "train.py" not in str(document.problems.rows)
+
+
+def test_measures_of_an_imported_sweep(sweep: Any) -> None:
+    """worst+gap of ERM's chosen draws; no model of all environments, so no ideal, with the reason."""
+    root, records = sweep
+    comparisons, problems = compare(read_domainbed(root), TrainVal())
+    comparison = next(c for c in comparisons if c.identity["dataset"] == "pacs")
+    study = next(s for s in comparison.studies if (s.algorithm, s.seed) == ("erm", 0))
+    errors = [1 - value for value in accuracies(records, "PACS", "ERM", train_val)[0].values()]
+    assert study.measures.worst_gap == pytest.approx(max(errors) + (max(errors) - min(errors)) / 2)
+    assert study.measures.ideal is None
+    assert "no model of all environments" in study.measures.reasons["ideal"]
+    assert {problem.kind for problem in problems} == {"pair runs", "missing folds"}
+
+
+def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
+    lines = [record(step, [0.5] * 6) for step in (0, 100)]
+    folder = write_run(tmp_path / "a", lines)
+    with open(folder / "results.jsonl", "a") as handle:
+        handle.write(json.dumps(record(100, [0.6] * 6)) + "\n")
+        handle.write(json.dumps(record(200, [0.6] * 6, trial_seed=1)) + "\n")
+        handle.write(json.dumps({k: v for k, v in record(300, [0.6] * 6).items() if k != "env2_out_acc"}) + "\n")
+        handle.write('{"args": {"data')
+    write_run(tmp_path / "b", lines)
+    write_run(tmp_path / "c", [record(0, [0.5] * 6, hparams_seed=1)], done=False)
+    write_run(tmp_path / "d", [])
+    found = read_domainbed(tmp_path)
+    assert sorted((p.kind, Path(p.where).name) for p in found.problems) == [
+        ("dropped line", "results.jsonl:4"), ("dropped line", "results.jsonl:5"), ("dropped line", "results.jsonl:6"),
+        ("duplicate", "b"), ("no done marker", "c"), ("repeated records", "results.jsonl"),
+        ("run without records", "d"),
+    ]  # fmt: skip
+    assert [run.unusable for run in found.runs] == ["", "unfinished (status UNKNOWN), last row at step 0"]
+    assert found.rows["accuracy"].tolist()[6:12] == [0.6] * 6  # the later of two records of step 100
+    assert [run.unusable for run in read_domainbed(tmp_path, require_done=False).runs] == ["", ""]
+
+
+def test_subsets_keep_domainbeds_meaning(tmp_path: Path) -> None:
+    """Environment 1 is held out: its in part is reported (test), its out part is the oracle's (val)."""
+    write_run(tmp_path / "a", [record(0, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], test_envs=[1], dataset="Own")])
+    rows = read_domainbed(tmp_path).rows
+    assert rows[["env", "subset", "env_held_out", "accuracy"]].to_numpy().tolist() == [
+        ["env0", "train", False, 0.1], ["env0", "val", False, 0.2], ["env1", "test", True, 0.3],
+        ["env1", "val", True, 0.4], ["env2", "train", False, 0.5], ["env2", "val", False, 0.6],
+    ]  # fmt: skip
+
+
+def test_validation_environments_are_held_out_too(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", [record(0, [0.5] * 6, test_envs=[2], val_envs=[1], dataset="Own")])
+    identity = read_domainbed(tmp_path).runs[0].identity
+    assert (identity["held_out"], identity["protocol"], identity["fold"]) == (["env1", "env2"], "multi_test", "1-2")
+
+
+def test_names_that_do_not_fit_and_empty_folders(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"no results.jsonl under .* import.path=DIR"):
+        read_domainbed(tmp_path)
+    write_run(tmp_path / "a", [record(0, [0.5] * 6)])
+    with pytest.raises(RecordError, match="has 3 environments"):
+        read_domainbed(tmp_path, environments=["x", "y"])
+    assert read_domainbed(tmp_path, environments=["x", "y", "z"]).runs[0].identity["given"] == ["x", "y", "z"]
