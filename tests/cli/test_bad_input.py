@@ -43,7 +43,6 @@ TYPED: dict[str, tuple[list[str], str]] = {
     "data seed": (["dataset.data_seed=x"], r"dataset"),
     "folds": (["protocol.folds=[7]"], r"protocol\.folds=\[7\] .* choose from 0, 1, 2, 3, full"),
     "no fold": (["protocol.folds=[]"], r"choose from 0, 1, 2, 3, full"),
-    "folds is a number": (["protocol.folds=0"], r"folds|iterable"),
     "steps": (["trainer.steps=0"], r"trainer\.steps=0 is not at least 1"),
     "steps word": (["trainer.steps=many"], r"trainer\.steps: .*many"),
     "steps null": (["trainer.steps=null"], r"trainer\.steps"),

@@ -46,3 +46,10 @@ def test_two_environments_are_enough() -> None:
 
 def test_titles() -> None:
     assert [fold.title for fold in ALL] == ["hold out 0.90", "hold out 0.80", "hold out 0.10", "all given environments"]
+
+
+def test_one_fold_needs_no_brackets() -> None:
+    """``protocol.folds=full`` and ``protocol.folds=0`` reach the protocol as a word and a number."""
+    given = ["a", "b", "c"]
+    assert [fold.name for fold in LeaveOneOut(folds="full")(given)] == ["full"]
+    assert [fold.held_out for fold in LeaveOneOut(folds=0)(given)] == [("a",)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from omegaconf import OmegaConf
 
 from dgbench.errors import RecordError
 from dgbench.protocols.selection import Choice, Last, Oracle, TrainVal, describe
+from dgbench.protocols.selection_records import Records
 
 CONF = Path(__file__).parents[2] / "conf" / "selection"
 
@@ -83,6 +85,15 @@ def test_rows_that_lack_what_is_needed(selection: Any, rows: Any, message: str) 
 
 @pytest.mark.parametrize("file", sorted(CONF.glob("*.yaml")), ids=lambda file: file.stem)
 def test_every_file_makes_a_selection_of_its_name(file: Path) -> None:
-    selection = instantiate(OmegaConf.load(file))
+    settings = OmegaConf.load(file)
+    asked = {"environments": ["c"]} if "environments" in settings else {}
+    selection = instantiate(settings, **asked)
     assert selection.name == file.stem
-    assert selection(ROWS).step in (10, 30)
+    assert selection.title in describe(selection)
+    assert selection.choose(Records.of_member(ROWS)).steps[0] in (-1, 10, 20, 30)
+
+
+def test_nan_is_lowest_within_a_run() -> None:
+    """Accuracies at steps 1, 2, 3: NaN, .5, .4."""
+    rows = [row(1, "a", math.nan), row(2, "a", 5), row(3, "a", 6)]
+    assert TrainVal()(rows) == Choice(2, pytest.approx(0.5))

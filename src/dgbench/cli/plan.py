@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -22,22 +23,27 @@ PROBE_CHUNKS = 20
 
 
 class _Probe(pl.Callback):
-    """Seconds per step, the first chunk of minibatches left out."""
+    """Clocks the chunks of minibatches; the first one, which warms up, counts only when it is alone."""
 
     def __init__(self) -> None:
-        self.steps, self.begun = 0, 0.0
+        self.chunks: list[tuple[int, float]] = []  # steps and seconds
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *rest: object) -> None:
+    def on_train_batch_start(self, *args: object) -> None:
+        self.begun = time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: object, batch: Any, batch_idx: int
+    ) -> None:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        batch = rest[1]
-        now = time.perf_counter()
-        if not self.begun:
-            self.begun = now
-        else:
-            self.steps += len(batch)  # type: ignore[arg-type]
-            self.seconds = now - self.begun
-            trainer.should_stop = self.seconds > PROBE_SECONDS
+        self.chunks.append((len(batch), time.perf_counter() - self.begun))
+        trainer.should_stop = sum(seconds for _, seconds in self.chunks[1:]) > PROBE_SECONDS
+
+    def step_seconds(self) -> float:
+        """Seconds per step."""
+        steps, seconds = (sum(column) for column in zip(*(self.chunks[1:] or self.chunks), strict=True))
+        average: float = seconds / steps
+        return average
 
 
 def print_plan(studies: Sequence[Study], execution: DictConfig) -> None:
@@ -81,7 +87,7 @@ def _step_seconds(group: Group) -> float:
         trainer.fit(StackedMembers(group.modules), datamodule=StackedData([m.data for _, m in group.members]))
     else:
         trainer.fit(study.module(member.fold), datamodule=member.data)
-    return probe.seconds / probe.steps
+    return probe.step_seconds()
 
 
 def _duration(seconds: float) -> str:

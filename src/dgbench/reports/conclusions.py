@@ -52,7 +52,9 @@ def on_correlation(comparison: Comparison) -> list[str]:
     several = len(comparison.algorithms)
     if several == 1:
         return ["1 algorithm: a rank correlation needs 2 or more; train another."]
-    sentences = ["1 means that the measure orders the algorithms as the ideal one does. Highest in bold, negative ones underlined."]
+    sentences = [
+        "1 means that the measure orders the algorithms as the ideal one does. Highest in bold, negative underlined."
+    ]
     if count < 2:
         sentences.append(f"{count} algorithm with all folds: a rank correlation needs 2 or more.")
     elif count == 2:

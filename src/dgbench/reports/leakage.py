@@ -54,10 +54,8 @@ class LeakageReport:
                 leakage_table(groups, self.spread, how),
                 domain_table(groups, identity["given"], self.spread, how),
             ]
-            name = f"{title}, {identity['protocol']}"
-            sections.append(
-                Section("".join(c if c.isalnum() else "_" for c in name), name, _facts(identity), tables, [])
-            )
+            name = "".join(c if c.isalnum() else "_" for c in title)
+            sections.append(Section(name, title, _facts(identity), tables, []))
         lead = [
             f"The {selection.title} of each model's draws against an oracle that looks at K of its test domains.",
             f"{len(problems)} problem{'s' * (len(problems) != 1)}, listed at the end." if problems else "No problems.",

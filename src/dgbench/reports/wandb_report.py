@@ -77,7 +77,7 @@ def _log(document: Document, paths: Sequence[Path], folder: Path, name: str, pro
         run.finish(exit_code=int(failed))
 
 
-def wandb_table(table: Table) -> tuple[list[str], list[list[float | str | None]]]:
+def wandb_table(table: Table) -> tuple[list[Any], list[Any]]:
     """Columns and rows: a number per cell (errors are fractions) where there is one, so that W&B can plot it.
 
     A column of standard deviations follows each column that has any; why a value is absent stands in ``reasons``.
@@ -88,7 +88,7 @@ def wandb_table(table: Table) -> tuple[list[str], list[list[float | str | None]]
     for column, has_std in zip(table.columns, spreads, strict=True):
         title = column.title.removesuffix(" (%)")
         columns += [title, f"{title}: std"] if has_std else [title]
-    rows: list[list[float | str | None]] = []
+    rows: list[Any] = []
     for row in table.rows:
         line: list[float | str | None] = []
         for cell, column, has_std in zip(row, table.columns, spreads, strict=True):

@@ -17,8 +17,7 @@ _LONG = 45  #: lines of a table that no longer fits a page
 _SPECIAL = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "±": r"$\pm$", "−": "$-$", "\n": " ", '"': "''", "|": r"\textbar{}", "`": r"\textasciigrave{}",
-    "'": r"\textquotesingle{}",
+    "±": r"$\pm$", "\n": " ", '"': "''", "|": r"\textbar{}", "`": "'",
 }  # fmt: skip
 
 
@@ -55,7 +54,9 @@ def latex_table(table: Table, where: str = "", command: str = "") -> str:
     """One table with its caption: title, section and notes; the command that remakes it is a comment."""
     align = "".join("r" if column.numeric else "l" for column in table.columns)
     head = " & ".join(escape(column.title) for column in table.columns) + r" \\"
-    lines = [" & ".join(_cell(c, col) for c, col in zip(row, table.columns, strict=True)) + r" \\" for row in table.rows]
+    lines = [
+        " & ".join(_cell(c, col) for c, col in zip(row, table.columns, strict=True)) + r" \\" for row in table.rows
+    ]
     words = [table.title + (f", {where}" if where else "") + ".", *table.notes]
     caption = rf"\caption{{{' '.join(escape(text) for text in words)}}}"
     comment = [f"% {' '.join(command.split())}"] if command else []
@@ -89,7 +90,9 @@ def _cell(cell: Cell, column: Column) -> str:
         text = "--"
     if is_negative(cell, column.unit):
         text = rf"\underline{{{text}}}"
-    return rf"\textbf{{{text}}}" if cell.best else text
+    if cell.best:
+        return rf"\textbf{{{text}}}"
+    return "{[}" + text[1:] if text.startswith("[") else text  # after a line's end, [ would open an option
 
 
 def _stem(name: str) -> str:
