@@ -90,7 +90,7 @@ def test_difference_of_equal_measures_is_nothing() -> None:
     first, ideal = rng(2).normal(size=(2, 8, 2))
     found = correlation_difference(first, first, ideal, rng())
     assert (found.estimate, found.low, found.high) == (0, 0, 0)
-    better = correlation_difference(ideal, first, ideal, rng())
+    better = correlation_difference(ideal, -ideal, ideal, rng())
     assert better.low > 0
 
 

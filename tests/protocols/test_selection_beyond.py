@@ -11,7 +11,7 @@ import pytest
 from dgbench.errors import ConfigError, RecordError
 from dgbench.protocols.selection import Last, Oracle, TrainVal
 from dgbench.protocols.selection_beyond import LooVal, OodVal, Yu2024
-from dgbench.protocols.selection_draws import choose_draws
+from dgbench.protocols.selection_draws import Draws, choose_draws
 from dgbench.protocols.selection_records import Choices, MemberKey, Records
 
 GIVEN = ("a", "b", "c")
@@ -92,7 +92,7 @@ def test_ood_val_uses_named_environments() -> None:
     assert choices.why[1] == "no val rows of b held out; train a run that holds it out"
     assert (method.validation_environments, method.title) == (("b",), "OoD validation on b")
     assert not method.uses_test_environments
-    with pytest.raises(ConfigError, match="give a list"):
+    with pytest.raises(ConfigError, match="is no list of names"):
         OodVal("photo")
 
 
@@ -132,14 +132,16 @@ def choices_of(accuracies: list[float], judged: bool = True) -> Choices:
 )
 def test_draw_of_a_search(accuracies: list[float], kept: int) -> None:
     keys, values = search(accuracies)
-    assert set(range(len(keys))) - choose_draws(keys, choices_of(values), TrainVal()).keys() == {kept}
+    draws = choose_draws(keys, choices_of(values), TrainVal())
+    assert set(range(len(keys))) - draws.lost.keys() == {kept}
+    assert not draws.stuck
 
 
 def test_yu2024_searches_with_the_first_seed_only() -> None:
     """Seed 0 ran draws 1 to 3 and ties at draws 1 and 2: the first. Seeds 1 and 2 ran draws 1 and 2 of it."""
     keys, values = search([0.5, 0.5, 0.4], seed=0, first=1)
     keys += [MemberKey("g", GIVEN, frozenset("a"), seed, draw) for seed, draw in ((1, 1), (2, 1), (2, 2))]
-    why = choose_draws(keys, choices_of([*values, 0.1, 0.1, 0.9]), Yu2024())
+    why = choose_draws(keys, choices_of([*values, 0.1, 0.1, 0.9]), Yu2024()).lost
     assert set(range(6)) - why.keys() == {0, 3, 4}
     assert why[5] == "draw 1 was chosen with another seed"
 
@@ -148,16 +150,22 @@ def test_a_failed_draw_does_not_take_part() -> None:
     keys, values = search([0.9, 0.3])
     choices = choices_of(values)
     choices.why[0] = "failed"
-    assert choose_draws(keys, choices, TrainVal()) == {0: "failed"}
+    assert choose_draws(keys, choices, TrainVal()) == Draws()
 
 
 def test_without_an_accuracy_no_draw_is_chosen() -> None:
     keys, values = search([0.9, 0.3])
-    why = choose_draws(keys, choices_of(values, judged=False), Oracle())
-    assert set(why.values()) == {"selection=oracle cannot choose among 2 draws here"}
+    draws = choose_draws(keys, choices_of(values, judged=False), Oracle())
+    assert not draws.lost
+    assert set(draws.stuck.values()) == {"selection=oracle cannot choose among 2 draws here"}
     assert not Last.chooses_draws
 
 
 def test_other_held_out_sets_are_other_searches() -> None:
     keys = [MemberKey("g", GIVEN, frozenset(held), 0, draw) for held in ("a", "ab") for draw in (0, 1)]
-    assert choose_draws(keys, choices_of([0.2, 0.1, 0.1, 0.2]), TrainVal()).keys() == {1, 2}
+    assert choose_draws(keys, choices_of([0.2, 0.1, 0.1, 0.2]), TrainVal()).lost.keys() == {1, 2}
+
+
+def test_protocols_are_searches_of_their_own() -> None:
+    keys = [MemberKey("g", GIVEN, frozenset("a"), 0, 0, protocol) for protocol in ("loo", "multi_test")]
+    assert choose_draws(keys, choices_of([0.2, 0.1]), TrainVal()) == Draws()

@@ -78,7 +78,13 @@ def test_yu2024_leakage() -> None:
 
 
 #: averages that OoD-Bench prints in Table 2 and that its columns do not give: row -> (printed, computed)
-YE_AVERAGES = {"rsc": (61.4, 62.9), "coral": (61.5, 62.4), "mixup": (60.6, 62.5), "mldg": (56.6, 61.6), "dann": (59.7, 60.0)}
+YE_AVERAGES = {
+    "rsc": (61.4, 62.9),
+    "coral": (61.5, 62.4),
+    "mixup": (60.6, 62.5),
+    "mldg": (56.6, 61.6),
+    "dann": (59.7, 60.0),
+}
 
 
 @pytest.mark.parametrize("name", ["ye2022_table1", "ye2022_table2"])

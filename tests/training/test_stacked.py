@@ -112,7 +112,9 @@ def test_rows_and_files_of_a_stack_are_those_of_single_runs(tmp_path: Path) -> N
     studies = {mode: run(tmp_path / mode, mode, "algorithm=vrex")[0] for mode in ("single", "stacked")}
     for one, other in zip(studies["single"].members, studies["stacked"].members, strict=True):
         assert one.folder.name == other.folder.name
-        assert sorted(p.name for p in one.folder.rglob("*.ckpt")) == sorted(p.name for p in other.folder.rglob("*.ckpt"))
+        assert sorted(p.name for p in one.folder.rglob("*.ckpt")) == sorted(
+            p.name for p in other.folder.rglob("*.ckpt")
+        )
         assert read_status(other.folder) == "DONE"
         expected, found = (read_rows(member.folder / "errors.jsonl")[0] for member in (one, other))
         assert [row["wrong"] for row in found] == pytest.approx([row["wrong"] for row in expected], abs=1.01)

@@ -37,7 +37,7 @@ class StudyProgress(pl.Callback):
     def fold(self, title: str, members: int = 1) -> None:
         """A fold begins, or several that train together."""
         self._title, self._members = title, members
-        self._bar.set_description(f"{self.label}: fold {self.done + 1}/{self.folds} ({title})")
+        self._bar.set_description_str(f"{self.label}: fold {self.done + 1}/{self.folds} ({title})")
 
     def fold_done(self, note: str) -> None:
         """A fold is over, whether trained to its end now or not."""

@@ -15,8 +15,7 @@ def report(cfg: DictConfig) -> None:
     """Collect rows, build the document, write it, print its main tables and where it went."""
     from dataclasses import replace
 
-    from hydra.utils import instantiate
-
+    from dgbench.cli.build import build
     from dgbench.cli.report_command import report_command
     from dgbench.reports.document import keep
     from dgbench.reports.renderers import listed, write
@@ -24,8 +23,8 @@ def report(cfg: DictConfig) -> None:
     from dgbench.reports.renderers.terminal import plain_document
     from dgbench.reports.wandb_report import log_report
 
-    build, selection = instantiate(cfg.report), instantiate(cfg.selection)
-    document = build(instantiate(cfg["import"]), selection, split_by=cfg.split_by)
+    make_document, selection = build(cfg, "report"), build(cfg, "selection")
+    document = make_document(build(cfg, "import"), selection, split_by=cfg.split_by)
     document = replace(document, command=report_command())
     document = keep(document, cfg.only) if cfg.only else document
     paths = write(document, cfg.output)

@@ -28,6 +28,7 @@ class MemberKey:
     held_out: frozenset[str] = frozenset()  #: environments never trained on
     seed: int = 0  #: seed, or DomainBed's trial
     draw: int = 0  #: number of the hyperparameter draw
+    protocol: str = ""  #: draws are chosen within a protocol, while members judge one another across them
 
 
 @dataclass(frozen=True)

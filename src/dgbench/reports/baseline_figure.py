@@ -37,7 +37,9 @@ def _figure(survey: Survey, lines: list[Configuration], name: str, how: str, bas
     if not shown:
         return None
     labels = [line.label(without=survey.size_axis) or line.label() for line, _ in shown]
-    with canvas(name, 7.0, 3.3) as drawn:
+    others = [axis for axis in survey.axes if axis != survey.size_axis]
+    ticks = [line.values[others[0]] for line, _ in shown] if len(others) == 1 else labels
+    with canvas(name, 5.6, 3.1) as drawn:
         panels = drawn.subplots(1, 3, sharey=True)
         offsets = spread(2, 0.24)
         for axes, (measure, title) in zip(panels, _PANELS.items(), strict=True):
@@ -52,7 +54,9 @@ def _figure(survey: Survey, lines: list[Configuration], name: str, how: str, bas
                         markersize=7, label=(baseline, "best by ideal")[who] if at == 0 else None,
                     )  # fmt: skip
             axes.set_title(title)
-            axes.set_xticks(range(len(shown)), labels, rotation=30 if max(map(len, labels)) > 8 else 0)
+            axes.set_xticks(range(len(shown)), ticks, rotation=30 if max(map(len, ticks)) > 4 else 0)
+            if len(others) == 1:
+                axes.set_xlabel(others[0])
             axes.set_xlim(-0.6, len(shown) - 0.4)
             grid(axes)
         panels[0].set_ylabel("error (%)")

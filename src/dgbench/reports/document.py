@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Literal
 
 from dgbench.errors import ConfigError
@@ -100,16 +101,21 @@ def keep(document: Document, names: Collection[str]) -> Document:
     Raises:
         ConfigError: a name is neither a table nor a figure of this document.
     """
-    known = {table.name for section in document.sections for table in section.tables}
-    known |= {figure.name for section in document.sections for figure in section.figures}
-    if unknown := sorted(set(names) - known):
-        raise ConfigError(f"only={unknown} is in no section; choose from {', '.join(sorted(known))}")
+    tables = {table.name for section in document.sections for table in section.tables}
+    figures = {figure.name for section in document.sections for figure in section.figures}
+    if unknown := sorted(set(names) - tables - figures):
+        close = get_close_matches(unknown[0], sorted(tables | figures), n=1)
+        meant = f"did you mean {close[0]}? " if close else ""
+        raise ConfigError(
+            f"only={unknown} is in no section; {meant}choose from the tables {', '.join(sorted(tables))} "
+            f"and {len(figures)} figures, which are named as their files"
+        )
     sections = []
     for section in document.sections:
-        tables = [table for table in section.tables if table.name in names]
-        figures = [figure for figure in section.figures if figure.name in names]
-        if tables or figures:
-            sections.append(replace(section, tables=tables, figures=figures))
+        kept_tables = [table for table in section.tables if table.name in names]
+        kept_figures = [figure for figure in section.figures if figure.name in names]
+        if kept_tables or kept_figures:
+            sections.append(replace(section, tables=kept_tables, figures=kept_figures, folded=False))
     return replace(document, sections=sections)
 
 

@@ -44,8 +44,9 @@ def canvas(name: str, width: float, height: float) -> Iterator[Any]:
 
 def finish(drawn: Any, name: str, title: str, caption: str) -> Figure:
     """The figure in both formats; call it inside :func:`canvas`."""
-    width = drawn.get_figwidth() * 6.2  # rem: 11 pt letters come out like those of the text
-    svg = _inline_svg(drawn).replace("<svg", f'<svg style="max-width: {width:.0f}rem"', 1)
+    inches = drawn.get_figwidth()  # at 6.2 rem an inch letters are as large as the text, at 3.8 still legible
+    size = f"max-width: {6.2 * inches:.0f}rem; min-width: {3.8 * inches:.1f}rem"
+    svg = _inline_svg(drawn).replace("<svg", f'<svg style="{size}"', 1)
     drawn.set_layout_engine("none")  # laid out by now, and laying out costs half of the drawing
     return Figure(name, title, caption, svg, _png(drawn))
 

@@ -13,6 +13,7 @@ from dgbench.reports.collect import Collection
 from dgbench.reports.comparisons import variant_text
 from dgbench.reports.document import Document, Section, Table
 from dgbench.reports.leaderboard_cells import Board, leaderboard_cells, short_titles
+from dgbench.reports.leaderboard_chosen import chosen_table
 from dgbench.reports.leaderboard_published import agreement_section, baseline_of, beside_table, published_boards
 from dgbench.reports.leaderboard_scores import SHIFTS, score_table
 from dgbench.reports.leaderboard_tables import Baseline, Options, dataset_table, leaderboard_table
@@ -73,6 +74,7 @@ class LeaderboardReport:
             own_baseline = baseline if baseline and baseline.title != title else None
             parts = self._tables(board, names, options, how, own_baseline, tables)
             parts.append(variance_table(board, names, collection, selected, curves, self.epochs, how))
+            parts.append(chosen_table(board, names, collection, selected, how))
             sections.append(Section(_slug(title), title, _facts(board, names), parts, []))
         agreement = agreement_section(own, tables)
         sections += [agreement] if agreement else []
@@ -105,7 +107,8 @@ class LeaderboardReport:
 
 def board_titles(boards: Sequence[Board]) -> list[str]:
     """Network, initial weights, tuning, protocol, and whatever else a board is split by."""
-    return [", ".join(str(value) for value in board.identity.values()) for board in boards]
+    words = {"init": "{} init", "protocol": "protocol {}"}
+    return [", ".join(words.get(k, "{}").format(value) for k, value in board.identity.items()) for board in boards]
 
 
 def _facts(board: Board, names: Sequence[str]) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from dgbench.measures.accuracy_summary import SPREADS, domain_std, mean, overall
 from dgbench.measures.ranking import rank_changes, ranks
 from dgbench.reports.comparisons import variant_text
 from dgbench.reports.document import Cell, Column, Table
+from dgbench.reports.importers import IMPORTED
 from dgbench.reports.leaderboard_cells import Board, DatasetCells
 from dgbench.reports.seed_statistics import with_best
 
@@ -98,6 +99,8 @@ def dataset_table(
     notes = [
         f"± {SPREADS[options.spread]}. Std over the K={len(cells.environments)} test environments of the means over "
         f"seeds, divisor {wording[options.std_divisor]}.",
+        _tested(cells),
+        *([] if cells.images else ["Overall is absent: the number of test images is unknown."]),
         *_different_models(cells),
     ]
     return Table(name, f"{title}: accuracy in each held-out environment ({how})", columns, body, notes)
@@ -131,14 +134,17 @@ def _moved(change: int | None, baseline: Baseline) -> Cell:
 
 def _summaries(cells: DatasetCells, algorithm: str, options: Options) -> list[Cell]:
     means = {}
+    counts = set()
     for env in cells.environments:
         values = [found[env] for found in cells.accuracy.get(algorithm, {}).values() if env in found]
         if not values:
             return [Cell(reason=cells.reasons.get(algorithm, {}).get(env) or cells.why(algorithm)) for _ in range(3)]
         means[env] = mean(values)
+        counts.add(len(values))
     values = list(means.values())
+    flag = "(uneven n)" if len(counts) > 1 else ""
     deviation = _attempt(lambda: domain_std(values, options.std_divisor))
-    return [Cell(mean(values)), _attempt(lambda: overall(means, cells.images)), deviation]
+    return [Cell(mean(values), flag=flag), _attempt(lambda: overall(means, cells.images)), deviation]
 
 
 def _attempt(function: Callable[[], float]) -> Cell:
@@ -150,6 +156,12 @@ def _attempt(function: Callable[[], float]) -> Cell:
 
 def _help(cells: DatasetCells) -> str:
     return f"{variant_text(cells.identity)}: mean over {', '.join(map(str, cells.environments))}, each held out"
+
+
+def _tested(cells: DatasetCells) -> str:
+    imported = str(cells.identity["code"]).startswith(IMPORTED)
+    where = "DomainBed's in part (the larger one)" if imported else "the test subset"
+    return f"Accuracy is that on {where} of an environment that the model never trained on."
 
 
 def _different_models(cells: DatasetCells) -> list[str]:

@@ -29,7 +29,7 @@ def rank_diagram(ranking: Ranking, name: str, title: str) -> Figure:
     groups = ranking.groups if ranking.test.p_value_f < ranking.alpha else [tuple(order)]
     first = 0.75 + 0.32 * len(groups)  # where the labels begin, below the bars
     depth = first + 0.42 * half
-    with canvas(name, 6.2, 0.9 + 0.5 * depth) as drawn:
+    with canvas(name, 5.6, 0.9 + 0.5 * depth) as drawn:
         axes = drawn.add_subplot()
         axes.set_axis_off()
         margin = 0.36 * (count - 1)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dgbench.protocols.selection import Selection
-from dgbench.protocols.selection_draws import choose_draws
+from dgbench.protocols.selection_draws import Draws, choose_draws
 from dgbench.protocols.selection_records import MemberKey, Records
 from dgbench.reports.collect import Collection
 from dgbench.reports.studies import algorithm_name
@@ -63,6 +63,7 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
                 frozenset(identity["held_out"]),
                 identity["seed"],
                 identity["draw"],
+                identity["protocol"],
             )
     table = finished_rows(collection)
     records = records_of(table, members)
@@ -71,13 +72,13 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
         if run.unusable:
             choices.why[index] = run.unusable
             choices.steps[index] = -1
-    failed = set(choices.why)
-    drawn = choose_draws(members, choices, selection) if selection.chooses_draws else choices.why
-    lost = frozenset(index for index, why in drawn.items() if index not in failed and why.startswith("draw "))
+    draws = choose_draws(members, choices, selection) if selection.chooses_draws else Draws()
+    why = {**choices.why, **draws.stuck, **draws.lost}
     counts = np.ones(len(members), dtype=bool)
-    counts[list(drawn)] = False
+    counts[list(why)] = False
     rows = test_rows(records, table, choices.steps, counts)
-    return Selected(labels, drawn, lost, choices.steps.tolist(), choices.accuracy.tolist(), rows)
+    steps, accuracy = choices.steps.tolist(), choices.accuracy.tolist()
+    return Selected(labels, why, frozenset(draws.lost), steps, accuracy, rows)
 
 
 def finished_rows(collection: Collection) -> pd.DataFrame:
@@ -110,15 +111,17 @@ def accuracies(rows: pd.DataFrame) -> NDArray[np.floating[Any]]:
 
 
 def algorithm_labels(identities: Sequence[Mapping[str, Any]], *, searches: bool = False) -> list[str]:
-    """The algorithm's name, with those hyperparameters (and the draw) in which it occurs more than once.
+    """The algorithm's name, with whatever it occurs with more than once: draws of a search, or hyperparameters.
+
+    A random draw has other hyperparameters for every trial, so the number of the draw stands for them, unless one draw
+    occurs with several sets for the same seed and held-out environments, or draw 0, the default set, with several.
 
     Args:
         identities: of runs that may share a table.
-        searches: the draws of an algorithm are one search, so they share its plain name, unless one draw occurs
-            with several hyperparameter sets for the same seed and held-out environments.
+        searches: the draws are to be chosen among, so they share the plain name.
     """
     sets: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
-    draws: dict[str, set[int]] = defaultdict(set)
+    numbers: dict[str, dict[str, int]] = defaultdict(dict)
     places: dict[str, dict[object, str]] = defaultdict(dict)
     muddled: set[str] = set()
     names = [algorithm_name(identity) for identity in identities]
@@ -126,13 +129,19 @@ def algorithm_labels(identities: Sequence[Mapping[str, Any]], *, searches: bool 
     texts = [json.dumps(values, sort_keys=True, default=str) for values in flat]
     for identity, name, values, text in zip(identities, names, flat, texts, strict=True):
         sets[name][text] = values
-        draws[name].add(identity["draw"])
-        place = (tuple(identity["held_out"]), identity["seed"], identity["draw"])
+        numbers[name][text] = identity["draw"]
+        place = (tuple(identity["held_out"]), identity["seed"], identity["draw"]) if identity["draw"] else 0
         if places[name].setdefault(place, text) != text:
             muddled.add(name)
     labels: dict[tuple[str, str], str] = {}
     for name, variants in sets.items():
-        extra = {} if searches and len(draws[name]) > 1 and name not in muddled else _differing(variants)
+        drawn = set(numbers[name].values())
+        if name in muddled or drawn == {0}:
+            extra = _differing(variants)
+        elif searches or len(drawn) == 1:
+            extra = {}
+        else:
+            extra = {text: f"draw={draw}" for text, draw in numbers[name].items()}
         for text in variants:
             labels[name, text] = f"{name} ({extra[text]})" if extra.get(text) else name
     return [labels[name, text] for name, text in zip(names, texts, strict=True)]

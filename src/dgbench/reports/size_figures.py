@@ -80,14 +80,14 @@ def _panels(
         return None
     columns = min(3, len(groups))
     rows = math.ceil(len(groups) / columns)
-    with canvas(name, 2.3 * columns + 0.7 if columns > 1 else 5.0, 2.6 * rows + 0.6) as drawn:
+    with canvas(name, 1.65 * columns + 0.65 if columns > 1 else 4.6, 2.5 * rows + 0.6) as drawn:
         panels = drawn.subplots(rows, columns, sharey=True, squeeze=False).ravel()
         for axes, (label, (lines, curves)) in zip(panels, groups.items(), strict=False):
             for measure, text in _SHOWN.items():
                 _draw(axes, curves[measure], measure, text)
             axes.set_title(label)
             ticks = [str(line.count) if show_count else line.values[str(survey.size_axis)] for line in lines]
-            axes.set_xticks(range(len(lines)), ticks)
+            axes.set_xticks(range(len(lines)), ticks, fontsize=10)
             axes.set_xlabel("N" if show_count else str(survey.size_axis))
             grid(axes)
             axes.axhline(0, color=INK, linewidth=0.8)

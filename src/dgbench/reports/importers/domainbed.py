@@ -38,7 +38,7 @@ SUBSETS = ("train", "val", "test")
 
 
 def read_domainbed(
-    path: str | Path,
+    path: str | Path | None,
     require_done: bool = True,
     backbone: str = "domainbed",
     init: str = "domainbed",
@@ -54,8 +54,10 @@ def read_domainbed(
         environments: names of the environments, in order; by default those of the known datasets, else env0, env1, ...
 
     Raises:
-        RecordError: there is no run.
+        RecordError: there is no folder, or no run in it.
     """
+    if path is None:
+        raise RecordError("no folder to import; name that of a DomainBed sweep with import.path=DIR")
     places = _result_files(Path(path))
     if not places:
         raise RecordError(f"no {RESULTS} under {path}; name the folder of a DomainBed sweep with import.path=DIR")

@@ -1,0 +1,139 @@
+"""The files of a report: LaTeX that is well formed, tidy values, pictures, the command in every caption."""
+
+from __future__ import annotations
+
+import csv
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dgbench.errors import ConfigError
+from dgbench.protocols.selection import Last
+from dgbench.reports.collect import collect
+from dgbench.reports.document import Cell, Column, Document, Section, Table, is_negative, keep, remake, show
+from dgbench.reports.measures_report import MeasuresReport
+from dgbench.reports.renderers import listed, write
+from dgbench.reports.renderers.latex import escape, latex_table
+from dgbench.reports.renderers.markdown import markdown_table
+from dgbench.reports.renderers.parquet import MISSING, parquet_available, write_parquet
+
+
+def table(rows: int = 1) -> Table:
+    columns = [Column("algorithm_name & co"), Column("scale", key=True), Column("rho", "correlation")]
+    cells = [Cell("group_dro 100%"), Cell("1"), Cell(-0.25, 0.1, 3, low=-0.5, high=0.125)]
+    return Table("t", "A_title (50%)", columns, [cells] * rows, ["A note with # and ^."])
+
+
+@pytest.fixture
+def document(small_study: Path) -> Document:
+    built = MeasuresReport()(collect([small_study]), Last())
+    return replace(built, command="python report.py 'runs=[x]'")
+
+
+def balanced(text: str) -> bool:
+    """Braces and environments that open close again, in order."""
+    depth = 0
+    for sign in re.findall(r"(?<!\\)[{}]", text):
+        depth += 1 if sign == "{" else -1
+        if depth < 0:
+            return False
+    stack = []
+    for kind, name in re.findall(r"\\(begin|end)\{(\w+)\}", text):
+        if kind == "begin":
+            stack.append(name)
+        elif not stack or stack.pop() != name:
+            return False
+    return depth == 0 and not stack
+
+
+def test_latex_by_structure(document: Document, tmp_path: Path) -> None:
+    """Where there is no LaTeX: balanced, every line of a table has its columns, nothing is left unescaped."""
+    paths = [path for path in write(document, tmp_path) if path.suffix == ".tex"]
+    whole = (tmp_path / "report.tex").read_text()
+    assert balanced(whole)
+    inputs = re.findall(r"\\input\{([^}]*)\}", whole)
+    assert sorted(inputs) == sorted(str(path.relative_to(tmp_path)) for path in paths if path.name != "report.tex")
+    graphics = re.findall(r"\\includegraphics\[[^]]*\]\{([^}]*)\}", whole)
+    assert graphics
+    assert all((tmp_path / name).exists() for name in graphics)
+    for path in paths:
+        text = path.read_text()
+        assert balanced(text), path
+        assert text.isascii() or path.name == "report.tex"
+        for aligned, body in re.findall(r"\\begin\{tabular\}\{([lr]+)\}(.*?)\\end\{tabular\}", text, re.DOTALL):
+            lines = [line for line in body.split("\n") if line.endswith(r" \\")]
+            assert {len(re.findall(r"(?<!\\)&", line)) for line in lines} == {len(aligned) - 1}
+            assert not re.search(r"(?<!\\)[_#%]", body)
+
+
+def test_latex_marks_and_escapes() -> None:
+    text = latex_table(replace(table(), rows=[[Cell("[a]"), Cell("1"), Cell(-0.25, best=True)]]), "where", "python x")
+    assert text.startswith("% python x\n")
+    assert r"\textbf{\underline{$-$0.25}}" in text
+    assert "{[}a]" in text
+    assert r"algorithm\_name \& co" in text
+    assert r"A\_title (50\%), where." in text
+    assert "longtable" in latex_table(table(46))
+    assert escape("±\\{}→") == r"$\pm$\textbackslash{}\{\}?"
+
+
+def test_intervals_are_shown_and_kept(tmp_path: Path) -> None:
+    assert show(table().rows[0][2], "correlation") == "-0.25 [-0.50, 0.12] ± 0.10"
+    assert is_negative(Cell(-0.1), "correlation")
+    assert not is_negative(Cell(-0.1), "points")
+    made = Document("T", [], [Section("s", "S", [], [table()], [])], Table("problems", "P", [Column("x")], []))
+    write(made, tmp_path)
+    with open(tmp_path / "t.csv", newline="") as handle:
+        [line] = csv.DictReader(handle)
+    assert (line["scale"], line["quantity"]) == ("1", "rho")
+    assert (line["low"], line["high"], line["std"]) == ("-0.5", "0.125", "0.1")
+    assert "| <u>-0.25 [-0.50, 0.12] ± 0.10</u> |" in markdown_table(table())
+
+
+def test_every_caption_has_its_command(document: Document, tmp_path: Path) -> None:
+    write(document, tmp_path)
+    page, text = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
+    for section in document.sections:
+        for item in (*section.tables, *section.figures):
+            command = f"python report.py 'runs=[x]' 'only=[{item.name}]'"
+            assert remake(document, item) == command
+            assert command in text
+            assert command.replace("'", "&#39;") in page
+
+
+def test_only_some_tables(document: Document) -> None:
+    kept = keep(document, ["correlation"])
+    assert [table.name for section in kept.sections for table in section.tables] == ["correlation"]
+    assert kept.sections[0].figures == []
+    with pytest.raises(ConfigError, match=r"only=\['corelation'\] is in no section; did you mean correlation\?"):
+        keep(document, ["corelation"])
+
+
+def test_svg_files_stand_alone(document: Document, tmp_path: Path) -> None:
+    [path] = [path for path in write(document, tmp_path) if path.suffix == ".svg"]
+    root = ElementTree.parse(path).getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert root.get("viewBox")
+
+
+def test_parquet_or_a_plain_line(document: Document, tmp_path: Path) -> None:
+    paths = write_parquet(document, tmp_path)
+    if not parquet_available():
+        assert paths == []
+        assert "pip install 'dgbench[parquet]'" in MISSING
+        pytest.skip("pyarrow is not installed")
+    import pandas as pd
+
+    frame = pd.read_parquet(paths[0])
+    line = frame[(frame.table == "measures") & (frame.key == "algorithm=erm") & (frame.quantity == "worst+gap")]
+    assert line["value"].item() == pytest.approx(1.11)
+    assert line["n"].item() == 2
+
+
+def test_many_files_are_listed_by_kind(tmp_path: Path) -> None:
+    paths = [tmp_path / "report.html", *(tmp_path / f"{i}.png" for i in range(20))]
+    assert listed(paths) == [f"  {tmp_path / 'report.html'}", f"  {tmp_path}/*.png (20 files)"]
+    assert listed(paths[:2]) == [f"  {paths[0]}", f"  {paths[1]}"]

@@ -1,0 +1,45 @@
+"""``python report.py`` as a user has it: one table alone, W&B that breaks, and the benchmark of its speed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "report_speed.py"
+
+
+def test_one_table_by_the_command_of_its_caption(command: Any, small_study: Path, tmp_path: Path) -> None:
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    ended = command("report.py", f"runs=[{small_study}]", f"output={whole}", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    caption = f"python report.py 'runs=[{small_study}]' 'only=[correlation]'"
+    assert caption in (whole / "report.md").read_text()
+    ended = command("report.py", f"runs=[{small_study}]", "only=[correlation]", f"output={part}", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert (part / "correlation.csv").read_text() == (whole / "correlation.csv").read_text()
+    assert not (part / "measures.csv").exists()
+    ended = command("report.py", f"runs=[{small_study}]", "only=[corelation]", cwd=tmp_path)
+    assert (ended.code, len(ended.complaints)) == (1, 1)
+    assert "did you mean correlation?" in ended.complaints[0]
+
+
+def test_a_broken_wandb_breaks_no_report(command: Any, small_study: Path, tmp_path: Path) -> None:
+    before = "import wandb\ndef broken(**options): raise RuntimeError('no disk')\nwandb.init = broken"
+    words = (f"runs=[{small_study}]", "report.wandb=true", f"output={tmp_path / 'out'}")
+    ended = command("report.py", *words, cwd=tmp_path, before=before)
+    assert ended.code == 0, ended.err
+    assert "W&B did not take the report: RuntimeError: no disk; the files above are whole" in ended.out
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_the_speed_benchmark_runs(tmp_path: Path) -> None:
+    """Few rows: 2 configurations are begun, so that the whole path is walked."""
+    command = [sys.executable, str(BENCHMARK), "--rows", "60000", "--keep", str(tmp_path / "rows")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=100)
+    assert ended.returncode == 0, ended.stderr
+    assert "rows 60,000" in ended.stdout
+    assert "4.00 GB: met" in ended.stdout
