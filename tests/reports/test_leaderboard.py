@@ -192,7 +192,7 @@ def test_leakage_needs_draws_and_an_honest_choice(small_study: Path) -> None:
         with pytest.raises(ConfigError, match="choose selection=train_val"):
             LeakageReport()(collection, selection)
     document = LeakageReport()(collection, TrainVal())
-    assert "1 finished hyperparameter draws; an oracle needs 2 or more" in str(document.problems.rows[0][2].value)
+    assert "1 finished hyperparameter draw; an oracle needs 2 or more" in str(document.problems.rows[0][2].value)
 
 
 def test_a_search_is_one_line_and_its_best_draw_counts(make: Any, tmp_path: Path) -> None:

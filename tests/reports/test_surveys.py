@@ -19,15 +19,10 @@ from dgbench.reports.scatter import scatter_figures
 from dgbench.reports.size_figures import asymptotic_figure, degradation_figure, distances
 from dgbench.reports.statistics_options import Statistics
 from dgbench.reports.studies import Study
+from dgbench.reports.survey_picks import hits, survey_hit_table, survey_pick_table
 from dgbench.reports.survey_section import survey_sections
 from dgbench.reports.survey_statistics import survey_interval_table, survey_rank_table
-from dgbench.reports.survey_tables import (
-    hits,
-    survey_correlation_table,
-    survey_hit_table,
-    survey_pick_table,
-    survey_seed_table,
-)
+from dgbench.reports.survey_tables import survey_correlation_table, survey_seed_table
 from dgbench.reports.surveys import surveys
 
 # Hwang et al. 2024, Table 6: scale, ratio, then ideal, worst+gap and average for seeds 0, 1, 2.

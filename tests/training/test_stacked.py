@@ -180,7 +180,7 @@ def test_out_of_memory_halves_the_stack(tmp_path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(StackedMembers, "configure_optimizers", crowded)
-        study, complete = run(tmp_path, "stacked")
+        _, complete = run(tmp_path, "stacked")
     assert all(complete.values()) and len(complete) == 5
     assert tried == [4, 2, 2, 1]
 
@@ -200,5 +200,5 @@ def test_groups(tmp_path: Path) -> None:
 @pytest.mark.parametrize("override", ["averaging=eoa", "trainer.precision=bf16-mixed"])
 def test_what_cannot_stack_says_so(override: str, tmp_path: Path) -> None:
     study = make_study(tmp_path, "execution=stacked", override)
-    with pytest.raises(ConfigError, match="cannot be stacked: .*; use execution=single"):
+    with pytest.raises(ConfigError, match=r"cannot be stacked: .*; use execution=single"):
         plan_groups([study], study.config.execution)

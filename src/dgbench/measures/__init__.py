@@ -5,16 +5,13 @@
 0.8
 """
 
+from dgbench.measures.accuracy_summary import domain_std, overall, spread
 from dgbench.measures.agreement import kendall, spearman
-from dgbench.measures.bootstrap import (
-    Interval,
-    Resamples,
-    correlation_difference,
-    correlation_interval,
-    pick_probability,
-    resample,
-)
+from dgbench.measures.bootstrap import Interval, Resamples, resample
 from dgbench.measures.choice import degradation, select
+from dgbench.measures.leakage import Leakage, oracle_leakage
+from dgbench.measures.rank_bootstrap import correlation_difference, correlation_interval, pick_probability
+from dgbench.measures.ranking import rank_changes, ranking_score, ranks
 from dgbench.measures.significance import Friedman, critical_difference, friedman, indistinct_groups
 from dgbench.measures.summaries import (
     MEASURES,
@@ -32,6 +29,7 @@ __all__ = [
     "PRACTICAL_MEASURES",
     "Friedman",
     "Interval",
+    "Leakage",
     "Measures",
     "Resamples",
     "average",
@@ -39,15 +37,22 @@ __all__ = [
     "correlation_interval",
     "critical_difference",
     "degradation",
+    "domain_std",
     "friedman",
     "gap",
     "ideal",
     "indistinct_groups",
     "kendall",
+    "oracle_leakage",
+    "overall",
     "pick_probability",
+    "rank_changes",
+    "ranking_score",
+    "ranks",
     "resample",
     "select",
     "spearman",
+    "spread",
     "worst",
     "worst_gap",
 ]

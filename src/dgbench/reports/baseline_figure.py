@@ -5,7 +5,7 @@ from __future__ import annotations
 from dgbench.reports.document import Figure
 from dgbench.reports.drawing import COLORS, canvas, finish, grid, spread
 from dgbench.reports.seed_statistics import mean, standard_deviation
-from dgbench.reports.survey_tables import picked
+from dgbench.reports.survey_picks import picked
 from dgbench.reports.surveys import Configuration, Survey
 
 _PANELS = {"ideal": "(a) ideal", "worst_gap": "(b) worst+gap", "average": "(c) average"}

@@ -9,7 +9,7 @@ from typing import Any
 from dgbench.reports.document import Figure
 from dgbench.reports.drawing import INK, MEASURE_STYLE, canvas, finish, grid
 from dgbench.reports.seed_statistics import mean, standard_deviation
-from dgbench.reports.survey_tables import pick_degradation
+from dgbench.reports.survey_picks import pick_degradation
 from dgbench.reports.surveys import Configuration, Survey
 
 _SHOWN = {"worst_gap": "worst+gap", "average": "average"}

@@ -10,7 +10,7 @@ from dgbench.reports.document import Cell
 from dgbench.reports.surveys import Survey
 
 if TYPE_CHECKING:
-    from dgbench.reports.survey_tables import Hits
+    from dgbench.reports.survey_picks import Hits
 
 
 def on_survey_correlation(survey: Survey, body: Sequence[Sequence[Cell]], first: int) -> list[str]:

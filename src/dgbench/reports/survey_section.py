@@ -12,13 +12,9 @@ from dgbench.reports.rank_diagram import rank_figures
 from dgbench.reports.scatter import scatter_figures
 from dgbench.reports.size_figures import asymptotic_figure, degradation_figure
 from dgbench.reports.statistics_options import Statistics
+from dgbench.reports.survey_picks import survey_hit_table, survey_pick_table
 from dgbench.reports.survey_statistics import survey_interval_table, survey_rank_table
-from dgbench.reports.survey_tables import (
-    survey_correlation_table,
-    survey_hit_table,
-    survey_pick_table,
-    survey_seed_table,
-)
+from dgbench.reports.survey_tables import survey_correlation_table, survey_seed_table
 from dgbench.reports.surveys import Survey
 
 
