@@ -60,7 +60,7 @@ def print_plan(studies: Sequence[Study], execution: DictConfig) -> None:
             probed[name] = _step_seconds(group) / images
         left = study.trainer.steps - (int(group.modules[0].steps_done) if group.modules else 0)
         seconds[name] += probed[name] * images * left  # type: ignore[assignment]
-    print(f"{'algorithm':<12}{'studies':>9}{'models':>8}{'done':>7}{'failed':>8}{'to train':>10}{'time':>9}")
+    print(f"{'algorithm':<12}{'studies':>9}{'models':>8}{'done':>7}{'failed':>8}{'to train':>10}{'time':>13}")
     names = list(dict.fromkeys(study.config.algorithm.name for study in studies))
     for name in [*names, "all"]:
         own = [study for study in studies if name in ("all", study.config.algorithm.name)]
@@ -68,7 +68,7 @@ def print_plan(studies: Sequence[Study], execution: DictConfig) -> None:
         left = found.total() - found["DONE"]
         needed = sum(seconds.values()) if name == "all" else seconds[name]
         print(
-            f"{name:<12}{len(own):>9}{found.total():>8}{found['DONE']:>7}{found['FAILED']:>8}{left:>10}{_duration(needed):>9}"
+            f"{name:<12}{len(own):>9}{found.total():>8}{found['DONE']:>7}{found['FAILED']:>8}{left:>10}{_duration(needed):>13}"
         )
     stacks = [len(group.members) for group in groups if group.stacked]
     print(f"{len(groups)} training runs, {len(stacks)} of them stacks of {max(stacks, default=0)} members at most;")
@@ -93,4 +93,4 @@ def _step_seconds(group: Group) -> float:
 def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02}" if hours else f"{minutes} min" if minutes else f"{rest} s"
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

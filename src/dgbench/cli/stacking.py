@@ -19,7 +19,7 @@ from dgbench.errors import ConfigError
 from dgbench.training.stacked import optimizer_key
 
 ACTIVATION_COPIES = 6  # forward and backward keep about this many copies of a member's images and features
-CPU_PARAMETERS = 400_000  # on a CPU, larger members gain nothing from being stacked (benchmarks/stacked.py)
+CPU_PARAMETERS = 1_000_000  # on a CPU, larger members gain nothing from being stacked (benchmarks/stacked.py)
 
 
 @dataclass
