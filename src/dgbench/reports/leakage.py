@@ -114,7 +114,8 @@ def _gain(
             validation.append(selected.accuracy[run])
             tests.append(line)
     if len(tests) < 2:
-        return f"{len(tests)} finished hyperparameter draw{'s' * (not tests)}; an oracle needs 2 or more (hparams.draw=1,2,...)"
+        draws = f"{len(tests)} finished hyperparameter draw{'s' * (not tests)}"
+        return f"{draws}; an oracle needs 2 or more (hparams.draw=1,2,...)"
     return oracle_leakage(validation, tests)
 
 
