@@ -20,7 +20,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException  # 
 from dgbench.callbacks.checkpoint import Checkpoints
 from dgbench.callbacks.environment_errors import EnvironmentErrors
 from dgbench.callbacks.progress import StudyProgress
-from dgbench.callbacks.status import read_status, write_status
+from dgbench.callbacks.status import write_status
 from dgbench.callbacks.wandb_log import WandbLog
 from dgbench.cli.study import Member, Study
 from dgbench.errors import ConfigError, DgbenchError, RecordError
@@ -30,7 +30,7 @@ log = logging.getLogger("dgbench")
 
 
 def train_member(study: Study, member: Member, progress: StudyProgress, wandb_log: WandbLog | None) -> bool:
-    """Train one fold unless it is done; a failure is marked and told, and ends this fold only.
+    """Train one fold that is not done; a failure is marked and told, and ends this fold only.
 
     Returns:
         Whether the member is complete.
@@ -39,9 +39,6 @@ def train_member(study: Study, member: Member, progress: StudyProgress, wandb_lo
         ConfigError: the configuration cannot work.
     """
     progress.fold(member.fold.title)
-    if read_status(member.folder) == "DONE":
-        progress.fold_done("was done before")
-        return True
     member.folder.mkdir(parents=True, exist_ok=True)
     with _own_log(member.folder):
         try:
@@ -49,13 +46,18 @@ def train_member(study: Study, member: Member, progress: StudyProgress, wandb_lo
         except ConfigError:
             raise
         except Exception as error:  # whatever broke this fold, the others go on
-            reason = str(error) if isinstance(error, DgbenchError) else f"{type(error).__name__}: {error}"
+            reason = failure(error)
             write_status(member.folder, f"FAILED {reason}")
-            log.debug(traceback.format_exc())
             progress.fold_done(f"FAILED: {reason}")
             return False
     progress.fold_done("done")
     return True
+
+
+def failure(error: Exception) -> str:
+    """What a status mark says of an error; the traceback goes to the logs that are open."""
+    log.debug(traceback.format_exc())
+    return str(error) if isinstance(error, DgbenchError) else f"{type(error).__name__}: {error}"
 
 
 def _fit(study: Study, member: Member, progress: StudyProgress, wandb_log: WandbLog | None) -> None:

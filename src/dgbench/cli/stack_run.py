@@ -10,10 +10,10 @@ import torch
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.callbacks.stack_files import MemberFiles, StackFiles
 from dgbench.callbacks.status import write_status
-from dgbench.cli.member import fit_quietly, make_trainer, write_config
+from dgbench.cli.member import failure, fit_quietly, make_trainer, write_config
 from dgbench.cli.stacking import Group
 from dgbench.data.stacked import StackedData
-from dgbench.errors import ConfigError, DgbenchError, DivergedError
+from dgbench.errors import ConfigError, DivergedError
 from dgbench.records import ROW_FILE
 from dgbench.training.stack_checkpoint import StackCheckpointIO, save_whole
 from dgbench.training.stacked import StackedMembers
@@ -44,7 +44,7 @@ def train_stack(group: Group, progress: StudyProgress) -> dict[str, bool]:
     except ConfigError:
         raise
     except Exception as error:  # whatever broke this stack, other groups go on
-        reason = str(error) if isinstance(error, DgbenchError) else f"{type(error).__name__}: {error}"
+        reason = failure(error)
         for _, member in group.members:
             write_status(member.folder, f"FAILED {reason}")
             progress.fold_done(f"FAILED: {reason}")
