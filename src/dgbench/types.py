@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -110,7 +110,7 @@ class EmbeddingSpec:
 
 @dataclass(frozen=True)
 class ContextSpec:
-    """ARM's context network: (n, channels, H, W) -> (n, 1, H, W)."""
+    """ARM's context network: (n, channels, H, W) in G groups of rows -> (G, 1, H, W)."""
 
     channels: int
 
@@ -167,7 +167,7 @@ class BoundNetworks(_Callables):
             raise AttributeError(name)
         prefix = f"{name}."
         own = {key[len(prefix) :]: value for key, value in self._tensors.items() if key.startswith(prefix)}
-        return partial(functional_call, self._modules[name], own)
+        return lambda *args, **kwargs: functional_call(self._modules[name], own, args, kwargs)
 
     def params(self, *names: str) -> dict[str, Tensor]:
         """Parameters (not buffers) of the named networks, keyed ``network.parameter``."""

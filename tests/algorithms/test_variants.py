@@ -91,12 +91,11 @@ def test_arm_context(variant: str, trained: bool) -> None:
     algorithm, batch = _algorithm(ARM, batch_size=3, variant=variant), _batch()
     networks = algorithm.networks
     assert ("context" in algorithm.players()["model"].networks) == trained
-    context = networks.context(batch.x)
-    average = torch.cat([part.mean(0, keepdim=True).expand(3, -1, -1, -1) for part in context.split(3)])
+    average = networks.context(batch.x, (3, 3)).repeat_interleave(3, 0)
     logits = networks.logits(torch.cat([batch.x, average], 1))
     torch.testing.assert_close(_run(algorithm, batch, {}).loss, F.cross_entropy(logits, batch.y))
     torch.testing.assert_close(algorithm(batch.x), logits)  # two groups of batch_size
-    context = networks.context(batch.x[:5]).mean(0, keepdim=True).expand(5, -1, -1, -1)  # 5 is no multiple of 3
+    context = networks.context(batch.x[:5], (5,)).expand(5, -1, -1, -1)  # 5 is no multiple of 3
     torch.testing.assert_close(algorithm(batch.x[:5]), networks.logits(torch.cat([batch.x[:5], context], 1)))
 
 

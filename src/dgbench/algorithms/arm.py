@@ -43,16 +43,16 @@ class ARM(Algorithm):
     def objective(
         self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
     ) -> Outcome:
-        return Outcome(F.cross_entropy(_adapted_logits(nets, batch.x, batch.sizes), batch.y))
+        return Outcome(F.cross_entropy(self._adapted_logits(nets, batch.x, batch.sizes), batch.y))
 
     def predict(self, nets: Networks, x: Tensor, hp: Tensors, state: Tensors, noise: Tensors) -> Tensor:
         size = self.values["batch_size"]
         groups = (size,) * (len(x) // size) if len(x) % size == 0 else (len(x),)
-        return _adapted_logits(nets, x, groups)
+        return self._adapted_logits(nets, x, groups)
 
-
-def _adapted_logits(nets: Networks, x: Tensor, groups: tuple[int, ...]) -> Tensor:
-    """(n, C, H, W) -> (n, K); ``groups`` are the sizes of the consecutive groups."""
-    parts = torch.split(nets.context(x), list(groups))
-    context = torch.cat([part.mean(0, keepdim=True).expand_as(part) for part in parts])
-    return nets.logits(torch.cat([x, context], 1))
+    def _adapted_logits(self, nets: Networks, x: Tensor, groups: tuple[int, ...]) -> Tensor:
+        """(n, C, H, W) -> (n, K); ``groups`` are the sizes of the consecutive groups."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.values["variant"] == "fixed"):
+            context = nets.context(x, groups)
+        rows = torch.cat([c.expand(size, -1, -1, -1) for c, size in zip(context, groups, strict=True)])
+        return nets.logits(torch.cat([x, rows], 1))

@@ -46,6 +46,8 @@ class Objective:
     Attributes:
         static: hyperparameters that decide shapes or the schedule; they stay Python values in ``self.values``,
             all others reach the objective as 0-dimensional tensors, one per member when members are stacked.
+        off_at_zero: hyperparameters whose term an objective may leave out when ``self.values`` holds 0 for them;
+            members of a stack agree on which.
         extra_channels: image channels that the algorithm adds in front of the featurizer.
         reset_at: hyperparameter that holds the step at which Adam is re-created (moments and counter zero).
         reset_lr: hyperparameter that holds the learning rate from then on, if it changes.
@@ -57,6 +59,7 @@ class Objective:
     """
 
     static: ClassVar[frozenset[str]] = frozenset()
+    off_at_zero: ClassVar[frozenset[str]] = frozenset()
     choices: ClassVar[Choices] = {}
     min_envs: ClassVar[int] = 1
     order_matters: ClassVar[bool] = False

@@ -99,6 +99,7 @@ def _shape(study: Study, member: Member, module: Algorithm) -> tuple[Any, ...]:
     return (
         type(module),
         tuple(sorted((key, str(value)) for key, value in module.values.items() if key in module.static)),
+        tuple(key for key in sorted(module.off_at_zero) if module.values[key] == 0),
         tuple((name, tuple(p.shape)) for name, p in module.networks.params().items()),
         id(study.environments),
         len(member.fold.training),
