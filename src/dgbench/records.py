@@ -115,10 +115,10 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], list[RowProblem]]:
         except (ValueError, AttributeError):
             problems.append(RowProblem(str(path), number, "not a whole JSON object (half-written?)"))
             continue
-        if missing <= _DEFAULTS.keys():
-            rows.append({**_DEFAULTS, **row} if missing else row)
+        if missing <= DEFAULTS.keys():
+            rows.append({**DEFAULTS, **row} if missing else row)
         else:
-            problems.append(RowProblem(str(path), number, f"lacks {', '.join(sorted(missing - _DEFAULTS.keys()))}"))
+            problems.append(RowProblem(str(path), number, f"lacks {', '.join(sorted(missing - DEFAULTS.keys()))}"))
     return rows, problems
 
 
@@ -146,7 +146,8 @@ def keep_rows_until(path: Path, step: int) -> list[RowProblem]:
     return torn
 
 
-_DEFAULTS = {f.name: f.default for f in fields(RunIdentity) if f.default is not MISSING}
+#: what keys of an identity mean that a row lacks because it is older than they are
+DEFAULTS = {f.name: f.default for f in fields(RunIdentity) if f.default is not MISSING}
 _ROW_KEYS = {f.name for f in (*fields(RunIdentity), *fields(Row)) if f.name != "identity"} | {"env_held_out"}
 
 

@@ -12,34 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from dgbench.errors import RecordError
 from dgbench.records import ROW_FILE, RunIdentity, read_rows
+from dgbench.reports.archive import read_archive
 from dgbench.reports.folders import Problem, RunFolder, find_runs
+from dgbench.reports.run import ROW_COLUMNS, Columns, Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
 IDENTITY_KEYS = tuple(RunIdentity.__dataclass_fields__)
-_COLUMNS = ("step", "env", "subset", "env_held_out", "seen", "wrong", "loss")
-
-
-@dataclass(frozen=True)
-class Run:
-    """One member as found on disk."""
-
-    folder: str
-    identity: dict[str, Any]  #: the fields of :class:`~dgbench.records.RunIdentity`
-    status: str  #: ``DONE``, ``RUNNING``, ``FAILED`` or ``UNKNOWN``
-    reason: str  #: what the status line says after the status
-    last_step: int
-    row_count: int
-
-    @property
-    def unusable(self) -> str:
-        """Why its errors must not be used; empty when they may."""
-        if self.status == "DONE":
-            return ""
-        if self.status == "FAILED":
-            return f"failed: {self.reason or 'no reason given'}"
-        return f"unfinished (status {self.status}), last row at step {self.last_step}"
 
 
 @dataclass(frozen=True)
@@ -57,20 +37,20 @@ class Collection:
 
 
 def collect(roots: Iterable[str | Path]) -> Collection:
-    """Read every run folder under ``roots``, recursively.
+    """Read every run folder under ``roots``, recursively; a root that is a file is an archive of runs.
 
     Raises:
-        RecordError: there is not one run folder.
+        RecordError: there is not one run, or a file is no archive.
     """
     import numpy as np
     import pandas as pd
 
     places = [Path(root) for root in roots]
-    folders, problems = find_runs(places)
-    if not folders:
+    found = [item for place in places if place.is_file() for item in read_archive(place)]
+    folders, problems = find_runs([place for place in places if not place.is_file()])
+    if not (found or folders):
         where = ", ".join(map(str, places)) or "an empty list of folders"
         raise RecordError(f"no runs under {where}; train some with `python train.py` or name a folder with runs=[DIR]")
-    found: list[tuple[Run, dict[str, list[Any]]]] = []
     for folder in folders:
         runs, new_problems = _read_folder(folder)
         found += runs
@@ -100,7 +80,7 @@ def collect(roots: Iterable[str | Path]) -> Collection:
     return Collection([run for run, _ in kept], rows, problems, silent)
 
 
-def _read_folder(folder: RunFolder) -> tuple[list[tuple[Run, dict[str, list[Any]]]], list[Problem]]:
+def _read_folder(folder: RunFolder) -> tuple[list[tuple[Run, Columns]], list[Problem]]:
     file = folder.path / ROW_FILE
     try:
         raw, bad_lines = read_rows(file) if file.exists() else ([], [])
@@ -131,7 +111,7 @@ def _read_folder(folder: RunFolder) -> tuple[list[tuple[Run, dict[str, list[Any]
         identity = {key: values[0][key] for key in IDENTITY_KEYS}
         last = max(row["step"] for row in values)
         run = Run(str(folder.path), identity, folder.status, folder.reason, last, len(values))
-        columns = {name: [row[name] for row in values] for name in _COLUMNS}
+        columns = {name: [row[name] for row in values] for name in ROW_COLUMNS}
         for name in ("env", "subset"):  # one string object per name, not one per row
             columns[name] = [sys.intern(value) for value in columns[name]]
         runs.append((run, columns))
@@ -152,8 +132,8 @@ def _impossible(row: dict[str, Any]) -> str:
 
 
 def _without_duplicates(
-    found: list[tuple[Run, dict[str, list[Any]]]],
-) -> tuple[list[tuple[Run, dict[str, list[Any]]]], list[Problem]]:
+    found: list[tuple[Run, Columns]],
+) -> tuple[list[tuple[Run, Columns]], list[Problem]]:
     """Keep one folder per member: a finished one, then the longest, then the first by name."""
     problems = []
     for same, why in ((_hash_key, "same run"), (_member_key, "same member under another run hash")):

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dgbench.errors import RecordError
-from dgbench.reports.collect import Run
 from dgbench.reports.folders import Problem
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.importers.domainbed_names import ALGORITHMS, DATASETS, environment_names
+from dgbench.reports.run import Run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
