@@ -185,6 +185,44 @@ def test_out_of_memory_halves_the_stack(tmp_path: Path) -> None:
     assert tried == [4, 2, 2, 1]
 
 
+def test_out_of_memory_in_the_middle_goes_on_from_the_checkpoints(tmp_path: Path) -> None:
+    """Memory ends after the first evaluation of four members; the rows are those of an undisturbed run."""
+    precise = ("trainer.precision=64-true", "trainer.checkpoint_seconds=0")
+    whole, _ = run(tmp_path / "whole", "stacked", *precise)
+    training_step, tried = StackedMembers.training_step, []
+
+    def crowded(self: StackedMembers, batches: Any, batch_idx: int) -> None:
+        tried.append((self.size, self.steps_done))
+        if self.size > 2 and self.steps_done >= 20:
+            raise torch.OutOfMemoryError("too many")
+        training_step(self, batches, batch_idx)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StackedMembers, "training_step", crowded)
+        study, complete = run(tmp_path / "cut", "stacked", *precise)
+    assert all(complete.values())
+    assert min(step for size, step in tried if size == 2) == 20
+    for one, other in zip(whole.members, study.members, strict=True):
+        expected, found = (read_rows(member.folder / "errors.jsonl")[0] for member in (one, other))
+        assert [(r["step"], r["env"], r["subset"], r["wrong"]) for r in found] == [
+            (r["step"], r["env"], r["subset"], r["wrong"]) for r in expected
+        ]
+
+
+def test_what_a_stack_says_stands_in_the_log_of_every_member(tmp_path: Path) -> None:
+    study, _ = run(tmp_path, "stacked")
+    for member in study.members[:4]:
+        assert "4 members train together, from step 0 on" in (member.folder / "log.txt").read_text()
+
+
+def test_scoring_takes_as_many_members_as_fit(tmp_path: Path) -> None:
+    """A member needs 4 bytes x 2048 images x the widest pair of neighboring layers: 128 flattened pixels, 390 units,
+    780 of linear and ReLU: 6.4 MB, so 20 MB hold three."""
+    study = make_study(tmp_path, "execution=stacked", "execution.memory_gb=0.02", "backbone.width=390")
+    assert 0.02e9 // (4 * 2048 * 780) == 3
+    assert {group.scoring for group in plan_groups([study], study.config.execution)} == {3}
+
+
 def test_groups(tmp_path: Path) -> None:
     """Four folds of three environments stack, the full fold with four is a stack of its own; max_members cuts."""
     study = make_study(tmp_path, "execution=stacked", "execution.max_members=3")

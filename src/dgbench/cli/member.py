@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from dgbench.callbacks.environment_errors import EnvironmentErrors
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.callbacks.status import write_status
 from dgbench.callbacks.wandb_log import WandbLog
+from dgbench.cli.own_log import own_log
 from dgbench.cli.study import Member, Study
 from dgbench.errors import ConfigError, DgbenchError, RecordError
 from dgbench.records import ROW_FILE
@@ -39,8 +39,7 @@ def train_member(study: Study, member: Member, progress: StudyProgress, wandb_lo
         ConfigError: the configuration cannot work.
     """
     progress.fold(member.fold.title)
-    member.folder.mkdir(parents=True, exist_ok=True)
-    with _own_log(member.folder):
+    with own_log(member.folder):
         try:
             _fit(study, member, progress, wandb_log)
         except ConfigError:
@@ -150,24 +149,9 @@ def _checkpoint_to_resume(path: Path) -> str | None:
     return str(path)
 
 
-@contextmanager
-def _own_log(folder: Path) -> Iterator[None]:
-    """Everything logged while a member trains also goes to its own ``log.txt``."""
-    handler = logging.FileHandler(folder / "log.txt")
-    handler.setLevel(logging.DEBUG)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    root = logging.getLogger()
-    root.addHandler(handler)
-    log.setLevel(logging.DEBUG)  # details go to the file; the console's handler stops at INFO
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-        handler.close()
-
-
 def quiet_lightning() -> None:
     """Lightning speaks up only to warn, and not of what is meant: no loader workers, no logger."""
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # members are jobs of their own
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")  # Lightning 2.6 with torch >= 2.15

@@ -11,6 +11,7 @@ from dgbench.callbacks.progress import StudyProgress
 from dgbench.callbacks.stack_files import MemberFiles, StackFiles
 from dgbench.callbacks.status import write_status
 from dgbench.cli.member import failure, fit_quietly, make_trainer, write_config
+from dgbench.cli.own_log import own_log
 from dgbench.cli.stacking import Group
 from dgbench.data.stacked import StackedData
 from dgbench.errors import ConfigError, DivergedError
@@ -33,22 +34,19 @@ def train_stack(group: Group, progress: StudyProgress) -> dict[str, bool]:
         ConfigError: the configuration cannot work.
     """
     progress.fold(f"{len(group.members)} members together", len(group.members))
-    try:
-        diverged = _fit(group, progress)
-    except torch.OutOfMemoryError:
-        if len(group.members) == 1:
+    with own_log(*(member.folder for _, member in group.members)):
+        try:
+            diverged = _fit(group, progress)
+        except ConfigError:
             raise
-        log.warning("out of memory with %d members together, going on with half of them", len(group.members))
+        except Exception as error:  # whatever broke this stack, other groups go on
+            if not isinstance(error, torch.OutOfMemoryError) or len(group.members) == 1:
+                return _failed(group, failure(error), progress)
+            log.warning("out of memory with %d members together, going on with half of them", len(group.members))
+            diverged = None
+    if diverged is None:
         first, second = group.halves()
         return {**train_stack(first, progress), **train_stack(second, progress)}
-    except ConfigError:
-        raise
-    except Exception as error:  # whatever broke this stack, other groups go on
-        reason = failure(error)
-        for _, member in group.members:
-            write_status(member.folder, f"FAILED {reason}")
-            progress.fold_done(f"FAILED: {reason}")
-        return {member.identity.run: False for _, member in group.members}
     complete = {}
     for i, (study, member) in enumerate(group.members):
         failed = diverged.get(i)
@@ -61,10 +59,18 @@ def train_stack(group: Group, progress: StudyProgress) -> dict[str, bool]:
     return complete
 
 
+def _failed(group: Group, reason: str, progress: StudyProgress) -> dict[str, bool]:
+    for _, member in group.members:
+        write_status(member.folder, f"FAILED {reason}")
+        progress.fold_done(f"FAILED: {reason}")
+    return {member.identity.run: False for _, member in group.members}
+
+
 def _fit(group: Group, progress: StudyProgress) -> dict[int, tuple[int, float]]:
     study = group.members[0][0]
-    stack = StackedMembers(group.modules)
+    stack = StackedMembers(group.modules, group.scoring)
     resumed = stack.steps_done > 0
+    log.debug("%d members train together, from step %d on", stack.size, stack.steps_done)
     files = []
     for own, member in group.members:
         member.folder.mkdir(parents=True, exist_ok=True)

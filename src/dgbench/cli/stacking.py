@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,11 +12,11 @@ from torch import nn
 
 from dgbench.algorithms.base import Algorithm
 from dgbench.callbacks.status import read_status
+from dgbench.cli.memory import members_that_score, members_that_train
 from dgbench.cli.study import Member, Study
 from dgbench.errors import ConfigError
 from dgbench.training.stacked import optimizer_key
 
-ACTIVATION_COPIES = 6  # forward and backward keep about this many copies of a member's images and features
 CPU_PARAMETERS = 1_000_000  # on a CPU, larger members gain nothing from being stacked (benchmarks/stacked.py)
 
 
@@ -30,19 +28,22 @@ class Group:
         members: with the study of each.
         modules: their algorithms, in the same order, where the group is a stack.
         stacked: one mapped training run, or members one by one.
+        scoring: members of a stack that score a batch at once.
     """
 
     members: list[tuple[Study, Member]]
     modules: list[Algorithm] = field(default_factory=list)
     stacked: bool = False
+    scoring: int | None = None
 
     def halves(self) -> tuple[Group, Group]:
-        """The group in two, for a device whose memory it does not fit."""
+        """The group in two, each from its last checkpoints, for a device whose memory it does not fit."""
         cut = len(self.members) // 2
-        return (
-            Group(self.members[:cut], self.modules[:cut], self.stacked),
-            Group(self.members[cut:], self.modules[cut:], self.stacked),
+        first, second = (
+            Group(part, [_resumed(*pair) or pair[0].module(pair[1].fold) for pair in part], self.stacked, self.scoring)
+            for part in (self.members[:cut], self.members[cut:])
         )
+        return first, second
 
 
 def plan_groups(studies: Sequence[Study], execution: DictConfig) -> list[Group]:
@@ -119,12 +120,13 @@ def _ordered(group: Group) -> Group:
 
 
 def _cut(group: Group, execution: DictConfig) -> list[Group]:
-    most = min(execution.max_members or len(group.members), _fitting(group, execution.memory_gb))
+    most = min(execution.max_members or len(group.members), members_that_train(group, execution.memory_gb))
     whole = execution.mode == "stacked" or _pays(group)
     if not whole:
         return [Group([pair]) for pair in group.members]
+    scoring = members_that_score(group, execution.memory_gb)
     return [
-        Group(group.members[i : i + most], group.modules[i : i + most], stacked=True)
+        Group(group.members[i : i + most], group.modules[i : i + most], stacked=True, scoring=scoring)
         for i in range(0, len(group.members), most)
     ]
 
@@ -139,34 +141,3 @@ def _pays(group: Group) -> bool:
         return True
     convolves = any(isinstance(layer, nn.Conv2d) for layer in module.networks.modules())
     return not convolves and sum(p.numel() for p in module.networks.parameters()) <= CPU_PARAMETERS
-
-
-def _fitting(group: Group, memory_gb: float | None) -> int:
-    """How many members fit into memory: weights, gradients and Adam's moments; images and what the layers keep."""
-    study, member = group.members[0]
-    module = group.modules[0]
-    n_images = study.trainer.batch_size * len(member.fold.training)
-    weights = 5 * sum(p.numel() for p in module.networks.parameters())
-    images = n_images * (2 * math.prod(study.environments.image) + ACTIVATION_COPIES * _activations(module))
-    return max(1, int((memory_gb * 1e9 if memory_gb else _available() / 2) // (4 * (weights + images))))
-
-
-def _activations(module: Algorithm) -> int:
-    """Numbers that the layers of the featurizer put out for one image."""
-    counted: list[int] = []
-    featurizer = module.networks["featurizer"]
-    leaves = [layer for layer in featurizer.modules() if not list(layer.children())]
-    hooks = [layer.register_forward_hook(lambda _, __, out: counted.append(out.numel())) for layer in leaves]
-    channels, *sides = module.sizes.image
-    with torch.no_grad():
-        featurizer(torch.zeros(1, channels + module.extra_channels, *sides))
-    for hook in hooks:
-        hook.remove()
-    return sum(counted)
-
-
-def _available() -> float:
-    """Bytes of the training device."""
-    if torch.cuda.is_available():
-        return float(torch.cuda.mem_get_info()[0])
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
