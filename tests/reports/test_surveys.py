@@ -20,6 +20,7 @@ from dgbench.reports.size_figures import asymptotic_figure, degradation_figure, 
 from dgbench.reports.statistics_options import Statistics
 from dgbench.reports.studies import Study
 from dgbench.reports.survey_picks import hits, survey_hit_table, survey_pick_table
+from dgbench.reports.survey_published import survey_published_tables
 from dgbench.reports.survey_section import survey_sections
 from dgbench.reports.survey_statistics import survey_interval_table, survey_rank_table
 from dgbench.reports.survey_tables import survey_correlation_table, survey_seed_table
@@ -124,6 +125,25 @@ def test_correlations_by_hand() -> None:
     overview = overview_table([survey], ["d"], "how")
     assert column(overview, "Spearman worst+gap")[0].value == pytest.approx(0.9)
     assert column(overview, "Spearman average")[0].value == pytest.approx(0)
+
+
+def test_the_papers_table_1_stands_beside_ours() -> None:
+    """Scale 1: worst+gap is ahead of average in 3:1 (1 against -1) and behind in 4:1 (0.8 against 1); the paper has
+    it ahead in both: 0.419 against 0.166 and 0.596 against 0.299. A ratio that the paper lacks has no line."""
+    ideal, swapped = [0.1, 0.2, 0.3, 0.4], [0.2, 0.1, 0.3, 0.4]
+    found = [
+        comparison(ordered(ideal, worst_gap=ideal, average=ideal[::-1]), scale=1, ratio=3),
+        comparison(ordered(ideal, worst_gap=swapped, average=ideal), scale=1, ratio=4),
+        comparison(ordered(ideal, worst_gap=swapped, average=ideal), scale=1, ratio=7),
+    ]
+    assert not survey_published_tables(surveys(found)[0], "how")  # another dataset
+    [survey] = surveys([replace(c, identity={**c.identity, "dataset": "sr_cmnist"}) for c in found])
+    [table] = survey_published_tables(survey, "how")
+    assert [cell.value for cell in column(table, "ratio")] == ["3", "4"]
+    assert [cell.value for cell in column(table, "Spearman worst+gap ours")] == pytest.approx([1, 0.8])
+    assert [(c.value, c.std) for c in column(table, "Spearman average paper")] == [(0.166, 0.088), (0.299, 0.170)]
+    assert [cell.value for cell in column(table, "Spearman: worst+gap ahead")] == ["in both", "paper only"]
+    assert "agree in 2 of 4 cells" in table.notes[1]
 
 
 def test_the_size_axis_is_the_one_in_proportion_to_n() -> None:

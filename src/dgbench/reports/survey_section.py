@@ -13,6 +13,7 @@ from dgbench.reports.scatter import scatter_figures
 from dgbench.reports.size_figures import asymptotic_figure, degradation_figure
 from dgbench.reports.statistics_options import Statistics
 from dgbench.reports.survey_picks import survey_hit_table, survey_pick_table
+from dgbench.reports.survey_published import survey_published_tables
 from dgbench.reports.survey_statistics import survey_interval_table, survey_rank_table
 from dgbench.reports.survey_tables import survey_correlation_table, survey_seed_table
 from dgbench.reports.surveys import Survey
@@ -39,6 +40,7 @@ def survey_sections(
             continue
         tables = [
             survey_correlation_table(survey, how),
+            *survey_published_tables(survey, how),
             survey_interval_table(survey, how, statistics),
             survey_pick_table(survey, how),
             survey_hit_table(survey, how),
