@@ -149,3 +149,28 @@ def rows_of() -> Callable[[Path], dict[str, bytes]]:
         return {str(p.relative_to(folder)): re.sub(rb'"code":"[^"]*"', b"", p.read_bytes()) for p in files}
 
     return read
+
+
+@pytest.fixture
+def image_tree(tmp_path: Path) -> Callable[..., Path]:
+    """``image_tree(photo={"cat": 5, "dog": 6}, sketch=...)`` makes PNG images root/environment/class/00.png.
+
+    Sides differ from image to image; cats are bright, the next class darker, so that something can be learned.
+    """
+
+    def make(name: str = "tree", **environments: Mapping[str, int]) -> Path:
+        import numpy as np
+        from PIL import Image
+
+        rng = np.random.default_rng(0)
+        for env, classes in environments.items():
+            for k, (label, count) in enumerate(classes.items()):
+                folder = tmp_path / name / env / label
+                folder.mkdir(parents=True)
+                for i in range(count):
+                    shape = (10 + i % 3, 12 + i % 2, 3)
+                    pixels = rng.integers(0, 60, shape) + 190 // (k + 1)
+                    Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{i:02}.png")
+        return tmp_path / name
+
+    return make

@@ -26,6 +26,8 @@ from dgbench.protocols.folds import Fold
 from dgbench.records import RunIdentity
 from dgbench.types import Sizes
 
+NOT_BUILT = ("image_kind", "fetch", "augmentations")  # keys of conf/dataset that the dataset itself does not take
+
 
 @dataclass(frozen=True)
 class Member:
@@ -66,7 +68,7 @@ class Study:
         self.algorithm = _algorithm(config)
         self.trainer, self.hparams = hyperparameters(config, self.algorithm.static)
         self.seed = seed(config.seed)
-        self.environments: Environments = environments or build(without(config, "dataset", "image_kind"), "dataset")
+        self.environments: Environments = environments or build(without(config, "dataset", *NOT_BUILT), "dataset")
         self.folds: list[Fold] = build(config, "protocol")(self.environments.given)
         self._science = science(config)
         self.run = digest([self._science, self.environments.identity()])
@@ -92,7 +94,7 @@ class Study:
         data = EnvironmentData(
             self.environments,
             fold.training,
-            self.environments.scores(everywhere=not fold.held_out, subsets=self.trainer.eval_subsets),
+            self.environments.scores(not fold.held_out, self.trainer.eval_subsets, fold.training),
             steps=self.trainer.steps,
             eval_every=self.trainer.eval_every,
             batch_size=self.trainer.batch_size,

@@ -56,9 +56,26 @@ class Environments(ABC):
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """(n,) positions -> (n, C, H, W) float images and (n,) int64 labels, on the device of the store."""
 
+    def training_noise(self, rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+        """Random numbers that :meth:`gather_for_training` needs for n images, by name; each has n rows.
+
+        Drawn for each environment and step alone, so that an image is augmented alike in every fold and after a resume.
+        """
+        return {}
+
+    def gather_for_training(self, indices: Tensor, noise: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor]:
+        """As :meth:`gather`, with augmentation by the given random numbers; the same for any batching of the n."""
+        return self.gather(indices)
+
     @abstractmethod
-    def scores(self, everywhere: bool, subsets: Sequence[str]) -> list[Score]:
-        """Errors to record at an evaluation: in all environments, or in the given ones only."""
+    def scores(self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = ()) -> list[Score]:
+        """Errors to record at an evaluation.
+
+        Args:
+            everywhere: in all environments, or in the given ones only.
+            subsets: which of ``train``, ``val`` and ``test``.
+            training: environments that the member trains on; they may lack a ``test`` subset.
+        """
 
     @abstractmethod
     def passes(self, names: Sequence[str]) -> Mapping[str, Pass]:

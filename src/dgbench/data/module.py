@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pytorch_lightning as pl
@@ -65,7 +65,9 @@ class EnvironmentData(pl.LightningDataModule):
                     f"trainer.batch_size={batch_size} is larger than environment {env} with {len(subset)} training "
                     f"images; set trainer.batch_size={len(subset)} or less"
                 )
+        self.noise_seed = derive(seed, "augmentation")
         self._block: tuple[int, np.ndarray] | None = None
+        self._noise_block: tuple[int, dict[str, np.ndarray]] | None = None
 
     def setup(self, stage: str) -> None:
         """Move the images to the device of the trainer."""
@@ -100,7 +102,8 @@ class EnvironmentData(pl.LightningDataModule):
     def batches(self, first: int, n: int) -> list[EnvBatch]:
         """The minibatches of steps ``first .. first + n - 1``; a pure function of the seed and the steps."""
         indices = torch.from_numpy(np.stack([self.order(first + k) for k in range(n)]))
-        x, y = self.environments.gather(indices.flatten())
+        noise = joined([self.noise(first + k) for k in range(n)])
+        x, y = self.environments.gather_for_training(indices.flatten(), noise)
         sizes = (self.batch_size,) * len(self.training)
         return [EnvBatch(xs, ys, sizes) for xs, ys in zip(x.chunk(n), y.chunk(n), strict=True)]
 
@@ -122,6 +125,28 @@ class EnvironmentData(pl.LightningDataModule):
             self._block = (block, np.concatenate(drawn, axis=1))
         positions: np.ndarray = self._block[1][offset]
         return positions
+
+    def noise(self, step: int) -> dict[str, np.ndarray]:
+        """Random numbers for the augmentation of one step's minibatch; each has N rows, as :meth:`order`."""
+        block, offset = divmod(step, ORDER_BLOCK)
+        if self._noise_block is None or self._noise_block[0] != block:
+            n = ORDER_BLOCK * self.batch_size
+            drawn = [
+                {
+                    name: values.reshape(ORDER_BLOCK, self.batch_size, *values.shape[1:])
+                    for name, values in self.environments.training_noise(
+                        np.random.default_rng(derive(self.noise_seed, env, block)), n
+                    ).items()
+                }
+                for env in self.training
+            ]
+            self._noise_block = (block, joined(drawn, axis=1))
+        return {name: values[offset] for name, values in self._noise_block[1].items()}
+
+
+def joined(parts: Sequence[Mapping[str, np.ndarray]], axis: int = 0) -> dict[str, np.ndarray]:
+    """Dictionaries of arrays with the same names as one."""
+    return {name: np.concatenate([part[name] for part in parts], axis) for name in parts[0]}
 
 
 class StretchLoader:

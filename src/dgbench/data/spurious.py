@@ -143,7 +143,7 @@ class SpuriousEnvironments(Environments):
         images = self.images[indices].to(torch.get_default_dtype()) / self.peak
         return self.paint(images, self.feature[indices] if feature is None else feature), self.labels[indices]
 
-    def scores(self, everywhere: bool, subsets: Sequence[str]) -> list[Score]:
+    def scores(self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = ()) -> list[Score]:
         own = [Score(env, name, {f"{name}/{env}": 1.0}) for name in subsets if name != "test" for env in self.given]
         tested = self.everywhere if everywhere else self.given
         return own + [Score(env, "test", self._mixture(env)) for env in tested if "test" in subsets]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from dgbench.data.module import CHUNK_BYTES, EnvironmentData
+from dgbench.data.module import CHUNK_BYTES, EnvironmentData, joined
 from dgbench.types import EnvBatch
 
 
@@ -42,7 +42,8 @@ class StackedData(EnvironmentData):
     def batches(self, first: int, n: int) -> list[EnvBatch]:
         """The minibatches of steps ``first .. first + n - 1``, members side by side."""
         order = np.stack([[member.order(first + k) for member in self.members] for k in range(n)])
-        x, y = self.environments.gather(torch.from_numpy(order).flatten())
+        noise = joined([member.noise(first + k) for k in range(n) for member in self.members])
+        x, y = self.environments.gather_for_training(torch.from_numpy(order).flatten(), noise)
         shape = (n, len(self.members), -1)
         sizes = (self.batch_size,) * len(self.training)
         xs, ys = x.view(*shape, *x.shape[1:]), y.view(shape)

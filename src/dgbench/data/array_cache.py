@@ -1,0 +1,168 @@
+"""A large uint8 array on disk that is made once, in parallel, and can be made in several goes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from dgbench.errors import DataError
+
+log = logging.getLogger(__name__)
+
+Produce = Callable[[int, int], tuple[np.ndarray, Any]]
+DATA, PROGRESS, COMPLETE = "data.uint8", "progress.jsonl", "complete.jsonl"
+
+
+@dataclass(frozen=True)
+class CachedArray:
+    """An array that is complete on disk.
+
+    Args:
+        folder: where it lies.
+        shape: of the array; the first dimension was made chunk by chunk.
+        notes: (first row, checksum, what ``produce`` noted) of every chunk, in order.
+    """
+
+    folder: Path
+    shape: tuple[int, ...]
+    notes: list[tuple[int, int, Any]]
+
+    def mapped(self) -> np.ndarray:
+        """The array as a memory-mapped file; what is written to it reaches no disk."""
+        return np.memmap(self.folder / DATA, np.uint8, "c", shape=self.shape)
+
+    def loaded(self) -> np.ndarray:
+        """The array in memory, checked.
+
+        Raises:
+            DataError: a chunk differs from what was written.
+        """
+        array = np.fromfile(self.folder / DATA, np.uint8).reshape(self.shape)
+        ends = [first for first, _, _ in self.notes[1:]] + [self.shape[0]]
+        for (first, checksum, _), end in zip(self.notes, ends, strict=True):
+            if zlib.crc32(array[first:end].data) != checksum:
+                raise DataError(f"{self.folder} is damaged; delete that folder and start again")
+        return array
+
+
+def cached_array(
+    folder: Path, shape: tuple[int, ...], produce: Produce, *, chunk: int, workers: int, title: str
+) -> CachedArray:
+    """The array in ``folder``, made by ``produce`` where it is not there yet.
+
+    Processes that want the same array at once wait for the first one; one that dies leaves its chunks to the next.
+
+    Args:
+        folder: its name must change with everything that changes the array.
+        shape: (n, ...) of the array.
+        produce: (first, end) -> rows ``first .. end - 1`` as uint8, and a note that JSON can hold. Called from
+            ``workers`` threads at once, so it should spend its time where the interpreter lock is free.
+        chunk: rows per call.
+        workers: threads.
+        title: what the progress bar says.
+
+    Raises:
+        DataError: the folder cannot be written or has too little room.
+    """
+    done = _complete(folder, shape)
+    if done:
+        return done
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder.with_name(folder.name + ".lock")):
+            done = _complete(folder, shape)
+            return done or _make(folder, shape, produce, chunk, workers, title)
+    except OSError as error:
+        raise DataError(
+            f"{folder} cannot be written ({error.strerror}); set paths.cache_dir to a folder with room"
+        ) from error
+
+
+def _complete(folder: Path, shape: tuple[int, ...]) -> CachedArray | None:
+    if not (folder / COMPLETE).is_file():
+        return None
+    if not (folder / DATA).is_file() or (folder / DATA).stat().st_size != int(np.prod(shape)):
+        raise DataError(f"{folder} is damaged; delete that folder and start again")
+    return CachedArray(folder, shape, sorted(_notes(folder / COMPLETE), key=lambda note: note[0]))
+
+
+def _make(folder: Path, shape: tuple[int, ...], produce: Produce, chunk: int, workers: int, title: str) -> CachedArray:
+    row = int(np.prod(shape[1:]))
+    data, progress = folder / DATA, folder / PROGRESS
+    known = {first: note for first, *note in _notes(progress)} if data.is_file() else {}
+    missing = [first for first in range(0, shape[0], chunk) if first not in known]
+    needed, free = len(missing) * chunk * row, shutil.disk_usage(folder).free
+    if needed > free:
+        raise DataError(
+            f"{folder} needs {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; set paths.cache_dir to a folder "
+            "with room, or dataset.store=none"
+        )
+    log.info("%s: %d of %d into %s", title, min(len(missing) * chunk, shape[0]), shape[0], folder)
+    descriptor = os.open(data, os.O_RDWR | os.O_CREAT)
+    try:
+        os.truncate(descriptor, shape[0] * row)
+
+        def work(first: int) -> tuple[int, int, Any]:
+            rows, note = produce(first, min(first + chunk, shape[0]))
+            flat = np.ascontiguousarray(rows)
+            os.pwrite(descriptor, flat.data, first * row)
+            return first, zlib.crc32(flat.data), note
+
+        with ThreadPoolExecutor(workers) as pool, open(progress, "a") as lines:
+            lines.write("\n")  # ends a line that a crash tore
+            bar = tqdm(total=shape[0], initial=len(known) * chunk, desc=title, unit=" images", disable=None)
+            futures = [pool.submit(work, first) for first in missing]
+            try:
+                for future in as_completed(futures):
+                    lines.write(json.dumps(future.result()) + "\n")
+                    lines.flush()
+                    bar.update(chunk)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+            finally:
+                bar.close()
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(progress, folder / COMPLETE)
+    done = _complete(folder, shape)
+    assert done is not None
+    return done
+
+
+def _notes(file: Path) -> list[tuple[int, int, Any]]:
+    """The whole lines of a progress file."""
+    notes = []
+    for line in file.read_text().splitlines() if file.is_file() else []:
+        try:
+            first, checksum, note = json.loads(line)
+        except ValueError:
+            continue
+        notes.append((first, checksum, note))
+    return notes
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    """Hold a lock that ends with the process, whatever ends it."""
+    with open(file, "w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.info("waiting for another process that fills %s", file.with_suffix(""))
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,179 @@
+"""Where decoded images live: memory, a memory-mapped file, or nowhere (decoded when they are asked for)."""
+
+from __future__ import annotations
+
+import logging
+import os
+from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from dgbench.data.array_cache import CachedArray, cached_array
+from dgbench.data.image_table import ImageTable
+from dgbench.errors import ConfigError, DataError
+
+log = logging.getLogger(__name__)
+
+KINDS = ("auto", "ram", "file", "none")
+RAM_SHARE = 0.5  # of the memory that is free now, for images; what does not fit stays a mapped file
+DECODED = 1  # version of what `decode` computes; part of the cache's name
+CHUNK_BYTES = 16 * 2**20
+
+
+def decode(file: Path, side: int) -> tuple[np.ndarray, tuple[int, int]]:
+    """An image as (3, side, side) uint8 RGB, and its height and width on disk in pixels.
+
+    Resized to a square without a crop, bilinear with antialiasing as PIL does it: DomainBed's test transform.
+
+    Raises:
+        Exception: whatever PIL raises over a broken file.
+    """
+    with Image.open(file) as opened:
+        image = opened.convert("RGB")
+    width, height = image.size
+    if image.size != (side, side):
+        image = image.resize((side, side), Image.Resampling.BILINEAR)
+    return np.asarray(image).transpose(2, 0, 1), (height, width)
+
+
+class ImageStore(ABC):
+    """n decoded images of 3 x side x side.
+
+    Attributes:
+        sizes: (n, 2) height and width in pixels on disk; None where images are not decoded beforehand.
+        bad: position -> why PIL cannot read the image.
+    """
+
+    sizes: Tensor | None
+    bad: dict[int, str]
+
+    @abstractmethod
+    def rows(self, indices: Tensor) -> Tensor:
+        """(n,) positions -> (n, 3, side, side) uint8 on the device of the store."""
+
+    def to(self, device: torch.device) -> None:  # noqa: B027
+        """Move the images to the device of training if they fit there."""
+
+
+class ResidentStore(ImageStore):
+    """Decoded images in memory, in a mapped file, or on the device of training.
+
+    Args:
+        images: (n, 3, side, side) uint8.
+        sizes: (n, 2) height and width on disk.
+        bad: position -> why the image cannot be read.
+        device_share: share of the free device memory that images may take.
+    """
+
+    def __init__(self, images: Tensor, sizes: Tensor, bad: dict[int, str], device_share: float) -> None:
+        self.images, self.sizes, self.bad, self.device_share = images, sizes, bad, device_share
+
+    def rows(self, indices: Tensor) -> Tensor:
+        return self.images[indices.to(self.images.device)]
+
+    def to(self, device: torch.device) -> None:
+        if device.type == "cuda" and self.images.device != device:
+            if self.images.nbytes <= self.device_share * torch.cuda.mem_get_info(device)[0]:
+                self.images = self.images.to(device)
+        elif device.type != "cuda":
+            self.images = self.images.to("cpu")
+
+
+class FileStore(ImageStore):
+    """Images decoded whenever they are asked for, for sets that fit nowhere.
+
+    Args:
+        table: the files.
+        side: of the decoded images, in pixels.
+        workers: decoding threads.
+    """
+
+    def __init__(self, table: ImageTable, side: int, workers: int) -> None:
+        self.table, self.side, self.sizes, self.bad = table, side, None, {}
+        self.pool = ThreadPoolExecutor(workers)
+
+    def rows(self, indices: Tensor) -> Tensor:
+        return torch.from_numpy(np.stack(list(self.pool.map(self._one, indices.tolist()))))
+
+    def _one(self, i: int) -> np.ndarray:
+        file = self.table.root / self.table.paths[i]
+        try:
+            return decode(file, self.side)[0]
+        except Exception as error:
+            raise DataError(f"{file} cannot be decoded ({error}); mend or delete it") from error
+
+
+def image_store(
+    table: ImageTable, *, side: int, kind: str, cache: Path, workers: int | None, device_share: float
+) -> ImageStore:
+    """A store for the images of a table, decoded once into a cache.
+
+    Args:
+        table: the files.
+        side: of the decoded images, in pixels.
+        kind: ``ram``, ``file`` (memory-mapped), ``none`` (decode when asked) or ``auto``: ``ram`` where half of the
+            free memory suffices, else ``file``.
+        cache: folder of caches.
+        workers: decoding threads; None is one per core. (Pillow frees the interpreter lock while it decodes and
+            resizes, so threads use all cores, and need no fresh interpreters.)
+        device_share: share of the free device memory that images may take.
+
+    Raises:
+        ConfigError, DataError: unknown kind, a cache that cannot be written.
+    """
+    if kind not in KINDS:
+        raise ConfigError(f"dataset.store={kind} is unknown; choose {', '.join(KINDS)}")
+    if not isinstance(side, int) or isinstance(side, bool) or side < 1:
+        raise ConfigError(f"dataset.image_size={side} is not a positive number of pixels; 224 is usual")
+    workers = workers or cores()
+    if kind == "none":
+        return FileStore(table, side, workers)
+    name = f"{table.root.name}-{side}-{table.state(side, DECODED)}"
+    shape = (len(table), 3, side, side)
+    chunk = max(1, min(512, CHUNK_BYTES // (3 * side * side)))
+
+    def produce(first: int, end: int) -> tuple[np.ndarray, Any]:
+        rows = np.zeros((end - first, *shape[1:]), np.uint8)
+        sizes, bad = [], []
+        for i in range(first, end):
+            try:
+                rows[i - first], size = decode(table.root / table.paths[i], side)
+            except Exception as error:  # PIL raises whatever a broken file leads it to
+                bad.append((i, f"{type(error).__name__}: {error}"))
+                size = (side, side)
+            sizes.append(size)
+        return rows, {"sizes": sizes, "bad": bad}
+
+    done = cached_array(
+        cache / "images" / name, shape, produce, chunk=chunk, workers=workers, title=f"decoding {table.root.name}"
+    )
+    return _resident(done, kind, device_share)
+
+
+def _resident(done: CachedArray, kind: str, device_share: float) -> ResidentStore:
+    in_ram = kind == "ram" or (kind == "auto" and np.prod(done.shape) <= RAM_SHARE * _free_memory())
+    images = torch.from_numpy(done.loaded() if in_ram else done.mapped())
+    sizes = torch.tensor([size for _, _, note in done.notes for size in note["sizes"]])
+    bad = {i: why for _, _, note in done.notes for i, why in note["bad"]}
+    return ResidentStore(images, sizes, bad, device_share)
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _free_memory() -> float:
+    """Bytes that can be taken without swapping."""
+    try:
+        with open("/proc/meminfo") as lines:
+            fields = dict(line.split(":") for line in lines)
+        return 1024.0 * int(fields["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError):
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

@@ -1,0 +1,181 @@
+"""Environments of image files: pixels as PIL gives them, DomainBed's splits and rows, and images that are broken."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from PIL import Image
+from torchvision import transforms
+
+from dgbench.cli.build import build as build_group
+from dgbench.cli.build import without
+from dgbench.cli.entry import CONF
+from dgbench.cli.study import NOT_BUILT
+from dgbench.data.folder_environments import FolderEnvironments
+from dgbench.data.image_store import FileStore, ResidentStore
+from dgbench.errors import DgbenchError
+
+Tree = Callable[..., Path]
+TWO = {"cat": 6, "dog": 4}
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Callable[..., FolderEnvironments]:
+    """``build(root, val_fraction=0.5)``: conf/dataset/image_folder.yaml at 8 x 8 pixels, with changes."""
+
+    def make(root: Path, dataset: str = "image_folder", **changes: Any) -> FolderEnvironments:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            config = compose("train", [f"dataset={dataset}", f"paths.cache_dir={tmp_path}/cache"])
+        config.dataset.root = str(root)
+        OmegaConf.set_struct(config, False)
+        config.dataset.update({"image_size": 8, **changes})
+        return build_group(without(config, "dataset", *NOT_BUILT), "dataset")  # type: ignore[no-any-return]
+
+    return make
+
+
+Build = Callable[..., FolderEnvironments]
+
+
+@pytest.mark.parametrize("store", ["auto", "ram", "file", "none"])
+def test_pixels_are_those_of_the_plain_transform(image_tree: Tree, build: Build, store: str) -> None:
+    """Resize to a square without a crop, [0, 1], ImageNet mean and standard deviation: torchvision on PIL images."""
+    root = image_tree(photo=TWO, sketch=TWO)
+    environments = build(root, store=store)
+    assert isinstance(environments.store, FileStore if store == "none" else ResidentStore)
+    plain = transforms.Compose(
+        [
+            transforms.Resize((8, 8)),
+            transforms.ToTensor(),
+            transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+        ]
+    )
+    x, y = environments.gather(torch.tensor([11, 0, 19, 0]))
+    for got, path in zip(x, ["photo/cat/01", "photo/cat/00", "sketch/dog/03", "photo/cat/00"], strict=True):
+        path = path.replace("photo/cat/01", "sketch/cat/01")  # position 11 is the second image of sketch
+        torch.testing.assert_close(got, plain(Image.open(root / f"{path}.png")), rtol=0, atol=1e-6)
+    assert y.tolist() == [0, 0, 1, 0]
+    assert environments.image == (3, 8, 8)
+    assert environments.n_classes == 2
+
+
+def test_sizes_on_disk_are_kept(image_tree: Tree, build: Build) -> None:
+    """Image i of a class is 10 + i % 3 high and 12 + i % 2 wide."""
+    store = build(image_tree(a=TWO, b=TWO)).store
+    assert store.sizes is not None
+    assert store.sizes[:6].tolist() == [[10, 12], [11, 13], [12, 12], [10, 13], [11, 12], [12, 13]]
+
+
+def test_a_split_depends_on_its_seed_alone(image_tree: Tree, build: Build) -> None:
+    """int(10 * 0.2) = 2 of 10 images are val; an environment is split alike whichever others are chosen."""
+    root = image_tree(a=TWO, b=TWO, c=TWO)
+    all_three, one = build(root), build(root, environments=["b"])
+    for env in "abc":
+        train, val = all_three.subset(env, "train"), all_three.subset(env, "val")
+        assert (len(train), len(val)) == (8, 2)
+        first = 10 * "abc".index(env)
+        assert sorted([*train, *val]) == list(range(first, first + 10))
+    assert np.array_equal(all_three.subset("b", "val"), one.subset("b", "val") + 10)
+    others = [build(root, split_seed=seed).subset("b", "val").tolist() for seed in range(4)]
+    assert others[0] == all_three.subset("b", "val").tolist()
+    assert len({tuple(other) for other in others}) > 1
+
+
+def test_rows_are_domainbeds(image_tree: Tree, build: Build) -> None:
+    """val everywhere (out-splits); test where never trained (in-split); train where trained (in-split)."""
+    environments = build(image_tree(a=TWO, b=TWO, c=TWO))
+    found = environments.scores(False, ["train", "val", "test"], ("a", "c"))
+    assert [(s.env, s.subset, dict(s.mixture)) for s in found] == [
+        ("a", "train", {"train/a": 1.0}),
+        ("c", "train", {"train/c": 1.0}),
+        ("a", "val", {"val/a": 1.0}),
+        ("b", "val", {"val/b": 1.0}),
+        ("c", "val", {"val/c": 1.0}),
+        ("b", "test", {"train/b": 1.0}),
+    ]
+    passes = environments.passes(["train/b", "val/c"])
+    assert passes["train/b"].indices.tolist() == environments.subset("b", "train").tolist()
+    assert passes["val/c"].indices.tolist() == environments.subset("c", "val").tolist()
+    assert all(s.subset != "test" for s in environments.scores(True, ["val", "test"], ("a", "b", "c")))
+
+
+def test_listed_subsets(image_tree: Tree, build: Build, tmp_path: Path) -> None:
+    """Listed test images are test rows in every fold; listed val images are val; without any, a share is drawn."""
+    root = image_tree(x={"cat": 6, "dog": 6})
+    lines = ["path,environment,class,subset"]
+    for label in ("cat", "dog"):
+        lines += [f"x/{label}/{i:02}.png,day,{label},{s}" for i, s in enumerate(["train", "val", "test"])]
+        lines += [f"x/{label}/{i:02}.png,night,{label},{s}" for i, s in enumerate(["train", "", ""], start=3)]
+    (tmp_path / "list.csv").write_text("\n".join(lines))
+    environments = build(root, "manifest", manifest=str(tmp_path / "list.csv"), val_fraction=0.4)
+    of = {(e, s): environments.subset(e, s).tolist() for e in ("day", "night") for s in ("train", "val", "test")}
+    assert of["day", "train"] == [0, 6]
+    assert of["day", "val"] == [1, 7]
+    assert of["day", "test"] == [2, 8]
+    assert (len(of["night", "train"]), len(of["night", "val"]), of["night", "test"]) == (4, 2, [])
+    tests = environments.scores(False, ["test"], ("day",))
+    assert [(s.env, dict(s.mixture)) for s in tests] == [("day", {"test/day": 1.0}), ("night", {"train/night": 1.0})]
+
+
+def test_the_identity_tells_copies_apart(image_tree: Tree, build: Build) -> None:
+    root = image_tree(a=TWO, b=TWO)
+    before = build(root).identity()
+    assert before == build(root, store="none").identity()
+    assert before["variant"]["images"] == 20
+    assert before["given"] == ["a", "b"]
+    Image.new("RGB", (40, 30)).save(root / "a" / "cat" / "00.png")
+    assert build(root).identity()["variant"] != before["variant"]
+
+
+@pytest.mark.parametrize("content", ["empty", "half", "text"])
+def test_a_broken_image(image_tree: Tree, build: Build, caplog: Any, content: str) -> None:
+    """It is named; with ``skip`` it is in no subset, and the rows say that an image less was there."""
+    root = image_tree(a=TWO, b=TWO)
+    file = root / "a" / "dog" / "02.png"
+    whole = file.read_bytes()
+    file.write_bytes({"empty": b"", "half": whole[: len(whole) // 2], "text": b"<html>not found</html>"}[content])
+    with pytest.raises(DgbenchError, match=r"a/dog/02\.png cannot be decoded \(.*\); mend or delete it, or") as caught:
+        build(root)
+    assert "\n" not in str(caught.value)
+    with caplog.at_level(logging.WARNING):
+        environments = build(root, on_bad_image="skip")
+    assert "a/dog/02.png cannot be decoded" in caplog.text
+    used = [*environments.subset("a", "train"), *environments.subset("a", "val")]
+    assert sorted(used) == [0, 1, 2, 3, 4, 5, 6, 7, 9]
+    assert environments.identity()["variant"]["images"] == 19
+    with pytest.raises(DgbenchError, match=r"a/dog/02\.png cannot be decoded"):
+        build(root, store="none").gather(torch.tensor([8]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"on_bad_image": "ignore"}, r"dataset\.on_bad_image=ignore is unknown; choose fail or skip"),
+        ({"store": "disk"}, r"dataset\.store=disk is unknown; choose auto, ram, file, none"),
+        ({"image_size": 0}, r"dataset\.image_size=0 is not a positive number of pixels"),
+        ({"val_fraction": 1}, r"dataset\.val_fraction=1 is not in \(0, 1\)"),
+        ({"val_fraction": 0.01}, r"environment a has 10 train and 0 val images"),
+        ({"normalize": {"mean": [0.5], "std": [1, 1, 1]}}, r"dataset\.normalize\.mean is not three numbers"),
+        ({"normalize": {"mean": [0, 0, 0], "std": [1, 0, 1]}}, r"dataset\.normalize\.std is not three numbers"),
+    ],
+)
+def test_bad_keys(image_tree: Tree, build: Build, changes: dict[str, Any], words: str) -> None:
+    root = image_tree(a=TWO, b=TWO)
+    with pytest.raises(DgbenchError, match=words):
+        build(root, **changes)
+
+
+def test_a_copy_that_differs_from_the_published_one_is_told(image_tree: Tree, build: Build, caplog: Any) -> None:
+    with caplog.at_level(logging.WARNING):
+        build(image_tree(art_painting=TWO, cartoon=TWO), "pacs")
+    assert "has images 20, the published dataset 9991" in caplog.text
+    assert "has classes 2, the published dataset 7" in caplog.text
+    assert "has environments ['art_painting', 'cartoon'], the published dataset" in caplog.text
