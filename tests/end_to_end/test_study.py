@@ -106,7 +106,14 @@ def test_a_study_trains_every_fold_and_prints_its_measures(train: Any, tmp_path:
         assert (member / "status").read_text() == "DONE\n"
         assert {row["base"] for row in rows} == {"digits"}
         assert {row["run"] for row in rows} == {member.name.split("-")[2]}
-        assert {p.name for p in member.iterdir()} == {"checkpoints", "config.yaml", "errors.jsonl", "log.txt", "status"}
+        assert {p.name for p in member.iterdir()} == {
+            "checkpoints",
+            "claim",
+            "config.yaml",
+            "errors.jsonl",
+            "log.txt",
+            "status",
+        }
         assert {p.name for p in (member / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
     assert counts[0] == {(step, subset): 4 for step in (4, 8, 12) for subset in ("val", "test")}
     assert counts[4] == {(step, subset): n for step in (4, 8, 12) for subset, n in (("val", 4), ("test", 101))}

@@ -104,7 +104,11 @@ def test_members_differ_in_hyperparameters(double: None, tmp_path: Path) -> None
 def run(folder: Path, mode: str, *overrides: str) -> tuple[Study, dict[str, bool]]:
     study = make_study(folder, "trainer.steps=40", "trainer.eval_every=20", f"execution={mode}", *overrides)
     progress = StudyProgress(len(study.members), 40, "test")
-    return study, train_all([study], study.config.execution, progress, None)
+    return study, train_all([study], study.config.execution, progress, None).complete
+
+
+def planned(study: Study) -> list[Group]:
+    return plan_groups([(study, member) for member in study.members], study.config.execution)
 
 
 def test_rows_and_files_of_a_stack_are_those_of_single_runs(tmp_path: Path) -> None:
@@ -138,7 +142,7 @@ def test_a_stopped_stack_goes_on_together_or_alone(second: str, tmp_path: Path) 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EnvironmentData, "order", stop)
-        complete = train_all([study], study.config.execution, StudyProgress(5, 40, "test"), None)
+        complete = train_all([study], study.config.execution, StudyProgress(5, 40, "test"), None).complete
     assert not any(complete.values())
     study, complete = run(tmp_path / "cut", second, *precise)
     assert all(complete.values())
@@ -153,12 +157,12 @@ def test_a_member_that_diverges_harms_nobody(tmp_path: Path) -> None:
     """One member's weights are NaN from the start: it FAILS at step 0, the others' rows are bit for bit the same."""
     quiet, _ = run(tmp_path / "quiet", "stacked")
     study = make_study(tmp_path / "loud", "trainer.steps=40", "trainer.eval_every=20", "execution=stacked")
-    groups = plan_groups([study], study.config.execution)
+    groups = planned(study)
     with torch.no_grad():
         next(iter(groups[0].modules[1].networks.parameters())).fill_(float("nan"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dgbench.cli.run.plan_groups", lambda *_: groups)
-        complete = train_all([study], study.config.execution, StudyProgress(5, 40, "test"), None)
+        complete = train_all([study], study.config.execution, StudyProgress(5, 40, "test"), None).complete
     broken = groups[0].members[1][1]
     assert read_status(broken.folder).startswith("FAILED loss became nan at step 0")
     assert [run for run, ok in complete.items() if not ok] == [broken.identity.run]
@@ -220,7 +224,7 @@ def test_scoring_takes_as_many_members_as_fit(tmp_path: Path) -> None:
     780 of linear and ReLU: 6.4 MB, so 20 MB hold three."""
     study = make_study(tmp_path, "execution=stacked", "execution.memory_gb=0.02", "backbone.width=390")
     assert 0.02e9 // (4 * 2048 * 780) == 3
-    assert {group.scoring for group in plan_groups([study], study.config.execution)} == {3}
+    assert {group.scoring for group in planned(study)} == {3}
 
 
 def test_groups(tmp_path: Path) -> None:
@@ -230,13 +234,23 @@ def test_groups(tmp_path: Path) -> None:
     def names(groups: list[Group]) -> list[list[str]]:
         return [[member.fold.name for _, member in group.members] for group in groups]
 
-    assert names(plan_groups([study], study.config.execution)) == [["0", "1", "2"], ["3"], ["full"]]
+    assert names(planned(study)) == [
+        ["0", "1", "2"],
+        ["3"],
+        ["full"],
+    ]
     study.config.execution.mode = "single"
-    assert names(plan_groups([study], study.config.execution)) == [["0"], ["1"], ["2"], ["3"], ["full"]]
+    assert names(planned(study)) == [
+        ["0"],
+        ["1"],
+        ["2"],
+        ["3"],
+        ["full"],
+    ]
 
 
 @pytest.mark.parametrize("override", ["averaging=eoa", "trainer.precision=bf16-mixed"])
 def test_what_cannot_stack_says_so(override: str, tmp_path: Path) -> None:
     study = make_study(tmp_path, "execution=stacked", override)
     with pytest.raises(ConfigError, match=r"cannot be stacked: .*; use execution=single"):
-        plan_groups([study], study.config.execution)
+        planned(study)

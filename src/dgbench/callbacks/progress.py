@@ -45,6 +45,10 @@ class StudyProgress(pl.Callback):
         self._bar.update(self.done * self.steps - self._bar.n)
         self._say(f"{self.label}: fold {self.done}/{self.folds} ({self._title}) {note}")
 
+    def note(self, text: str) -> None:
+        """A line that ends no fold."""
+        self._say(f"{self.label}: {text}")
+
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """A resumed fold does not begin at its first step."""
         self._bar.update(int(pl_module.steps_done) * self._members)

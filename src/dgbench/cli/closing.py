@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from dgbench.callbacks.wandb_log import WandbLog
+from dgbench.cli.run import Ends
 from dgbench.cli.study import Study
 from dgbench.errors import MembersFailedError
 from dgbench.measures import MEASURES
@@ -20,22 +21,27 @@ from dgbench.reports.studies import evaluate_study
 log = logging.getLogger("dgbench")
 
 
+SPELLED = 8  # more members left alone than this are only counted
 TABLES = 4  # more studies in one job than this are told in a line each
 
 
-def close_all(
-    studies: Sequence[Study], complete: Mapping[str, bool], selection: Any, wandb_log: WandbLog | None
-) -> None:
+def close_all(studies: Sequence[Study], ends: Ends, selection: Any, wandb_log: WandbLog | None) -> None:
     """Print the closing table of every study, and give its measures to W&B as a run of its own.
+
+    Members that this job left alone are named last.
 
     Raises:
         MembersFailedError: a member failed; the message says which.
     """
-    failed = []
+    failed, left = [], []
     for study in studies:
-        lost = [member.fold.name for member in study.members if not complete.get(member.identity.run)]
-        _close(study, lost, selection, wandb_log, brief=len(studies) > TABLES)
+        why = {m.fold.name: ends.left[m.identity.run] for m in study.members if m.identity.run in ends.left}
+        lost = [m.fold.name for m in study.members if ends.complete.get(m.identity.run) is False]
+        _close(study, {**dict.fromkeys(lost, "failed"), **why}, selection, wandb_log, brief=len(studies) > TABLES)
         failed += [f"fold {', '.join(lost)} of {study.folder.name}"] if lost else []
+        left += [f"fold {fold} of {study.folder.name}: {reason}" for fold, reason in why.items()]
+    if left:
+        print(f"left alone ({len(left)}): {'; '.join(left[:SPELLED])}{'; ...' if len(left) > SPELLED else ''}")
     if failed:
         raise MembersFailedError(
             f"{'; '.join(failed)} failed; see log.txt and status in its folder, mend the cause and start the same "
@@ -43,14 +49,13 @@ def close_all(
         )
 
 
-def _close(study: Study, failed: Sequence[str], selection: Any, wandb_log: WandbLog | None, brief: bool) -> None:
+def _close(study: Study, unusable: Mapping[str, str], selection: Any, wandb_log: WandbLog | None, brief: bool) -> None:
     rows: list[dict[str, Any]] = []
     for file in (member.folder / ROW_FILE for member in study.members):
         whole, torn = read_rows(file) if file.exists() else ([], [])
         rows += whole
         for problem in torn:
             log.warning("%s line %d dropped: %s", problem.file, problem.line, problem.reason)
-    unusable = dict.fromkeys(failed, "failed")
     measures = _measures(rows, selection, unusable) if rows else {}
     if brief:
         print(f"{study.folder.name}: " + ", ".join(f"{name} {100 * value:.1f} %" for name, value in measures.items()))
@@ -62,7 +67,7 @@ def _close(study: Study, failed: Sequence[str], selection: Any, wandb_log: Wandb
         config: Any = OmegaConf.to_container(study.config, resolve=True)
         wandb_log.start(study.folder, study.run, study.folder.name, "study", study.folder.name, config)
         wandb_log.summary(measures)
-        wandb_log.finish(failed=bool(failed))
+        wandb_log.finish(failed="failed" in unusable.values())
 
 
 def _measures(rows: Sequence[Mapping[str, Any]], selection: Any, unusable: Mapping[str, str]) -> dict[str, float]:

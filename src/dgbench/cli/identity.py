@@ -23,6 +23,7 @@ MACHINE_KEYS = frozenset(
         "execution",
         "grid",
         "plan",
+        "retry",
         "algorithm.search",
         "dataset.cache_dir",
         "dataset.data_dir",

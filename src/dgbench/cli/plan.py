@@ -49,7 +49,7 @@ class _Probe(pl.Callback):
 def print_plan(studies: Sequence[Study], execution: DictConfig) -> None:
     """Studies and models by algorithm: done, failed, to train; and the time the rest takes, from a probe of each."""
     marks = {m.identity.run: read_status(m.folder).split(" ")[0] or "MISSING" for s in studies for m in s.members}
-    groups = plan_groups(studies, execution)
+    groups = plan_groups([(s, m) for s in studies for m in s.members if marks[m.identity.run] != "DONE"], execution)
     seconds: Counter[str] = Counter()
     probed: dict[str, float] = {}
     for group in groups:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -11,7 +11,6 @@ from omegaconf import DictConfig
 from torch import nn
 
 from dgbench.algorithms.base import Algorithm
-from dgbench.callbacks.status import read_status
 from dgbench.cli.memory import members_that_score, members_that_train
 from dgbench.cli.study import Member, Study
 from dgbench.errors import ConfigError
@@ -36,6 +35,11 @@ class Group:
     stacked: bool = False
     scoring: int | None = None
 
+    def only(self, positions: Sequence[int]) -> Group:
+        """The group of the members at these positions."""
+        modules = [self.modules[i] for i in positions] if self.modules else []
+        return Group([self.members[i] for i in positions], modules, self.stacked, self.scoring)
+
     def halves(self) -> tuple[Group, Group]:
         """The group in two, each from its last checkpoints, for a device whose memory it does not fit."""
         cut = len(self.members) // 2
@@ -46,8 +50,8 @@ class Group:
         return first, second
 
 
-def plan_groups(studies: Sequence[Study], execution: DictConfig) -> list[Group]:
-    """Every member that is not done, in groups.
+def plan_groups(members: Sequence[tuple[Study, Member]], execution: DictConfig) -> list[Group]:
+    """Members that are to be trained, each with its study, in groups.
 
     Members stack when they have the same algorithm, static hyperparameters, networks, number of training environments,
     images, schedule of evaluations, and stand at the same step.
@@ -59,12 +63,11 @@ def plan_groups(studies: Sequence[Study], execution: DictConfig) -> list[Group]:
         raise ConfigError(f"execution.mode={execution.mode} is unknown; choose auto, single or stacked")
     if execution.max_members is not None and execution.max_members < 1:
         raise ConfigError(f"execution.max_members={execution.max_members} is not at least 1; give a number or null")
-    pending = [(s, m) for s in studies for m in s.members if read_status(m.folder) != "DONE"]
     if execution.mode == "single":
-        return [Group([pair]) for pair in pending]
+        return [Group([pair]) for pair in members]
     groups: list[Group] = []
     buckets: dict[Any, Group] = {}
-    for study, member in pending:
+    for study, member in members:
         reason = study.why_not_stacked()
         if reason and execution.mode == "stacked":
             raise ConfigError(f"{study.folder.name} cannot be stacked: {reason}; use execution=single")
@@ -125,10 +128,8 @@ def _cut(group: Group, execution: DictConfig) -> list[Group]:
     if not whole:
         return [Group([pair]) for pair in group.members]
     scoring = members_that_score(group, execution.memory_gb)
-    return [
-        Group(group.members[i : i + most], group.modules[i : i + most], stacked=True, scoring=scoring)
-        for i in range(0, len(group.members), most)
-    ]
+    n = len(group.members)
+    return [replace(group.only(range(i, min(i + most, n))), scoring=scoring) for i in range(0, n, most)]
 
 
 def _pays(group: Group) -> bool:

@@ -31,7 +31,7 @@ def train(config: DictConfig) -> None:
     label = config.algorithm.name if len(planned) == 1 else f"{len(planned)} studies"
     progress = StudyProgress(sum(len(study.members) for study in planned), planned[0].trainer.steps, label)
     try:
-        complete = train_all(planned, config.execution, progress, wandb_log)
+        ends = train_all(planned, config.execution, progress, wandb_log, config.retry)
     finally:
         progress.close()
-    close_all(planned, complete, selection, wandb_log)
+    close_all(planned, ends, selection, wandb_log)
