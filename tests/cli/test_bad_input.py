@@ -17,7 +17,7 @@ TYPED: dict[str, tuple[list[str], str]] = {
     "unknown key": (["nonsense=1"], r"key nonsense is unknown"),
     "misspelt group": (["algoritm=erm"], r"key algoritm is unknown; did you mean algorithm\?"),
     "misspelt choice": (["algorithm=vrx"], r"algorithm=vrx is unknown; did you mean vrex\? choose from .*erm"),
-    "unknown choice": (["dataset=imagenet"], r"dataset=imagenet is unknown; choose from .*cmnist.*pacs"),
+    "unknown choice": (["dataset=imagenet"], r"dataset=imagenet is unknown; .*choose from .*sr_cmnist"),
     "unknown dataset key": (["dataset.colour=red"], r"key dataset\.colour is unknown"),
     "unknown hyperparameter": (["algorithm.hparams.lambda=1"], r"key algorithm\.hparams\.lambda is unknown"),
     "not an override": (["seed"], r"seed cannot be read: .*; write KEY=VALUE"),
