@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from hydra import compose, initialize_config_dir
 from hydra.errors import ConfigCompositionException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from dgbench.cli.build import without
 from dgbench.cli.entry import CONF
 from dgbench.cli.identity import MACHINE_KEYS, digest, science, study_folder
 from dgbench.cli.study import Study
@@ -96,6 +98,16 @@ def test_a_study_is_built_from_every_choice(tmp_path: Path, words: tuple[str, ..
     assert module.networks.params("featurizer")
     assert module.sizes.n_envs == len(study.environments.given) - 1
     assert not list(tmp_path.iterdir()), "building a study writes nothing"
+
+
+@pytest.mark.parametrize("name", [name for group, name in CHOICES if group == "backbone"])
+def test_every_backbone_is_built(name: str) -> None:
+    """On the meta device, which has shapes and no memory."""
+    config = composed(f"backbone={name}")
+    with torch.device("meta"):
+        featurizer = instantiate(without(config, "backbone", "name", "hparams").backbone, image=(3, 32, 32))
+        assert featurizer(torch.zeros(2, 3, 32, 32)).shape == (2, featurizer.n_features)
+    assert 1 <= len(featurizer.stages()) <= 4
 
 
 def test_published_settings_insist_on_mnist() -> None:

@@ -40,7 +40,7 @@ def test_the_algorithms_batch_rule_reaches_the_trainer() -> None:
 
 
 def test_a_backbone_gets_the_shared_values_it_asks_for() -> None:
-    _, values = _resolved("+backbone.hparams=[resnet_dropout]", "hparams.draw=3", "hparams.trial=1")
+    _, values = _resolved("+backbone.hparams={dropout: resnet_dropout}", "hparams.draw=3", "hparams.trial=1")
     assert values["resnet_dropout"] == 0.1
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from torch import Tensor, nn
 
+from dgbench.backbones.stages import Featurizer, Stage
 from dgbench.errors import ConfigError
 
 
-class MLPFeaturizer(nn.Module):
+class MLPFeaturizer(Featurizer):
     """Two hidden layers, (n, C, H, W) -> (n, width): OoD-Bench's network for 14 x 14 digits (Ye et al., 2022).
 
     flatten, linear, ReLU, linear, ReLU; Xavier-uniform weights with gain sqrt(2), zero biases.
@@ -32,12 +34,12 @@ class MLPFeaturizer(nn.Module):
                 nn.init.xavier_uniform_(layer.weight, gain=math.sqrt(2))
                 nn.init.zeros_(layer.bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        features: Tensor = self.layers(x)
-        return features
+    def stages(self) -> list[Stage]:
+        flatten, first, relu, second, last_relu = self.layers
+        return [Stage.of(flatten, first, relu), Stage.of(second, last_relu)]
 
 
-class MNISTCNN(nn.Module):
+class MNISTCNN(Featurizer):
     """DomainBed's network for 28 x 28 digits, (n, C, H, W) -> (n, 2 * width) (Gulrajani and Lopez-Paz, 2021).
 
     Four 3 x 3 convolutions, the second with stride 2, each followed by ReLU and then GroupNorm(8); global average
@@ -69,7 +71,9 @@ class MNISTCNN(nn.Module):
         self.convs = nn.ModuleList(nn.Conv2d(i, o, 3, stride=s, padding=1) for i, o, s in shapes)
         self.norms = nn.ModuleList(nn.GroupNorm(8, o) for _, o, _ in shapes)
 
-    def forward(self, x: Tensor) -> Tensor:
-        for conv, norm in zip(self.convs, self.norms, strict=True):
-            x = norm(conv(x).relu())
-        return x.mean((2, 3))
+    def stages(self) -> list[Stage]:
+        def block(h: Tensor, i: int) -> Tensor:
+            normed: Tensor = self.norms[i](self.convs[i](h).relu())
+            return normed.mean((2, 3)) if i == len(self.convs) - 1 else normed
+
+        return [Stage(partial(block, i=i), (self.convs[i], self.norms[i])) for i in range(len(self.convs))]

@@ -37,7 +37,7 @@ def hyperparameters(config: DictConfig, switches: Collection[str]) -> tuple[Trai
         number=asked["draw"],
         trial=asked["trial"],
         rng=asked["rng"],
-        read=[*TYPED, *node["backbone"].get("hparams", ())],
+        read=[*TYPED, *(node["backbone"].get("hparams") or {}).values()],
         typed={key: value for key in TYPED if (value := node["trainer"].get(key)) is not None},
         chosen=asked["set"],
     )

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hydra.utils import get_class
 from omegaconf import DictConfig
 from torch import nn
 
@@ -118,11 +119,15 @@ class Study:
         """Why members of this study cannot train together with others; None when they can."""
         if not self.algorithm.stackable:
             return self.algorithm.why_not_stackable
+        network = getattr(get_class(self.config.backbone._target_), "why_not_stackable", None)
+        if network:
+            return str(network)
         if "_target_" in self.config.averaging:
             return f"averaging={self.config.averaging.name} follows one member at a time"
         if self.trainer.precision not in ("32-true", "64-true"):
             return f"trainer.precision={self.trainer.precision} needs Lightning's own optimizer step"
-        if any("dropout" in key and value for key, value in self.hparams.items()):
+        drops = {**self.hparams, **self.config.backbone}
+        if any("dropout" in key and drops[key] for key in drops):
             return "dropout draws from a generator that members of a stack would share"
         return None
 
@@ -145,7 +150,8 @@ class Study:
         return algorithm(networks, sizes, self.hparams, seed=self.seed)
 
     def _featurizer(self, image: tuple[int, int, int]) -> nn.Module:
-        taken = {key: self.hparams[key] for key in self.config.backbone.get("hparams", ())}
+        wanted = self.config.backbone.get("hparams") or {}  # constructor's argument -> hyperparameter
+        taken = {key: self.hparams[hparam] for key, hparam in wanted.items()}
         config = without(self.config, "backbone", "name", "hparams")
         featurizer: nn.Module = build(config, "backbone", image=image, **taken)
         return featurizer
