@@ -22,6 +22,14 @@ class RecordError(DgbenchError):
     """Result rows, status marks or checkpoints that cannot be read or written."""
 
 
+_DIVERGED = "loss became"
+
+
+def is_divergence(reason: str) -> bool:
+    """Whether a status mark's reason is that of :class:`DivergedError`: the same command would end there again."""
+    return reason.startswith(_DIVERGED)
+
+
 class DivergedError(DgbenchError):
     """The training loss of a member became NaN or infinite.
 
@@ -31,7 +39,7 @@ class DivergedError(DgbenchError):
     """
 
     def __init__(self, step: int, value: float) -> None:
-        super().__init__(f"loss became {value} at step {step}; lower trainer.lr or the penalty weight of the algorithm")
+        super().__init__(f"{_DIVERGED} {value} at step {step}; lower trainer.lr or the penalty weight of the algorithm")
         self.step = step
 
 

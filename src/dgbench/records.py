@@ -31,6 +31,8 @@ class RunIdentity:
     algorithm: str
     hparams: dict[str, Any]  #: the algorithm's and the optimizer's hyperparameters
     draw: int = 0  #: number of the hyperparameter draw; 0 is the default set
+    space: str = "domainbed"  #: search space that the draw is from
+    trial: int = 0  #: repetition of the search that the draw is from
     backbone: str
     init: str = "random"  #: initial weights
     tuning: str = "ft"  #: ``ft`` fine-tuning, ``lp`` linear probing, ...

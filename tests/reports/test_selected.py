@@ -13,7 +13,8 @@ Run = tuple[int, int, float]  # seed, draw, lr
 
 def labels(runs: list[Run], searches: bool) -> list[str]:
     identities: list[dict[str, Any]] = [
-        {"algorithm": "erm", "averaging": "none", "hparams": {"lr": lr}, "draw": draw, "seed": seed, "held_out": ["a"]}
+        {"algorithm": "erm", "averaging": "none", "hparams": {"lr": lr}, "draw": draw, "seed": seed, "held_out": ["a"],
+         "space": "domainbed", "trial": 0}
         for seed, draw, lr in runs
     ]
     return algorithm_labels(identities, searches=searches)

@@ -11,11 +11,15 @@ from omegaconf import OmegaConf
 
 from dgbench.callbacks.wandb_log import WandbLog
 from dgbench.cli.run import Ends
+from dgbench.cli.search import Search, choices_of
 from dgbench.cli.study import Study
 from dgbench.errors import MembersFailedError
 from dgbench.measures import MEASURES
+from dgbench.protocols.selection import describe
 from dgbench.records import ROW_FILE, read_rows
+from dgbench.reports.choices import choices_table
 from dgbench.reports.closing import closing_table
+from dgbench.reports.renderers.terminal import plain_table
 from dgbench.reports.studies import evaluate_study
 
 log = logging.getLogger("dgbench")
@@ -25,8 +29,14 @@ SPELLED = 8  # more members left alone than this are only counted
 TABLES = 4  # more studies in one job than this are told in a line each
 
 
-def close_all(studies: Sequence[Study], ends: Ends, selection: Any, wandb_log: WandbLog | None) -> None:
-    """Print the closing table of every study, and give its measures to W&B as a run of its own.
+def close_all(
+    studies: Sequence[Study],
+    ends: Ends,
+    selection: Any,
+    wandb_log: WandbLog | None,
+    searches: Sequence[Search] = (),
+) -> None:
+    """Print the closing table of every study or search, and give a study's measures to W&B as a run of its own.
 
     Members that this job left alone are named last.
 
@@ -42,9 +52,12 @@ def close_all(studies: Sequence[Study], ends: Ends, selection: Any, wandb_log: W
         left += [f"fold {fold} of {study.folder.name}: {reason}" for fold, reason in why.items()]
     if left:
         print(f"left alone ({len(left)}): {'; '.join(left[:SPELLED])}{'; ...' if len(left) > SPELLED else ''}")
+    for search in searches:
+        _close_search(search)
     if failed:
+        more = f" and of {len(failed) - TABLES} more" if len(failed) > TABLES else ""
         raise MembersFailedError(
-            f"{'; '.join(failed)} failed; see log.txt and status in its folder, mend the cause and start the same "
+            f"{'; '.join(failed[:TABLES])}{more} failed; see log.txt and status in its folder, mend the cause and start the same "
             "command again"
         )
 
@@ -57,7 +70,9 @@ def _close(study: Study, unusable: Mapping[str, str], selection: Any, wandb_log:
         for problem in torn:
             log.warning("%s line %d dropped: %s", problem.file, problem.line, problem.reason)
     measures = _measures(rows, selection, unusable) if rows else {}
-    if brief:
+    if study.config.hparams.get("scheme") is not None:
+        pass  # one table tells the whole search
+    elif brief:
         print(f"{study.folder.name}: " + ", ".join(f"{name} {100 * value:.1f} %" for name, value in measures.items()))
     else:
         if rows:
@@ -68,6 +83,14 @@ def _close(study: Study, unusable: Mapping[str, str], selection: Any, wandb_log:
         wandb_log.start(study.folder, study.run, study.folder.name, "study", study.folder.name, config)
         wandb_log.summary(measures)
         wandb_log.finish(failed="failed" in unusable.values())
+
+
+def _close_search(search: Search) -> None:
+    """What was chosen for every trial and fold, once there is a choice."""
+    found = choices_of(search)
+    if found:
+        print(plain_table(choices_table(found, describe(search.scheme.chosen_by))))
+    print(f"rows: {search.place}")
 
 
 def _measures(rows: Sequence[Mapping[str, Any]], selection: Any, unusable: Mapping[str, str]) -> dict[str, float]:

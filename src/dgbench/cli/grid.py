@@ -1,7 +1,8 @@
-"""Several studies in one job, so that their members can train together."""
+"""Several studies in one job, so that their members can train together: a grid, and the draws of a search."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,34 +12,50 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from dgbench.cli.identity import digest, study_folder
+from dgbench.cli.search import draws_of
 from dgbench.cli.study import Study
 from dgbench.data.environments import Environments
 from dgbench.errors import ConfigError
 
 
 def studies(config: DictConfig, folder: Path) -> list[Study]:
-    """The one study of a configuration, or one for every combination of the lists under ``grid``.
+    """The one study of a configuration, or one for every combination of the lists under ``grid`` and draw of a search.
 
-    Studies of a grid stand where single ones would: in ``paths.output_dir`` under their own names. Studies over the
-    same dataset share its images.
+    Several studies stand where single ones would: beside the job's own folder where Hydra named it, in the folder that
+    the user named otherwise. Studies over the same dataset share its images.
+
+    Args:
+        config: the job's configuration.
+        folder: the job's folder.
 
     Raises:
-        ConfigError: an entry of the grid is no list.
+        ConfigError: an entry of the grid is no list, or a search that cannot be meant.
     """
+    known: dict[str, Environments] = {}
+    found = []
+    for own in (drawn for combination in _combinations(config) for drawn in draws_of(combination)):
+        images = digest(OmegaConf.to_container(own.dataset, resolve=True))
+        study = Study(own, _place(own, config, folder), known.get(images))
+        known[images] = study.environments
+        found.append(study)
+    return found
+
+
+def _combinations(config: DictConfig) -> Iterator[DictConfig]:
     grid: dict[str, Any] = OmegaConf.to_container(config.grid, resolve=True)  # type: ignore[assignment]
     if not grid:
-        return [Study(config, folder)]
+        yield config
+        return
     for key, values in grid.items():
         if not isinstance(values, list) or not values:
             raise ConfigError(f"grid.{key}={values} is no list; write grid.{key}=[...]")
     typed = list(HydraConfig.get().overrides.task)
-    known: dict[str, Environments] = {}
-    found = []
     for combination in product(*grid.values()):
         chosen = [f"{key}={value}" for key, value in zip(grid, combination, strict=True)]
-        own = compose(HydraConfig.get().job.config_name, [*typed, *chosen])
-        images = digest(OmegaConf.to_container(own.dataset, resolve=True))
-        study = Study(own, Path(own.paths.output_dir) / study_folder(_root_=own), known.get(images))
-        known[images] = study.environments
-        found.append(study)
-    return found
+        yield compose(HydraConfig.get().job.config_name, [*typed, *chosen])
+
+
+def _place(own: DictConfig, config: DictConfig, folder: Path) -> Path:
+    if own is config:
+        return folder
+    return (folder.parent if folder.name == study_folder(_root_=config) else folder) / study_folder(_root_=own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -47,3 +48,22 @@ def hyperparameters(config: DictConfig, switches: Collection[str]) -> tuple[Trai
         if key not in switches and (not isinstance(value, (int, float)) or isinstance(value, bool)):
             raise ConfigError(f"hyperparameter {key}={value} is not a number; give one with hparams.set.{key}")
     return trainer, values
+
+
+def fit_batch(
+    config: DictConfig, trainer: TrainerConfig, hparams: dict[str, Any], images: int
+) -> tuple[TrainerConfig, dict[str, Any]]:
+    """A drawn batch size that no minibatch of this dataset can have becomes the largest one that can.
+
+    DomainBed's loader would wait for such a minibatch for ever. A batch size that was typed is left to be refused.
+
+    Args:
+        config: the composed configuration.
+        trainer: the trainer's keys.
+        hparams: every hyperparameter.
+        images: training images of the smallest given environment.
+    """
+    typed = config.trainer.get("batch_size") is not None or "batch_size" in (config.hparams.set or {})
+    if typed or not config.hparams.draw or trainer.batch_size <= images:
+        return trainer, hparams
+    return replace(trainer, batch_size=images), {**hparams, "batch_size": images}

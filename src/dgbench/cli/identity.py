@@ -26,6 +26,7 @@ MACHINE_KEYS = frozenset(
         "retry",
         "algorithm.search",
         "dataset.cache_dir",
+        "hparams.scheme",
         "dataset.data_dir",
         "dataset.device_share",
         "dataset.fetch",

@@ -35,6 +35,9 @@ class Ends:
     complete: dict[str, bool] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
 
+    def __or__(self, more: Ends) -> Ends:
+        return Ends({**self.complete, **more.complete}, {**self.left, **more.left})
+
 
 def train_all(
     studies: Sequence[Study],

@@ -17,7 +17,7 @@ from dgbench.algorithms.base import Algorithm
 from dgbench.backbones.build import build_networks
 from dgbench.callbacks.averaging import Averaging
 from dgbench.cli.build import build, without
-from dgbench.cli.hyperparameters import hyperparameters
+from dgbench.cli.hyperparameters import fit_batch, hyperparameters
 from dgbench.cli.identity import code_version, digest, science
 from dgbench.cli.schema import seed
 from dgbench.data.environments import Environments
@@ -71,6 +71,8 @@ class Study:
         self.seed = seed(config.seed)
         self.environments: Environments = environments or build(without(config, "dataset", *NOT_BUILT), "dataset")
         self.folds: list[Fold] = build(config, "protocol")(self.environments.given)
+        smallest = min(len(self.environments.subset(env, "train")) for env in self.environments.given)
+        self.trainer, self.hparams = fit_batch(config, self.trainer, self.hparams, smallest)
         self._science = science(config)
         self.run = digest([self._science, self.environments.identity()])
         self.members = [self._member(fold) for fold in self.folds]
@@ -85,6 +87,8 @@ class Study:
             hparams={**self.hparams, "steps": self.trainer.steps, **self._averaging_settings()},
             averaging=self.config.averaging.name,
             draw=self.config.hparams.draw,
+            space=self.config.hparams.space,
+            trial=self.config.hparams.trial,
             backbone=self.config.backbone.name,
             protocol=self.config.protocol.name,
             fold=fold.name,

@@ -21,6 +21,7 @@ def train(config: DictConfig) -> None:
     from dgbench.cli.member import quiet_lightning
     from dgbench.cli.plan import print_plan
     from dgbench.cli.run import train_all
+    from dgbench.cli.search import chosen_again, searches
 
     quiet_lightning()
     planned = studies(config, Path(HydraConfig.get().runtime.output_dir))
@@ -29,9 +30,13 @@ def train(config: DictConfig) -> None:
         return
     wandb_log, selection = build(config, "logger"), build(config, "selection")
     label = config.algorithm.name if len(planned) == 1 else f"{len(planned)} studies"
-    progress = StudyProgress(sum(len(study.members) for study in planned), planned[0].trainer.steps, label)
+    found = searches(planned)
+    members = sum(len(study.members) for study in planned) + sum(search.repeats for search in found)
+    progress = StudyProgress(members, planned[0].trainer.steps, label)
     try:
         ends = train_all(planned, config.execution, progress, wandb_log, config.retry)
+        again = [study for search in found for study in chosen_again(search)]
+        ends |= train_all(again, config.execution, progress, wandb_log, config.retry)
     finally:
         progress.close()
-    close_all(planned, ends, selection, wandb_log)
+    close_all([*planned, *again], ends, selection, wandb_log, found)

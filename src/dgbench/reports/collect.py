@@ -6,7 +6,7 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from dgbench.records import ROW_FILE, RunIdentity, read_rows
 from dgbench.reports.archive import read_archive
 from dgbench.reports.folders import Problem, RunFolder, find_runs
 from dgbench.reports.run import ROW_COLUMNS, Columns, Run
+from dgbench.reports.repetitions import fold_splits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +78,9 @@ def collect(roots: Iterable[str | Path]) -> Collection:
     )
     told = {run.folder for run, _ in found}
     silent = [folder for folder in folders if str(folder.path) not in told]
-    return Collection([run for run, _ in kept], rows, problems, silent)
+    identities = fold_splits([run.identity for run, _ in kept])
+    runs = [replace(run, identity=identity) for (run, _), identity in zip(kept, identities, strict=True)]
+    return Collection(runs, rows, problems, silent)
 
 
 def _read_folder(folder: RunFolder) -> tuple[list[tuple[Run, Columns]], list[Problem]]:

@@ -6,7 +6,7 @@ percent signs exist.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Literal
@@ -87,6 +87,7 @@ class Document:
     lead: list[str]  #: sentences at the top
     sections: list[Section]
     problems: Table
+    files: Mapping[str, str] = field(default_factory=dict)  #: further files: name -> text
     command: str = ""  #: what makes the whole document again; :func:`remake` narrows it to one table or figure
 
 

@@ -124,7 +124,7 @@ def algorithm_labels(identities: Sequence[Mapping[str, Any]], *, searches: bool 
     numbers: dict[str, dict[str, int]] = defaultdict(dict)
     places: dict[str, dict[object, str]] = defaultdict(dict)
     muddled: set[str] = set()
-    names = [algorithm_name(identity) for identity in identities]
+    names = _search_names(identities)
     flat = [{**identity["hparams"], "draw": identity["draw"]} for identity in identities]
     texts = [json.dumps(values, sort_keys=True, default=str) for values in flat]
     for identity, name, values, text in zip(identities, names, flat, texts, strict=True):
@@ -143,8 +143,36 @@ def algorithm_labels(identities: Sequence[Mapping[str, Any]], *, searches: bool 
         else:
             extra = {text: f"draw={draw}" for text, draw in numbers[name].items()}
         for text in variants:
-            labels[name, text] = f"{name} ({extra[text]})" if extra.get(text) else name
+            labels[name, text] = _beside(name, extra.get(text, ""))
     return [labels[name, text] for name, text in zip(names, texts, strict=True)]
+
+
+def _search_names(identities: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The algorithm's name, with the search space and trial where it occurs with several that are no repetitions.
+
+    A trial is a repetition, like a seed, when every seed has one trial.
+    """
+    names = [algorithm_name(identity) for identity in identities]
+    spaces: dict[str, set[str]] = defaultdict(set)
+    trials: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for identity, name in zip(identities, names, strict=True):
+        spaces[name].add(identity["space"])
+        trials[name][identity["seed"]].add(identity["trial"])
+    apart = {name for name, seeds in trials.items() if any(len(found) > 1 for found in seeds.values())}
+    return [
+        _beside(
+            _beside(name, f"space={identity['space']}" if len(spaces[name]) > 1 else ""),
+            f"trial={identity['trial']}" if name in apart else "",
+        )
+        for identity, name in zip(identities, names, strict=True)
+    ]
+
+
+def _beside(name: str, extra: str) -> str:
+    """``erm (a)`` and ``b`` make ``erm (a, b)``."""
+    if not extra:
+        return name
+    return f"{name[:-1]}, {extra})" if name.endswith(")") else f"{name} ({extra})"
 
 
 def _differing(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -140,6 +140,8 @@ def _identity(
         "algorithm": ALGORITHMS.get(args["algorithm"], args["algorithm"]),
         "hparams": record.get("hparams") or {},
         "draw": int(args.get("hparams_seed", 0)),
+        "space": "domainbed",
+        "trial": int(args.get("trial_seed", 0)),
         "backbone": setting[0],
         "init": setting[1],
         "tuning": "ft",

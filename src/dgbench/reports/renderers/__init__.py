@@ -9,6 +9,7 @@ from pathlib import Path
 from dgbench.errors import RecordError
 from dgbench.reports.document import Document
 from dgbench.reports.renderers.delimited import write_csv
+from dgbench.reports.renderers.files import write_files
 from dgbench.reports.renderers.latex import write_latex
 from dgbench.reports.renderers.markdown import write_markdown
 from dgbench.reports.renderers.page import write_html
@@ -26,6 +27,7 @@ RENDERERS: tuple[Renderer, ...] = (
     write_parquet,
     write_png,
     write_svg,
+    write_files,
 )
 
 

@@ -1,0 +1,91 @@
+"""A random search as published: which draws are trained how often, and what is trained again once one was chosen.
+
+Sources: DomainBed (Gulrajani & Lopez-Paz 2021, section 3; 20 draws x 3 trials), OoD-Bench (Ye et al. 2022, section 5 and
+Appendix J; the same scheme over its own spaces), Yu et al. 2024, section 3.1 (10 draws with one seed, the best one with
+2 more seeds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dgbench.errors import ConfigError
+from dgbench.protocols.selection import Selection
+
+Settings = dict[str, int]  #: configuration key -> value
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """The studies of one search.
+
+    Trial ``t`` is DomainBed's ``trial_seed``: draw ``k`` takes its random values from ``seed_hash(k, t)``, and ``t`` is
+    added to every key of ``varies``, so that a trial has its own weights, minibatches and splits.
+
+    Args:
+        draws: how many, from draw 0, which is the default set; or their numbers.
+        trials: how many, from trial 0; or their numbers.
+        repeats: how many more seeds the chosen draw is trained with.
+        varies: keys that differ from trial to trial and from repeat to repeat.
+        chosen_by: the selection that says which draw is trained again, and what the closing table goes by.
+
+    Raises:
+        ConfigError: numbers that cannot be meant.
+    """
+
+    draws: int | Sequence[int]
+    trials: int | Sequence[int]
+    repeats: int
+    varies: Sequence[str]
+    chosen_by: Selection
+
+    def __post_init__(self) -> None:
+        for key in ("draws", "trials"):
+            given = getattr(self, key)
+            numbers = _numbers(given)
+            if not numbers or len(set(numbers)) < len(numbers) or any(not _count(number) for number in numbers):
+                raise ConfigError(
+                    f"hparams.scheme.{key}={given} is neither a number >= 1 nor a list of different numbers >= 0"
+                )
+        if not _count(self.repeats):
+            raise ConfigError(f"hparams.scheme.repeats={self.repeats} is not an integer >= 0; 0 trains nothing again")
+        if self.repeats and len(_numbers(self.trials)) > 1:
+            raise ConfigError(
+                f"hparams.scheme.repeats={self.repeats} needs a search with one trial; set hparams.scheme.trials=1"
+            )
+        if not self.chosen_by.chooses_draws:
+            raise ConfigError(
+                f"hparams.scheme.chosen_by: {self.chosen_by.title} cannot choose among draws; take e.g. "
+                "hparams.scheme.chosen_by._target_=dgbench.protocols.selection.TrainVal"
+            )
+
+    def studies(self, base: Mapping[str, int]) -> list[Settings]:
+        """What each study of the search sets, trial by trial.
+
+        Args:
+            base: values of the keys that vary.
+        """
+        return [
+            {"hparams.draw": draw, "hparams.trial": trial, **{key: base[key] + trial for key in self.varies}}
+            for trial in _numbers(self.trials)
+            for draw in _numbers(self.draws)
+        ]
+
+    def again(self, base: Mapping[str, int], draw: int) -> list[Settings]:
+        """What the studies set that train the chosen draw with more seeds."""
+        trial = _numbers(self.trials)[0]
+        return [
+            {"hparams.draw": draw, "hparams.trial": trial, **{key: base[key] + trial + n for key in self.varies}}
+            for n in range(1, self.repeats + 1)
+        ]
+
+
+def _numbers(given: int | Sequence[int]) -> list[int]:
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        return list(given)
+    return list(range(given)) if _count(given) else []
+
+
+def _count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
