@@ -44,7 +44,9 @@ def test_the_best_draw_of_a_fold_is_trained_with_two_more_seeds(yu: tuple[Path, 
         chosen = min(best, key=lambda draw: (-best[draw], draw))
         choice = kept["folds"][fold]
         assert (choice["draw"], choice["validation"]) == (chosen, pytest.approx(best[chosen]))
-        assert {c["draw"]: c["validation"] for c in choice["candidates"]} == {k: pytest.approx(v) for k, v in best.items()}
+        assert {c["draw"]: c["validation"] for c in choice["candidates"]} == {
+            k: pytest.approx(v) for k, v in best.items()
+        }
         again = [rows[0] for rows in found if rows[0]["fold"] == fold and rows[0]["seed"]]
         assert sorted((r["seed"], r["split_seed"], r["draw"], r["trial"]) for r in again) == [
             (1, 1, chosen, 0), (2, 2, chosen, 0),

@@ -19,7 +19,9 @@ def test_domainbeds_draws_times_trials() -> None:
     """Draw 0 is the default set; trial t is added to the seeds."""
     scheme = Scheme(2, 3, 0, VARIES, TrainVal())
     assert scheme.studies(BASE) == [
-        {"hparams.draw": k, "hparams.trial": t, "seed": 5 + t, "dataset.split_seed": t} for t in range(3) for k in (0, 1)
+        {"hparams.draw": k, "hparams.trial": t, "seed": 5 + t, "dataset.split_seed": t}
+        for t in range(3)
+        for k in (0, 1)
     ]
     assert scheme.again(BASE, 1) == []
 

@@ -13,8 +13,16 @@ Run = tuple[int, int, float]  # seed, draw, lr
 
 def labels(runs: list[Run], searches: bool) -> list[str]:
     identities: list[dict[str, Any]] = [
-        {"algorithm": "erm", "averaging": "none", "hparams": {"lr": lr}, "draw": draw, "seed": seed, "held_out": ["a"],
-         "space": "domainbed", "trial": 0}
+        {
+            "algorithm": "erm",
+            "averaging": "none",
+            "hparams": {"lr": lr},
+            "draw": draw,
+            "seed": seed,
+            "held_out": ["a"],
+            "space": "domainbed",
+            "trial": 0,
+        }
         for seed, draw, lr in runs
     ]
     return algorithm_labels(identities, searches=searches)

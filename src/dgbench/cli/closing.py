@@ -57,8 +57,8 @@ def close_all(
     if failed:
         more = f" and of {len(failed) - TABLES} more" if len(failed) > TABLES else ""
         raise MembersFailedError(
-            f"{'; '.join(failed[:TABLES])}{more} failed; see log.txt and status in its folder, mend the cause and start the same "
-            "command again"
+            f"{'; '.join(failed[:TABLES])}{more} failed; see log.txt and status in its folder, mend the cause and "
+            "start the same command again"
         )
 
 
@@ -70,11 +70,10 @@ def _close(study: Study, unusable: Mapping[str, str], selection: Any, wandb_log:
         for problem in torn:
             log.warning("%s line %d dropped: %s", problem.file, problem.line, problem.reason)
     measures = _measures(rows, selection, unusable) if rows else {}
-    if study.config.hparams.get("scheme") is not None:
-        pass  # one table tells the whole search
-    elif brief:
+    searched = study.config.hparams.get("scheme") is not None  # one table tells the whole search
+    if brief and not searched:
         print(f"{study.folder.name}: " + ", ".join(f"{name} {100 * value:.1f} %" for name, value in measures.items()))
-    else:
+    elif not searched:
         if rows:
             print(closing_table(rows, selection, unusable=unusable))
         print(f"rows: {study.folder}")

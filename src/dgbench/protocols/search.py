@@ -1,8 +1,8 @@
 """A random search as published: which draws are trained how often, and what is trained again once one was chosen.
 
-Sources: DomainBed (Gulrajani & Lopez-Paz 2021, section 3; 20 draws x 3 trials), OoD-Bench (Ye et al. 2022, section 5 and
-Appendix J; the same scheme over its own spaces), Yu et al. 2024, section 3.1 (10 draws with one seed, the best one with
-2 more seeds).
+Sources: DomainBed (Gulrajani & Lopez-Paz 2021, section 3; 20 draws x 3 trials), OoD-Bench (Ye et al. 2022, section 3
+and Appendix J; the same scheme over its own spaces), Yu et al. 2024 (10 draws with one seed, the best one
+with 2 more seeds).
 """
 
 from __future__ import annotations

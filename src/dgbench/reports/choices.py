@@ -12,7 +12,6 @@ from dgbench.reports.collect import Collection
 from dgbench.reports.document import Cell, Column, Table
 from dgbench.reports.selected import Selected
 
-
 SETTING = ("base", "evaluation", "data_seed", "split_seed", "given", "backbone", "init", "tuning", "protocol")
 
 
@@ -92,7 +91,10 @@ def choices(collection: Collection, selected: Selected, unreported: Sequence[str
                 [_candidate(collection, selected, other) for other in others],
             )
         )
-    return sorted(found, key=lambda c: (c.dataset, str(c.variant), str(c.setting), c.algorithm, c.trial, c.seed, _fold_order(c.fold)))
+    return sorted(
+        found,
+        key=lambda c: (c.dataset, str(c.variant), str(c.setting), c.algorithm, c.trial, c.seed, _fold_order(c.fold)),
+    )
 
 
 def choices_table(found: Sequence[Choice], how: str) -> Table:

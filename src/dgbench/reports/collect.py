@@ -79,8 +79,8 @@ def collect(roots: Iterable[str | Path]) -> Collection:
     told = {run.folder for run, _ in found}
     silent = [folder for folder in folders if str(folder.path) not in told]
     identities = fold_splits([run.identity for run, _ in kept])
-    runs = [replace(run, identity=identity) for (run, _), identity in zip(kept, identities, strict=True)]
-    return Collection(runs, rows, problems, silent)
+    named = [replace(run, identity=identity) for (run, _), identity in zip(kept, identities, strict=True)]
+    return Collection(named, rows, problems, silent)
 
 
 def _read_folder(folder: RunFolder) -> tuple[list[tuple[Run, Columns]], list[Problem]]:

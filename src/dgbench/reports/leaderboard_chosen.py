@@ -53,4 +53,3 @@ def _choice(run: int, identity: Mapping[str, Any], selected: Selected, environme
         Cell(hparams_text(identity["hparams"]) or None),
         Cell(identity["run"]),
     ]
-
