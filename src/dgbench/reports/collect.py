@@ -14,8 +14,8 @@ from dgbench.errors import RecordError
 from dgbench.records import ROW_FILE, RunIdentity, read_rows
 from dgbench.reports.archive import read_archive
 from dgbench.reports.folders import Problem, RunFolder, find_runs
-from dgbench.reports.run import ROW_COLUMNS, Columns, Run
 from dgbench.reports.repetitions import fold_splits
+from dgbench.reports.run import ROW_COLUMNS, Columns, Run
 
 if TYPE_CHECKING:
     import pandas as pd
