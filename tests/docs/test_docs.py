@@ -1,4 +1,4 @@
-"""The pages of docs/ say what is: generated ones are fresh, and the tutorial works as written."""
+"""The pages of docs/ say what is: generated ones are fresh, and the tutorials work as written."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from dgbench.cli.docs import PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
-TUTORIAL = ROOT / "docs" / "adding_an_algorithm.md"
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -22,24 +24,27 @@ def test_generated_pages_are_fresh(name: str) -> None:
     assert (ROOT / "docs" / name).read_text() == PAGES[name](), f"docs/{name} is out of date; run make docs"
 
 
-def test_adding_an_algorithm_works_as_the_page_says(tmp_path: Path) -> None:
-    """Writes the files that the page shows and runs its command, the two folders being where they are here."""
-    page = TUTORIAL.read_text()
-    files = re.findall(r"^`([\w/.]+)`:\n\n```(?:python|yaml)\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
-    commands = re.findall(r"^```bash\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+def follow(page: str, folder: Path, extra: str) -> tuple[list[dict[str, Any]], str]:
+    """Write the files that a page shows, run its command with the folders it names being in ``folder``.
+
+    Returns the rows and what the command printed.
+    """
+    text = (ROOT / "docs" / page).read_text()
+    files = re.findall(r"^`([\w/.]+)`:\n\n```(?:python|yaml)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    commands = re.findall(r"^```bash\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     assert (len(files), len(commands)) == (2, 1)
-    for name, text in files:
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text(text)
+    for name, content in files:
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(content)
     command = commands[0].strip()
-    for folder in {Path(name).parts[0] for name, _ in files}:
-        assert folder in command
-        command = command.replace(folder, str(tmp_path / folder))
+    for name in {Path(name).parts[0] for name, _ in files}:
+        assert name in command
+    command = re.sub(r"\b(my_\w+)\b", lambda found: str(folder / found[0]), command)
+    command = re.sub(r"PYTHONPATH=(\S+)", rf"PYTHONPATH=\1:{ROOT / 'src'}", command)
     command = re.sub(r"\bpython\b", sys.executable, command, count=1)
-    command += f" hydra.run.dir={tmp_path / 'out'} backbone.width=16"
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("DGBENCH", "HYDRA", "WANDB", "PYTHON"))}
     ended = subprocess.run(
-        ["bash", "-c", command],
+        ["bash", "-c", f"{command} hydra.run.dir={folder / 'out'} {extra}"],
         cwd=ROOT,
         env={**environment, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
@@ -47,10 +52,30 @@ def test_adding_an_algorithm_works_as_the_page_says(tmp_path: Path) -> None:
         timeout=300,
     )
     assert ended.returncode == 0, ended.stderr
-    table = [line for line in ended.stdout.splitlines() if "0.80" in line or "worst" in line]
-    assert table, ended.stdout
-    rows = [json.loads(line) for path in tmp_path.glob("out/*/errors.jsonl") for line in path.read_text().splitlines()]
+    rows = [json.loads(line) for path in folder.glob("out/*/errors.jsonl") for line in path.read_text().splitlines()]
+    return rows, ended.stdout
+
+
+def test_adding_an_algorithm_works_as_the_page_says(tmp_path: Path) -> None:
+    rows, printed = follow("adding_an_algorithm.md", tmp_path, "backbone.width=16")
+    assert [line for line in printed.splitlines() if "0.80" in line or "worst" in line], printed
     assert {row["fold"] for row in rows} == {"0", "1", "2", "3", "full"}
     assert {row["algorithm"] for row in rows} == {"worst_risk"}
     assert {row["hparams"]["temperature"] for row in rows} == {0.1}
     assert max(row["step"] for row in rows) == 60
+
+
+def test_adding_a_dataset_works_as_the_page_says(tmp_path: Path) -> None:
+    """Four classes of 60 pictures; the full fold is judged in all 101 environments and the given ones."""
+    rng = np.random.default_rng(0)
+    for name in ("ash", "birch", "cedar", "oak"):
+        (tmp_path / "my_pictures" / name).mkdir(parents=True)
+        for i in range(60):
+            Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(
+                tmp_path / "my_pictures" / name / f"{i}.png"
+            )
+    rows, _ = follow("adding_a_dataset.md", tmp_path, "backbone.width=16 trainer.batch_size=8 trainer.eval_every=20")
+    assert {row["dataset"] for row in rows} == {"corners"}
+    assert {row["fold"] for row in rows} == {"0", "1", "2", "full"}
+    judged = {row["env"] for row in rows if row["fold"] == "full" and row["subset"] == "test"}
+    assert len(judged) == 101

@@ -25,7 +25,7 @@ def environment_name(e: float) -> str:
 
 
 class SpuriousEnvironments(Environments):
-    """Environments e in [0, 1]: the feature equals the label with probability 1 - e, else one of the others.
+    """Environments e in [0, 1]: the feature differs from the label with probability e, and is then any other value.
 
     A pool of images that no training environment uses judges every environment; the rest is dealt to the given
     environments, each split into train and val. All chance comes from ``data_seed`` and ``split_seed``, each use
@@ -46,6 +46,7 @@ class SpuriousEnvironments(Environments):
         pool_fraction: share of the images in the evaluation pool.
         val_fraction: share of a given environment's images in its val subset.
         evaluation: ``exact`` or ``sampled``.
+        e_means: ``disagree``, or ``agree`` where e is the probability that the feature equals the label.
         data_seed, split_seed: see above.
         variant: what else tells this form of the dataset from others, for the rows.
 
@@ -70,14 +71,18 @@ class SpuriousEnvironments(Environments):
         data_seed: int,
         split_seed: int,
         variant: Mapping[str, Any],
+        e_means: str = "disagree",
     ) -> None:
         if evaluation not in ("exact", "sampled"):
             raise ConfigError(f"dataset.evaluation={evaluation} is unknown; choose exact or sampled")
+        if e_means not in ("agree", "disagree"):
+            raise ConfigError(f"dataset.e_means={e_means} is unknown; choose agree or disagree")
         for key, share in (("label_noise", label_noise), ("pool_fraction", pool_fraction)):
             if not 0 <= share < 1:
                 raise ConfigError(f"dataset.{key}={share} is not in [0, 1); choose a value inside")
         _check(given)
         self.strength = {environment_name(e): float(e) for e in [*given, *grid]}
+        self.disagreement = {name: e if e_means == "disagree" else 1 - e for name, e in self.strength.items()}
         self.given = [environment_name(e) for e in given]
         self.everywhere = list(dict.fromkeys([*(environment_name(e) for e in grid), *self.given]))
         repeated = [name for name in self.given if self.given.count(name) > 1]
@@ -121,7 +126,7 @@ class SpuriousEnvironments(Environments):
                     "subset is empty; use fewer environments, more images (dataset.base=mnist) or other fractions"
                 )
             self._subsets[name, "val"], self._subsets[name, "train"] = shuffled[:n_val], shuffled[n_val:]
-            own_feature = _replaced(self.labels, self.strength[name], n_classes, self._rng("feature"))
+            own_feature = _replaced(self.labels, self.disagreement[name], n_classes, self._rng("feature"))
             self.feature[own] = own_feature[own]
         probe = self.paint(self.images[:1] / self.peak, self.feature[:1])
         self.image = (probe.shape[1], probe.shape[2], probe.shape[3])
@@ -151,9 +156,9 @@ class SpuriousEnvironments(Environments):
     def _mixture(self, env: str) -> dict[str, float]:
         if self.evaluation == "sampled":
             return {f"test/{env}": 1.0}
-        e = self.strength[env]
-        others = {f"test+{k}": e / (self.n_classes - 1) for k in range(1, self.n_classes)}
-        return {"test+0": 1.0 - e, **others}
+        differs = self.disagreement[env]
+        others = {f"test+{k}": differs / (self.n_classes - 1) for k in range(1, self.n_classes)}
+        return {"test+0": 1.0 - differs, **others}
 
     def passes(self, names: Sequence[str]) -> dict[str, Pass]:
         return {name: self._pass(name) for name in names}
@@ -165,7 +170,7 @@ class SpuriousEnvironments(Environments):
         pool = self._positions(self.pool)
         labels = self.labels[pool]
         if env:
-            feature = _replaced(labels.cpu(), self.strength[env], self.n_classes, self._rng("pool feature", env))
+            feature = _replaced(labels.cpu(), self.disagreement[env], self.n_classes, self._rng("pool feature", env))
             return Pass(pool, feature.to(labels.device))
         shift = int(subset.removeprefix("test+"))
         return Pass(pool, (labels + shift) % self.n_classes)

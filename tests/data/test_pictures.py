@@ -1,0 +1,186 @@
+"""Base images from class folders and from CIFAR-10's batches, made here in their layout."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dgbench.data.pictures import CIFAR_BATCHES, load_pictures
+from dgbench.errors import ConfigError, DataError
+
+
+def save(path: Path, pixels: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+
+
+def plain(color: tuple[int, int, int], height: int = 4, width: int = 4) -> np.ndarray:
+    return np.full((height, width, 3), color, dtype=np.uint8)
+
+
+def cifar(folder: Path, per_batch: int = 3) -> np.ndarray:
+    """CIFAR-10's six files with a few images each; returns all pixels (n, 3072)."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 256, (6 * per_batch, 3072), dtype=np.uint8)
+    for i, name in enumerate(CIFAR_BATCHES):
+        own = slice(i * per_batch, (i + 1) * per_batch)
+        content = {"data": rows[own], "labels": [(i + k) % 10 for k in range(per_batch)]}
+        written = pickle.dumps(content, protocol=2).replace(b"numpy._core", b"numpy.core")
+        for key in content:  # strings of Python 2
+            written = written.replace(b"X%c\0\0\0%s" % (len(key), key.encode()), b"U%c%s" % (len(key), key.encode()))
+        (folder / name).write_bytes(written)
+    return rows
+
+
+def test_classes_are_the_folders_that_hold_images(tmp_path: Path) -> None:
+    """Numbered by name over all splits; images in the order of their paths: test/b, train/a, train/b."""
+    save(tmp_path / "train/b/1.png", plain((1, 2, 3)))
+    save(tmp_path / "train/a/9.PNG", plain((4, 5, 6)))
+    save(tmp_path / "test/b/0.png", plain((7, 8, 9)))
+    (tmp_path / "train/b/Thumbs.db").write_bytes(b"no image")
+    base = load_pictures(tmp_path, None)
+    assert base.images.dtype == torch.uint8
+    assert base.images.shape == (3, 3, 4, 4)
+    assert base.images[:, :, 0, 0].tolist() == [[7, 8, 9], [4, 5, 6], [1, 2, 3]]
+    assert base.classes.tolist() == [1, 0, 1]
+    assert base.peak == 255
+
+
+def test_the_shorter_side_is_scaled_and_the_center_cut_out(tmp_path: Path) -> None:
+    """8 x 16: columns 4..11 stay. Left third red, middle green, right blue: only green is left after halving."""
+    wide = np.concatenate([plain((255, 0, 0), 8, 3), plain((0, 255, 0), 8, 10), plain((0, 0, 255), 8, 3)], axis=1)
+    save(tmp_path / "a/1.png", wide)
+    save(tmp_path / "b/1.png", wide.transpose(1, 0, 2))
+    base = load_pictures(tmp_path, 4)
+    assert base.images.shape == (2, 3, 4, 4)
+    assert base.images[:, 1].unique().tolist() == [255]
+    assert base.images[:, [0, 2]].unique().tolist() == [0]
+
+
+def test_gray_and_transparent_files_become_three_channels(tmp_path: Path) -> None:
+    save(tmp_path / "a/1.png", np.full((4, 4), 9, dtype=np.uint8))
+    save(tmp_path / "b/1.png", np.full((4, 4, 4), 7, dtype=np.uint8))
+    assert load_pictures(tmp_path, None).images[:, :, 0, 0].tolist() == [[9, 9, 9], [7, 7, 7]]
+
+
+def test_the_name_follows_the_content_not_the_place(tmp_path: Path) -> None:
+    names = []
+    for place, colors in (("here", 10), ("there", 10), ("other", 5000)):
+        folder = tmp_path / place / "pets"
+        rng = np.random.default_rng(1)
+        for kind in "ab":
+            save(folder / kind / "1.png", rng.integers(0, colors, (8, 8, 3)).astype(np.uint8))
+        names.append(load_pictures(folder, None).name)
+    assert names[0] == names[1] != names[2]
+    assert names[0].startswith("pets-")
+
+
+def test_cifar10_batches(tmp_path: Path) -> None:
+    """Rows are red, green, blue planes of 32 x 32; training batches come first; both places for the root work."""
+    rows = cifar(tmp_path / "cifar-10-batches-py")
+    inner, outer = load_pictures(tmp_path / "cifar-10-batches-py", 32), load_pictures(tmp_path, None)
+    assert torch.equal(inner.images, torch.from_numpy(rows.reshape(-1, 3, 32, 32)))
+    assert inner.classes.tolist() == [(i + k) % 10 for i in range(6) for k in range(3)]
+    assert torch.equal(inner.images, outer.images)
+    assert inner.name == outer.name
+    assert load_pictures(tmp_path, 8).images.shape == (18, 3, 8, 8)
+
+
+def test_cifar10_reads_as_torchvision_does(tmp_path: Path) -> None:
+    from torchvision.datasets import CIFAR10
+
+    class Unchecked(CIFAR10):
+        train_list = [(name, "") for name in CIFAR_BATCHES[:5]]  # noqa: RUF012
+        test_list = [(CIFAR_BATCHES[5], "")]  # noqa: RUF012
+
+        def _check_integrity(self) -> bool:
+            return True
+
+        def _load_meta(self) -> None:
+            pass
+
+    cifar(tmp_path / "cifar-10-batches-py")
+    base = load_pictures(tmp_path, 32)
+    theirs = [Unchecked(str(tmp_path), train=train) for train in (True, False)]
+    assert np.array_equal(base.images.permute(0, 2, 3, 1).numpy(), np.concatenate([part.data for part in theirs]))
+    assert base.classes.tolist() == [label for part in theirs for label in part.targets]
+
+
+def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[object, tuple[str, ...]]:
+            return os.mkdir, (str(tmp_path / "ran"),)
+
+    cifar(tmp_path / "cifar-10-batches-py")
+    (tmp_path / "cifar-10-batches-py" / "data_batch_2").write_bytes(pickle.dumps({b"data": Evil()}))
+    with pytest.raises(DataError, match="data_batch_2 is cut short or corrupt"):
+        load_pictures(tmp_path, 32)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda f: (f / "data_batch_3").unlink(), "data_batch_3 is missing"),
+        (lambda f: (f / "data_batch_1").write_bytes((f / "data_batch_1").read_bytes()[:500]), "data_batch_1 is cut"),
+        (lambda f: (f / "test_batch").write_bytes(b""), "test_batch is cut"),
+        (
+            lambda f: (f / "test_batch").write_bytes(
+                pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": [10]})
+            ),
+            "test_batch has 1 images and other labels than 0..9",
+        ),
+    ],
+)
+def test_damaged_cifar10_is_named(tmp_path: Path, damage: object, said: str) -> None:
+    cifar(tmp_path / "cifar-10-batches-py")
+    damage(tmp_path / "cifar-10-batches-py")  # type: ignore[operator]
+    with pytest.raises(DataError) as caught:
+        load_pictures(tmp_path, 32)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"no image at all", None])
+def test_an_unreadable_image_is_named_or_skipped(tmp_path: Path, content: bytes | None) -> None:
+    """Empty, no image, or cut in the middle."""
+    for name in ("a/1.png", "a/2.png", "b/1.png"):
+        save(tmp_path / name, np.random.default_rng(0).integers(0, 256, (16, 16, 3), dtype=np.uint8))
+    whole = (tmp_path / "a/1.png").read_bytes()
+    (tmp_path / "a/1.png").write_bytes(whole[: len(whole) // 2] if content is None else content)
+    with pytest.raises(DataError, match=r"a/1.png cannot be read as an image .*dataset.on_bad_image=skip"):
+        load_pictures(tmp_path, 16)
+    assert load_pictures(tmp_path, 16, "skip").classes.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("files", "size", "said"),
+    [
+        ({}, 4, "holds images of 0 classes"),
+        ({"a/1.png": 4}, 4, "holds images of 1 classes"),
+        ({"1.png": 4, "a/1.png": 4}, 4, "holds images of 1 classes"),
+        ({"a/1.png": 4, "b/1.png": 5}, None, "images of 2 sizes; set dataset.image_size"),
+    ],
+)
+def test_a_folder_that_will_not_do(tmp_path: Path, files: dict[str, int], size: int | None, said: str) -> None:
+    for name, side in files.items():
+        save(tmp_path / name, plain((1, 1, 1), side, side))
+    with pytest.raises(DataError, match=said):
+        load_pictures(tmp_path, size)
+
+
+def test_bad_keys_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"dataset\.root=nowhere is no folder"):
+        load_pictures("nowhere", 4)
+    for bad in (0, -1, 2.5, True, "big"):
+        with pytest.raises(ConfigError, match=f"dataset.image_size={bad} is no number of pixels"):
+            load_pictures(tmp_path, bad)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"dataset\.on_bad_image=shrug is unknown"):
+        load_pictures(tmp_path, 4, "shrug")
