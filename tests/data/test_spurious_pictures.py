@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from dgbench.data.paint import LINE_COLORS, colored_line, tint
 from dgbench.data.spurious import SpuriousEnvironments
 from dgbench.errors import ConfigError
 
+CACHE = tempfile.TemporaryDirectory()
 CLASSES = {"c_cats_dogs": 2, "l_cifar10": 10}
 
 
@@ -43,7 +45,8 @@ def made(name: str, root: Path | str, **changes: Any) -> SpuriousEnvironments:
     """The dataset as its YAML has it, on 8 x 8 pictures."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("train", [f"dataset={name}"])
-    config.dataset = {**config.dataset, "root": str(root), "image_size": 8, **changes}
+    here = {"root": str(root), "image_size": 8, "cache_dir": str(CACHE.name), "workers": 1}
+    config.dataset = {**config.dataset, **here, **changes}
     return build(without(config, "dataset", "image_kind"), "dataset")  # type: ignore[no-any-return]
 
 
@@ -188,12 +191,13 @@ def test_contact_sheet(trees: dict[str, Path], tmp_path: Path, capsys: pytest.Ca
     assert images.shape == (2, 10, 3, 8, 8)
     assert torch.equal(images[1, :, :, 0, 3], torch.tensor(LINE_COLORS))
     assert torch.equal(images[0, :, :, :, 4:], images[1, :, :, :, 4:])
-    words = [f"l_cifar10,root={trees['l_cifar10']},image_size=8", f"c_cats_dogs,root={trees['c_cats_dogs']}"]
+    cache = f"cache_dir={CACHE.name}"
+    words = [f"{name},root={tree},image_size=8,{cache}" for name, tree in trees.items()]
     assert contact_sheet.main(["--to", str(tmp_path / "sheet.png"), "--environments", "0.10,1.00", *words]) == 0
     with Image.open(tmp_path / "sheet.png") as written:
         assert written.width > 600
     capsys.readouterr()
-    assert contact_sheet.main(["--to", str(tmp_path / "no.png"), "--environments", "7", words[0]]) == 1
+    assert contact_sheet.main(["--to", str(tmp_path / "no.png"), "--environments", "7", words[1]]) == 1
     assert capsys.readouterr().err.startswith("dgbench: there is no environment 7; choose from 0.00")
 
 

@@ -44,7 +44,7 @@ def follow(page: str, folder: Path, extra: str) -> tuple[list[dict[str, Any]], s
     command = re.sub(r"\bpython\b", sys.executable, command, count=1)
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("DGBENCH", "HYDRA", "WANDB", "PYTHON"))}
     ended = subprocess.run(
-        ["bash", "-c", f"{command} hydra.run.dir={folder / 'out'} {extra}"],
+        ["bash", "-c", f"{command} hydra.run.dir={folder / 'out'} paths.cache_dir={folder / 'cache'} {extra}"],
         cwd=ROOT,
         env={**environment, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,

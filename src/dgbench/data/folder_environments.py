@@ -67,7 +67,7 @@ class FolderEnvironments(Environments):
     ) -> None:
         self.table, self.store = table, store
         self.given, self.n_classes, self.image = list(table.environments), len(table.classes), (3, side, side)
-        kept = _usable(table, store, on_bad_image)
+        kept = usable(table, store, on_bad_image)
         self._subsets = {
             (env, subset): positions
             for e, env in enumerate(self.given)
@@ -132,7 +132,7 @@ class FolderEnvironments(Environments):
         return found
 
 
-def _usable(table: ImageTable, store: ImageStore, on_bad_image: str) -> np.ndarray:
+def usable(table: ImageTable, store: ImageStore, on_bad_image: str) -> np.ndarray:
     """(n,) bool: which images count."""
     if on_bad_image not in ("fail", "skip"):
         raise ConfigError(f"dataset.on_bad_image={on_bad_image} is unknown; choose fail or skip")

@@ -1,12 +1,10 @@
-"""Base images from files: any tree of class folders, or CIFAR-10's batches. Decoded once per process, kept as uint8."""
+"""Base images from files: any tree of class folders, or CIFAR-10's batches."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,94 +12,64 @@ import torch
 from PIL import Image
 
 from dgbench.data.base_images import BaseImages
+from dgbench.data.folder_environments import usable
+from dgbench.data.image_store import ResidentStore, image_store
+from dgbench.data.image_table import SUFFIXES, table_of
 from dgbench.errors import ConfigError, DataError
 
-SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp"}
 CIFAR_BATCHES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
 
 
-def load_pictures(root: str | Path, image_size: int | None, on_bad_image: str = "fail") -> BaseImages:
+def load_pictures(
+    root: str | Path, image_size: int, on_bad_image: str, cache_dir: str | Path, workers: int | None = None
+) -> BaseImages:
     """All images below a folder, (M, 3, S, S).
 
     Args:
-        root: a folder with CIFAR-10's batches (as torchvision and its makers lay it out), or any tree whose images
+        root: a folder with CIFAR-10's batches (as its makers and torchvision lay it out), or any tree whose images
             lie in class folders. A class is the name of the folder that holds an image, so ``root/cat/1.png`` and
             ``root/train/cat/1.png`` are both cats. Classes are numbered by name, images ordered by path.
-        image_size: S; the shorter side is brought to S and the center cut out. None keeps the size of the files,
-            which must then agree.
-        on_bad_image: ``fail`` names the first image that cannot be read; ``skip`` leaves such images out.
+        image_size: S; images are resized to a square without a crop (DomainBed).
+        on_bad_image: ``fail`` names an image that cannot be decoded; ``skip`` leaves such images out.
+        cache_dir: where images go once they are decoded.
+        workers: decoding threads; None is one per core.
 
-    The name of the result is that of the folder and a checksum of the files' relative paths and sizes: rows tell
-    base images apart by it, wherever they lie.
+    The name of the result is that of the folder and a checksum of the files' names and sizes: rows tell base images
+    apart by it, wherever they lie.
 
     Raises:
         ConfigError: a bad size or choice.
-        DataError: no such folder, no images, fewer than two classes, an unreadable image, or sizes that differ.
+        DataError: no such folder, no images, fewer than two classes, or an image that cannot be decoded.
     """
-    if image_size is not None and (not isinstance(image_size, int) or isinstance(image_size, bool) or image_size < 1):
-        raise ConfigError(f"dataset.image_size={image_size} is no number of pixels; give e.g. 64, or null")
+    if not isinstance(image_size, int) or isinstance(image_size, bool) or image_size < 1:
+        raise ConfigError(f"dataset.image_size={image_size} is not a positive number of pixels; 32, 64, 224 are usual")
     if on_bad_image not in ("fail", "skip"):
         raise ConfigError(f"dataset.on_bad_image={on_bad_image} is unknown; choose fail or skip")
-    folder = Path(root).expanduser()
+    folder = Path(root).expanduser().resolve()
     if not folder.is_dir():
-        raise DataError(f"dataset.root={root} is no folder; name one that holds the images, CLASS/IMAGE below it")
-    return _decoded(str(folder.resolve()), image_size, on_bad_image)
-
-
-@functools.lru_cache(maxsize=2)
-def _decoded(root: str, size: int | None, on_bad_image: str) -> BaseImages:
-    folder = Path(root)
+        raise DataError(f"dataset.root={root} is no folder; name one that holds the images, CLASS/IMAGE.png below it")
     for inner in (folder, folder / "cifar-10-batches-py"):
         if (inner / CIFAR_BATCHES[0]).is_file():
-            return _cifar(inner, size)
-    paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
-    paths = [path for path in paths if path.parent != folder and not path.name.startswith(".")]
-    names = sorted({path.parent.name for path in paths})
-    if len(names) < 2:
-        raise DataError(
-            f"{root} holds images of {len(names)} classes; dataset.root must hold CLASS/IMAGE.png for two or more"
-        )
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # PIL decodes without the interpreter's lock
-        decoded = list(pool.map(functools.partial(_read, size=size, skip=on_bad_image == "skip"), paths))
-    kept = [(path, pixels) for path, pixels in zip(paths, decoded, strict=True) if pixels is not None]
-    shapes = {pixels.shape for _, pixels in kept}
-    if len(shapes) != 1:
-        raise DataError(f"{root} holds images of {len(shapes)} sizes; set dataset.image_size, e.g. 64")
-    classes = np.array([names.index(path.parent.name) for path, _ in kept])
-    listing = [f"{path.relative_to(folder)}:{path.stat().st_size}" for path, _ in kept]
-    return _base(folder.name, listing, np.stack([pixels for _, pixels in kept]), classes)
+            return _cifar(inner, image_size)
+    return _class_folders(folder, image_size, on_bad_image, Path(cache_dir), workers)
 
 
-def _base(name: str, listing: list[str], images: np.ndarray, classes: np.ndarray) -> BaseImages:
-    checksum = hashlib.sha256("\n".join(listing).encode()).hexdigest()[:8]
-    return BaseImages(f"{name}-{checksum}", torch.from_numpy(images), torch.from_numpy(classes).long(), peak=255)
+def _class_folders(folder: Path, size: int, on_bad_image: str, cache: Path, workers: int | None) -> BaseImages:
+    rows = [
+        ((Path(where) / file).relative_to(folder).as_posix(), "all", Path(where).name, None)
+        for where, _, files in os.walk(folder)
+        for file in files
+        if Path(where) != folder and Path(file).suffix.lower() in SUFFIXES and not file.startswith(".")
+    ]
+    table = table_of(folder, rows, ["all"], "same")
+    store = image_store(table, side=size, kind="auto", cache=cache, workers=workers, device_share=0)
+    assert isinstance(store, ResidentStore)
+    kept = usable(table, store, on_bad_image)
+    images = store.images if kept.all() else store.images[torch.from_numpy(kept)]
+    return BaseImages(f"{folder.name}-{table.fingerprint(kept)}", images, torch.from_numpy(table.label[kept]), 255)
 
 
-def _read(path: Path, size: int | None, skip: bool) -> np.ndarray | None:
-    """(3, S, S) uint8, or None for a bad image to skip."""
-    try:
-        with Image.open(path) as image:
-            if size is not None:
-                image.draft("RGB", (size, size))  # JPEG: decode at a power of two below full size
-            return _fitted(image.convert("RGB"), size)
-    except (OSError, SyntaxError, ValueError) as error:  # what PIL raises for broken files
-        if skip:
-            return None
-        raise DataError(
-            f"{path} cannot be read as an image ({error}); replace it, or set dataset.on_bad_image=skip"
-        ) from error
-
-
-def _fitted(image: Image.Image, size: int | None) -> np.ndarray:
-    if size is not None and image.size != (size, size):
-        scale = size / min(image.size)
-        width, height = (max(size, round(side * scale)) for side in image.size)
-        left, top = (width - size) // 2, (height - size) // 2
-        image = image.resize((width, height), Image.Resampling.BILINEAR).crop((left, top, left + size, top + size))
-    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
-
-
-def _cifar(folder: Path, size: int | None) -> BaseImages:
+def _cifar(folder: Path, size: int) -> BaseImages:
     """CIFAR-10 in its makers' Python batches: 60,000 images, training batches first."""
     images, classes, listing = [], [], []
     for name in CIFAR_BATCHES:
@@ -121,9 +89,12 @@ def _cifar(folder: Path, size: int | None) -> BaseImages:
         classes.append(labels)
         listing.append(f"{name}:{path.stat().st_size}")
     stacked = np.concatenate(images)
-    if size not in (None, 32):
-        stacked = np.stack([_fitted(Image.fromarray(pixels.transpose(1, 2, 0)), size) for pixels in stacked])
-    return _base("cifar10", listing, stacked, np.concatenate(classes))
+    if size != 32:
+        pictures = (Image.fromarray(pixels.transpose(1, 2, 0)) for pixels in stacked)
+        resized = [picture.resize((size, size), Image.Resampling.BILINEAR) for picture in pictures]
+        stacked = np.stack([np.asarray(picture).transpose(2, 0, 1) for picture in resized])
+    name = "cifar10-" + hashlib.sha256("\n".join(listing).encode()).hexdigest()[:12]
+    return BaseImages(name, torch.from_numpy(stacked), torch.from_numpy(np.concatenate(classes)).long(), 255)
 
 
 class _Plain(pickle.Unpickler):

@@ -17,8 +17,10 @@ def spurious_pictures(
     *,
     name: str,
     root: str,
-    image_size: int | None,
+    image_size: int,
     on_bad_image: str,
+    cache_dir: str,
+    workers: int | None,
     paint: Painter,
     e_means: str,
     given: Sequence[float] | None,
@@ -47,7 +49,7 @@ def spurious_pictures(
 
     Args:
         name: name of the dataset in the rows.
-        root, image_size, on_bad_image: see :func:`~dgbench.data.pictures.load_pictures`.
+        root, image_size, on_bad_image, cache_dir, workers: see :func:`~dgbench.data.pictures.load_pictures`.
         paint: draws the feature into (n, 3, S, S) images.
         e_means: ``agree`` or ``disagree``.
         given: e of the given environments; None takes the set of ``ratio``.
@@ -63,7 +65,7 @@ def spurious_pictures(
         if ratio is None or ratio not in given_sets:
             raise ConfigError(f"dataset.ratio={ratio} has no given set; choose from {', '.join(given_sets)}")
         given, variant["ratio"] = list(given_sets[ratio]), ratio
-    base = load_pictures(root, image_size, on_bad_image)
+    base = load_pictures(root, image_size, on_bad_image, cache_dir, workers)
     n_classes = int(base.classes.max()) + 1
     try:
         paint(base.images[:1] / base.peak, torch.tensor([n_classes - 1]))
