@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,10 @@ from dgbench.cli.entry import CONF
 from dgbench.cli.study import NOT_BUILT
 from dgbench.data.folder_environments import FolderEnvironments
 from dgbench.data.image_store import FileStore, ResidentStore
+from dgbench.data.module import EnvironmentData
+from dgbench.data.stacked import StackedData
 from dgbench.errors import DgbenchError
+from dgbench.types import EnvBatch
 
 Tree = Callable[..., Path]
 TWO = {"cat": 6, "dog": 4}
@@ -70,8 +73,7 @@ def test_pixels_are_those_of_the_plain_transform(image_tree: Tree, build: Build,
 def test_sizes_on_disk_are_kept(image_tree: Tree, build: Build) -> None:
     """Image i of a class is 10 + i % 3 high and 12 + i % 2 wide."""
     store = build(image_tree(a=TWO, b=TWO)).store
-    assert store.sizes is not None
-    assert store.sizes[:6].tolist() == [[10, 12], [11, 13], [12, 12], [10, 13], [11, 12], [12, 13]]
+    assert store.rows(torch.arange(6))[1].tolist() == [[10, 12], [11, 13], [12, 12], [10, 13], [11, 12], [12, 13]]
 
 
 def test_a_split_depends_on_its_seed_alone(image_tree: Tree, build: Build) -> None:
@@ -179,3 +181,65 @@ def test_a_copy_that_differs_from_the_published_one_is_told(image_tree: Tree, bu
     assert "has images 20, the published dataset 9991" in caplog.text
     assert "has classes 2, the published dataset 7" in caplog.text
     assert "has environments ['art_painting', 'cartoon'], the published dataset" in caplog.text
+
+
+# ---- minibatches ------------------------------------------------------------------------------------------------
+
+
+def data_of(environments: FolderEnvironments, training: Sequence[str] = ("a", "b"), **changes: Any) -> EnvironmentData:
+    keys = {"steps": 200, "eval_every": 100, "batch_size": 3, "eval_batch_size": 4, "seed": 0, **changes}
+    return EnvironmentData(environments, training, environments.scores(False, ["val", "test"], training), **keys)
+
+
+def same(first: Sequence[EnvBatch], second: Sequence[EnvBatch]) -> None:
+    assert len(first) == len(second)
+    for one, other in zip(first, second, strict=True):
+        torch.testing.assert_close(one.x, other.x, rtol=0, atol=1e-5)
+        assert torch.equal(one.y, other.y)
+
+
+@pytest.mark.parametrize("store", ["ram", "file", "none"])
+def test_minibatches_are_a_function_of_seed_and_step(image_tree: Tree, build: Build, store: str) -> None:
+    """Wherever the images live, however many steps are asked for at once, whatever came before."""
+    root = image_tree(a=TWO, b=TWO, c=TWO)
+    expected = data_of(build(root)).batches(62, 4)
+    data = data_of(build(root, store=store))
+    same([data.batches(step, 1)[0] for step in (62, 63, 64, 65)], expected)
+    same(data_of(build(root, store=store)).batches(64, 2), expected[2:])
+    assert not torch.equal(data_of(build(root), seed=1).batches(62, 1)[0].x, expected[0].x)
+
+
+def test_an_environment_is_augmented_alike_in_every_fold(image_tree: Tree, build: Build) -> None:
+    environments = build(image_tree(a=TWO, b=TWO, c=TWO))
+    [first], [second] = data_of(environments).batches(70, 1), data_of(environments, ("b", "c")).batches(70, 1)
+    torch.testing.assert_close(first.x[3:], second.x[:3], rtol=0, atol=1e-5)
+
+
+def test_members_of_a_stack_see_what_they_would_see_alone(image_tree: Tree, build: Build) -> None:
+    environments = build(image_tree(a=TWO, b=TWO, c=TWO))
+    alone = [data_of(environments, ("a", "b")), data_of(environments, ("b", "c"), seed=5)]
+    stacked = StackedData(alone).batches(63, 2)
+    for i, data in enumerate(alone):
+        same([EnvBatch(batch.x[i], batch.y[i], batch.sizes) for batch in stacked], data.batches(63, 2))
+
+
+def test_training_images_are_augmented_and_scored_ones_are_not(image_tree: Tree, build: Build) -> None:
+    root = image_tree(a=TWO, b=TWO, c=TWO)
+    for augment in ("domainbed", "ood_bench", "nico", "none"):
+        environments = build(root, augment=augment)
+        data = data_of(environments)
+        plain, _ = environments.gather(torch.from_numpy(data.order(3)))
+        assert torch.equal(data.batches(3, 1)[0].x, plain) is (augment == "none")
+        assert environments.identity()["variant"]["augment"] == augment
+        scored = next(iter(data.val_dataloader()[0]))
+        assert torch.equal(scored.x, environments.gather(torch.from_numpy(environments.subset("a", "val")))[0])
+
+
+def test_unknown_augmentation(image_tree: Tree, build: Build) -> None:
+    root = image_tree(a=TWO, b=TWO)
+    with pytest.raises(
+        DgbenchError, match=r"dataset\.augment=auto is unknown; choose none, domainbed, ood_bench, nico"
+    ):
+        build(root, augment="auto")
+    with pytest.raises(DgbenchError, match=r"dataset\.augmentations\.mine: .*missing.*'crop_aspect'"):
+        build(root, augment="mine", augmentations={"mine": {"crop_area": [1, 1]}})

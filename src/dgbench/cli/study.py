@@ -27,7 +27,7 @@ from dgbench.protocols.folds import Fold
 from dgbench.records import RunIdentity
 from dgbench.types import Sizes
 
-NOT_BUILT = ("image_kind", "fetch", "augmentations")  # keys of conf/dataset that the dataset itself does not take
+NOT_BUILT = ("image_kind", "fetch")  # keys of conf/dataset that the dataset itself does not take
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgbench.data.augment import Augmentation
 from dgbench.data.environments import Environments, Pass
 from dgbench.data.image_store import ImageStore
 from dgbench.data.image_table import SUBSETS, ImageTable
@@ -18,6 +20,8 @@ from dgbench.seeding import derive
 from dgbench.types import Score
 
 log = logging.getLogger(__name__)
+
+PART_BYTES = (8 * 2**20, 256 * 2**20)  # images augmented at once on a CPU (measured), and on others
 
 
 class FolderEnvironments(Environments):
@@ -44,6 +48,7 @@ class FolderEnvironments(Environments):
         val_fraction: share of an environment's images in its val subset.
         on_bad_image: ``fail`` or ``skip`` images that cannot be decoded.
         normalize: mean and standard deviation of the three channels, of values in [0, 1].
+        augmentation: what training images go through; None is nothing.
         split_seed: decides the split.
         variant: what else tells this form of the dataset from others, for the rows.
 
@@ -62,6 +67,7 @@ class FolderEnvironments(Environments):
         val_fraction: float,
         on_bad_image: str,
         normalize: Mapping[str, Sequence[float]],
+        augmentation: Augmentation | None,
         split_seed: int,
         variant: Mapping[str, Any],
     ) -> None:
@@ -89,6 +95,7 @@ class FolderEnvironments(Environments):
             "given": self.given,
         }
         self.labels = torch.from_numpy(table.label)
+        self.augmentation = augmentation
         self.mean, self.std = (_three(normalize, key) for key in ("mean", "std"))
         self.device = torch.device("cpu")
 
@@ -104,9 +111,33 @@ class FolderEnvironments(Environments):
         return self._subsets[env, name]
 
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        images = self.store.rows(indices).to(self.device, non_blocking=True)
-        scaled = images.to(torch.get_default_dtype()).div_(255)
-        return scaled.sub_(self.mean.to(scaled)).div_(self.std.to(scaled)), self.labels[indices.to(self.device)]
+        images, _ = self.store.rows(indices)
+        return self._normalized(self._scaled(images)), self._labels(indices)
+
+    def training_noise(self, rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+        return {"augmentation": self.augmentation.draw(rng, n)} if self.augmentation else {}
+
+    def gather_for_training(self, indices: Tensor, noise: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor]:
+        if self.augmentation is None:
+            return self.gather(indices)
+        images, sizes = self.store.rows(indices)
+        uniform = noise["augmentation"]
+        out = torch.empty(images.shape, dtype=torch.get_default_dtype(), device=self.device)
+        step = max(1, PART_BYTES[self.device.type != "cpu"] // (4 * math.prod(self.image)))
+        for first in range(0, len(images), step):
+            part = slice(first, first + step)
+            out[part] = self._normalized(self.augmentation(self._scaled(images[part]), uniform[part], sizes[part]))
+        return out, self._labels(indices)
+
+    def _scaled(self, images: Tensor) -> Tensor:
+        """uint8 images as floats in [0, 1] on the device of training."""
+        return images.to(self.device, non_blocking=True).to(torch.get_default_dtype()).div_(255)
+
+    def _normalized(self, images: Tensor) -> Tensor:
+        return images.sub_(self.mean.to(images)).div_(self.std.to(images))
+
+    def _labels(self, indices: Tensor) -> Tensor:
+        return self.labels[indices.to(self.device)]
 
     def scores(self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = ()) -> list[Score]:
         found = []

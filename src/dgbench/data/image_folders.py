@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dgbench.data.augment import Augmentation
 from dgbench.data.folder_environments import FolderEnvironments
 from dgbench.data.image_store import image_store
 from dgbench.data.image_table import ImageTable, table_of_folders, table_of_list
@@ -25,6 +26,8 @@ def image_folders(
     bad_files: Sequence[str],
     image_size: int,
     normalize: Mapping[str, Sequence[float]],
+    augment: str,
+    augmentations: Mapping[str, Mapping[str, Any]],
     val_fraction: float,
     on_bad_image: str,
     store: str,
@@ -59,8 +62,21 @@ def image_folders(
         on_bad_image=on_bad_image,
         normalize=normalize,
         split_seed=split_seed,
-        variant={},
+        augmentation=_augmentation(augment, augmentations),
+        variant={"augment": augment},
     )
+
+
+def _augmentation(name: str, known: Mapping[str, Mapping[str, Any]]) -> Augmentation | None:
+    if name == "none":
+        return None
+    if name not in known:
+        raise ConfigError(f"dataset.augment={name} is unknown; choose none, {', '.join(map(str, known))}")
+    values = {str(key): list(v) if isinstance(v, Sequence) else v for key, v in known[name].items()}
+    try:
+        return Augmentation(**values)
+    except TypeError as error:
+        raise ConfigError(f"dataset.augmentations.{name}: {error}; see conf/dataset/image_folder.yaml") from error
 
 
 def _compare(table: ImageTable, published: Mapping[str, Any], whole: bool) -> None:

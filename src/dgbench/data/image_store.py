@@ -46,16 +46,14 @@ class ImageStore(ABC):
     """n decoded images of 3 x side x side.
 
     Attributes:
-        sizes: (n, 2) height and width in pixels on disk; None where images are not decoded beforehand.
         bad: position -> why PIL cannot read the image.
     """
 
-    sizes: Tensor | None
     bad: dict[int, str]
 
     @abstractmethod
-    def rows(self, indices: Tensor) -> Tensor:
-        """(n,) positions -> (n, 3, side, side) uint8 on the device of the store."""
+    def rows(self, indices: Tensor) -> tuple[Tensor, np.ndarray]:
+        """(n,) positions -> (n, 3, side, side) uint8, and (n, 2) height and width of the files in pixels."""
 
     def to(self, device: torch.device) -> None:  # noqa: B027
         """Move the images to the device of training if they fit there."""
@@ -71,11 +69,11 @@ class ResidentStore(ImageStore):
         device_share: share of the free device memory that images may take.
     """
 
-    def __init__(self, images: Tensor, sizes: Tensor, bad: dict[int, str], device_share: float) -> None:
+    def __init__(self, images: Tensor, sizes: np.ndarray, bad: dict[int, str], device_share: float) -> None:
         self.images, self.sizes, self.bad, self.device_share = images, sizes, bad, device_share
 
-    def rows(self, indices: Tensor) -> Tensor:
-        return self.images[indices.to(self.images.device)]
+    def rows(self, indices: Tensor) -> tuple[Tensor, np.ndarray]:
+        return self.images[indices.to(self.images.device)], self.sizes[indices.cpu().numpy()]
 
     def to(self, device: torch.device) -> None:
         if device.type == "cuda" and self.images.device != device:
@@ -95,16 +93,17 @@ class FileStore(ImageStore):
     """
 
     def __init__(self, table: ImageTable, side: int, workers: int) -> None:
-        self.table, self.side, self.sizes, self.bad = table, side, None, {}
+        self.table, self.side, self.bad = table, side, {}
         self.pool = ThreadPoolExecutor(workers)
 
-    def rows(self, indices: Tensor) -> Tensor:
-        return torch.from_numpy(np.stack(list(self.pool.map(self._one, indices.tolist()))))
+    def rows(self, indices: Tensor) -> tuple[Tensor, np.ndarray]:
+        images, sizes = zip(*self.pool.map(self._one, indices.tolist()), strict=True)
+        return torch.from_numpy(np.stack(images)), np.array(sizes)
 
-    def _one(self, i: int) -> np.ndarray:
+    def _one(self, i: int) -> tuple[np.ndarray, tuple[int, int]]:
         file = self.table.root / self.table.paths[i]
         try:
-            return decode(file, self.side)[0]
+            return decode(file, self.side)
         except Exception as error:
             raise DataError(f"{file} cannot be decoded ({error}); mend or delete it") from error
 
@@ -159,7 +158,7 @@ def image_store(
 def _resident(done: CachedArray, kind: str, device_share: float) -> ResidentStore:
     in_ram = kind == "ram" or (kind == "auto" and np.prod(done.shape) <= RAM_SHARE * _free_memory())
     images = torch.from_numpy(done.loaded() if in_ram else done.mapped())
-    sizes = torch.tensor([size for _, _, note in done.notes for size in note["sizes"]])
+    sizes = np.array([size for _, _, note in done.notes for size in note["sizes"]])
     bad = {i: why for _, _, note in done.notes for i, why in note["bad"]}
     return ResidentStore(images, sizes, bad, device_share)
 
