@@ -72,7 +72,7 @@ def _augmentation(name: str, known: Mapping[str, Mapping[str, Any]]) -> Augmenta
         return None
     if name not in known:
         raise ConfigError(f"dataset.augment={name} is unknown; choose none, {', '.join(map(str, known))}")
-    values = {str(key): list(v) if isinstance(v, Sequence) else v for key, v in known[name].items()}
+    values: dict[str, Any] = {str(key): list(v) if isinstance(v, Sequence) else v for key, v in known[name].items()}
     try:
         return Augmentation(**values)
     except TypeError as error:
