@@ -35,7 +35,9 @@ class RunIdentity:
     trial: int = 0  #: repetition of the search that the draw is from
     backbone: str
     init: str = "random"  #: initial weights
-    tuning: str = "ft"  #: ``ft`` fine-tuning, ``lp`` linear probing, ...
+    tuning: str = "ft"  #: ``ft`` fine-tuning, ``lp`` linear probing, ``freezeK`` with K frozen stages
+    n_parameters: int | None = None  #: of all networks together; None in rows older than the key
+    n_trainable: int | None = None  #: of them, those that training changes
     protocol: str
     fold: str  #: ``0``, ``1``, ... or ``full``
     held_out: list[str]  #: given environments this member never trained on

@@ -131,10 +131,38 @@ class _Callables:
 
 
 class Networks(_Callables, nn.ModuleDict):  # type: ignore[misc]  # two __getattr__, for the type checker only
-    """The networks of one member: ``featurizer``, ``classifier`` and what else the algorithm declares."""
+    """The networks of one member: ``featurizer``, ``classifier`` and what else the algorithm declares.
+
+    What is frozen is no parameter any more, neither for an optimizer nor for an objective, and computes as in
+    evaluation whatever the mode: BatchNorm uses its running statistics and leaves them, dropout is off.
+    """
+
+    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
+        super().__init__(modules)  # type: ignore[arg-type]
+        self._frozen: list[tuple[str, str]] = []
+
+    def freeze(self, name: str, *parts: str) -> None:
+        """Freeze modules inside a network by their path (the whole network: the empty path)."""
+        for part in parts:
+            self[name].get_submodule(part).requires_grad_(False)
+            self._frozen.append((name, part))
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Networks:
+        super().train(mode)
+        for name, part in self._frozen:
+            self[name].get_submodule(part).eval()
+        return self
 
     def params(self, *names: str) -> dict[str, Tensor]:
-        """Parameters of the named networks (of all without names), keyed ``network.parameter``."""
+        """Parameters that train of the named networks (of all without names), keyed ``network.parameter``."""
+        return {key: value for key, value in self._all(*names).items() if value.requires_grad}
+
+    def constants(self) -> dict[str, Tensor]:
+        """Frozen parameters, keyed ``network.parameter``."""
+        return {key: value for key, value in self._all().items() if not value.requires_grad}
+
+    def _all(self, *names: str) -> dict[str, Tensor]:
         return {
             f"{name}.{key}": value
             for name in names or self.keys()
@@ -147,7 +175,7 @@ class Networks(_Callables, nn.ModuleDict):  # type: ignore[misc]  # two __getatt
 
     def bind(self, params: Tensors) -> BoundNetworks:
         """The same networks with some or all parameters replaced; differentiable in ``params``."""
-        return BoundNetworks(self, {**self.params(), **dict(self.named_buffers()), **params})
+        return BoundNetworks(self, {**self._all(), **dict(self.named_buffers()), **params})
 
 
 class BoundNetworks(_Callables):
@@ -170,7 +198,7 @@ class BoundNetworks(_Callables):
         return lambda *args, **kwargs: functional_call(self._modules[name], own, args, kwargs)
 
     def params(self, *names: str) -> dict[str, Tensor]:
-        """Parameters (not buffers) of the named networks, keyed ``network.parameter``."""
+        """Parameters that train (no buffers) of the named networks, keyed ``network.parameter``."""
         return {key: self._tensors[key] for key in self._modules.params(*names)}
 
     def statistics(self) -> dict[str, Tensor]:

@@ -64,6 +64,7 @@ BUILD: dict[str, Callable[[DictConfig], Any]] = {
     "report": lambda config: config.report,
     "averaging": lambda config: config.averaging.get("rule"),
     "logger": lambda config: config.logger,
+    "tuning": lambda config: config.tuning,
 }
 
 

@@ -36,8 +36,10 @@ MACHINE_KEYS = frozenset(
         "dataset.store",
         "dataset.workers",
         "protocol.folds",
+        "trainer.channels_last",
         "trainer.device",
         "trainer.checkpoint_seconds",
+        "tuning.cache_features",
     }
 )
 
@@ -67,6 +69,7 @@ def study_folder(*, _root_: DictConfig) -> str:
         _root_.dataset.name,
         _root_.algorithm.name,
         _root_.backbone.name,
+        *([] if _root_.tuning.name == "ft" else [_root_.tuning.name]),
         f"s{_root_.seed}",
         digest(science(_root_)),
     ]

@@ -66,13 +66,13 @@ def _fit(study: Study, member: Member, progress: StudyProgress, wandb_log: Wandb
     listeners = [wandb_log.rows] if wandb_log else []
     averaging = study.averaging()
     final_only = averaging is not None and averaging.rule.final_only
-    errors = EnvironmentErrors(member.folder / ROW_FILE, member.identity, member.data.scores, listeners, final_only)
+    identity = study.counted(member, module)
+    errors = EnvironmentErrors(member.folder / ROW_FILE, identity, member.data.scores, listeners, final_only)
     # averaging puts the live weights back, so it comes after all that read the scored ones
     trainer = make_trainer(study, [errors, checkpoints, *([averaging] if averaging else []), progress])
     write_config(study, member)
     write_status(member.folder, "RUNNING")
-    n_parameters = sum(p.numel() for p in module.networks.parameters())
-    log.debug("%s, %d parameters, %s", member.identity, n_parameters, f"resumes from {resume}" if resume else "starts")
+    log.debug("%s, %s", identity, f"resumes from {resume}" if resume else "starts")
     if wandb_log:
         open_member_run(wandb_log, study, member)
     complete = False
@@ -117,22 +117,26 @@ def fit_quietly(
 def make_trainer(study: Study, callbacks: Sequence[pl.Callback], checkpoints: CheckpointIO | None = None) -> pl.Trainer:
     """A quiet trainer on one device; dgbench's own callbacks keep rows, checkpoints and progress."""
     settings = study.trainer
+    torch.set_float32_matmul_precision(settings.matmul)
+    torch.backends.cudnn.allow_tf32 = settings.matmul != "highest"
     alone: Any = LightningEnvironment()  # members are jobs of their own, also inside a SLURM allocation
     try:
-        return pl.Trainer(
-            accelerator=settings.device,
-            devices=1,
-            precision=settings.precision,  # type: ignore[arg-type]
-            max_epochs=-(-settings.steps // settings.eval_every),
-            num_sanity_val_steps=0,
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            callbacks=list(callbacks),
-            plugins=[alone, *([checkpoints] if checkpoints else [])],
-        )
-    except (MisconfigurationException, ValueError) as error:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*fp16 is not supported.*")  # it would take bf16 instead
+            return pl.Trainer(
+                accelerator=settings.device,
+                devices=1,
+                precision=settings.precision,  # type: ignore[arg-type]
+                max_epochs=-(-settings.steps // settings.eval_every),
+                num_sanity_val_steps=0,
+                logger=False,
+                enable_checkpointing=False,
+                enable_progress_bar=False,
+                enable_model_summary=False,
+                callbacks=list(callbacks),
+                plugins=[alone, *([checkpoints] if checkpoints else [])],
+            )
+    except (MisconfigurationException, ValueError, UserWarning) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
             f"{reason} (trainer.device={settings.device}, trainer.precision={settings.precision})"
@@ -154,4 +158,5 @@ def quiet_lightning() -> None:
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
     warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # members are jobs of their own
+    warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")  # frozen parts
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")  # Lightning 2.6 with torch >= 2.15

@@ -27,7 +27,7 @@ def members_that_train(group: Group, memory_gb: float | None) -> int:
     study, member = group.members[0]
     module = group.modules[0]
     n_images = study.trainer.batch_size * len(member.fold.training)
-    weights = WEIGHT_COPIES * sum(p.numel() for p in module.networks.parameters())
+    weights = sum((WEIGHT_COPIES if p.requires_grad else 1) * p.numel() for p in module.networks.parameters())
     images = n_images * (2 * math.prod(study.environments.image) + ACTIVATION_COPIES * sum(_activations(module)))
     return max(1, int(_allowed(memory_gb) // (_bytes(group) * (weights + images))))
 

@@ -72,13 +72,16 @@ def _fit(group: Group, progress: StudyProgress) -> dict[int, tuple[int, float]]:
     resumed = stack.steps_done > 0
     log.debug("%d members train together, from step %d on", stack.size, stack.steps_done)
     files = []
-    for own, member in group.members:
+    for (own, member), module in zip(group.members, group.modules, strict=True):
         member.folder.mkdir(parents=True, exist_ok=True)
         write_config(own, member)
         write_status(member.folder, "RUNNING")
         files.append(
             MemberFiles(
-                member.folder / ROW_FILE, member.checkpoint.with_name("best.ckpt"), member.identity, member.data.scores
+                member.folder / ROW_FILE,
+                member.checkpoint.with_name("best.ckpt"),
+                own.counted(member, module),
+                member.data.scores,
             )
         )
     checkpoints = StackCheckpointIO(stack, [member.checkpoint for _, member in group.members])

@@ -104,12 +104,13 @@ def _shape(study: Study, member: Member, module: Algorithm) -> tuple[Any, ...]:
         type(module),
         tuple(sorted((key, str(value)) for key, value in module.values.items() if key in module.static)),
         tuple(key for key in sorted(module.off_at_zero) if module.values[key] == 0),
-        tuple((name, tuple(p.shape)) for name, p in module.networks.params().items()),
+        tuple((name, tuple(p.shape), p.requires_grad) for name, p in module.networks.named_parameters()),
+        module.rule,
         id(study.environments),
         len(member.fold.training),
         int(module.steps_done),
         (settings.steps, settings.eval_every, settings.batch_size, settings.eval_batch_size),
-        (tuple(settings.eval_subsets), settings.device, settings.precision),
+        (tuple(settings.eval_subsets), settings.device, settings.precision, settings.matmul),
     )
 
 

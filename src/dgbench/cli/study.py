@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from hydra.utils import get_class
 from omegaconf import DictConfig
 from torch import nn
 
 from dgbench.algorithms.base import Algorithm
+from dgbench.algorithms.updates import UpdateRule
 from dgbench.backbones.build import build_networks
 from dgbench.callbacks.averaging import Averaging
 from dgbench.cli.build import build, without
 from dgbench.cli.hyperparameters import fit_batch, hyperparameters
 from dgbench.cli.identity import code_version, digest, science
-from dgbench.cli.schema import seed
+from dgbench.cli.schema import changed, seed
 from dgbench.data.environments import Environments
 from dgbench.data.module import EnvironmentData
 from dgbench.errors import ConfigError
 from dgbench.protocols.folds import Fold
 from dgbench.records import RunIdentity
+from dgbench.training.tuning import Tuning
 from dgbench.types import Sizes
 
 NOT_BUILT = ("image_kind", "fetch")  # keys of conf/dataset that the dataset itself does not take
@@ -69,6 +72,7 @@ class Study:
         self.algorithm = _algorithm(config)
         self.trainer, self.hparams = hyperparameters(config, self.algorithm.static)
         self.seed = seed(config.seed)
+        self.tuning: Tuning = build(config, "tuning")
         self.environments: Environments = environments or build(without(config, "dataset", *NOT_BUILT), "dataset")
         self.folds: list[Fold] = build(config, "protocol")(self.environments.given)
         smallest = min(len(self.environments.subset(env, "train")) for env in self.environments.given)
@@ -84,12 +88,18 @@ class Study:
             run=run,
             **known,
             algorithm=self.config.algorithm.name,
-            hparams={**self.hparams, "steps": self.trainer.steps, **self._averaging_settings()},
+            hparams={
+                **self.hparams,
+                "steps": self.trainer.steps,
+                **changed(self.trainer),
+                **self._averaging_settings(),
+            },
             averaging=self.config.averaging.name,
             draw=self.config.hparams.draw,
             space=self.config.hparams.space,
             trial=self.config.hparams.trial,
             backbone=self.config.backbone.name,
+            tuning=self.tuning.name,
             protocol=self.config.protocol.name,
             fold=fold.name,
             held_out=list(fold.held_out),
@@ -130,6 +140,12 @@ class Study:
             return f"averaging={self.config.averaging.name} follows one member at a time"
         if self.trainer.precision not in ("32-true", "64-true"):
             return f"trainer.precision={self.trainer.precision} needs Lightning's own optimizer step"
+        if self.trainer.devices > 1:
+            return f"trainer.devices={self.trainer.devices} shares one member among processes"
+        if self.trainer.accumulate > 1:
+            return f"trainer.accumulate={self.trainer.accumulate} saves memory where one member is large"
+        if self.trainer.channels_last:
+            return "trainer.channels_last=true lays out the convolutions of one member"
         drops = {**self.hparams, **self.config.backbone}
         if any("dropout" in key and drops[key] for key in drops):
             return "dropout draws from a generator that members of a stack would share"
@@ -151,7 +167,22 @@ class Study:
             algorithm.extra_channels,
             self.seed,
         )
-        return algorithm(networks, sizes, self.hparams, seed=self.seed)
+        self.tuning.freeze(networks)
+        settings = self.trainer
+        rule = UpdateRule(settings.steps, settings.schedule, settings.gradient_clip, settings.accumulate)
+        if settings.channels_last:
+            networks.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return algorithm(networks, sizes, self.hparams, seed=self.seed, rule=rule)
+
+    @staticmethod
+    def counted(member: Member, module: Algorithm) -> RunIdentity:
+        """What the rows of a member say of it, with the size of its networks."""
+        trainable = module.networks.params().values()
+        return replace(
+            member.identity,
+            n_parameters=sum(p.numel() for p in module.networks.parameters()),
+            n_trainable=sum(p.numel() for p in trainable),
+        )
 
     def _featurizer(self, image: tuple[int, int, int]) -> nn.Module:
         wanted = self.config.backbone.get("hparams") or {}  # constructor's argument -> hyperparameter

@@ -56,7 +56,15 @@ def closing_table(
         )
     columns = [Column("fold"), Column("held out"), Column("step", "count"), Column("error (%)", "percent")]
     title = f"{identity['dataset']} {study.algorithm} seed {study.seed} ({describe(selection)})"
-    return plain_table(Table("closing", title, columns, lines, _reasons(measures.reasons)))
+    return plain_table(Table("closing", title, columns, lines, [*_trained(identity), *_reasons(measures.reasons)]))
+
+
+def _trained(identity: Mapping[str, Any]) -> list[str]:
+    """How much of a partly frozen network was trained; rows older than the counts do not say."""
+    trained, whole = identity.get("n_trainable"), identity.get("n_parameters")
+    if trained is None or whole is None or trained == whole:
+        return []
+    return [f"tuning {identity['tuning']}: {trained:,} of {whole:,} parameters were trained"]
 
 
 def _step(step: int | None) -> Cell:

@@ -17,6 +17,7 @@ from torch.func import vmap
 from torch.nn import functional as F
 
 from dgbench.algorithms.base import NOISE_BLOCK, Algorithm
+from dgbench.algorithms.updates import adam_settings, clipped, learning_rate
 from dgbench.types import BoundNetworks, EnvBatch, Phase, Player, ScoreBatch, Tensors
 
 
@@ -37,12 +38,13 @@ class StackedMembers(pl.LightningModule):
         self.steps_done = int(members[0].steps_done)
         self.diverged: dict[int, tuple[int, float]] = {}  #: member -> step and value of its first loss not finite
         self._noise: tuple[int, tuple[int, ...], Tensors] | None = None
+        self._players = members[0].training_players()
         self._runs = [  # of each player: members with equal optimizer settings, and the names of their parameters
             [
                 (_as_slice(list(run)), list(members[0].networks.params(*player.networks)))
                 for _, run in groupby(range(len(members)), key=lambda i: optimizer_key(members[i], player))
             ]
-            for player in members[0].players().values()
+            for player in self._players.values()
         ]
 
     @property
@@ -51,12 +53,22 @@ class StackedMembers(pl.LightningModule):
         return len(self._members)
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        """Stack the members on the device, then one Adam per player with a group for each run of equal settings."""
+        """Stack the members on the device, then one Adam per player with a group for each run of equal settings.
+
+        Frozen parameters that all members share are kept once.
+        """
         first = self._members[0]
         self.params = {
             name: self._stacked([m.networks.params()[name] for m in self._members]).requires_grad_()
             for name in first.networks.params()
         }
+        frozen = [m.networks.constants() for m in self._members]
+        shared = {name for name, own in frozen[0].items() if all(torch.equal(own, f[name]) for f in frozen)}
+        self.constants = {
+            name: self._stacked([own])[0] if name in shared else self._stacked([f[name] for f in frozen])
+            for name, own in frozen[0].items()
+        }
+        self._constant_axes = {name: None if name in shared else 0 for name in frozen[0]}
         self.buffers_ = {
             name: self._stacked([m.networks.statistics()[name] for m in self._members])
             for name in first.networks.statistics()
@@ -67,10 +79,10 @@ class StackedMembers(pl.LightningModule):
         }
         self._leaves: list[list[dict[str, Tensor]]] = []
         optimizers: list[torch.optim.Optimizer] = []
-        for player, runs in zip(first.players().values(), self._runs, strict=True):
+        for player, runs in zip(self._players.values(), self._runs, strict=True):
             leaves = [{name: self.params[name].detach()[part] for name in names} for part, names in runs]
             groups = [
-                {"params": list(own.values()), **_settings(self._members[part.start], player)}
+                {"params": list(own.values()), **adam_settings(self._members[part.start].values, player)}
                 for own, (part, _) in zip(leaves, runs, strict=True)
             ]
             optimizers.append(torch.optim.Adam(groups, fused=self.device.type in ("cpu", "cuda")))
@@ -84,7 +96,7 @@ class StackedMembers(pl.LightningModule):
     def training_step(self, batches: Sequence[EnvBatch], batch_idx: int) -> None:
         """One optimizer step per entry of ``batches``; x is (R, N, C, H, W) and y (R, N)."""
         found = self.optimizers()
-        optimizers = dict(zip(self._members[0].players(), found if isinstance(found, list) else [found], strict=True))
+        optimizers = dict(zip(self._players, found if isinstance(found, list) else [found], strict=True))
         first = self.steps_done
         steps = torch.arange(first, first + len(batches), device=self.device)
         losses = torch.stack([self._step(first + k, steps[k], batch, optimizers) for k, batch in enumerate(batches)])
@@ -93,36 +105,55 @@ class StackedMembers(pl.LightningModule):
 
     def _step(self, step: int, step_tensor: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]) -> Tensor:
         noise = self._noise_at(step, batch.sizes)
-        template = self._members[0]
-        order = list(optimizers)
-        for phase in template.phases(step):
+        losses = batch.x.new_zeros(self.size)
+        for phase in self._members[0].phases(step):
+            players = [name for name in phase.players if name in self._players]
+            if not players:  # nothing of theirs trains
+                continue
             losses, state, grads = self._mapped(phase, batch.sizes)(
-                self.params, self.buffers_, self.hp, self.memory, noise, batch.x, batch.y, step_tensor
+                self.params, self.constants, self.buffers_, self.hp, self.memory, noise, batch.x, batch.y, step_tensor
             )
             self.memory = {**self.memory, **{name: value.detach() for name, value in state.items()}}
-            names = list(template.networks.params(*(n for p in phase.players for n in template.players()[p].networks)))
-            if not grads:
-                wanted = torch.autograd.grad(losses.sum(), [self.params[name] for name in names], allow_unused=True)
-                grads = dict(zip(names, wanted, strict=True))
-            for player in phase.players:
-                k = order.index(player)
-                for (part, _), leaves in zip(self._runs[k], self._leaves[k], strict=True):
-                    for name, leaf in leaves.items():
-                        gradient = grads.get(name)
-                        leaf.grad = (
-                            None if gradient is None else gradient[part].detach().contiguous()
-                        )  # fused Adam ignores strides
-                    if template.reset_at is not None and step == self._members[part.start].values[template.reset_at]:
-                        self._recreate(optimizers[player].optimizer, leaves, self._members[part.start])
-                optimizers[player].step()
+            self._update(step, optimizers, self._gradients(players, losses, grads))
         final: Tensor = losses.detach()
         return final
+
+    def _gradients(self, players: Sequence[str], losses: Tensor, grads: Tensors) -> Mapping[str, Mapping[str, Any]]:
+        """Of each player: gradients by parameter, (R, ...) or None, clipped per member over all of these players."""
+        template = self._members[0]
+        names = {name: list(template.networks.params(*self._players[name].networks)) for name in players}
+        flat = list(dict.fromkeys(name for own in names.values() for name in own))
+        found: Mapping[str, Tensor | None] = grads
+        if not grads:
+            wanted = torch.autograd.grad(losses.sum(), [self.params[name] for name in flat], allow_unused=True)
+            found = dict(zip(flat, wanted, strict=True))
+        found = clipped({name: found.get(name) for name in flat}, template.rule.gradient_clip)
+        return {player: {name: found[name] for name in own} for player, own in names.items()}
+
+    def _update(
+        self, step: int, optimizers: Mapping[str, Any], gradients: Mapping[str, Mapping[str, Tensor | None]]
+    ) -> None:
+        order = list(self._players)
+        for player, own in gradients.items():
+            k, adam = order.index(player), optimizers[player].optimizer
+            for group, (part, _), leaves in zip(adam.param_groups, self._runs[k], self._leaves[k], strict=True):
+                for name, leaf in leaves.items():
+                    gradient = own[name]
+                    # fused Adam ignores strides
+                    leaf.grad = None if gradient is None else gradient[part].detach().contiguous()
+                member = self._members[part.start]
+                if member.reset_at is not None and step == member.values[member.reset_at]:
+                    for leaf in leaves.values():
+                        adam.state.pop(leaf, None)
+                group["lr"] = learning_rate(member, self._players[player], step)
+            optimizers[player].step()
 
     def _mapped(self, phase: Phase, sizes: tuple[int, ...]) -> Any:
         template = self._members[0]
 
         def one_member(
             params: Tensors,
+            constants: Tensors,
             buffers: Tensors,
             hp: Tensors,
             state: Tensors,
@@ -131,20 +162,12 @@ class StackedMembers(pl.LightningModule):
             y: Tensor,
             step: Tensor,
         ) -> tuple[Tensor, Tensors, Tensors]:
-            nets: Any = BoundNetworks(template.networks, {**params, **buffers})
+            nets: Any = BoundNetworks(template.networks, {**params, **constants, **buffers})
             out = phase.objective(nets, EnvBatch(x, y, sizes), hp, state, noise, step)
             return out.loss, dict(out.state), dict(out.grads or {})
 
-        return vmap(one_member, in_dims=(0, 0, 0, 0, 0, 0, 0, None), randomness="different")
-
-    def _recreate(self, optimizer: torch.optim.Optimizer, leaves: Tensors, member: Algorithm) -> None:
-        """Adam afresh for the members of one group."""
-        for leaf in leaves.values():
-            optimizer.state.pop(leaf, None)
-        if member.reset_lr is not None:
-            for group in optimizer.param_groups:
-                if group["params"][0] is next(iter(leaves.values())):
-                    group["lr"] = member.values[member.reset_lr]
+        axes = (0, self._constant_axes, 0, 0, 0, 0, 0, 0, None)
+        return vmap(one_member, in_dims=axes, randomness="different")
 
     def _noise_at(self, step: int, sizes: tuple[int, ...]) -> Tensors:
         block, offset = divmod(step, NOISE_BLOCK)
@@ -172,12 +195,15 @@ class StackedMembers(pl.LightningModule):
         drawn = [m.noise_for_scoring(len(batch.x), batch.name, batch.index) for m in self._members]
         noise = {name: torch.stack([d[name] for d in drawn]).to(self.device) for name in drawn[0]}
 
-        def one_member(params: Tensors, buffers: Tensors, hp: Tensors, state: Tensors, noise: Tensors) -> Tensor:
-            nets: Any = BoundNetworks(template.networks, {**params, **buffers})
+        def one_member(
+            params: Tensors, constants: Tensors, buffers: Tensors, hp: Tensors, state: Tensors, noise: Tensors
+        ) -> Tensor:
+            nets: Any = BoundNetworks(template.networks, {**params, **constants, **buffers})
             return template.predict(nets, batch.x, hp, state, noise)
 
-        logits = vmap(one_member, chunk_size=self._predict_chunk, randomness="different")(
-            self.params, self.buffers_, self.hp, self.memory, noise
+        axes = (0, self._constant_axes, 0, 0, 0, 0)
+        logits = vmap(one_member, in_dims=axes, chunk_size=self._predict_chunk, randomness="different")(
+            self.params, self.constants, self.buffers_, self.hp, self.memory, noise
         )
         wrong = (logits.argmax(2) != batch.y).sum(1)
         flat = F.cross_entropy(logits.flatten(0, 1), batch.y.repeat(self.size), reduction="none")
@@ -234,18 +260,9 @@ class StackedMembers(pl.LightningModule):
 
 def optimizer_key(member: Algorithm, player: Player) -> tuple[Any, ...]:
     """What must be equal for members to share an optimizer group."""
-    reset = None if member.reset_at is None else member.values[member.reset_at]
-    return (*sorted(_settings(member, player).items()), reset)
+    reset = tuple(None if key is None else member.values[key] for key in (member.reset_at, member.reset_lr))
+    return (*sorted(adam_settings(member.values, player).items()), reset)
 
 
 def _as_slice(run: list[int]) -> slice:
     return slice(run[0], run[-1] + 1)
-
-
-def _settings(member: Algorithm, player: Player) -> dict[str, Any]:
-    beta1 = member.values[player.beta1] if isinstance(player.beta1, str) else player.beta1
-    return {
-        "lr": member.values[player.lr],
-        "weight_decay": member.values[player.weight_decay],
-        "betas": (beta1, player.beta2),
-    }

@@ -1,0 +1,45 @@
+"""One minibatch in several shares: gradient accumulation and distributed runs.
+
+Each share holds an equal part of the rows of every environment. The objective is evaluated on each share, with random
+numbers of its own, and losses, gradients and new states are averaged over shares. For an objective that is a mean over
+rows (ERM) that is the objective of the whole minibatch; any other method becomes one that works with smaller
+minibatches, and BatchNorm sees the rows of a share. A process of a distributed run holds a share and may cut it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from dgbench.types import EnvBatch, Tensors
+
+
+def shares(batch: EnvBatch, n: int) -> Sequence[EnvBatch]:
+    """Cut a minibatch into ``n`` with equal parts of the rows of every environment, in order."""
+    if n == 1:
+        return [batch]
+    xs, ys = ([part.chunk(n) for part in batch.split(values)] for values in (batch.x, batch.y))
+    sizes = tuple(size // n for size in batch.sizes)
+    return [EnvBatch(torch.cat([x[i] for x in xs]), torch.cat([y[i] for y in ys]), sizes) for i in range(n)]
+
+
+def mean_over_processes(tensors: Iterable[Tensor]) -> None:
+    """Average tensors in place over the processes of a distributed run, in one message per type."""
+    by_type: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in tensors:
+        by_type.setdefault(tensor.dtype, []).append(tensor)
+    for group in by_type.values():
+        message = torch.cat([tensor.reshape(-1) for tensor in group])
+        torch.distributed.all_reduce(message)
+        message /= torch.distributed.get_world_size()
+        for tensor, mean in zip(group, torch.split(message, [t.numel() for t in group]), strict=True):
+            tensor.copy_(mean.view_as(tensor))
+
+
+def averaged(states: Sequence[Tensors]) -> Tensors:
+    """The mean over shares of what an objective remembers."""
+    if len(states) == 1:
+        return states[0]
+    return {name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]}

@@ -1,0 +1,151 @@
+"""Frozen parts stand still, in single and stacked execution, for every algorithm."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dgbench.algorithms.base import Algorithm
+from dgbench.data.module import EnvironmentData
+from dgbench.errors import ConfigError
+from dgbench.records import read_rows
+from dgbench.training.stacked import StackedMembers
+from dgbench.types import EnvBatch, Networks
+from tests.training.test_stacked import ALGORITHMS, fit, make_study, run
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
+STEPS = 3
+LP = ("tuning=lp", "hparams.set.weight_decay=0.1")  # a decay would move what has no gradient
+
+
+def _together(modules: list[Algorithm], data: list[EnvironmentData]) -> list[Algorithm]:
+    batches = [each.batches(0, STEPS) for each in data]
+    stacked = [
+        EnvBatch(torch.stack([b[k].x for b in batches]), torch.stack([b[k].y for b in batches]), batches[0][k].sizes)
+        for k in range(STEPS)
+    ]
+    stack = StackedMembers(modules)
+    fit(stack, stacked)
+    return [stack.write_back(i) for i in range(len(modules))]
+
+
+def _featurizer(module: Algorithm) -> dict[str, Tensor]:
+    return {key: value.clone() for key, value in module.networks["featurizer"].state_dict().items()}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_linear_probing_moves_heads_only(algorithm: str, tmp_path: Path) -> None:
+    """Three steps with weight decay: the featurizer's tensors bit for bit, the classifier's not."""
+    study = make_study(tmp_path, f"algorithm={algorithm}", *LP)
+    members = study.members[:2]
+    modules = [study.module(member.fold) for member in members]
+    before = copy.deepcopy(modules)
+    alone = study.module(members[0].fold)
+    fit(alone, members[0].data.batches(0, STEPS))
+    assert all(p.grad is None for p in alone.networks["featurizer"].parameters())
+    held = [p for o in _optimizers(alone) for group in o.param_groups for p in group["params"]]
+    assert {id(p) for p in held}.isdisjoint({id(p) for p in alone.networks["featurizer"].parameters()})
+    for start, end in [(before[0], alone), *zip(before, _together(modules, [m.data for m in members]), strict=True)]:
+        features = _featurizer(start)
+        assert all(torch.equal(value, features[key]) for key, value in _featurizer(end).items())
+        assert not any(
+            torch.equal(p, q)
+            for p, q in zip(
+                start.networks["classifier"].parameters(), end.networks["classifier"].parameters(), strict=True
+            )
+        )
+
+
+def _optimizers(module: Algorithm) -> list[torch.optim.Optimizer]:
+    found = module.optimizers()
+    return list(found) if isinstance(found, list) else [found]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("algorithm", ["erm", "iga", "mldg", "sag_net", "erdg"])
+def test_frozen_members_of_a_stack_equal_their_single_runs(algorithm: str, tmp_path: Path) -> None:
+    """Two seeds, so two frozen featurizers, and two folds, in double precision."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        first = make_study(tmp_path, f"algorithm={algorithm}", *LP)
+        other = make_study(tmp_path, f"algorithm={algorithm}", *LP, "seed=1", environments=first.environments)
+        members = [(first, first.members[0]), (other, other.members[2])]
+        modules = [study.module(member.fold) for study, member in members]
+        alone = copy.deepcopy(modules)
+        for module, (_, member) in zip(alone, members, strict=True):
+            fit(module, member.data.batches(0, STEPS))
+        for one, both in zip(alone, _together(modules, [m.data for _, m in members]), strict=True):
+            for key, value in one.state_dict().items():
+                torch.testing.assert_close(both.state_dict()[key], value, rtol=1e-9, atol=1e-9)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_equal_frozen_weights_are_kept_once(tmp_path: Path) -> None:
+    """Folds of one seed share their frozen featurizer, seeds do not."""
+    first = make_study(tmp_path, *LP)
+    other = make_study(tmp_path, *LP, "seed=1", environments=first.environments)
+    weight = "featurizer.layers.1.weight"
+    for studies, leading in (([first, first], ()), ([first, other], (2,))):
+        stack = StackedMembers([study.module(study.folds[i]) for i, study in enumerate(studies)])
+        batches = [study.members[i].data.batches(0, 1)[0] for i, study in enumerate(studies)]
+        fit(
+            stack,
+            [EnvBatch(torch.stack([b.x for b in batches]), torch.stack([b.y for b in batches]), batches[0].sizes)],
+        )
+        assert stack.constants[weight].shape == (
+            *leading,
+            *first.module(first.folds[0]).networks.constants()[weight].shape,
+        )
+        assert not any(name.startswith("featurizer") for name in stack.params)
+
+
+class Normed(nn.Module):
+    n_features = 4
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)  # type: ignore[no-any-return]
+
+
+def test_what_is_frozen_computes_as_in_evaluation() -> None:
+    """BatchNorm keeps and uses its statistics, dropout is off, also after ``train()`` of what surrounds it."""
+    networks = Networks({"featurizer": Normed(), "classifier": nn.Linear(4, 2)})
+    networks.freeze("featurizer", "")
+    outer = nn.ModuleList([networks]).train()
+    x = torch.randn(8, 1, 2, 2, generator=torch.Generator().manual_seed(0))
+    norm = networks["featurizer"].layers[2]
+    before = norm.running_mean.clone()
+    assert torch.equal(networks.featurizer(x), networks.featurizer(x))
+    assert torch.equal(norm.running_mean, before)
+    assert networks["classifier"].training
+    assert sorted(networks.params()) == ["classifier.bias", "classifier.weight"]
+    assert len(networks.constants()) == 4
+    copy.deepcopy(outer).train()
+
+
+@pytest.mark.parametrize("mode", ["single", "stacked"])
+def test_rows_say_what_was_trained(mode: str, tmp_path: Path) -> None:
+    """MLP of width 8 on 2 x 8 x 8 pixels: 129 * 8 + 9 * 8 = 1,104; head 9 * 2 = 18."""
+    rows = {}
+    for tuning in ("ft", "lp"):
+        study, _ = run(tmp_path, mode, f"tuning={tuning}", "protocol.folds=[0]")
+        rows[tuning] = read_rows(study.members[0].folder / "errors.jsonl")[0][0]
+        assert ("-lp-" in study.members[0].folder.parent.name) is False  # the folder is the test's own
+    assert [(r["tuning"], r["n_trainable"], r["n_parameters"]) for r in rows.values()] == [
+        ("ft", 1122, 1122),
+        ("lp", 18, 1122),
+    ]
+    assert rows["ft"]["run"] != rows["lp"]["run"]
+
+
+@pytest.mark.parametrize("value", ["-1", "some", "1.5", "null"])
+def test_bad_number_of_stages(value: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"tuning.freeze_stages=.* is no number of stages; give"):
+        make_study(tmp_path, "tuning=freeze", f"tuning.freeze_stages={value}")

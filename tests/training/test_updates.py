@@ -1,0 +1,284 @@
+"""Schedule, clipping, accumulation and memory format: the same in single and stacked execution, exact on resume."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from dgbench.algorithms.shares import averaged, shares
+from dgbench.algorithms.updates import UpdateRule, clipped, learning_rate, take_steps
+from dgbench.cli.study import Study
+from dgbench.errors import ConfigError
+from dgbench.records import read_rows
+from dgbench.types import EnvBatch, Player
+from tests.training.test_stacked import both_ways, fit, make_study, run
+
+ALGORITHMS = ["erm", "fishr", "and_mask", "sag_net", "eqrm", "dann"]  # loss, reset, own gradients, several players
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
+
+
+@pytest.fixture
+def double() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+# ---- learning rate ----------------------------------------------------------------------------------------------
+
+
+def test_cosine_goes_from_the_full_rate_to_zero() -> None:
+    """(1 + cos(pi t / T)) / 2 with T = 4: 1, (2 + sqrt 2) / 4, 1/2, (2 - sqrt 2) / 4."""
+    rule = UpdateRule(steps=4, schedule="cosine")
+    expected = [1, (2 + math.sqrt(2)) / 4, 0.5, (2 - math.sqrt(2)) / 4]
+    assert [rule.factor(t) for t in range(4)] == pytest.approx(expected, abs=1e-15)
+    assert [UpdateRule(steps=4).factor(t) for t in range(4)] == [1.0] * 4
+
+
+def test_it_is_pytorchs_schedule() -> None:
+    """The closed form against the recursion of CosineAnnealingLR."""
+    adam = torch.optim.Adam([nn.Parameter(torch.zeros(1))], lr=0.3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adam, T_max=50)
+    rule = UpdateRule(steps=50, schedule="cosine")
+    for t in range(50):
+        assert 0.3 * rule.factor(t) == pytest.approx(adam.param_groups[0]["lr"], rel=1e-9)
+        adam.step()
+        schedule.step()
+
+
+@pytest.mark.parametrize(
+    ("reset_at", "expected"), [(2, [1.0, 1.0, 8.0, 8.0]), (0, [8.0] * 4), (2.5, [1.0] * 4)], ids=str
+)
+def test_a_reset_changes_the_full_rate_and_not_the_schedule(reset_at: float, expected: list[float]) -> None:
+    member = SimpleNamespace(
+        values={"lr": 1.0, "at": reset_at, "lr2": 8.0}, reset_at="at", reset_lr="lr2", rule=UpdateRule()
+    )
+    assert [learning_rate(member, Player(("featurizer",)), t) for t in range(4)] == expected
+    member.rule = UpdateRule(steps=4, schedule="cosine")
+    factors = [member.rule.factor(t) for t in range(4)]
+    found = [learning_rate(member, Player(("featurizer",)), t) for t in range(4)]
+    assert found == [rate * factor for rate, factor in zip(expected, factors, strict=True)]
+
+
+def test_every_player_follows_the_schedule(tmp_path: Path) -> None:
+    """A discriminator, too: the rates that its Adam holds after the last of 5 steps of 5."""
+    study = make_study(tmp_path, "algorithm=dann", "trainer.schedule=cosine", "trainer.steps=5")
+    module = study.module(study.folds[0])
+    fit(module, study.members[0].data.batches(0, 5))
+    rates = [optimizer.param_groups[0]["lr"] for optimizer in module.optimizers()]
+    # step 4 trains the generator, step 3 the discriminator
+    assert rates[0] == pytest.approx(module.values["lr_g"] * (1 + math.cos(math.pi * 4 / 5)) / 2)
+    assert rates[1] == pytest.approx(module.values["lr_d"] * (1 + math.cos(math.pi * 3 / 5)) / 2)
+
+
+@pytest.mark.parametrize("mode", ["single", "stacked"])
+def test_a_resumed_run_follows_the_schedule_exactly(mode: str, tmp_path: Path) -> None:
+    """Stopped after the first of two stretches and resumed: the rows of the undisturbed run, bit for bit."""
+    from dgbench.data.module import EnvironmentData
+
+    words = ("algorithm=eqrm", "hparams.set.eqrm_burnin_iters=30", "trainer.schedule=cosine",
+             "trainer.gradient_clip=0.5", "trainer.checkpoint_seconds=0", "protocol.folds=[0]")  # fmt: skip
+    whole, _ = run(tmp_path / "whole", mode, *words)
+    order = EnvironmentData.order
+
+    def stop(self: EnvironmentData, step: int) -> Any:
+        if step >= 30:
+            raise RuntimeError("stopped")
+        return order(self, step)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EnvironmentData, "order", stop)
+        _, complete = run(tmp_path / "cut", mode, *words)
+    assert not any(complete.values())
+    resumed, complete = run(tmp_path / "cut", mode, *words)
+    assert all(complete.values())
+    assert _errors(resumed) == _errors(whole)
+
+
+def _errors(study: Study) -> list[tuple[Any, ...]]:
+    return [
+        (row["fold"], row["step"], row["env"], row["subset"], row["wrong"], row["loss"])
+        for member in study.members
+        for row in read_rows(member.folder / "errors.jsonl")[0]
+    ]
+
+
+# ---- clipping ---------------------------------------------------------------------------------------------------
+
+
+def test_clipping_is_per_member() -> None:
+    """Two members; norms 5 (3, 4) and 0.5 (0.3, 0.4); limit 1: the first is divided by 5, the second left alone."""
+    given = {"a": torch.tensor([[3.0], [0.3]]).double(), "b": torch.tensor([4.0, 0.4]).double(), "c": None}
+    found = clipped(given, 1.0)
+    assert found["a"] is not None and found["b"] is not None
+    torch.testing.assert_close(found["a"], torch.tensor([[0.6], [0.3]]).double(), atol=1e-6, rtol=0)
+    torch.testing.assert_close(found["b"], torch.tensor([0.8, 0.4]).double(), atol=1e-6, rtol=0)
+    assert found["c"] is None
+    assert clipped(given, None) is given
+
+
+def test_a_broken_member_does_not_touch_the_others() -> None:
+    found = clipped({"a": torch.tensor([[math.nan], [3.0]]), "b": torch.tensor([[1.0], [4.0]])}, 1.0)
+    assert found["a"] is not None and found["b"] is not None
+    assert found["a"][0].isnan() and found["b"][0].isnan()
+    assert torch.cat([found["a"][1], found["b"][1]]).tolist() == pytest.approx([0.6, 0.8], abs=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_clipped_and_scheduled_members_equal_their_single_runs(algorithm: str, double: None, tmp_path: Path) -> None:
+    words = (f"algorithm={algorithm}", "trainer.gradient_clip=0.05", "trainer.schedule=cosine", "trainer.steps=12")
+    first = make_study(tmp_path, *words)
+    studies = [first, make_study(tmp_path, *words, "seed=1", environments=first.environments)]
+    members = [(studies[0], studies[0].members[0]), (studies[1], studies[1].members[3])]
+    modules = [study.module(member.fold) for study, member in members]
+    free = copy.deepcopy(modules[0])
+    free.rule = UpdateRule(steps=12, schedule="cosine")
+    assert both_ways(modules, [member.data for _, member in members], 12) < 1e-9
+    fit(free, members[0][1].data.batches(0, 12))
+    assert _distance(free, modules[0]) > 1e-6, "the limit was reached"
+
+
+# ---- accumulation -----------------------------------------------------------------------------------------------
+
+
+def test_shares_hold_equal_parts_of_every_environment() -> None:
+    batch = EnvBatch(torch.arange(8.0)[:, None], torch.arange(8), (4, 4))
+    found = shares(batch, 2)
+    assert [part.y.tolist() for part in found] == [[0, 1, 4, 5], [2, 3, 6, 7]]
+    assert [part.sizes for part in found] == [(2, 2), (2, 2)]
+    assert shares(batch, 1)[0] is batch
+
+
+def test_states_are_averaged() -> None:
+    found = averaged([{"q": torch.tensor([1.0, 3.0])}, {"q": torch.tensor([3.0, 5.0])}])
+    assert found["q"].tolist() == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("algorithm", ["erm", "mtl", "and_mask", "vrex", "sag_net"])
+def test_accumulation(algorithm: str, double: None, tmp_path: Path) -> None:
+    """ERM takes the same updates; other methods work with smaller minibatches and differ, but train."""
+    words = (f"algorithm={algorithm}", "trainer.steps=6")
+    whole, cut = (make_study(tmp_path, *words, *more) for more in ((), ("trainer.accumulate=4",)))
+    modules = [study.module(study.folds[0]) for study in (whole, cut)]
+    start = copy.deepcopy(modules[0])
+    for study, module in zip((whole, cut), modules, strict=True):
+        fit(module, study.members[0].data.batches(0, 6))
+    distances = [_distance(a, b) for a, b in ((modules[0], modules[1]), (start, modules[1]))]
+    assert distances[1] > 1e-3
+    assert (distances[0] < 1e-12) == (algorithm == "erm")
+
+
+def _distance(a: nn.Module, b: nn.Module) -> float:
+    return max(float((p - q).detach().abs().max()) for p, q in zip(a.parameters(), b.parameters(), strict=True))
+
+
+def test_each_share_has_its_own_noise(tmp_path: Path) -> None:
+    module = make_study(tmp_path, "algorithm=mtl").module
+    algorithm = module(make_study(tmp_path).folds[0])
+    one, again, other = (algorithm.noise_at(0, (4, 4, 4), share)["summary"] for share in (0, 0, 1))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+# ---- memory format, half precision ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", ["erm", "and_mask", "mldg"])
+def test_memory_format_changes_nothing(algorithm: str, double: None, tmp_path: Path) -> None:
+    """Adam's fused form ignores strides, so gradients must lie as their parameters do, whoever computed them."""
+    words = (f"algorithm={algorithm}", "backbone=mnist_cnn", "backbone.min_size=8")
+    studies = [make_study(tmp_path, *words, *more) for more in ((), ("trainer.channels_last=true",))]
+    modules = [study.module(study.folds[0]) for study in studies]
+    weight = dict(modules[1].named_parameters())["networks.featurizer.convs.1.weight"]
+    assert weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous()
+    for study, module in zip(studies, modules, strict=True):
+        fit(module, study.members[0].data.batches(0, 3))
+    assert _distance(*modules) < 1e-12
+
+
+class Wrapped:
+    """What Lightning's wrapper has that is used here."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer, self.param_groups = optimizer, optimizer.param_groups
+
+    def step(self) -> None:
+        self.optimizer.step()
+
+
+def test_scaled_gradients_of_two_players_make_the_same_step() -> None:
+    """Gradients times 2^16, unscaled before clipping, give the step of the plain ones to both players."""
+    results = []
+    for scale in (1.0, 65536.0):
+        weights = [nn.Parameter(torch.tensor([1.0, -2.0])), nn.Parameter(torch.tensor([0.5]))]
+        wrapped = [Wrapped(torch.optim.Adam([w], lr=0.1, fused=True)) for w in weights]
+        for weight, gradient in zip(weights, ([3.0, 4.0], [12.0]), strict=True):
+            weight.grad = torch.tensor(gradient) * scale
+        scaler = None if scale == 1 else torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=1)
+        if scaler is not None:
+            scaler.scale(torch.zeros(()))  # makes its scale
+        take_steps(wrapped, 1.0, scaler)
+        results.append(torch.cat([w.detach() for w in weights] + [w.grad for w in weights]))
+    torch.testing.assert_close(*results)
+    assert results[0][3:].norm() == pytest.approx(1.0, abs=1e-5)
+
+
+def test_gradients_that_overflow_are_left_out_and_the_scale_sinks() -> None:
+    weights = [nn.Parameter(torch.ones(1)) for _ in range(2)]
+    wrapped = [Wrapped(torch.optim.Adam([w], lr=0.1, fused=True)) for w in weights]
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    scaler.scale(torch.zeros(()))
+    weights[0].grad, weights[1].grad = torch.tensor([math.inf]), torch.tensor([8.0])
+    take_steps(wrapped, None, scaler)
+    assert weights[0].item() == 1.0
+    assert weights[1].item() == pytest.approx(0.9)
+    assert scaler.get_scale() == 4.0
+
+
+@pytest.mark.parametrize("algorithm", ["erm", "and_mask", "fishr", "dann"])
+def test_mixed_precision_trains(algorithm: str, tmp_path: Path) -> None:
+    """Three steps in bfloat16 stay near those in single precision; weights stay float32."""
+    study = make_study(tmp_path, f"algorithm={algorithm}", "trainer.precision=bf16-mixed", "trainer.steps=3",
+                       "trainer.eval_every=3", "execution=single", "protocol.folds=[0]")  # fmt: skip
+    from dgbench.callbacks.progress import StudyProgress
+    from dgbench.cli.run import train_all
+
+    assert all(train_all([study], study.config.execution, StudyProgress(1, 3, "test"), None).complete.values())
+    rows = read_rows(study.members[0].folder / "errors.jsonl")[0]
+    assert {row["step"] for row in rows} == {3}
+    assert rows[0]["hparams"]["trainer.precision"] == "bf16-mixed"
+
+
+# ---- bad input --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("trainer.schedule=linear", "trainer.schedule=linear is unknown; choose one of constant, cosine"),
+        ("trainer.matmul=low", "trainer.matmul=low is unknown; choose one of highest, high, medium"),
+        ("trainer.gradient_clip=0", "trainer.gradient_clip=0.0 is not a norm > 0; give one, or null"),
+        ("trainer.accumulate=0", "trainer.accumulate=0 is not at least 1; give a positive number"),
+        ("trainer.accumulate=3", r"trainer.batch_size=8 cannot be cut .* set trainer.batch_size to a multiple of 3"),
+    ],
+)
+def test_bad_keys(override: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_study(tmp_path, override)
+
+
+def test_half_precision_on_a_cpu_is_refused_and_not_replaced(tmp_path: Path) -> None:
+    from dgbench.cli.member import make_trainer
+
+    study = make_study(tmp_path, "trainer.precision=16-mixed")
+    with pytest.raises(ConfigError, match=r"fp16 is not supported on CPU.*trainer.precision=16-mixed"):
+        make_trainer(study, [])
