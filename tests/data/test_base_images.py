@@ -15,7 +15,8 @@ import pytest
 from torchvision.datasets import MNIST
 
 from dgbench.data import base_images
-from dgbench.data.base_images import any_answers, load_base_images
+from dgbench.data.base_images import load_base_images
+from dgbench.data.download import any_answers
 from dgbench.data.sr_cmnist import sr_cmnist
 from dgbench.errors import DataError
 

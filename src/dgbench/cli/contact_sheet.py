@@ -17,6 +17,7 @@ from torch import Tensor
 from dgbench.cli.build import build, without
 from dgbench.cli.entry import CONF
 from dgbench.cli.identity import study_folder
+from dgbench.cli.study import NOT_BUILT
 from dgbench.data.environments import Environments
 from dgbench.errors import ConfigError, DgbenchError
 
@@ -97,7 +98,7 @@ def main(words: Sequence[str] | None = None) -> int:
             overrides = [f"dataset={name}", "dataset.evaluation=sampled", *(f"dataset.{key}" for key in keys)]
             with initialize_config_dir(str(CONF), version_base="1.3"):
                 config = compose("train", overrides)
-            environments: Environments = build(without(config, "dataset", "image_kind"), "dataset")
+            environments: Environments = build(without(config, "dataset", *NOT_BUILT), "dataset")
             sheets.append((name, rows, sheet(environments, rows)))
         draw(sheets, taken.to)
     except DgbenchError as error:

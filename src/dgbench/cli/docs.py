@@ -13,7 +13,8 @@ DOCS = CONF.parent / "docs"
 _LINE = re.compile(
     r"^(?P<indent> *)(?P<key>[\w-]+):(?P<value>(?:[^#'\"]|'[^']*'|\"[^\"]*\")*?)(?:\s+#\s*(?P<note>.*))?$"
 )
-_SKIP = {"_target_", "_partial_", "defaults", "version", "hydra", "search"}  # search spaces: docs/algorithms.md
+# search spaces stand in docs/algorithms.md, downloads in docs/fetching.md
+_SKIP = {"_target_", "_partial_", "defaults", "version", "hydra", "search", "fetch"}
 _TITLES = {"train.yaml": "python train.py", "report.yaml": "python report.py"}
 _HEAD = """# Configuration
 

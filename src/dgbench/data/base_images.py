@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import threading
-import time
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgbench.data.download import PROBE_SECONDS, any_answers
 from dgbench.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
 
-PROBE_SECONDS = 4.0  # an unreachable download must be given up within 5 seconds in all
 _PARTS = {"train": 60_000, "t10k": 10_000}
 
 
@@ -124,29 +121,3 @@ def _mnist_fetched(folder: Path) -> bool:
     finally:
         socket.setdefaulttimeout(before)
     return True
-
-
-def any_answers(addresses: list[str], seconds: float) -> bool:
-    """Whether one of the addresses answers within ``seconds`` in all.
-
-    Runs in threads of its own: a name lookup that hangs has no time limit that a caller could set.
-    """
-    answered = threading.Event()
-
-    def ask(address: str) -> None:
-        try:
-            with urllib.request.urlopen(address, timeout=seconds):
-                answered.set()
-        except urllib.error.HTTPError:
-            answered.set()  # a mirror's folder page may be forbidden while its files are not
-        except OSError:
-            pass
-
-    threads = [threading.Thread(target=ask, args=(address,), daemon=True) for address in addresses]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + seconds
-    while not answered.wait(0.05) and time.monotonic() < deadline:
-        if not any(thread.is_alive() for thread in threads):
-            break
-    return answered.is_set()

@@ -47,7 +47,10 @@ def load_pictures(
         raise ConfigError(f"dataset.on_bad_image={on_bad_image} is unknown; choose fail or skip")
     folder = Path(root).expanduser().resolve()
     if not folder.is_dir():
-        raise DataError(f"dataset.root={root} is no folder; name one that holds the images, CLASS/IMAGE.png below it")
+        raise DataError(
+            f"dataset.root={root} is no folder; name one that holds CLASS/IMAGE.png, or download the images "
+            "(python -m dgbench.data.fetch list)"
+        )
     for inner in (folder, folder / "cifar-10-batches-py"):
         if (inner / CIFAR_BATCHES[0]).is_file():
             return _cifar(inner, image_size)

@@ -1,0 +1,513 @@
+"""Downloads from a server on this machine, with files that the tests make."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from dgbench.data import download as downloads
+from dgbench.data import fetch as fetching
+from dgbench.data.arrange import terra_incognita
+from dgbench.data.download import download
+from dgbench.data.extract import extract
+from dgbench.data.fetch import Archive, Source, fetch, sources
+from dgbench.errors import ConfigError, DataError
+
+CONTENT = bytes(range(256)) * 1024  # 256 KiB
+SHA = hashlib.sha256(CONTENT).hexdigest()
+
+
+@dataclass
+class Server:
+    """Files by path; ``ranges`` lists the Range headers of the requests that were answered with content.
+
+    ``cut`` holds, by path, after how many bytes to break the next answers off. ``etag`` marks versions.
+    """
+
+    address: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    cut: dict[str, list[int]] = field(default_factory=dict)
+    ranges: list[tuple[str, str | None]] = field(default_factory=list)
+    etag: str | None = '"one"'
+    can_resume: bool = True
+    kind: str = "application/zip"
+
+    def url(self, path: str) -> str:
+        return f"{self.address}/{path}"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    state = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path[1:]
+            if path not in state.files:
+                self.send_error(404)
+                return
+            content, wanted = state.files[path], self.headers["Range"]
+            start = int(re.findall(r"bytes=(\d+)-", wanted)[0]) if wanted and state.can_resume else 0
+            if self.headers["If-Range"] not in (None, state.etag):
+                start = 0
+            if start >= len(content):
+                self.send_error(416)
+                return
+            self.send_response(206 if start else 200)
+            self.send_header("Content-Type", state.kind)
+            self.send_header("Content-Length", str(len(content) - start))
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            if state.etag:
+                self.send_header("ETag", state.etag)
+            self.end_headers()
+            state.ranges.append((path, wanted))
+            stops = state.cut.get(path, [])
+            self.wfile.write(content[start:][: stops.pop(0) if stops else None])
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    # the probe is a request of its own, which would disturb the counts below
+    monkeypatch.setattr(downloads, "any_answers", lambda *_: True)
+    running = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    state.address = f"http://127.0.0.1:{running.server_port}"
+    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield state
+    running.shutdown()
+    thread.join()
+    running.server_close()
+
+
+# ---- one file ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sha256", [SHA, None])
+def test_a_file_arrives_whole_and_is_got_once(server: Server, tmp_path: Path, sha256: str | None) -> None:
+    server.files["a"] = CONTENT
+    for _ in range(2):
+        assert download([server.url("a")], tmp_path / "a", sha256) == SHA
+    assert (tmp_path / "a").read_bytes() == CONTENT
+    assert server.ranges == [("a", None)]
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_broken_transfer_goes_on_where_it_stopped(server: Server, tmp_path: Path) -> None:
+    """100,000 bytes, then 50,000 more, then the rest."""
+    server.files["a"], server.cut["a"] = CONTENT, [100_000, 50_000]
+    assert download([server.url("a")], tmp_path / "a", None) == SHA
+    assert server.ranges == [("a", None), ("a", "bytes=100000-"), ("a", "bytes=150000-")]
+
+
+def test_the_next_call_goes_on_where_the_last_one_stopped(server: Server, tmp_path: Path) -> None:
+    server.files["a"], server.cut["a"] = CONTENT, [100_000, 0]
+    with pytest.raises(DataError, match=r"a could not be downloaded .*it goes on where it stopped"):
+        download([server.url("a")], tmp_path / "a", None)
+    assert download([server.url("a")], tmp_path / "a", None) == SHA
+    assert server.ranges[-1] == ("a", "bytes=100000-")
+
+
+def test_a_process_that_is_killed_leaves_a_part_to_go_on_from(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "a.part").write_bytes(CONTENT[:7])
+    note = {"url": server.url("a"), "total": len(CONTENT), "version": '"one"'}
+    (tmp_path / "a.part.json").write_text(json.dumps(note))
+    server.files["a"] = CONTENT
+    assert download([server.url("a")], tmp_path / "a", SHA) == SHA
+    assert server.ranges == [("a", "bytes=7-")]
+
+
+@pytest.mark.parametrize("etag", ['"two"', None])
+def test_a_file_that_changed_meanwhile_is_got_anew(server: Server, tmp_path: Path, etag: str | None) -> None:
+    """Told by its tag, or by its length where the server gives no tag."""
+    server.files["a"], server.cut["a"], server.etag = CONTENT + b"old", [100_000, 0], '"one"' if etag else None
+    with pytest.raises(DataError):
+        download([server.url("a")], tmp_path / "a", None)
+    server.files["a"], server.etag = CONTENT, etag
+    assert download([server.url("a")], tmp_path / "a", None) == SHA
+
+
+def test_a_server_that_cannot_resume_sends_all_of_it_again(server: Server, tmp_path: Path) -> None:
+    server.files["a"], server.cut["a"], server.can_resume = CONTENT, [100_000], False
+    assert download([server.url("a")], tmp_path / "a", None) == SHA
+
+
+def test_a_part_that_is_complete_or_too_long(server: Server, tmp_path: Path) -> None:
+    server.files["a"] = CONTENT
+    for part in (CONTENT, CONTENT + b"more"):
+        (tmp_path / "a.part").write_bytes(part)
+        note = {"url": server.url("a"), "total": len(CONTENT), "version": '"one"'}
+        (tmp_path / "a.part.json").write_text(json.dumps(note))
+        assert download([server.url("a")], tmp_path / "a", None) == SHA
+        (tmp_path / "a").unlink()
+
+
+def test_the_next_mirror_is_tried(server: Server, tmp_path: Path) -> None:
+    """Missing at the first, another file at the second, a web page at none."""
+    server.files.update(bad=b"another file", good=CONTENT)
+    urls = [server.url("nowhere"), server.url("bad"), server.url("good")]
+    assert download(urls, tmp_path / "a", SHA) == SHA
+    assert (tmp_path / "a").read_bytes() == CONTENT
+
+
+def test_a_mirror_goes_on_with_the_part_of_another_only_if_the_checksum_is_known(
+    server: Server, tmp_path: Path
+) -> None:
+    server.files.update(one=CONTENT, two=CONTENT)
+    for sha256, expected in ((SHA, "bytes=100000-"), (None, None)):
+        server.cut["one"] = [100_000, 0]
+        with pytest.raises(DataError):
+            download([server.url("one")], tmp_path / "a", sha256)
+        assert download([server.url("two")], tmp_path / "a", sha256) == SHA
+        assert server.ranges[-1] == ("two", expected)
+        (tmp_path / "a").unlink()
+
+
+def test_wrong_bytes_of_an_earlier_go_do_not_condemn_a_mirror(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "a.part").write_bytes(b"rubbish")
+    server.files["a"] = CONTENT
+    assert download([server.url("a")], tmp_path / "a", SHA) == SHA
+
+
+def test_a_wrong_checksum_is_told(server: Server, tmp_path: Path) -> None:
+    server.files["a"] = b"another file"
+    with pytest.raises(DataError, match=f"sha256 is {hashlib.sha256(b'another file').hexdigest()}, not {SHA}"):
+        download([server.url("a")], tmp_path / "a", SHA)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_with_a_wrong_checksum_is_replaced(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+    server.files["a"] = CONTENT
+    assert download([server.url("a")], tmp_path / "a", SHA) == SHA
+
+
+def test_a_web_page_is_not_taken_for_the_file(server: Server, tmp_path: Path) -> None:
+    server.files["a"], server.kind = b"<html>quota exceeded</html>", "text/html; charset=utf-8"
+    with pytest.raises(DataError, match="sent a web page instead of the file"):
+        download([server.url("a")], tmp_path / "a", None)
+
+
+def test_a_full_disk_is_told_before_anything_is_written(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.files["a"] = CONTENT
+    usage = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr(downloads.shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(DataError, match=r"has 0.0 GB free, a needs 0.0 GB more; make room"):
+        download([server.url("a")], tmp_path / "a", None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_offline_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a: no-such-host\.invalid cannot be reached; check the network"):
+        download(["http://no-such-host.invalid/a"], tmp_path / "a", None)
+
+
+# ---- archives ---------------------------------------------------------------------------------------------------
+
+
+def zipped(path: Path, files: dict[str, bytes], change: Callable[[zipfile.ZipInfo], None] = lambda _: None) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            info = zipfile.ZipInfo(name)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            change(info)
+            archive.writestr(info, content)
+    return path
+
+
+def tarred(path: Path, members: list[tuple[tarfile.TarInfo, bytes]], mode: str = "w:gz") -> Path:
+    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
+        for info, content in members:
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+FILES = {"top/a/1.png": b"one", "top/b/2.png": b"two" * 1000, "top/empty": b""}
+
+
+@pytest.mark.parametrize("mode", ["zip", "w", "w:gz", "w:bz2", "w:xz"])
+def test_archives_are_unpacked(tmp_path: Path, mode: str) -> None:
+    if mode == "zip":
+        archive = zipped(tmp_path / "a", {**FILES, "top/c/": b"", "__MACOSX/top/._1.png": b"x"})
+    else:
+        folder = tarfile.TarInfo("top/c")
+        folder.type = tarfile.DIRTYPE
+        archive = tarred(tmp_path / "a", [(folder, b""), *((tarfile.TarInfo(n), c) for n, c in FILES.items())], mode)
+    assert extract(archive, tmp_path / "out") == 3
+    assert tree(tmp_path / "out") == FILES
+    assert (tmp_path / "out/top/c").is_dir()
+
+
+@pytest.mark.parametrize("name", ["../x", "top/../../x", "/tmp/x", "..\\x", "C:/x", "C:\\x", "a/\\x", ".."])
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_no_path_leaves_the_folder(tmp_path: Path, name: str, kind: str) -> None:
+    files = {"ok": b"1", name: b"evil"}
+    archive = (
+        zipped(tmp_path / "a", files)
+        if kind == "zip"
+        else tarred(tmp_path / "a", [(tarfile.TarInfo(n), c) for n, c in files.items()])
+    )
+    (tmp_path / "deep").mkdir()
+    with pytest.raises(DataError, match="leads out of the folder; do not trust it"):
+        extract(archive, tmp_path / "deep" / "out")
+    assert set(tree(tmp_path)) <= {"a", "deep/out/ok"}
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
+def test_links_and_devices_in_tar_are_refused(tmp_path: Path, kind: bytes) -> None:
+    """A link out of the folder and then a file through it."""
+    link = tarfile.TarInfo("door")
+    link.type, link.linkname = kind, str(tmp_path)
+    archive = tarred(tmp_path / "a", [(link, b""), (tarfile.TarInfo("door/x"), b"evil")])
+    with pytest.raises(DataError, match="holds a link or device, door"):
+        extract(archive, tmp_path / "out")
+    assert not (tmp_path / "x").exists()
+
+
+def test_links_in_zip_are_refused(tmp_path: Path) -> None:
+    def link(info: zipfile.ZipInfo) -> None:
+        info.external_attr = 0o120777 << 16
+
+    archive = zipped(tmp_path / "a", {"door": str(tmp_path).encode()}, link)
+    with pytest.raises(DataError, match="holds a link or device, door"):
+        extract(archive, tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_bombs_are_refused(tmp_path: Path, kind: str) -> None:
+    """20 MB of zeros in 20 kB: the first MB passes, being small, what follows does not."""
+    files = {f"{i}": bytes(1_000_000) for i in range(20)}
+    archive = (
+        zipped(tmp_path / "a", files)
+        if kind == "zip"
+        else tarred(tmp_path / "a", [(tarfile.TarInfo(n), c) for n, c in files.items()])
+    )
+    with pytest.raises(DataError, match="100 times its size; do not trust it"):
+        extract(archive, tmp_path / "out")
+    assert sum(map(len, tree(tmp_path / "out").values())) <= 100 * archive.stat().st_size
+
+
+def test_what_the_disk_cannot_hold_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = type("Usage", (), {"free": 2000})
+    monkeypatch.setattr("dgbench.data.extract.shutil.disk_usage", lambda _: usage)
+    with pytest.raises(DataError, match="unpacks to more; make room"):
+        extract(zipped(tmp_path / "a", FILES), tmp_path / "out")
+
+
+@pytest.mark.parametrize("keep", [10, 60, -40])
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_archives_cut_short_are_told(tmp_path: Path, kind: str, keep: int) -> None:
+    content = os.urandom(2000)
+    archive = (
+        zipped(tmp_path / "a", {"x": content})
+        if kind == "zip"
+        else tarred(tmp_path / "a", [(tarfile.TarInfo("x"), content)])
+    )
+    archive.write_bytes(archive.read_bytes()[:keep])
+    with pytest.raises(DataError, match="cut short"):
+        extract(archive, tmp_path / "out")
+
+
+def test_a_damaged_zip_is_told(tmp_path: Path) -> None:
+    archive = zipped(tmp_path / "a", {"x": os.urandom(2000)})
+    content = bytearray(archive.read_bytes())
+    content[500] ^= 255
+    archive.write_bytes(content)
+    with pytest.raises(DataError, match="is cut short or corrupt"):
+        extract(archive, tmp_path / "out")
+
+
+def test_a_zip_that_lies_about_its_sizes_writes_no_more_than_it_declares(tmp_path: Path) -> None:
+    archive = zipped(tmp_path / "a", {"x": bytes(1000)})
+    content = archive.read_bytes().replace((1000).to_bytes(4, "little"), (10).to_bytes(4, "little"))
+    archive.write_bytes(content)
+    with pytest.raises(DataError, match=r"cut short or corrupt|other sizes than it declares"):
+        extract(archive, tmp_path / "out")
+    assert (tmp_path / "out/x").stat().st_size <= 10
+
+
+def test_a_file_and_a_folder_of_one_name(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="a file and a folder of one name"):
+        extract(zipped(tmp_path / "a", {"x": b"1", "x/y": b"2"}), tmp_path / "out")
+
+
+# ---- datasets ---------------------------------------------------------------------------------------------------
+
+
+def served(server: Server, tmp_path: Path, **changes: object) -> Source:
+    """A dataset in one archive on the server."""
+    server.files["top.zip"] = zipped(tmp_path / "served.zip", FILES).read_bytes()
+    keys = {"folder": "Pictures", "files": [Archive([server.url("top.zip")], "top.zip")], "inner": "top"}
+    return Source(name="pictures", **{**keys, **changes})  # type: ignore[arg-type]
+
+
+def test_fetch_unpacks_under_the_right_name_and_does_nothing_twice(server: Server, tmp_path: Path) -> None:
+    said: list[str] = []
+    source, data = served(server, tmp_path, license="free"), tmp_path / "data"
+    for _ in range(2):
+        assert fetch(source, data, say=said.append) == data / "Pictures"
+    assert tree(data / "Pictures") == {name.removeprefix("top/"): content for name, content in FILES.items()}
+    assert len(server.ranges) == 1
+    sha256 = hashlib.sha256(server.files["top.zip"]).hexdigest()
+    assert said == [
+        f"top.zip: sha256 {sha256} (none is published to compare it with)",
+        f"pictures: 3 files in {data / 'Pictures'} (license: free)",
+        f"pictures: {data / 'Pictures'} is there, nothing to do",
+    ]
+    assert tree(data).keys() == {f"Pictures/{name.removeprefix('top/')}" for name in FILES} | {".fetch/pictures.lock"}
+
+
+def test_archives_are_kept_if_asked(server: Server, tmp_path: Path) -> None:
+    fetch(served(server, tmp_path), tmp_path / "data", keep=True, say=lambda _: None)
+    assert (tmp_path / "data/.fetch/pictures/top.zip").is_file()
+
+
+def test_several_archives_without_a_common_folder(server: Server, tmp_path: Path) -> None:
+    server.files["b.zip"] = zipped(tmp_path / "b.zip", {"b/2.png": b"2"}).read_bytes()
+    server.files["a.zip"] = zipped(tmp_path / "a.zip", {"a/1.png": b"1"}).read_bytes()
+    files = [Archive([server.url(name)], name) for name in ("a.zip", "b.zip")]
+    fetch(served(server, tmp_path, files=files, inner=""), tmp_path / "data", say=lambda _: None)
+    assert tree(tmp_path / "data/Pictures") == {"a/1.png": b"1", "b/2.png": b"2"}
+
+
+def test_a_fetch_that_stops_leaves_no_half_folder_and_goes_on(server: Server, tmp_path: Path) -> None:
+    source, data = served(server, tmp_path), tmp_path / "data"
+    server.cut["top.zip"] = [100, 0]
+    with pytest.raises(DataError):
+        fetch(source, data, say=lambda _: None)
+    assert not (data / "Pictures").exists()
+    fetch(source, data, say=lambda _: None)
+    assert server.ranges[-1] == ("top.zip", "bytes=100-")
+    assert len(tree(data / "Pictures")) == 3
+
+
+def test_an_empty_folder_is_filled(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "data/Pictures").mkdir(parents=True)
+    fetch(served(server, tmp_path), tmp_path / "data", say=lambda _: None)
+    assert len(tree(tmp_path / "data/Pictures")) == 3
+
+
+def test_what_goes_wrong_names_the_way_by_hand(server: Server, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for changes in ({"files": []}, {"inner": "other"}, {"files": [Archive([server.url("gone")], "gone.zip")]}):
+        source = served(server, tmp_path, manual="ask its makers.", **changes)
+        with pytest.raises(DataError, match=f"ask its makers, so that its content lies in {data / 'Pictures'}$"):
+            fetch(source, data, say=lambda _: None)
+    assert not (data / "Pictures").exists()
+
+
+def test_two_processes_do_not_fetch_the_same(server: Server, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (data / ".fetch" / "pictures").mkdir(parents=True)
+    with (
+        fetching._alone(data / ".fetch" / "pictures", "pictures"),
+        pytest.raises(DataError, match="another process is fetching pictures"),
+    ):
+        fetch(served(server, tmp_path), data, say=lambda _: None)
+
+
+def test_the_blocks_of_the_configuration() -> None:
+    """All can be read; a folder is the last part of the dataset's root; a checksum is one, or null."""
+    known = sources()
+    assert {"pacs", "vlcs", "office_home", "terra_incognita", "domain_net", "nico_pp", "l_cifar10"} <= known.keys()
+    for name, source in known.items():
+        text = (fetching.CONF / f"{name}.yaml").read_text()
+        assert re.search(rf"^root: \$\{{paths\.data_dir\}}/{re.escape(source.folder)}\b", text, re.M), name
+        assert source.license != "not stated", name
+        assert source.manual, name
+        for archive in source.files:
+            assert all(re.match(r"https?://", url) for url in archive.urls)
+            assert archive.sha256 is None or re.fullmatch(r"[0-9a-f]{64}", archive.sha256)
+        if source.arrange:
+            assert source.arrange == "dgbench.data.arrange.terra_incognita"
+
+
+def test_a_block_that_cannot_be_read(tmp_path: Path) -> None:
+    for block, said in (("{folder: x, flies: []}", "key flies is unknown"), ("{license: x}", "folder")):
+        (tmp_path / "x.yaml").write_text(f"fetch: {block}\n")
+        with pytest.raises(ConfigError, match=f"cannot be read .*{said}"):
+            sources(tmp_path)
+
+
+def test_the_command(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fetching, "sources", lambda: {"pictures": served(server, tmp_path)})
+    data = ["--to", str(tmp_path / "data")]
+    assert fetching.main(["list", *data]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["pictures", "Pictures", "no", "yes", "not", "stated"]
+    assert fetching.main(["nothing", "pictures", *data]) == 1
+    assert capsys.readouterr().err == ("dgbench: nothing has nothing to fetch; choose from pictures, or list\n")
+    assert fetching.main(["pictures", *data]) == 0
+    assert "is there, nothing to do" in capsys.readouterr().out
+
+
+def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
+    """The real command against a server that never answers."""
+    code = f"""if True:
+        import runpy, sys, time
+        import dgbench.data.download as downloads
+        downloads.any_answers = lambda *_: time.sleep(60)
+        sys.argv = ["fetch", "pacs", "--to", {str(tmp_path)!r}]
+        runpy.run_module("dgbench.data.fetch", run_name="__main__")
+    """
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / ".fetch" / "pacs.lock").exists():
+        time.sleep(0.02)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=30)[1] == (
+        "dgbench: interrupted; the same command goes on where this one stopped\n"
+    )
+    assert process.returncode == 130
+
+
+def test_terra_incognita_is_arranged(tmp_path: Path) -> None:
+    """Four images: two classes at one place, one image with both, one elsewhere, one of another class."""
+    images = {"1.jpg": "38", "2.jpg": "38", "3.jpg": "7", "4.jpg": "100"}
+    (tmp_path / "eccv_18_all_images_sm").mkdir()
+    (tmp_path / "eccv_18_annotation_files").mkdir()
+    for name in images:
+        (tmp_path / "eccv_18_all_images_sm" / name).write_text(name)
+    content = {
+        "categories": [{"id": 1, "name": "bird"}, {"id": 2, "name": "cat"}, {"id": 3, "name": "car"}],
+        "images": [{"id": name[0], "file_name": name, "location": int(place)} for name, place in images.items()],
+        "annotations": [
+            {"image_id": image, "category_id": kind}
+            for image, kind in [("1", 1), ("2", 1), ("2", 2), ("3", 1), ("4", 3)]
+        ],
+    }
+    for half in ("cis_test", "train"):
+        own = {**content, "annotations": content["annotations"][:3] if half == "train" else content["annotations"][2:]}
+        (tmp_path / "eccv_18_annotation_files" / f"{half}_annotations.json").write_text(json.dumps(own))
+    terra_incognita(tmp_path)
+    assert tree(tmp_path) == {
+        "location_38/bird/1.jpg": b"1.jpg",
+        "location_38/bird/2.jpg": b"2.jpg",
+        "location_38/cat/2.jpg": b"2.jpg",
+    }
+    with pytest.raises(DataError, match="lacks eccv_18_all_images_sm"):
+        terra_incognita(tmp_path)
