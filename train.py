@@ -1,3 +1,4 @@
 from dgbench.cli.train import train
 
-train()
+if __name__ == "__main__":  # worker processes import this file too
+    train()

@@ -47,5 +47,9 @@ class MembersFailedError(DgbenchError):
     """A study ended with at least one failed member; the others are complete."""
 
 
+class JobsFailedError(DgbenchError):
+    """A sweep ended with at least one failed job; the others are complete."""
+
+
 class MeasureError(DgbenchError):
     """A measure that has no value for these errors, and why."""

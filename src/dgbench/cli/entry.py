@@ -31,7 +31,7 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
 
     In a sweep a job that fails is told at once and does not stop the others.
     """
-    OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
+    register_resolvers()
 
     def decorate(task: Task) -> Callable[[], None]:
         @functools.wraps(task)
@@ -66,6 +66,11 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
         return main
 
     return decorate
+
+
+def register_resolvers() -> None:
+    """What ``${...:}`` in ``conf/`` may name beside OmegaConf's own."""
+    OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
 
 
 def open_key(word: str) -> str:

@@ -1,0 +1,87 @@
+"""Running one job of a sweep in a process that is not the one the user started."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.core.utils import run_job, setup_globals
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from dgbench.cli.entry import explain, register_resolvers
+
+JOB_LOG = "job.log"
+
+
+@dataclass(frozen=True)
+class Command:
+    """What the user started, less what varies over its jobs; can be sent to another process.
+
+    Args:
+        context: Hydra's.
+        config: the composed configuration of the sweep itself.
+        task: module and name of the task function.
+    """
+
+    context: HydraContext
+    config: DictConfig
+    task: tuple[str, str]
+
+    @staticmethod
+    def of(context: HydraContext, config: DictConfig, task: TaskFunction) -> Command:
+        """The command that a launcher was set up with."""
+        return Command(context, config, (task.__module__, task.__qualname__))
+
+    def run(self, overrides: Sequence[str], number: int) -> str | None:
+        """Run a job; what it prints goes to ``job.log`` in its folder.
+
+        Returns:
+            What went wrong, in one line; None where nothing did.
+        """
+        setup_globals()
+        register_resolvers()
+        try:
+            config = self.context.config_loader.load_sweep_config(self.config, list(overrides))
+            with open_dict(config):
+                config.hydra.job.id = config.hydra.job.num = number
+            folder = Path(str(OmegaConf.select(config, "hydra.sweep.dir")), str(config.hydra.sweep.subdir))
+            with _printing_to(folder / JOB_LOG):
+                _ = run_job(
+                    task_function=self._task(),
+                    config=config,
+                    job_dir_key="hydra.sweep.dir",
+                    job_subdir_key="hydra.sweep.subdir",
+                    hydra_context=self.context,
+                ).return_value  # raises what the task raised
+        except Exception as error:  # whatever broke this job, the others go on
+            return explain(error, self.config.hydra.job.config_name)
+        return None
+
+    def _task(self) -> Any:
+        module, name = self.task
+        return importlib.import_module(module).__dict__[name].__wrapped__  # less the handling of its command line
+
+
+@contextmanager
+def _printing_to(file: Path) -> Iterator[None]:
+    """Standard output and error go to the end of a file, also what libraries and children write."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    kept = [os.dup(stream) for stream in (1, 2)]
+    with open(file, "ab", buffering=0) as log:
+        try:
+            for stream in (1, 2):
+                os.dup2(log.fileno(), stream)
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for stream, old in zip((1, 2), kept, strict=True):
+                os.dup2(old, stream)
+                os.close(old)

@@ -1,0 +1,167 @@
+"""``hydra/launcher=local``: the rows of one process, and what happens when workers die or the user stops."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dgbench.callbacks.claims import claimant, is_claimed
+from dgbench.cli.sweeps import local, machine
+from dgbench.errors import ConfigError
+
+TINY = (
+    "dataset.base=digits",
+    "execution=single",
+    "backbone.width=8",
+    "trainer.steps=12",
+    "trainer.eval_every=4",
+    "trainer.device=cpu",
+    "trainer.checkpoint_seconds=0",
+)
+LOCAL = ("hydra/launcher=local", "hydra.launcher.workers=2")
+START = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may have inherited its being ignored
+sys.argv[0] = "train.py"
+from dgbench.cli.train import train
+train()
+"""
+
+Rows = Callable[[Path], dict[str, bytes]]
+
+
+def test_rows_are_those_of_one_process_and_a_failed_job_stops_no_other(
+    command: Any, rows_of: Rows, tmp_path: Path
+) -> None:
+    alone, shared = tmp_path / "alone", tmp_path / "shared"
+    alone.mkdir()
+    shared.mkdir()
+    sweep = ("-m", *TINY, "protocol.folds=[0,full]", "algorithm=erm,vrex", "seed=0,x")
+    assert command("train.py", *sweep, cwd=alone).code == 1
+    ended = command("train.py", *sweep, *LOCAL, cwd=shared)
+    assert ended.code == 1
+    assert rows_of(shared / "multirun") == rows_of(alone / "multirun")
+    assert len(rows_of(shared)) == 4
+    assert ended.complaints == [
+        "dgbench: 2 of 4 jobs failed (algorithm=erm seed=x; algorithm=vrex seed=x); mend the cause and start the same "
+        "command again"
+    ]
+    assert len([line for line in ended.err.splitlines() if "FAILED: seed=x is not an integer" in line]) == 2
+    assert ended.out == "", "what jobs print goes to their logs"
+    (log,) = shared.glob("multirun/*-vrex-*-s0-*/job.log")
+    assert "(selection: last step)" in log.read_text()
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A sweep of three long jobs by two workers, in a process of its own."""
+    words = ["-m", *TINY, *LOCAL, "protocol.folds=[full]", "seed=0,1,2", "trainer.steps=3000", "trainer.eval_every=20"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with (
+        (tmp_path / "err").open("w") as err,
+        subprocess.Popen(
+            [sys.executable, "-c", START, *words], cwd=tmp_path, stderr=err, text=True, env=env
+        ) as process,
+    ):
+        yield process
+        process.kill()
+
+
+def claimed(folder: Path) -> list[tuple[Path, int]]:
+    """Members being trained, with the process that trains each."""
+    found = [path.parent for path in folder.rglob("claim") if is_claimed(path.parent)]
+    pids = [(path, re.search(r"process (\d+)", claimant(path))) for path in found]
+    return [(path, int(match[1])) for path, match in pids if match]
+
+
+def until(done: Callable[[], Any], process: subprocess.Popen[str]) -> Any:
+    while not (value := done()):
+        assert process.poll() is None, "the sweep ended early"
+        time.sleep(0.02)
+    return value
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_job_whose_process_dies_twice_is_given_up(sweep: subprocess.Popen[str], tmp_path: Path) -> None:
+    """The first job's process is killed, its replacement too; then Ctrl-C ends the rest with exit code 130."""
+    member, first = until(lambda: claimed(tmp_path), sweep)[0]
+    os.kill(first, signal.SIGKILL)
+    second = until(lambda: [pid for path, pid in claimed(tmp_path) if path == member and pid != first], sweep)[0]
+    os.kill(second, signal.SIGKILL)
+    until(lambda: "its process died 2 times" in (tmp_path / "err").read_text(), sweep)
+    until(lambda: len(claimed(tmp_path)) == 2, sweep)  # its neighbor, and the third job
+    pids = [pid for _, pid in claimed(tmp_path)]
+    sweep.send_signal(signal.SIGINT)
+    assert sweep.wait(30) == 130
+    assert not claimed(tmp_path) and not any(running(pid) for pid in pids)
+    err = (tmp_path / "err").read_text()
+    assert err.splitlines()[-1] == "dgbench: interrupted; the same command goes on where this one stopped"
+    assert "Traceback" not in err and "leaked" not in err
+
+
+def test_workers_end_when_their_launcher_is_killed(sweep: subprocess.Popen[str], tmp_path: Path) -> None:
+    pids = until(lambda: found if len(found := claimed(tmp_path)) == 2 else None, sweep)
+    sweep.kill()
+    sweep.wait()
+    deadline = time.monotonic() + 30
+    while claimed(tmp_path) or any(running(pid) for _, pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("visible", "cores", "keys", "device", "expected"),
+    [
+        ("", 4, (None, 1, 1), "auto", [None] * 4),
+        ("", 4, (None, 1, 2), "auto", [None] * 2),
+        ("", 4, (3, 1, 1), "auto", [None] * 3),
+        ("0,GPU-8", 16, (None, 1, 1), "auto", ["0", "GPU-8"]),
+        ("0,GPU-8", 16, (None, 2, 1), "gpu", ["0", "GPU-8", "0", "GPU-8"]),
+        ("0,GPU-8", 3, (None, 2, 1), "gpu", ["0", "GPU-8", "0"]),
+        ("0,GPU-8", 4, (None, 1, 1), "cpu", [None] * 4),
+        ("-1", 2, (None, 1, 1), "auto", [None] * 2),
+    ],
+)
+def test_who_trains_on_what(
+    visible: str,
+    cores: int,
+    keys: tuple[Any, int, int],
+    device: str,
+    expected: list[str | None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from omegaconf import OmegaConf
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(local, "cores", lambda: cores)
+    launcher = local.LocalLauncher(*keys)
+    launcher.config = OmegaConf.create({"trainer": {"device": device}})
+    assert launcher._devices() == expected
+
+
+def test_bounds_of_the_keys() -> None:
+    with pytest.raises(ConfigError, match=r"hydra\.launcher\.workers=0 is not at least 1"):
+        local.LocalLauncher(0, 1, 1)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("150000 100000", 1), ("max 100000", 64), ("800000 100000", 8)])
+def test_cores_of_a_container(limit: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cpu.max").write_text(f"{limit}\n")
+    monkeypatch.setattr(machine, "CGROUP_LIMIT", tmp_path / "cpu.max")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    assert machine.cores() == expected
