@@ -40,7 +40,8 @@ class RunIdentity:
     n_trainable: int | None = None  #: of them, those that training changes
     protocol: str
     fold: str  #: ``0``, ``1``, ... or ``full``
-    held_out: list[str]  #: given environments this member never trained on
+    held_out: list[str]  #: given environments this member never trained on (flexible: of which it lacks some class)
+    folds: list[list[str]] | None = None  #: tested environments of every fold; None: one each (loo) or all others
     seed: int
     averaging: str = "none"  #: what averages the weights over steps, ``none``, ``swad``, ``eoa``, ...
     code: str  #: version of dgbench, with the commit where it is known
@@ -54,7 +55,7 @@ class Row:
     step: int  #: optimizer updates done
     env: str  #: environment scored
     subset: str  #: ``train``, ``val`` or ``test``
-    held_out: bool  #: True when the member never trained on this environment
+    held_out: bool  #: True when the member never trained on this environment (flexible: on these classes of it)
     seen: int  #: images scored
     wrong: float  #: images misclassified; the expected count when the evaluation is exact
     loss: float  #: mean cross entropy in nats

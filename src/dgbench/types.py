@@ -297,8 +297,11 @@ class Score:
         subset: ``train``, ``val`` or ``test``.
         mixture: weight of each pass; weights sum to 1. A sampled error is one pass of weight 1; an exact error
             mixes the passes with the probabilities that define the environment.
+        held_out: whether the member never trained on what is scored; None where that is so of the environment as a
+            whole, or not, and the member's identity tells.
     """
 
     env: str
     subset: str
     mixture: Mapping[str, float]
+    held_out: bool | None = None

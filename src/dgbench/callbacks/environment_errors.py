@@ -88,13 +88,14 @@ def mixed_row(identity: RunIdentity, step: int, score: Score, sums: Mapping[str,
     if len(seen) != 1:
         raise ValueError(f"passes {list(score.mixture)} saw different numbers of images: {seen}")
     n = seen.pop()
+    held_out = score.env not in identity.given or score.env in identity.held_out
     wrong = sum(weight * sums[name]["wrong"] for name, weight in score.mixture.items())
     return Row(
         identity=identity,
         step=step,
         env=score.env,
         subset=score.subset,
-        held_out=score.env not in identity.given or score.env in identity.held_out,
+        held_out=held_out if score.held_out is None else score.held_out,
         seen=int(n),
         wrong=min(wrong, n),  # weights that sum to 1 may give a rounding error more
         loss=sum(weight * sums[name]["loss"] for name, weight in score.mixture.items()) / n,

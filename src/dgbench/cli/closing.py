@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
+from dgbench.callbacks.status import read_status
 from dgbench.callbacks.wandb_log import WandbLog
 from dgbench.cli.run import Ends
 from dgbench.cli.search import Search, choices_of
@@ -20,7 +22,7 @@ from dgbench.records import ROW_FILE, read_rows
 from dgbench.reports.choices import choices_table
 from dgbench.reports.closing import closing_table
 from dgbench.reports.renderers.terminal import plain_table
-from dgbench.reports.studies import evaluate_study
+from dgbench.reports.studies import evaluate_study, fold_ranges
 
 log = logging.getLogger("dgbench")
 
@@ -46,9 +48,9 @@ def close_all(
     failed, left = [], []
     for study in studies:
         why = {m.fold.name: ends.left[m.identity.run] for m in study.members if m.identity.run in ends.left}
-        lost = [m.fold.name for m in study.members if ends.complete.get(m.identity.run) is False]
-        _close(study, {**dict.fromkeys(lost, "failed"), **why}, selection, wandb_log, brief=len(studies) > TABLES)
-        failed += [f"fold {', '.join(lost)} of {study.folder.name}"] if lost else []
+        lost = {m.fold.name: _why(m.folder) for m in study.members if ends.complete.get(m.identity.run) is False}
+        _close(study, {**lost, **why}, selection, wandb_log, brief=len(studies) > TABLES)
+        failed += [f"fold {fold_ranges(list(lost))} of {study.folder.name}"] if lost else []
         left += [f"fold {fold} of {study.folder.name}: {reason}" for fold, reason in why.items()]
     if left:
         print(f"left alone ({len(left)}): {'; '.join(left[:SPELLED])}{'; ...' if len(left) > SPELLED else ''}")
@@ -60,6 +62,12 @@ def close_all(
             f"{'; '.join(failed[:TABLES])}{more} failed; see log.txt and status in its folder, mend the cause and "
             "start the same command again"
         )
+
+
+def _why(folder: Path) -> str:
+    """``failed: out of memory``: the reason a member's status mark gives."""
+    word, _, reason = read_status(folder).partition(" ")
+    return f"{word.lower() or 'failed'}{f': {reason}' if reason else ''}"
 
 
 def _close(study: Study, unusable: Mapping[str, str], selection: Any, wandb_log: WandbLog | None, brief: bool) -> None:
@@ -81,7 +89,7 @@ def _close(study: Study, unusable: Mapping[str, str], selection: Any, wandb_log:
         config: Any = OmegaConf.to_container(study.config, resolve=True)
         wandb_log.start(study.folder, study.run, study.folder.name, "study", study.folder.name, config)
         wandb_log.summary(measures)
-        wandb_log.finish(failed="failed" in unusable.values())
+        wandb_log.finish(failed=any(why.startswith("failed") for why in unusable.values()))
 
 
 def _close_search(search: Search) -> None:

@@ -94,7 +94,7 @@ def write_config(study: Study, member: Member) -> None:
 
 
 def _document(study: Study, member: Member) -> dict[str, Any]:
-    return {**OmegaConf.to_container(study.config, resolve=True), "member": vars(member.fold)}  # type: ignore[dict-item]
+    return {**OmegaConf.to_container(study.config, resolve=True), "member": member.fold.key()}  # type: ignore[dict-item]
 
 
 def open_member_run(wandb_log: WandbLog, study: Study, member: Member) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from dgbench.algorithms.updates import UpdateRule
 from dgbench.backbones.build import build_networks
 from dgbench.callbacks.averaging import Averaging
 from dgbench.cli.build import build, without
+from dgbench.cli.fold_data import environments_of, scores_of, smallest_training
 from dgbench.cli.hyperparameters import fit_batch, hyperparameters
 from dgbench.cli.identity import code_version, digest, science
 from dgbench.cli.schema import changed, seed
@@ -30,7 +31,8 @@ from dgbench.records import RunIdentity
 from dgbench.training.tuning import Tuning
 from dgbench.types import Sizes
 
-NOT_BUILT = ("image_kind", "fetch")  # keys of conf/dataset that the dataset itself does not take
+#: keys of conf/dataset that the dataset itself does not take, but hyperparameters, protocols, ...
+NOT_BUILT = ("image_kind", "fetch", "test_groups", "split")
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,9 @@ class Study:
         self.seed = seed(config.seed)
         self.tuning: Tuning = build(config, "tuning")
         self.environments: Environments = environments or build(without(config, "dataset", *NOT_BUILT), "dataset")
-        self.folds: list[Fold] = build(config, "protocol")(self.environments.given)
-        smallest = min(len(self.environments.subset(env, "train")) for env in self.environments.given)
+        given, n_classes = self.environments.given, self.environments.n_classes
+        self.folds: list[Fold] = build(config, "protocol")(given, n_classes)
+        smallest = smallest_training(self.folds, self.environments)
         self.trainer, self.hparams = fit_batch(config, self.trainer, self.hparams, smallest)
         self._science = science(config)
         self.run = digest([self._science, self.environments.identity()])
@@ -83,7 +86,7 @@ class Study:
 
     def _member(self, fold: Fold) -> Member:
         known = self.environments.identity()
-        run = digest([self._science, known, asdict(fold)])
+        run = digest([self._science, known, fold.key()])
         identity = RunIdentity(
             run=run,
             **known,
@@ -103,13 +106,15 @@ class Study:
             protocol=self.config.protocol.name,
             fold=fold.name,
             held_out=list(fold.held_out),
+            folds=None if fold.folds is None else [list(tested) for tested in fold.folds],
             seed=self.seed,
             code=code_version(),
         )
+        environments = environments_of(fold, self.environments)
         data = EnvironmentData(
-            self.environments,
+            environments,
             fold.training,
-            self.environments.scores(not fold.held_out, self.trainer.eval_subsets, fold.training),
+            scores_of(fold, environments, self.trainer.eval_subsets),
             steps=self.trainer.steps,
             eval_every=self.trainer.eval_every,
             batch_size=self.trainer.batch_size,
@@ -131,6 +136,8 @@ class Study:
 
     def why_not_stacked(self) -> str | None:
         """Why members of this study cannot train together with others; None when they can."""
+        if any(fold.membership for fold in self.folds):
+            return f"protocol={self.config.protocol.name} scores other images in each model"
         if not self.algorithm.stackable:
             return self.algorithm.why_not_stackable
         network = getattr(get_class(self.config.backbone._target_), "why_not_stackable", None)

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from dgbench.types import Score, ScoreBatch
 
+LABEL_CHUNK = 256  # images gathered at once for their labels
+
 
 @dataclass(frozen=True)
 class Pass:
@@ -66,6 +68,11 @@ class Environments(ABC):
     def gather_for_training(self, indices: Tensor, noise: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor]:
         """As :meth:`gather`, with augmentation by the given random numbers; the same for any batching of the n."""
         return self.gather(indices)
+
+    def labels_at(self, indices: np.ndarray) -> np.ndarray:
+        """(n,) positions -> (n,) labels; overridden where labels are at hand without their images."""
+        parts = np.split(indices, range(LABEL_CHUNK, len(indices), LABEL_CHUNK))
+        return np.concatenate([self.gather(torch.from_numpy(part))[1].cpu().numpy() for part in parts])
 
     @abstractmethod
     def scores(self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = ()) -> list[Score]:

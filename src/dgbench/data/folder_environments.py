@@ -110,6 +110,10 @@ class FolderEnvironments(Environments):
     def subset(self, env: str, name: str) -> np.ndarray:
         return self._subsets[env, name]
 
+    def labels_at(self, indices: np.ndarray) -> np.ndarray:
+        labels: np.ndarray = self.table.label[indices]
+        return labels
+
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
         images, _ = self.store.rows(indices)
         return self._normalized(self._scaled(images)), self._labels(indices)

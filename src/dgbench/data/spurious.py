@@ -143,6 +143,10 @@ class SpuriousEnvironments(Environments):
     def subset(self, env: str, name: str) -> np.ndarray:
         return self._subsets[env, name]
 
+    def labels_at(self, indices: np.ndarray) -> np.ndarray:
+        labels: np.ndarray = self.labels[torch.from_numpy(indices).to(self.labels.device)].cpu().numpy()
+        return labels
+
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
         indices = indices.to(self.images.device)
         images = self.images[indices].to(torch.get_default_dtype()) / self.peak

@@ -38,8 +38,14 @@ def worst(held_out: Errors) -> float:
 
 
 def gap(held_out: Errors) -> float:
-    """Largest less smallest LOO error, second term of eq. 6 without its weight."""
+    """Largest less smallest LOO error, second term of eq. 6 without its weight.
+
+    Raises:
+        MeasureError: there is one error only.
+    """
     values = _checked(held_out)
+    if len(values) < 2:
+        raise MeasureError("a gap needs 2 or more held-out errors, got 1; test in more environments")
     return max(values) - min(values)
 
 
@@ -82,6 +88,7 @@ class Measures:
         everywhere: Mapping[str, float],
         *,
         no_held_out: str = "",
+        no_worst_gap: str = "",
         no_everywhere: str = "",
     ) -> Measures:
         """Compute what can be computed.
@@ -91,12 +98,14 @@ class Measures:
             everywhere: environment -> error of the model trained on all given environments.
             no_held_out: why the LOO errors are incomplete; then no practical measure is computed, since an average
                 or a worst case over a part of the environments is another quantity.
+            no_worst_gap: why the errors are no LOO errors, so that eq. 6 does not apply to them.
             no_everywhere: why the ideal cannot be known.
         """
         values: dict[str, float | None] = {}
         reasons: dict[str, str] = {}
         for name, function in (("average", average), ("worst", worst), ("gap", gap), ("worst_gap", worst_gap)):
-            values[name], why = _attempt(function, held_out, no_held_out)
+            why_not = no_held_out or (no_worst_gap if name == "worst_gap" else "")
+            values[name], why = _attempt(function, held_out, why_not)
             reasons |= {name: why} if why else {}
         values["ideal"], why = _attempt(ideal, everywhere, no_everywhere)
         reasons |= {"ideal": why} if why else {}

@@ -1,11 +1,37 @@
-"""Folds: which given environments each model of a study never trains on."""
+"""Folds: which given environments each model of a study trains on, and which test rows are its result.
+
+A protocol is a small class that plans folds from the names of the given environments; it never sees an image. A new
+one is a new class and one file in ``conf/protocol``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dgbench.errors import ConfigError
+
+FULL = "full"  #: name of the fold that trains on all given environments, for the ideal measure
+LOO = "loo"  #: leave-one-out: fold i holds out the i-th given environment
+SINGLE_SOURCE = "single_source"  #: fold i trains on the i-th given environment alone
+
+#: class -> how many of its images count, None for all; a class that is absent takes no part
+Part = Mapping[int, int | None]
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Which classes of which environments a model trains on and is tested on, where that differs between classes.
+
+    Args:
+        training: environment -> its classes in training (and in its ``train`` and ``val`` subsets).
+        tested: environment -> its classes in its ``test`` subset; never one that it trains on.
+    """
+
+    training: Mapping[str, Part]
+    tested: Mapping[str, Part]
 
 
 @dataclass(frozen=True)
@@ -15,49 +41,144 @@ class Fold:
     Args:
         name: ``0``, ``1``, ... or ``full``.
         training: environments to train on, in the order of the given ones.
-        held_out: given environments never trained on.
+        held_out: given environments never trained on; with a membership, those of which some class never is.
+        folds: tested environments of every fold of the protocol, by number; None where the given environments tell
+            (leave-one-out, single source).
+        validation: held-out environments that only choose among models.
+        membership: None where all classes share their environments.
     """
 
     name: str
     training: tuple[str, ...]
     held_out: tuple[str, ...]
+    folds: tuple[tuple[str, ...], ...] | None = None
+    validation: tuple[str, ...] = ()
+    membership: Membership | None = None
+
+    @property
+    def tested(self) -> tuple[str, ...]:
+        """Environments whose ``test`` rows are its result."""
+        return self.held_out if self.folds is None else self.folds[int(self.name)]
+
+    @property
+    def scored(self) -> tuple[str, ...]:
+        """Given environments that have rows."""
+        return tuple(dict.fromkeys([*self.training, *self.tested, *self.validation]))
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether it is judged in all environments, not only in given ones."""
+        return not self.held_out and self.folds is None
 
     @property
     def title(self) -> str:
         """What a progress line calls it."""
+        if self.membership:
+            return "other environments for every class"
+        if not set(self.tested) <= set(self.held_out):
+            return f"oracle, trained on other images of {', '.join(self.tested)}"
+        if len(self.tested) > 1 and len(self.training) == 1:
+            return f"train on {self.training[0]} alone"
         return f"hold out {', '.join(self.held_out)}" if self.held_out else "all given environments"
 
+    def key(self) -> dict[str, Any]:
+        """What tells it from other folds, for hashes and files: its fields less those left at their default."""
+        extra = {
+            "folds": None if self.folds is None else [list(tested) for tested in self.folds],
+            "validation": list(self.validation),
+            "membership": None if self.membership is None else _plain(self.membership),
+        }
+        plain = {"name": self.name, "training": list(self.training), "held_out": list(self.held_out)}
+        return {**plain, **{name: value for name, value in extra.items() if value}}
 
-@dataclass(frozen=True)
-class LeaveOneOut:
-    """Each given environment held out once, and a ``full`` fold on all of them for the ideal measure.
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol(ABC):
+    """Plans the folds of a study.
 
     Args:
         name: name of the protocol in the rows.
         folds: names of the folds to train; None trains all. Leaving folds out changes no result of the others.
     """
 
-    name: str = "loo"
+    name: str
     folds: Sequence[str | int] | str | int | None = None
 
-    def __call__(self, given: Sequence[str]) -> list[Fold]:
-        """The folds of a study over the given environments.
+    @abstractmethod
+    def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
+        """All folds over those given environments, with K classes.
 
         Raises:
-            ConfigError: a fold that does not exist, or fewer than two given environments.
+            ConfigError: the protocol's keys do not fit the environments.
         """
-        if len(given) < 2:
-            raise ConfigError(f"leave-one-out needs at least 2 given environments, these are {len(given)}; give more")
-        planned = [Fold(str(i), tuple(e for e in given if e != out), (out,)) for i, out in enumerate(given)]
-        planned.append(Fold("full", tuple(given), ()))
+
+    def __call__(self, given: Sequence[str], n_classes: int = 0) -> list[Fold]:
+        """The folds to train, in their usual order.
+
+        Raises:
+            ConfigError: the protocol's keys do not fit the environments, or name a fold that does not exist.
+        """
+        planned = self.plan(given, n_classes)
         if self.folds is None:
             return planned
-        folds = (
-            [self.folds] if isinstance(self.folds, (int, str)) else self.folds
-        )  # protocol.folds=full has no brackets
+        # protocol.folds=full has no brackets
+        folds = [self.folds] if isinstance(self.folds, (int, str)) else self.folds
         wanted = [str(name) for name in folds]
         unknown = [name for name in wanted if name not in {fold.name for fold in planned}]
         if unknown or not wanted:
             known = ", ".join(fold.name for fold in planned)
             raise ConfigError(f"protocol.folds={list(folds)} has no fold {unknown[:1] or '[]'}; choose from {known}")
         return [fold for fold in planned if fold.name in wanted]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaveOneOut(Protocol):
+    """Each given environment held out once, and a ``full`` fold on all of them for the ideal measure."""
+
+    name: str = LOO
+
+    def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
+        if len(given) < 2:
+            raise ConfigError(f"leave-one-out needs at least 2 given environments, these are {len(given)}; give more")
+        planned = [Fold(str(i), tuple(e for e in given if e != out), (out,)) for i, out in enumerate(given)]
+        return [*planned, Fold(FULL, tuple(given), ())]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SingleSource(Protocol):
+    """Each given environment alone as training, all others held out."""
+
+    name: str = SINGLE_SOURCE
+
+    def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
+        if len(given) < 2:
+            raise ConfigError(f"single-source needs at least 2 given environments, these are {len(given)}; give more")
+        return [Fold(str(i), (source,), tuple(e for e in given if e != source)) for i, source in enumerate(given)]
+
+
+def tested_by_fold(identity: Mapping[str, Any]) -> list[list[str]] | None:
+    """Tested environments of fold 0, 1, ... of a study, from the identity of any row; None where it is not told."""
+    given = list(identity["given"])
+    known: dict[str, list[list[str]]] = {
+        LOO: [[env] for env in given],
+        SINGLE_SOURCE: [[e for e in given if e != source] for source in given],
+    }
+    told: list[list[str]] | None = identity.get("folds")
+    return told or known.get(identity["protocol"])
+
+
+def tested(identity: Mapping[str, Any]) -> list[str]:
+    """Environments whose ``test`` rows are the result of the member with that identity."""
+    folds = identity.get("folds")
+    return list(folds[int(identity["fold"])] if folds else identity["held_out"])
+
+
+def trained_on_tested(identity: Mapping[str, Any]) -> bool:
+    """Whether a member trained on other images of the environments that it is tested in: no generalization."""
+    return not set(tested(identity)) <= set(identity["held_out"])
+
+
+def _plain(membership: Membership) -> dict[str, dict[str, dict[int, int | None]]]:
+    return {
+        kind: {env: dict(part) for env, part in getattr(membership, kind).items()} for kind in ("training", "tested")
+    }

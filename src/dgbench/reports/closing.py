@@ -8,16 +8,21 @@ from typing import Any
 
 from dgbench.errors import RecordError
 from dgbench.measures import MEASURES
+from dgbench.protocols.folds import FULL, tested_by_fold
 from dgbench.protocols.selection import Selection, describe
 from dgbench.reports.document import Cell, Column, Table
 from dgbench.reports.renderers.terminal import plain_table
-from dgbench.reports.studies import FULL, evaluate_study, expected_folds
+from dgbench.reports.studies import Study, evaluate_study, expected_folds, grouped_reasons
+
+#: more folds without a result than these get no line of their own; the reasons below name them
+_MOST_EMPTY = 4
+TARGET_ORACLE = "TARGET ORACLE: trained on other images of the tested environments, no estimate of unseen performance."
 
 
 def closing_table(
     rows: Sequence[Mapping[str, Any]], selection: Selection, unusable: Mapping[str, str] | None = None
 ) -> str:
-    """Error in each held-out environment, then the measures; what is absent is ``-`` with its reason below.
+    """Error in each tested environment, then the measures; what is absent is ``-`` with its reason below.
 
     Args:
         rows: rows of one study as :func:`dgbench.records.read_rows` gives them, of any subset of its folds.
@@ -28,7 +33,7 @@ def closing_table(
         RecordError: there are no rows at all.
     """
     if not rows:
-        why = "; ".join(f"fold {fold}: {reason}" for fold, reason in (unusable or {}).items())
+        why = grouped_reasons(unusable or {})
         raise RecordError(
             f"no fold has rows{f' ({why})' if why else ''}; mend the cause and start the same command again"
         )
@@ -37,16 +42,7 @@ def closing_table(
         members[row["fold"]].append(row)
     identity = rows[0]
     study = evaluate_study(members, identity, selection, unusable=unusable)
-    given: list[str] = list(identity["given"])
-    held_out = {row["fold"]: row["held_out"] for row in rows}
-    lines = []
-    for fold in expected_folds(identity["protocol"], given, list(members)):
-        if fold == FULL:
-            continue
-        default = [given[int(fold)]] if fold.isdecimal() and int(fold) < len(given) else []
-        for env in held_out.get(fold, default):
-            error = study.held_out.get(env)
-            lines.append([Cell(fold), Cell(env), _step(study.steps.get(fold)), Cell(error)])
+    lines = _fold_lines(study, identity, members)
     measures = study.measures
     for name, title in MEASURES.items():
         where = f"at {measures.ideal_env}" if name == "ideal" and measures.ideal_env is not None else ""
@@ -54,9 +50,14 @@ def closing_table(
         lines.append(
             [Cell(title), Cell(where), _step(step) if step is not None else Cell(""), Cell(measures.value(name))]
         )
-    columns = [Column("fold"), Column("held out"), Column("step", "count"), Column("error (%)", "percent")]
+    where = "tested" if study.trained_on_tested else "held out"
+    columns = [Column("fold"), Column(where), Column("step", "count"), Column("error (%)", "percent")]
     title = f"{identity['dataset']} {study.algorithm} seed {study.seed} ({describe(selection)})"
-    return plain_table(Table("closing", title, columns, lines, [*_trained(identity), *_reasons(measures.reasons)]))
+    notes = [TARGET_ORACLE] if study.trained_on_tested else []
+    repeated = any(sum(env in errors for errors in study.by_fold.values()) > 1 for env in study.held_out)
+    notes += ["Measures: of each environment's mean error over the folds that hold it out."] if repeated else []
+    notes += [*_trained(identity), *_reasons(measures.reasons)]
+    return plain_table(Table("closing", title, columns, lines, notes))
 
 
 def _trained(identity: Mapping[str, Any]) -> list[str]:
@@ -65,6 +66,25 @@ def _trained(identity: Mapping[str, Any]) -> list[str]:
     if trained is None or whole is None or trained == whole:
         return []
     return [f"tuning {identity['tuning']}: {trained:,} of {whole:,} parameters were trained"]
+
+
+def _fold_lines(
+    study: Study, identity: Mapping[str, Any], members: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> list[list[Cell]]:
+    """One line per fold and tested environment; none for empty folds where these are many."""
+    planned = tested_by_fold(identity) or []
+    folds = [fold for fold in expected_folds(identity, [*members, *study.missing]) if fold != FULL]
+    empty = [fold for fold in folds if not study.by_fold.get(fold)]
+    lines = []
+    for fold in folds:
+        if fold in empty and len(empty) > _MOST_EMPTY:
+            continue
+        told = planned[int(fold)] if fold.isdecimal() and int(fold) < len(planned) else []
+        tested = told or (members[fold][0]["held_out"] if fold in members else [])
+        for env in tested:
+            error = study.by_fold.get(fold, {}).get(env)
+            lines.append([Cell(fold), Cell(env), _step(study.steps.get(fold)), Cell(error)])
+    return lines
 
 
 def _step(step: int | None) -> Cell:

@@ -11,20 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.errors import ConfigError, RecordError
+from dgbench.protocols.folds import FULL
 from dgbench.protocols.selection import Last, Selection
 from dgbench.reports.collect import IDENTITY_KEYS, Collection
 from dgbench.reports.folders import Problem, fold_of, typed_overrides
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.selected import select_runs
-from dgbench.reports.studies import FULL, Study, evaluate_study, fold_name
+from dgbench.reports.studies import Study, evaluate_study, fold_name, grouped_reasons
 
 #: what must be equal for two results to stand in one table
 SECTION_KEYS = (
     "dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "backbone", "init", "tuning",
-    "protocol",
+    "protocol", "folds",
 )  # fmt: skip
 #: protocol of runs that hold out every pair of environments, for leave-one-domain-out validation
 PAIRS = "pairs"
+#: missing folds that are named with their environments; more are told as ranges
+_MOST_NAMED = 4
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class Comparison:
     identity: dict[str, Any]  #: the shared part of the identity
     studies: list[Study]  #: sorted by algorithm, then seed
     codes: tuple[str, ...] = ()  #: code versions of the finished runs: one, or none when no run is finished
+
+    @property
+    def trained_on_tested(self) -> bool:
+        """Whether the models saw other images of the environments they are tested in (``protocol=target_oracle``)."""
+        return any(study.trained_on_tested for study in self.studies)
 
     @property
     def algorithms(self) -> list[str]:
@@ -131,6 +139,13 @@ def variant_text(identity: Mapping[str, Any]) -> str:
     return " ".join([str(identity["dataset"]), *form])
 
 
+def words_of(value: object) -> str:
+    """``a-b``, and ``a+b-c`` for a list of lists."""
+    if not isinstance(value, list):
+        return str(value)
+    return "-".join("+".join(item) if isinstance(item, list) else str(item) for item in value)
+
+
 def identity_key(identity: Mapping[str, Any], keys: Sequence[str]) -> str:
     """Equal for identities that agree in all those keys."""
     return json.dumps([identity[key] for key in keys], sort_keys=True, default=str)
@@ -176,7 +191,9 @@ def _missing(study: Study, identity: Mapping[str, Any], folder: Path) -> list[Pr
     imported = identity["code"].startswith(IMPORTED)
     if not study.missing or (imported and set(study.missing) == {FULL}):
         return []
-    what = "; ".join(f"{fold_name(fold, identity['given'])}: {why}" for fold, why in study.missing.items())
+    what = grouped_reasons(study.missing)
+    if len(study.missing) <= _MOST_NAMED:
+        what = "; ".join(f"{fold_name(fold, identity)}: {why}" for fold, why in study.missing.items())
     overrides = [word for word in typed_overrides(folder) or [] if not word.startswith("protocol.folds=")]
     fill = shlex.join(["python", "train.py", *overrides, f"protocol.folds=[{','.join(study.missing)}]"])
     hint = "" if typed_overrides(folder) is not None else f", with the other keys as in {folder}"

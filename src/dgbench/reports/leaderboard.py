@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from dgbench.errors import ConfigError
 from dgbench.measures.accuracy_summary import DIVISORS, SPREADS
 from dgbench.protocols.selection import Selection, describe
+from dgbench.reports.closing import TARGET_ORACLE
 from dgbench.reports.collect import Collection
 from dgbench.reports.comparisons import variant_text
 from dgbench.reports.document import Document, Section, Table
@@ -82,6 +83,7 @@ class LeaderboardReport:
         used = len(selected.rows)
         lead = [
             *([_WARNING] if selection.uses_test_environments else []),
+            *([TARGET_ORACLE] if any(board.trained_on_tested for board in boards) else []),
             f"{used} of {len(collection.runs)} runs count: one hyperparameter draw of each search; {how}.",
             f"{len(problems)} problem{'s' * (len(problems) != 1)}, listed at the end." if problems else "No problems.",
         ]
@@ -108,7 +110,11 @@ class LeaderboardReport:
 def board_titles(boards: Sequence[Board]) -> list[str]:
     """Network, initial weights, tuning, protocol, and whatever else a board is split by."""
     words = {"init": "{} init", "protocol": "protocol {}"}
-    return [", ".join(words.get(k, "{}").format(value) for k, value in board.identity.items()) for board in boards]
+    titles = [", ".join(words.get(k, "{}").format(value) for k, value in board.identity.items()) for board in boards]
+    return [
+        f"TARGET ORACLE, {title}" if board.trained_on_tested else title
+        for board, title in zip(boards, titles, strict=True)
+    ]
 
 
 def _facts(board: Board, names: Sequence[str]) -> list[tuple[str, str]]:

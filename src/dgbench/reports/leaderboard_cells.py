@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dgbench.protocols.folds import tested, trained_on_tested
 from dgbench.protocols.selection import Selection
 from dgbench.reports.collect import Collection
-from dgbench.reports.comparisons import identity_key, one_code, variant_text
+from dgbench.reports.comparisons import identity_key, one_code, variant_text, words_of
 from dgbench.reports.folders import Problem
 from dgbench.reports.leaderboard_gaps import Gaps, planned, why_missing
 from dgbench.reports.selected import Selected
@@ -18,7 +19,7 @@ from dgbench.reports.selected import Selected
 #: what must be equal for results to stand on one board
 BOARD_KEYS = ("backbone", "init", "tuning", "protocol")
 #: what tells the datasets of a board apart
-DATASET_KEYS = ("dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given")
+DATASET_KEYS = ("dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "folds")
 
 HeldOut = frozenset[str]
 
@@ -61,6 +62,11 @@ class Board:
     codes: tuple[str, ...] = ()
 
     @property
+    def trained_on_tested(self) -> bool:
+        """Whether the models saw other images of the environments they are tested in (``protocol=target_oracle``)."""
+        return any(trained_on_tested(cells.identity) for cells in self.datasets)
+
+    @property
     def algorithms(self) -> list[str]:
         return sorted({name for cells in self.datasets for name in (*cells.accuracy, *cells.reasons)})
 
@@ -87,7 +93,9 @@ def short_titles(identities: Sequence[Mapping[str, Any]], keys: Sequence[str] = 
     for mine in flat:
         others = [other for other in flat if other["dataset"] == mine["dataset"]]
         differing = [key for key in mine if any(other.get(key) != mine[key] for other in others)]
-        words = [f"{key}={'-'.join(map(str, v)) if isinstance(v := mine[key], list) else v}" for key in differing]
+        if sum(mine.get("protocol") == other.get("protocol") for other in others) == 1:
+            differing = [key for key in differing if key != "folds"]  # the protocol tells them
+        words = [f"{key}={words_of(mine[key])}" for key in differing]
         titles.append(" ".join([str(mine["dataset"]), *words]))
     return titles
 
@@ -109,7 +117,7 @@ def leaderboard_cells(
     keys = BOARD_KEYS + ((split_by,) if split_by and split_by not in BOARD_KEYS else ())
     grouped: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for index, run in enumerate(collection.runs):
-        if run.identity["held_out"]:
+        if tested(run.identity):
             grouped[identity_key(run.identity, keys)][identity_key(run.identity, DATASET_KEYS)].append(index)
     gaps = Gaps.of(collection)
     boards, problems = [], []
@@ -140,9 +148,9 @@ def _dataset(
     studies: dict[tuple[str, int], list[int]] = defaultdict(list)
     for index in runs:
         studies[selected.labels[index], collection.runs[index].identity["seed"]].append(index)
-    plan = planned(shared, [frozenset(collection.runs[index].identity["held_out"]) for index in runs])
-    tested = {env for held_out in plan for env in held_out} - set(unreported)
-    environments = [env for env in shared["given"] if env in tested]
+    plan = planned(shared, [frozenset(tested(collection.runs[index].identity)) for index in runs])
+    reported = {env for held_out in plan for env in held_out} - set(unreported)
+    environments = [env for env in shared["given"] if env in reported]
     accuracy: dict[str, dict[int, dict[str, float]]] = defaultdict(dict)
     reasons: dict[str, dict[str, str]] = defaultdict(dict)
     counting: dict[str, dict[int, list[int]]] = defaultdict(dict)
@@ -152,12 +160,12 @@ def _dataset(
         counting[label][seed] = [index for index in indices if index in selected.rows]
         found: dict[str, dict[HeldOut, float]] = defaultdict(dict)
         for index in counting[label][seed]:
-            held_out = frozenset(collection.runs[index].identity["held_out"])
+            held_out = frozenset(tested(collection.runs[index].identity))
             for row in selected.rows[index]:
-                if row["env"] in held_out and row["env"] in tested:
+                if row["env"] in held_out and row["env"] in reported:
                     found[row["env"]][held_out] = row["accuracy"]
                     images[row["env"]] = row["seen"]
-        missing = why_missing(collection, selected, indices, [h for h in plan if not _has(found, h, tested)], gaps)
+        missing = why_missing(collection, selected, indices, [h for h in plan if not _has(found, h, reported)], gaps)
         accuracy[label][seed] = {
             env: math.fsum(found[env].values()) / len(found[env])
             for env in environments
@@ -172,8 +180,8 @@ def _dataset(
     return DatasetCells(dict(shared), environments, dict(accuracy), known, dict(reasons), dict(counting)), problems
 
 
-def _has(found: Mapping[str, Mapping[HeldOut, float]], held_out: HeldOut, tested: set[str]) -> bool:
-    return all(not math.isnan(found.get(env, {}).get(held_out, math.nan)) for env in held_out & tested)
+def _has(found: Mapping[str, Mapping[HeldOut, float]], held_out: HeldOut, reported: set[str]) -> bool:
+    return all(not math.isnan(found.get(env, {}).get(held_out, math.nan)) for env in held_out & reported)
 
 
 def _nothing(collection: Collection, selected: Selected, runs: Sequence[int]) -> Problem:

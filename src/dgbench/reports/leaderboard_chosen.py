@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dgbench.protocols.folds import tested
 from dgbench.reports.choices import hparams_text
 from dgbench.reports.collect import Collection
 from dgbench.reports.document import Cell, Column, Table
@@ -41,7 +42,7 @@ def chosen_table(board: Board, titles: Sequence[str], collection: Collection, se
 
 
 def _choice(run: int, identity: Mapping[str, Any], selected: Selected, environments: Sequence[str]) -> list[Cell]:
-    held_out = [env for env in identity["held_out"] if env in environments]
+    held_out = [env for env in tested(identity) if env in environments]
     tests = [row["accuracy"] for row in selected.rows[run] if row["env"] in held_out]
     accuracy = selected.accuracy[run]
     return [

@@ -10,6 +10,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from dgbench.protocols.folds import tested, tested_by_fold
 from dgbench.reports.collect import Collection
 from dgbench.reports.comparisons import PAIRS, silent_folds, variant_text
 from dgbench.reports.folders import Problem, typed_overrides
@@ -39,14 +40,15 @@ class Gaps:
 
 
 def planned(identity: Mapping[str, Any], present: Sequence[HeldOut]) -> list[HeldOut]:
-    """The sets of environments that a complete study holds out, each in turn.
+    """The sets of environments that a complete study tests in, in the order of its folds.
 
-    Those of ``loo`` and of pair runs are known from the given environments; for other protocols they are those that
-    any algorithm and seed has.
+    Where neither the rows tell nor the given environments, they are those that any algorithm and seed has.
     """
-    sizes = {"loo": 1, PAIRS: 2}
-    if identity["protocol"] in sizes:
-        return [frozenset(chosen) for chosen in combinations(identity["given"], sizes[identity["protocol"]])]
+    known = tested_by_fold(identity)
+    if known is not None:
+        return [frozenset(tests) for tests in known]
+    if identity["protocol"] == PAIRS:
+        return [frozenset(pair) for pair in combinations(identity["given"], 2)]
     return sorted(set(present), key=sorted)
 
 
@@ -65,14 +67,14 @@ def why_missing(
     if not lacking:
         return Missing({}, [])
     identity = collection.runs[runs[0]].identity
-    given = list(identity["given"])
+    folds_of = [frozenset(tests) for tests in tested_by_fold(identity) or []]
     have: dict[HeldOut, list[int]] = defaultdict(list)
     for index in runs:
-        have[frozenset(collection.runs[index].identity["held_out"])].append(index)
+        have[frozenset(tested(collection.runs[index].identity))].append(index)
     reasons = {}
     folds = []
     for held_out in lacking:
-        fold = str(given.index(next(iter(held_out)))) if len(held_out) == 1 else ""
+        fold = str(folds_of.index(held_out)) if held_out in folds_of else ""
         folds.append(fold)
         reasons[held_out] = _why(collection, selected, have.get(held_out, []), held_out, fold, runs, gaps)
     study = Path(collection.runs[runs[0]].folder)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from dgbench.errors import MeasureError
 from dgbench.measures.accuracy_summary import SPREADS, domain_std, mean, overall, spread
 from dgbench.measures.ranking import rank_changes, ranks
+from dgbench.protocols.folds import trained_on_tested
+from dgbench.reports.closing import TARGET_ORACLE
 from dgbench.reports.comparisons import variant_text
 from dgbench.reports.document import Cell, Column, Table
 from dgbench.reports.importers import IMPORTED
@@ -103,7 +105,8 @@ def dataset_table(
         *([] if cells.images else ["Overall is absent: the number of test images is unknown."]),
         *_different_models(cells),
     ]
-    return Table(name, f"{title}: accuracy in each held-out environment ({how})", columns, body, notes)
+    kind = "tested" if trained_on_tested(cells.identity) else "held-out"
+    return Table(name, f"{title}: accuracy in each {kind} environment ({how})", columns, body, notes)
 
 
 def seed_cell(by_seed: Mapping[int, float], cells: DatasetCells, algorithm: str, kind: str) -> Cell:
@@ -159,6 +162,8 @@ def _help(cells: DatasetCells) -> str:
 
 
 def _tested(cells: DatasetCells) -> str:
+    if trained_on_tested(cells.identity):
+        return TARGET_ORACLE
     imported = str(cells.identity["code"]).startswith(IMPORTED)
     where = "DomainBed's in part (the larger one)" if imported else "the test subset"
     return f"Accuracy is that on {where} of an environment that the model never trained on."

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dgbench.measures.accuracy_summary import mean, spread
+from dgbench.protocols.folds import tested
 from dgbench.protocols.selection_records import MemberKey, first_best, scores
 from dgbench.reports.collect import Collection
 from dgbench.reports.document import Cell, Column, Table
@@ -21,7 +22,7 @@ Place = tuple[int, frozenset[str]]
 
 @dataclass(frozen=True)
 class TestCurves:
-    """Mean test accuracy over a run's held-out environments at each of its evaluations."""
+    """Mean test accuracy over a run's tested environments at each of its evaluations."""
 
     latest: dict[int, list[float]]  #: run that counts -> its last evaluations
     chosen: dict[int, float]  #: run that counts -> at the chosen step
@@ -39,9 +40,11 @@ def test_curves(collection: Collection, selected: Selected, unreported: Sequence
     """
     table = finished_rows(collection)
     records = records_of(table, [MemberKey("")] * len(collection.runs))
-    tested = np.array([bool(run.identity["held_out"]) for run in collection.runs], dtype=bool)
-    hidden = [records.environments.index(env) for env in unreported if env in records.environments]
-    rows = records.of_subset("test") & records.held_out & tested[records.member] & ~np.isin(records.env, hidden)
+    reported = np.zeros((len(collection.runs), len(records.environments)), dtype=bool)
+    for index, member in enumerate(collection.runs):
+        names = set(tested(member.identity)) - set(unreported)
+        reported[index] = [env in names for env in records.environments]
+    rows = records.of_subset("test") & reported[records.member, records.env]
     found = scores(records.member[rows], records.step[rows], records.accuracy[rows], records.environments_of(rows))
     _, best = first_best(found, len(collection.runs))
     starts = np.searchsorted(found.member, np.arange(len(collection.runs) + 1))
@@ -144,4 +147,4 @@ def _gap(runs: Sequence[int], collection: Collection, curves: TestCurves, best: 
 
 
 def _place(identity: Mapping[str, Any]) -> Place:
-    return identity["seed"], frozenset(identity["held_out"])
+    return identity["seed"], frozenset(tested(identity))

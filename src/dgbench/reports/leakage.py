@@ -11,6 +11,8 @@ import numpy as np
 
 from dgbench.errors import ConfigError
 from dgbench.measures.leakage import Leakage, oracle_leakage
+from dgbench.protocols.folds import tested as tested_in
+from dgbench.protocols.folds import trained_on_tested
 from dgbench.protocols.selection import Selection, describe
 from dgbench.protocols.selection_records import MemberKey
 from dgbench.reports.collect import Collection
@@ -78,9 +80,9 @@ def _groups(
     sections: dict[str, dict[tuple[str, tuple[str, ...]], dict[int, list[int]]]] = {}
     members: dict[str, list[int]] = defaultdict(list)
     for index, run in enumerate(collection.runs):
-        tested = tuple(e for e in run.identity["given"] if e in set(run.identity["held_out"]))
+        tested = tuple(e for e in run.identity["given"] if e in set(tested_in(run.identity)))
         tested = tuple(env for env in tested if env not in selection.validation_environments)
-        if not tested:
+        if not tested or trained_on_tested(run.identity):
             continue
         key = identity_key(run.identity, keys)
         members[key].append(index)

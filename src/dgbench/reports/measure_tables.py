@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from dgbench.errors import MeasureError
 from dgbench.measures import MEASURES, PRACTICAL_MEASURES, degradation, kendall, select, spearman
+from dgbench.protocols.folds import LOO, tested_by_fold
 from dgbench.reports import conclusions
+from dgbench.reports.closing import TARGET_ORACLE
 from dgbench.reports.comparisons import Comparison, candidates
 from dgbench.reports.document import Cell, Column, Table
 from dgbench.reports.seed_statistics import mean, over_seeds, with_best
@@ -42,20 +44,41 @@ def measure_table(comparison: Comparison, how: str) -> Table:
 
 def held_out_table(comparison: Comparison, how: str) -> Table:
     """One line per algorithm: the error in each given environment of the model that never saw it."""
-    given = list(comparison.identity["given"])
-    columns = [Column("algorithm"), *(Column(f"{env} (%)", "percent", f"error in {env}, held out") for env in given)]
+    planned = tested_by_fold(comparison.identity)
+    any_fold = {env for tests in planned or [comparison.identity["given"]] for env in tests}
+    given = [env for env in comparison.identity["given"] if env in any_fold]
+    tested = "trained on its other images" if comparison.trained_on_tested else "held out"
+    columns = [
+        Column("algorithm"),
+        *(Column(f"{env} (%)", "percent", f"error in {env}, {tested}") for env in given),
+    ]
     body = [[Cell(algorithm)] for algorithm in comparison.algorithms]
     for env in given:
         cells = []
         for algorithm in comparison.algorithms:
             studies = [study for study in comparison.studies if study.algorithm == algorithm]
             by_seed = {study.seed: study.held_out[env] for study in studies if env in study.held_out}
-            why = next((study.missing[f] for study in studies for f in study.missing if _holds(f, given, env)), "")
+            why = next((study.missing[f] for study in studies for f in study.missing if env in _tests(f, planned)), "")
             cells.append(over_seeds(by_seed, len(studies), why))
         for line, cell in zip(body, with_best(cells), strict=True):
             line.append(cell)
-    notes = [f"Leave-one-environment-out: each column is a model trained on the other {len(given) - 1} environments."]
-    return Table("held_out_errors", f"Error in each held-out environment ({how})", columns, body, notes)
+    title = f"Error in each {'tested' if comparison.trained_on_tested else 'held-out'} environment ({how})"
+    return Table("held_out_errors", title, columns, body, [_whose_models(comparison, planned)])
+
+
+def _whose_models(comparison: Comparison, planned: Sequence[Sequence[str]] | None) -> str:
+    """Which models the columns of held-out errors are of."""
+    given = list(comparison.identity["given"])
+    if comparison.trained_on_tested:
+        return TARGET_ORACLE
+    if comparison.identity["protocol"] == LOO:
+        return f"Leave-one-environment-out: each column is a model trained on the other {len(given) - 1} environments."
+    if planned is None:
+        return f"protocol={comparison.identity['protocol']}: each column is of the models that held it out."
+    often = max(sum(env in tests for tests in planned) for env in given)
+    if often > 1:
+        return f"Each column is the mean over the {often} models that held the environment out."
+    return "Environments held out together, one model each: " + "; ".join(", ".join(tests) for tests in planned) + "."
 
 
 def selection_table(comparison: Comparison, how: str) -> Table:
@@ -192,5 +215,5 @@ def _reason(comparison: Comparison, algorithm: str, measure: str) -> str:
     return next((study.measures.reasons[measure] for study in studies if measure in study.measures.reasons), "")
 
 
-def _holds(fold: str, given: list[str], env: str) -> bool:
-    return fold.isdecimal() and int(fold) < len(given) and given[int(fold)] == env
+def _tests(fold: str, planned: Sequence[Sequence[str]] | None) -> Sequence[str]:
+    return planned[int(fold)] if planned and fold.isdecimal() and int(fold) < len(planned) else ()

@@ -9,8 +9,9 @@ from typing import Any
 
 from dgbench.protocols.selection import Selection, describe
 from dgbench.reports.certainty import certainty_table, difference_table
+from dgbench.reports.closing import TARGET_ORACLE
 from dgbench.reports.collect import Collection
-from dgbench.reports.comparisons import SECTION_KEYS, Comparison, compare, variant_text
+from dgbench.reports.comparisons import SECTION_KEYS, Comparison, compare, variant_text, words_of
 from dgbench.reports.curves import error_curves
 from dgbench.reports.document import Cell, Column, Document, Section, Table
 from dgbench.reports.folders import Problem
@@ -54,6 +55,10 @@ class MeasuresReport:
         problems = [*collection.problems, *problems]
         how = describe(selection)
         titles = section_titles([comparison.identity for comparison in comparisons])
+        titles = [
+            f"TARGET ORACLE {title}" if comparison.trained_on_tested else title
+            for title, comparison in zip(titles, comparisons, strict=True)
+        ]
         names = [re.sub(r"[^a-z0-9.]+", "_", title.lower()).strip("_") for title in titles]
         found = surveys(comparisons, self.size_axis)
         wide_titles = section_titles([survey.identity for survey in found])
@@ -69,6 +74,7 @@ class MeasuresReport:
         )
         lead = [
             *([warning] if selection.uses_test_environments else []),
+            *([TARGET_ORACLE] if any(comparison.trained_on_tested for comparison in comparisons) else []),
             f"{used} finished runs in {len(comparisons)} comparison{'s' * (len(comparisons) != 1)}; {how}.",
             f"{len(problems)} problem{'s' * (len(problems) != 1)}, listed at the end." if problems else "No problems.",
         ]
@@ -103,18 +109,15 @@ def section_titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     titles = []
     for mine in flat:
         others = [other for other in flat if other["dataset"] == mine["dataset"] and other is not mine]
-        keys = [key for key in sorted(mine) if key not in ("dataset", "base", "evaluation", "given")]
+        keys = [key for key in sorted(mine) if key not in ("dataset", "base", "evaluation", "given", "folds")]
         differing = [key for key in keys if any(other.get(key) != mine[key] for other in others)]
         seen = ("base", "evaluation", *differing)
         if any(all(other.get(key) == mine[key] for key in seen) for other in others):
-            differing.append("given")  # long, and mostly told by the other keys
-        words = [mine["dataset"], *(f"{key}={_words(mine[key])}" for key in differing if key in mine)]
+            long = [key for key in ("folds", "given") if any(other.get(key) != mine.get(key) for other in others)]
+            differing += long[:1]  # mostly told by the other keys
+        words = [mine["dataset"], *(f"{key}={words_of(mine[key])}" for key in differing if key in mine)]
         titles.append(f"{' '.join(words)}, {mine['base']}, {mine['evaluation']}")
     return titles
-
-
-def _words(value: object) -> str:
-    return "-".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _facts(identity: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from dgbench.errors import DgbenchError
 from dgbench.measures import Measures
+from dgbench.protocols.folds import FULL, LOO, tested_by_fold
 from dgbench.protocols.selection import Rows, Selection
-
-FULL = "full"
 
 
 @dataclass(frozen=True)
@@ -19,18 +20,26 @@ class Study:
 
     algorithm: str  #: as tables name it
     seed: int
-    held_out: dict[str, float]  #: given environment -> error of the member that never saw it
+    held_out: dict[str, float]  #: tested environment -> error there, mean over the members tested there
     everywhere: dict[str, float]  #: environment -> error of the member trained on all given ones
     steps: dict[str, int]  #: fold -> selected step
     missing: dict[str, str]  #: expected fold -> why it has no errors
     measures: Measures
+    by_fold: dict[str, dict[str, float]] = field(default_factory=dict)  #: fold -> tested environment -> error
+    trained_on_tested: bool = False  #: some tested environment was not held out: no estimate of unseen performance
 
 
-def expected_folds(protocol: str, given: Sequence[str], present: Sequence[str]) -> list[str]:
-    """The folds a complete study has: ``0`` to ``N-1`` and ``full`` for ``loo``; for others those that are present."""
-    if protocol == "loo":
-        return [*map(str, range(len(given))), FULL]
-    return sorted(set(present))
+def expected_folds(identity: Mapping[str, Any], present: Iterable[str]) -> list[str]:
+    """The folds a complete study has; those that are present where the protocol does not tell.
+
+    Args:
+        identity: identity of any member.
+        present: folds that there are.
+    """
+    planned = tested_by_fold(identity)
+    if planned is None:
+        return sorted(set(present))
+    return [*map(str, range(len(planned))), *([FULL] if identity["protocol"] == LOO else [])]
 
 
 def evaluate_study(
@@ -52,10 +61,12 @@ def evaluate_study(
         unusable: fold -> why its errors must not be used (failed, unfinished), even where there are rows.
     """
     given: list[str] = list(identity["given"])
+    planned = tested_by_fold(identity)
     missing = dict(unusable or {})
-    held_out: dict[str, float] = {}
+    by_fold: dict[str, dict[str, float]] = {}
     everywhere: dict[str, float] = {}
     steps: dict[str, int] = {}
+    honest = True  # every tested environment was held out
     for fold, rows in members.items():
         if fold in missing:
             continue
@@ -65,26 +76,60 @@ def evaluate_study(
             missing[fold] = str(problem)
             continue
         test = [row for row in rows if row["step"] == step and row["subset"] == "test"]
-        # a leave-one-out member is judged where it never trained, the full member wherever there are test rows
-        target = everywhere if fold == FULL else held_out
-        judged = {
-            r["env"]: r["wrong"] / r["seen"] for r in test if fold == FULL or (r["env_held_out"] and r["env"] in given)
-        }
-        target.update(judged)
+        if fold != FULL:
+            wanted = set(given)
+            if identity.get("folds") and planned:
+                wanted = set(planned[int(fold)])
+            else:
+                test = [row for row in test if row["env_held_out"]]
+            test = [row for row in test if row["env"] in wanted]
+            honest = honest and all(row["env_held_out"] for row in test)
+        judged = {row["env"]: row["wrong"] / row["seen"] for row in test}
+        if fold == FULL:
+            everywhere = judged
+        else:
+            by_fold[fold] = judged
         steps[fold] = step
         if not judged:
             missing[fold] = f"no test row at step {step}"
-    for fold in expected_folds(identity["protocol"], given, list(members)):
+    expected = expected_folds(identity, [*members, *missing])
+    for fold in expected:
         if fold not in members and fold not in missing:
             missing[fold] = "no rows"
-    no_held_out = _join({fold: why for fold, why in missing.items() if fold != FULL})
-    no_everywhere = _join({fold: why for fold, why in missing.items() if fold == FULL})
+    held_out = _means(by_fold, given)
+    no_held_out = grouped_reasons({fold: why for fold, why in missing.items() if fold != FULL})
+    no_everywhere = grouped_reasons({fold: why for fold, why in missing.items() if fold == FULL})
     if everywhere and set(everywhere) <= set(given):
         no_everywhere = "only the given environments exist, so the ideal is not known"
-    measures = Measures.of(held_out, everywhere, no_held_out=no_held_out, no_everywhere=no_everywhere)
-    ordered = {env: held_out[env] for env in given if env in held_out}
+    elif planned is not None and FULL not in expected and not everywhere:
+        no_everywhere = f"protocol={identity['protocol']} trains no model on all given environments; use protocol=loo"
+    tests = planned if planned is not None else [list(errors) for errors in by_fold.values()]
+    measures = Measures.of(
+        held_out,
+        everywhere,
+        no_held_out=no_held_out,
+        no_worst_gap="" if honest and _one_each(tests, given) else _NO_WORST_GAP.format(identity["protocol"]),
+        no_everywhere=no_everywhere,
+    )
     name = algorithm or algorithm_name(identity)
-    return Study(name, identity["seed"], ordered, everywhere, steps, missing, measures)
+    return Study(name, identity["seed"], held_out, everywhere, steps, missing, measures, by_fold, not honest)
+
+
+_NO_WORST_GAP = "protocol={} does not hold out each given environment once and alone, as eq. 6 asks; use protocol=loo"
+
+
+def _one_each(tests: Sequence[Sequence[str]], given: Sequence[str]) -> bool:
+    """Whether every given environment is tested by one fold that tests nothing else."""
+    return sorted(map(list, tests)) == sorted([env] for env in given)
+
+
+def _means(by_fold: Mapping[str, Mapping[str, float]], given: Sequence[str]) -> dict[str, float]:
+    """Mean error in each environment over the folds tested there, in the order of the given ones."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for errors in by_fold.values():
+        for env, error in errors.items():
+            found[env].append(error)
+    return {env: math.fsum(found[env]) / len(found[env]) for env in given if env in found}
 
 
 def algorithm_name(identity: Mapping[str, Any]) -> str:
@@ -93,12 +138,34 @@ def algorithm_name(identity: Mapping[str, Any]) -> str:
     return str(identity["algorithm"]) + ("" if averaging == "none" else f"+{averaging}")
 
 
-def fold_name(fold: str, given: Sequence[str]) -> str:
-    """``fold 2 (0.10 held out)`` for a leave-one-out fold, ``fold full`` otherwise."""
-    if fold.isdecimal() and int(fold) < len(given):
-        return f"fold {fold} ({given[int(fold)]} held out)"
+def fold_name(fold: str, identity: Mapping[str, Any]) -> str:
+    """``fold 2 (0.10 held out)``, with ``tested`` for a protocol of groups, or ``fold full``.
+
+    Args:
+        fold: name of the fold.
+        identity: identity of any member of its study.
+    """
+    planned = tested_by_fold(identity)
+    if planned and fold.isdecimal() and int(fold) < len(planned):
+        return f"fold {fold} ({', '.join(planned[int(fold)])} {'tested' if identity.get('folds') else 'held out'})"
     return f"fold {fold}"
 
 
-def _join(missing: Mapping[str, str]) -> str:
-    return "; ".join(f"fold {fold}: {why}" for fold, why in missing.items())
+def grouped_reasons(missing: Mapping[str, str]) -> str:
+    """``folds 0-2, 5: no rows; fold full: failed``: every reason once, with the folds that have it."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for fold, why in missing.items():
+        by_reason[why].append(fold)
+    return "; ".join(f"fold{'s' * (len(folds) > 1)} {fold_ranges(folds)}: {why}" for why, folds in by_reason.items())
+
+
+def fold_ranges(folds: Sequence[str]) -> str:
+    """``0-2, 5, full``: three or more consecutive numbers as a range, then what is no number."""
+    runs: list[list[int]] = []
+    for number in sorted(int(fold) for fold in folds if fold.isdecimal()):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    words = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    return ", ".join([*words, *sorted(fold for fold in folds if not fold.isdecimal())])

@@ -1,0 +1,47 @@
+"""The data of one fold: which images it trains on, and which errors are recorded for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dgbench.data.environments import Environments
+from dgbench.data.partial import PartialEnvironments
+from dgbench.protocols.folds import Fold
+from dgbench.types import Score
+
+
+def environments_of(fold: Fold, environments: Environments) -> Environments:
+    """The environments as this fold sees them."""
+    if fold.membership is None:
+        return environments
+    return PartialEnvironments(environments, fold.membership.training, fold.membership.tested)
+
+
+def smallest_training(folds: Sequence[Fold], environments: Environments) -> int:
+    """Images of the smallest ``train`` subset of any given environment, whichever folds are trained now."""
+    sizes = [len(environments.subset(env, "train")) for env in environments.given]
+    for fold in folds:
+        if fold.membership:
+            seen = environments_of(fold, environments)
+            sizes += [len(seen.subset(env, "train")) for env in fold.training]
+    return min(sizes)
+
+
+def scores_of(fold: Fold, environments: Environments, subsets: Sequence[str]) -> list[Score]:
+    """Errors to record for this fold, in the environments that concern it.
+
+    An environment that is tested though it was trained on (``protocol=target_oracle``) is tested on its ``val`` images
+    where the dataset keeps none for ``test``.
+
+    Args:
+        fold: what it trains on and is tested in.
+        environments: as the fold sees them.
+        subsets: which of ``train``, ``val`` and ``test``.
+    """
+    found = environments.scores(fold.everywhere, subsets, fold.training)
+    if fold.everywhere:
+        return found
+    found = [score for score in found if score.env in fold.scored]
+    tested = {score.env for score in found if score.subset == "test"}
+    lacking = set(fold.tested) & set(fold.training) - tested
+    return found + [Score(s.env, "test", s.mixture) for s in found if s.subset == "val" and s.env in lacking]
