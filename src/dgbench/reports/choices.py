@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dgbench.protocols.folds import tested
 from dgbench.reports.collect import Collection
 from dgbench.reports.document import Cell, Column, Table
 from dgbench.reports.selected import Selected
@@ -68,7 +69,7 @@ def choices(collection: Collection, selected: Selected, unreported: Sequence[str
     for index, rows in sorted(selected.rows.items()):
         run, label = collection.runs[index], selected.labels[index]
         who = run.identity
-        tests = [row["accuracy"] for row in rows if row["env"] in who["held_out"] and row["env"] not in unreported]
+        tests = [row["accuracy"] for row in rows if row["env"] in tested(who) and row["env"] not in unreported]
         others = sorted(rivals[_search(who, label)], key=lambda other: collection.runs[other].identity["draw"])
         found.append(
             Choice(
@@ -77,7 +78,7 @@ def choices(collection: Collection, selected: Selected, unreported: Sequence[str
                 {key: who[key] for key in SETTING},
                 label,
                 who["fold"],
-                list(who["held_out"]),
+                tested(who),
                 who["space"],
                 who["trial"],
                 who["seed"],

@@ -148,6 +148,7 @@ def _identity(
         "protocol": "multi_test" if args.get("val_envs") else protocol,
         "fold": "-".join(map(str, held_out)) or "full",
         "held_out": [given[index] for index in held_out],
+        "folds": None,
         "seed": int(args.get("trial_seed", 0)),
         "averaging": "none",
         "code": f"{IMPORTED} from DomainBed",
