@@ -13,6 +13,7 @@ DOCS = CONF.parent / "docs"
 _LINE = re.compile(
     r"^(?P<indent> *)(?P<key>[\w-]+):(?P<value>(?:[^#'\"]|'[^']*'|\"[^\"]*\")*?)(?:\s+#\s*(?P<note>.*))?$"
 )
+_PACKAGE = re.compile(r"^# @package (\S+)")
 # search spaces stand in docs/algorithms.md, downloads in docs/fetching.md
 _SKIP = {"_target_", "_partial_", "defaults", "version", "hydra", "search", "fetch"}
 _TITLES = {"train.yaml": "python train.py", "report.yaml": "python report.py"}
@@ -43,7 +44,9 @@ def configuration_page() -> str:
 def _section(title: str, prefix: str, file: Path) -> str:
     lines = file.read_text().splitlines()
     about = " ".join(line.lstrip("# ") for line in _leading_comment(lines) if "@package" not in line)
-    prefix = "" if any("@package _global_" in line for line in lines) else prefix
+    for line in lines:
+        if found := _PACKAGE.match(line):
+            prefix = "" if found[1] == "_global_" else f"{found[1]}."
     rows = [f"| `{prefix}{key}` | {f'`{value}`' if value else ''} | {note} |" for key, value, note in _keys(lines)]
     table = ["| key | default | meaning |", "|---|---|---|", *rows, ""] if rows else []
     return "\n".join([f"### {title}\n", *([about, ""] if about else []), *table])

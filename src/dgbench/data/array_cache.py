@@ -59,7 +59,7 @@ class CachedArray:
 
 
 def cached_array(
-    folder: Path, shape: tuple[int, ...], produce: Produce, *, chunk: int, workers: int, title: str
+    folder: Path, shape: tuple[int, ...], produce: Produce, *, chunk: int, workers: int, title: str | None
 ) -> CachedArray:
     """The array in ``folder``, made by ``produce`` where it is not there yet.
 
@@ -72,7 +72,7 @@ def cached_array(
             ``workers`` threads at once, so it should spend its time where the interpreter lock is free.
         chunk: rows per call.
         workers: threads.
-        title: what the progress bar says.
+        title: what the progress bar says; None shows none.
 
     Raises:
         DataError: the folder cannot be written or has too little room.
@@ -91,15 +91,22 @@ def cached_array(
         ) from error
 
 
+def is_complete(folder: Path) -> bool:
+    """Whether the array in this folder was made to its end."""
+    return (folder / COMPLETE).is_file()
+
+
 def _complete(folder: Path, shape: tuple[int, ...]) -> CachedArray | None:
-    if not (folder / COMPLETE).is_file():
+    if not is_complete(folder):
         return None
     if not (folder / DATA).is_file() or (folder / DATA).stat().st_size != int(np.prod(shape)):
         raise DataError(f"{folder} is damaged; delete that folder and start again")
     return CachedArray(folder, shape, sorted(_notes(folder / COMPLETE), key=lambda note: note[0]))
 
 
-def _make(folder: Path, shape: tuple[int, ...], produce: Produce, chunk: int, workers: int, title: str) -> CachedArray:
+def _make(
+    folder: Path, shape: tuple[int, ...], produce: Produce, chunk: int, workers: int, title: str | None
+) -> CachedArray:
     row = int(np.prod(shape[1:]))
     data, progress = folder / DATA, folder / PROGRESS
     known = {first: note for first, *note in _notes(progress)} if data.is_file() else {}
@@ -110,7 +117,8 @@ def _make(folder: Path, shape: tuple[int, ...], produce: Produce, chunk: int, wo
             f"{folder} needs {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free; set paths.cache_dir to a folder "
             "with room, or dataset.store=none"
         )
-    log.info("%s: %d of %d into %s", title, min(len(missing) * chunk, shape[0]), shape[0], folder)
+    if title:
+        log.info("%s: %d of %d into %s", title, min(len(missing) * chunk, shape[0]), shape[0], folder)
     descriptor = os.open(data, os.O_RDWR | os.O_CREAT)
     try:
         os.truncate(descriptor, shape[0] * row)
@@ -123,7 +131,8 @@ def _make(folder: Path, shape: tuple[int, ...], produce: Produce, chunk: int, wo
 
         with ThreadPoolExecutor(workers) as pool, open(progress, "a") as lines:
             lines.write("\n")  # ends a line that a crash tore
-            bar = tqdm(total=shape[0], initial=len(known) * chunk, desc=title, unit=" images", disable=None)
+            hidden = None if title else True  # None: unless there is a terminal
+            bar = tqdm(total=shape[0], initial=len(known) * chunk, desc=title, unit=" images", disable=hidden)
             futures = [pool.submit(work, first) for first in missing]
             try:
                 for future in as_completed(futures):

@@ -152,10 +152,11 @@ def image_store(
     done = cached_array(
         cache / "images" / name, shape, produce, chunk=chunk, workers=workers, title=f"decoding {table.root.name}"
     )
-    return _resident(done, kind, device_share)
+    return resident(done, kind, device_share)
 
 
-def _resident(done: CachedArray, kind: str, device_share: float) -> ResidentStore:
+def resident(done: CachedArray, kind: str, device_share: float) -> ResidentStore:
+    """A store over a complete cache, whose notes hold ``sizes`` and ``bad``; in memory or mapped, by ``kind``."""
     in_ram = kind == "ram" or (kind == "auto" and np.prod(done.shape) <= RAM_SHARE * _free_memory())
     images = torch.from_numpy(done.loaded() if in_ram else done.mapped())
     sizes = np.array([size for _, _, note in done.notes for size in note["sizes"]])

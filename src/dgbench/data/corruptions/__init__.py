@@ -16,7 +16,7 @@ from dgbench.data.corruptions import blur, digital, noise, weather
 from dgbench.data.corruptions.chance import Chance
 from dgbench.errors import ConfigError, DataError
 
-__all__ = ["CORRUPTIONS", "VERSION", "Chance", "corrupt"]
+__all__ = ["CORRUPTIONS", "SMALLEST", "VERSION", "Chance", "corrupt"]
 
 VERSION = 1  # raise whenever a corruption's output changes: files made by older code are then made again
 SMALLEST = 32  # pixels; trails and kernels are up to 41 pixels long

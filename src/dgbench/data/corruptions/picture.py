@@ -55,18 +55,18 @@ def draw(out: Path, image: Tensor) -> None:
         axes.imshow(pixels[0].permute(1, 2, 0).numpy(), interpolation="nearest")
         axes.axis("off")
 
-    def label(text: str, x: float, y: float, **how: str) -> None:
-        figure.text(x / width, 1 - y / height, text, fontsize=8, **how)
+    def label(text: str, x: float, y: float, align: str = "center") -> None:
+        figure.text(x / width, 1 - y / height, text, fontsize=8, ha=align, va="center")
 
     place(image, 0.05, 0.28)
-    label("clean", 0.55, 0.2, ha="center")
+    label("clean", 0.55, 0.16)
     for i, name in enumerate(CORRUPTIONS):
         left, top = 1.5 + (i % COLUMNS) * 1.04, (i // COLUMNS) * (rows * 1.04 + 0.3) + 0.28
-        label(name, left + 0.5, top - 0.08, ha="center")
+        label(name, left + 0.5, top - 0.12)
         for k, severity in enumerate(SEVERITIES):
             place(corrupt(image, name, severity, Chance(i)), left, top + k * 1.04)
             if i % COLUMNS == 0:
-                label(str(severity), 1.4, top + k * 1.04 + 0.5, va="center", ha="right")
+                label(str(severity), 1.4, top + k * 1.04 + 0.5, "right")
     figure.savefig(out)
     plt.close(figure)
 
