@@ -18,6 +18,10 @@ class DataError(DgbenchError):
     """Images or labels that are missing, cut short or corrupt."""
 
 
+class WeightsError(DgbenchError):
+    """Initial weights that cannot be had, cannot be read, or do not fit the network."""
+
+
 class RecordError(DgbenchError):
     """Result rows, status marks or checkpoints that cannot be read or written."""
 

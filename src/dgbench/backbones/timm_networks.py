@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch import Tensor
 from dgbench.backbones.stages import Featurizer, Stage
 from dgbench.errors import ConfigError
 
+RGB = 3
 TRANSFORMER_STAGES = 4
 MIN_SIDE = 32  # of a ResNet's images, which it halves five times
 
@@ -48,6 +50,17 @@ class TimmFeaturizer(Featurizer):
         self.input_layer: str = self.body.pretrained_cfg["first_conv"]
         self.n_features: int = self.body.num_features
         self.train()
+
+    def adapted(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Published weights, made for three channels, for the channels of this network.
+
+        Channel i of the input layer gets the weights of channel i mod 3, unscaled (DomainBed).
+        """
+        name, found = f"{self.input_layer}.weight", dict(tensors)
+        n = self.body.state_dict()[name].shape[1]
+        if name in found and found[name].dim() == 4 and found[name].shape[1] == RGB != n:
+            found[name] = found[name][:, [i % RGB for i in range(n)]]
+        return found
 
     def _pooled(self, h: Tensor) -> Tensor:
         features: Tensor = self.body.forward_head(h, pre_logits=True)
@@ -117,6 +130,18 @@ class VisionTransformer(TimmFeaturizer):
                 f"backbone {arch} cuts images into patches of {patch[0]} x {patch[1]}, these are {image[1]} x "
                 f"{image[2]}; set dataset.image_size to a multiple of {patch[0]}"
             )
+
+    def adapted(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """As for any network; position embeddings of another image size are resampled as timm does (bicubic)."""
+        from timm.layers import resample_abs_pos_embed
+
+        found, own = super().adapted(tensors), self.body.pos_embed
+        given = found.get("pos_embed")
+        if given is not None and given.dim() == 3 and given.shape[::2] == own.shape[::2] and given.shape != own.shape:
+            prefix = 0 if self.body.no_embed_class else self.body.num_prefix_tokens
+            grid = list(self.body.patch_embed.grid_size)
+            found["pos_embed"] = resample_abs_pos_embed(given, grid, num_prefix_tokens=prefix)
+        return found
 
     def stages(self) -> list[Stage]:
         body, blocks = self.body, list(self.body.blocks)
