@@ -1,4 +1,4 @@
-"""A file from the network, once: into a cache, whole or not at all, and with an answer in seconds when it cannot be had."""
+"""A file from the network, once: into a cache, whole or not at all, with an error in seconds when it cannot be had."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import re
 import tempfile
 import threading
 import urllib.request
+from concurrent.futures import Future
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
-from typing import Any
+from urllib.error import HTTPError
 
 from dgbench.errors import WeightsError
 
@@ -46,33 +47,38 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with _answer(url, timeout) as answer:
             _save(answer, url, target)
-    except TimeoutError as error:
-        raise WeightsError(f"{url} gave no answer for {timeout:g} s; {fix}") from error
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
+        if isinstance(reason, TimeoutError):
+            raise WeightsError(f"{url} gave no answer for {timeout:g} s; {fix}") from error
         raise WeightsError(f"{url} cannot be downloaded ({' '.join(str(reason).split())}); {fix}") from error
     return target
 
 
 def _answer(url: str, timeout: float) -> HTTPResponse:
     """The opened address; also looking up the host and trying all its addresses is limited to ``timeout``."""
-    outcome: list[Any] = []
+    asked: Future[HTTPResponse] = Future()
 
     def ask() -> None:
         try:
-            outcome.append(urllib.request.urlopen(url, timeout=timeout))
+            answer = urllib.request.urlopen(url, timeout=timeout)
         except Exception as error:  # handed over to whoever waits
-            outcome.append(error)
+            if isinstance(error, HTTPError):
+                error.close()
+            if asked.set_running_or_notify_cancel():
+                asked.set_exception(error)
+        else:
+            if asked.set_running_or_notify_cancel():
+                asked.set_result(answer)
+            else:
+                answer.close()
 
-    asking = threading.Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(timeout)
-    if not outcome:
-        raise TimeoutError
-    if isinstance(outcome[0], Exception):
-        raise outcome[0]
-    answer: HTTPResponse = outcome[0]
-    return answer
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        return asked.result(timeout)
+    except TimeoutError:
+        asked.cancel()  # nobody waits any more
+        raise
 
 
 def _save(answer: HTTPResponse, url: str, target: Path) -> None:

@@ -2,13 +2,19 @@
 
 Read from the projects' own loading code:
 
-| published by | top level | encoder | other parts, left out |
-|---|---|---|---|
-| MoCo v1, v2 (He et al., 2020; Chen et al., 2020) | ``state_dict`` | ``module.encoder_q.`` | ``encoder_k.``, ``queue`` |
-| MoCo v3 (Chen et al., 2021), ResNet and ViT | ``state_dict`` | ``module.base_encoder.`` | ``momentum_encoder.``, ``predictor.`` |
-| SimCLR by VISSL | ``classy_state_dict / base_model / model / trunk`` | ``_feature_blocks.`` | |
-| SimCLR by solo-learn | ``state_dict`` | ``backbone.`` | ``projector.``, ``classifier.`` |
-| torchvision, timm, SimCLR converted from TensorFlow | none, or ``state_dict`` | none | |
+==========================  =============================================  ===================
+published by                tensors stand under, the encoder's begin with  left out
+==========================  =============================================  ===================
+MoCo v1, v2                 state_dict, module.encoder_q.                  encoder_k., queue
+MoCo v3, ResNet and ViT     state_dict, module.base_encoder.               momentum_encoder.,
+                                                                           predictor.
+SimCLR by VISSL             classy_state_dict / base_model / model /
+                            trunk, _feature_blocks.
+SimCLR by solo-learn        state_dict, backbone.                          projector.,
+                                                                           classifier.
+torchvision, timm,          nothing or state_dict, nothing
+SimCLR out of TensorFlow
+==========================  =============================================  ===================
 
 Within the encoder a classifier or projection head is ``fc.`` or ``head.``; the rest has the names of timm, which for
 ResNets are torchvision's.

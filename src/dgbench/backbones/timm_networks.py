@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -133,14 +134,17 @@ class VisionTransformer(TimmFeaturizer):
 
     def adapted(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """As for any network; position embeddings of another image size are resampled as timm does (bicubic)."""
-        from timm.layers import resample_abs_pos_embed
+        from timm.layers.pos_embed import resample_abs_pos_embed
 
         found, own = super().adapted(tensors), self.body.pos_embed
         given = found.get("pos_embed")
-        if given is not None and given.dim() == 3 and given.shape[::2] == own.shape[::2] and given.shape != own.shape:
-            prefix = 0 if self.body.no_embed_class else self.body.num_prefix_tokens
+        if given is None or given.dim() != 3 or given.shape[2] != own.shape[2]:
+            return found  # not ours; whoever compares says so
+        prefix = 0 if self.body.no_embed_class else self.body.num_prefix_tokens
+        side = math.isqrt(given.shape[1] - prefix)
+        if side * side + prefix == given.shape[1]:  # published ones are square
             grid = list(self.body.patch_embed.grid_size)
-            found["pos_embed"] = resample_abs_pos_embed(given, grid, num_prefix_tokens=prefix)
+            found["pos_embed"] = resample_abs_pos_embed(given, grid, [side, side], num_prefix_tokens=prefix)
         return found
 
     def stages(self) -> list[Stage]:

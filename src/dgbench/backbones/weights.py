@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -41,10 +41,12 @@ class ImageRecord:
 class RandomWeights:
     """The networks' own random initialization."""
 
-    identity = "random"  #: for the rows
     images = ImageRecord()
 
-    def check(self, featurizer: nn.Module) -> None:
+    def __init__(self, *, arch: str | None = None, name: str = "random") -> None:
+        self.identity = name  #: for the rows
+
+    def check(self, make: Callable[[], nn.Module]) -> None:
         """Nothing can be wrong."""
 
     def load(self, featurizer: nn.Module) -> None:
@@ -109,22 +111,23 @@ class PretrainedWeights:
         )
 
     def _entry(self, published: Mapping[str, Any], given: bool) -> Mapping[str, Any]:
-        versions: Mapping[str, Any] = published.get(self.arch) or {}
+        versions: Mapping[str, Mapping[str, Any]] = published.get(str(self.arch)) or {}
         if not versions and not given:
             known = ", ".join(published) or "none"
             raise ConfigError(
-                f"init={self.name} has no weights for {self.arch} (only for: {known}); choose another backbone or init, "
+                f"init={self.name} has no weights for {self.arch} (but for: {known}); choose another backbone or init, "
                 "or give a file with init.path= or init.url="
             )
         if self.version is None and versions:
-            self.version = next(iter(versions))
-        elif self.version not in versions and not given:
+            first = next(iter(versions))
+            self.version = None if given else first  # a file of the user's is of no version we know
+            return dict(versions[first])
+        if self.version not in versions and not given:
             raise ConfigError(
                 f"init.version={self.version} is unknown for {self.arch}; choose from {', '.join(versions)}, or give a "
                 "file with init.path= or init.url="
             )
-        entry: Mapping[str, Any] = versions.get(self.version) or {}
-        return entry
+        return versions.get(str(self.version)) or {}
 
     @property
     def identity(self) -> str:
@@ -175,14 +178,15 @@ class PretrainedWeights:
             raise WeightsError(f"{self.file} holds no named tensors; give a {FORMATS} file of weights")
         return found
 
-    def check(self, featurizer: nn.Module) -> None:
-        """Whether the weights fit; the network, which may be on the meta device, is left as it is.
+    def check(self, make: Callable[[], nn.Module]) -> None:
+        """Whether the weights fit the network that ``make`` makes; here its tensors get shapes and no memory.
 
         Raises:
             ConfigError: the network is of a kind that has no published weights.
             WeightsError: tensors are missing, unexpected, or of another shape.
         """
-        self._fitting(featurizer)
+        with torch.device("meta"):
+            self._fitting(make())
 
     def load(self, featurizer: nn.Module) -> None:
         """Copy the weights into the network, and see that they arrived.

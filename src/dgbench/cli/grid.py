@@ -12,6 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from dgbench.cli.identity import digest, study_folder
+from dgbench.cli.initial import InitialWeights, for_images_of, initial_weights
 from dgbench.cli.search import draws_of
 from dgbench.cli.study import Study
 from dgbench.data.environments import Environments
@@ -22,7 +23,7 @@ def studies(config: DictConfig, folder: Path) -> list[Study]:
     """The one study of a configuration, or one for every combination of the lists under ``grid`` and draw of a search.
 
     Several studies stand where single ones would: beside the job's own folder where Hydra named it, in the folder that
-    the user named otherwise. Studies over the same dataset share its images.
+    the user named otherwise. Studies over the same dataset share its images, those of one network its initial weights.
 
     Args:
         config: the job's configuration.
@@ -32,10 +33,13 @@ def studies(config: DictConfig, folder: Path) -> list[Study]:
         ConfigError: an entry of the grid is no list, or a search that cannot be meant.
     """
     known: dict[str, Environments] = {}
+    weights: dict[str, InitialWeights] = {}
     found = []
     for own in (drawn for combination in _combinations(config) for drawn in draws_of(combination)):
-        images = digest(OmegaConf.to_container(own.dataset, resolve=True))
-        study = Study(own, _place(own, config, folder), known.get(images))
+        start = digest([OmegaConf.to_container(own[group], resolve=True) for group in ("init", "backbone")])
+        weights[start] = weights.get(start) or initial_weights(own)
+        images = digest(OmegaConf.to_container(for_images_of(weights[start], own).dataset, resolve=True))
+        study = Study(own, _place(own, config, folder), known.get(images), weights[start])
         known[images] = study.environments
         found.append(study)
     return found

@@ -22,6 +22,7 @@ from dgbench.cli.build import build, without
 from dgbench.cli.fold_data import environments_of, scores_of, smallest_training
 from dgbench.cli.hyperparameters import fit_batch, hyperparameters
 from dgbench.cli.identity import code_version, digest, science
+from dgbench.cli.initial import InitialWeights, for_images_of, initial_weights
 from dgbench.cli.schema import changed, seed
 from dgbench.data.environments import Environments
 from dgbench.data.module import EnvironmentData
@@ -64,13 +65,22 @@ class Study:
         config: the composed configuration.
         folder: the study's folder.
         environments: those of another study over the same dataset; None builds them.
+        weights: the initial weights of another study with the same; None takes those of the configuration.
 
     Raises:
-        ConfigError, DataError: something in the configuration cannot work; nothing was trained.
+        ConfigError, DataError, WeightsError: something in the configuration cannot work; nothing was trained.
     """
 
-    def __init__(self, config: DictConfig, folder: Path, environments: Environments | None = None) -> None:
-        self.config, self.folder = config, folder
+    def __init__(
+        self,
+        config: DictConfig,
+        folder: Path,
+        environments: Environments | None = None,
+        weights: InitialWeights | None = None,
+    ) -> None:
+        self.weights = weights or initial_weights(config)
+        self.config, self.folder = for_images_of(self.weights, config), folder
+        config = self.config
         self.algorithm = _algorithm(config)
         self.trainer, self.hparams = hyperparameters(config, self.algorithm.static)
         self.seed = seed(config.seed)
@@ -81,12 +91,12 @@ class Study:
         smallest = smallest_training(self.folds, self.environments)
         self.trainer, self.hparams = fit_batch(config, self.trainer, self.hparams, smallest)
         self._science = science(config)
-        self.run = digest([self._science, self.environments.identity()])
+        self.run = digest([self._science, self.environments.identity(), self.weights.identity])
         self.members = [self._member(fold) for fold in self.folds]
 
     def _member(self, fold: Fold) -> Member:
         known = self.environments.identity()
-        run = digest([self._science, known, fold.key()])
+        run = digest([self._science, known, self.weights.identity, fold.key()])
         identity = RunIdentity(
             run=run,
             **known,
@@ -102,6 +112,7 @@ class Study:
             space=self.config.hparams.space,
             trial=self.config.hparams.trial,
             backbone=self.config.backbone.name,
+            init=self.weights.identity,
             tuning=self.tuning.name,
             protocol=self.config.protocol.name,
             fold=fold.name,
@@ -196,6 +207,7 @@ class Study:
         taken = {key: self.hparams[hparam] for key, hparam in wanted.items()}
         config = without(self.config, "backbone", "name", "hparams")
         featurizer: nn.Module = build(config, "backbone", image=image, **taken)
+        self.weights.load(featurizer)
         return featurizer
 
 

@@ -21,6 +21,8 @@ from dgbench.types import Score
 
 log = logging.getLogger(__name__)
 
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+
 PART_BYTES = (8 * 2**20, 256 * 2**20)  # images augmented at once on a CPU (measured), and on others
 
 
@@ -47,7 +49,7 @@ class FolderEnvironments(Environments):
         side: of the images, in pixels.
         val_fraction: share of an environment's images in its val subset.
         on_bad_image: ``fail`` or ``skip`` images that cannot be decoded.
-        normalize: mean and standard deviation of the three channels, of values in [0, 1].
+        normalize: mean and standard deviation of the three channels, of values in [0, 1]; None for ImageNet's.
         augmentation: what training images go through; None is nothing.
         split_seed: decides the split.
         variant: what else tells this form of the dataset from others, for the rows.
@@ -66,7 +68,7 @@ class FolderEnvironments(Environments):
         side: int,
         val_fraction: float,
         on_bad_image: str,
-        normalize: Mapping[str, Sequence[float]],
+        normalize: Mapping[str, Sequence[float] | None],
         augmentation: Augmentation | None,
         split_seed: int,
         variant: Mapping[str, Any],
@@ -204,10 +206,11 @@ def _split(table: ImageTable, e: int, kept: np.ndarray, val_fraction: float, see
     return {"train": train, "val": val, "test": test}
 
 
-def _three(normalize: Mapping[str, Sequence[float]], key: str) -> Tensor:
+def _three(normalize: Mapping[str, Sequence[float] | None], key: str) -> Tensor:
     """(3, 1, 1) values of the channels."""
     try:
-        values = torch.tensor([float(value) for value in normalize[key]], dtype=torch.float64)
+        given = IMAGENET[key] if normalize[key] is None else normalize[key]
+        values = torch.tensor([float(value) for value in given or ()], dtype=torch.float64)
     except (TypeError, ValueError, KeyError):
         values = torch.empty(0)
     if len(values) != 3 or (key == "std" and not (values > 0).all()):

@@ -25,7 +25,7 @@ def image_folders(
     classes: str,
     bad_files: Sequence[str],
     image_size: int,
-    normalize: Mapping[str, Sequence[float]],
+    normalize: Mapping[str, Sequence[float] | None],
     augment: str,
     augmentations: Mapping[str, Mapping[str, Any]],
     val_fraction: float,
