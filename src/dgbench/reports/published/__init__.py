@@ -39,9 +39,8 @@ class Published:
     note: str
     columns: tuple[str, ...]
     dataset: str  #: where the columns are environments of one dataset: its name; else empty
-    match: (
-        str  #: how a configuration's dataset and variant make the name of its row, e.g. ``{scale}/{ratio}:1``; or empty
-    )
+    #: how a configuration's dataset and variant make the name of its row, e.g. ``{scale}/{ratio}:1``; or empty
+    match: str
     shift: str  #: ``diversity`` or ``correlation`` where the paper splits its datasets so; else empty
     values: dict[str, dict[str, Value]]  #: row -> column -> value
     words: dict[str, dict[str, str]]  #: row -> column -> name, for a table of names
