@@ -14,6 +14,7 @@ from dgbench.algorithms.base import Algorithm
 from dgbench.cli.memory import members_that_score, members_that_train
 from dgbench.cli.study import Member, Study
 from dgbench.errors import ConfigError
+from dgbench.training.replay import Recorder, cuda_graph
 from dgbench.training.stacked import optimizer_key
 
 CPU_PARAMETERS = 1_000_000  # on a CPU, larger members gain nothing from being stacked (benchmarks/stacked.py)
@@ -28,23 +29,25 @@ class Group:
         modules: their algorithms, in the same order, where the group is a stack.
         stacked: one mapped training run, or members one by one.
         scoring: members of a stack that score a batch at once.
+        record: how the step of a stack is recorded, if it is.
     """
 
     members: list[tuple[Study, Member]]
     modules: list[Algorithm] = field(default_factory=list)
     stacked: bool = False
     scoring: int | None = None
+    record: Recorder | None = None
 
     def only(self, positions: Sequence[int]) -> Group:
         """The group of the members at these positions."""
         modules = [self.modules[i] for i in positions] if self.modules else []
-        return Group([self.members[i] for i in positions], modules, self.stacked, self.scoring)
+        return replace(self, members=[self.members[i] for i in positions], modules=modules)
 
     def halves(self) -> tuple[Group, Group]:
         """The group in two, each from its last checkpoints, for a device whose memory it does not fit."""
         cut = len(self.members) // 2
         first, second = (
-            Group(part, [_resumed(*pair) or pair[0].module(pair[1].fold) for pair in part], self.stacked, self.scoring)
+            replace(self, members=part, modules=[_resumed(*pair) or pair[0].module(pair[1].fold) for pair in part])
             for part in (self.members[:cut], self.members[cut:])
         )
         return first, second
@@ -63,6 +66,8 @@ def plan_groups(members: Sequence[tuple[Study, Member]], execution: DictConfig) 
         raise ConfigError(f"execution.mode={execution.mode} is unknown; choose auto, single or stacked")
     if execution.max_members is not None and execution.max_members < 1:
         raise ConfigError(f"execution.max_members={execution.max_members} is not at least 1; give a number or null")
+    if execution.compile not in ("auto", False):
+        raise ConfigError(f"execution.compile={execution.compile} is unknown; choose auto or false")
     if execution.mode == "single":
         return [Group([pair]) for pair in members]
     groups: list[Group] = []
@@ -125,12 +130,16 @@ def _ordered(group: Group) -> Group:
 
 def _cut(group: Group, execution: DictConfig) -> list[Group]:
     most = min(execution.max_members or len(group.members), members_that_train(group, execution.memory_gb))
-    whole = execution.mode == "stacked" or _pays(group)
-    if not whole:
+    if execution.mode != "stacked" and not _pays(group):
         return [Group([pair]) for pair in group.members]
     scoring = members_that_score(group, execution.memory_gb)
-    n = len(group.members)
-    return [replace(group.only(range(i, min(i + most, n))), scoring=scoring) for i in range(0, n, most)]
+    record = cuda_graph if execution.compile and _on_cuda(group.members[0][0]) else None
+    whole, n = replace(group, scoring=scoring, record=record), len(group.members)
+    return [whole.only(range(i, min(i + most, n))) for i in range(0, n, most)]
+
+
+def _on_cuda(study: Study) -> bool:
+    return torch.cuda.is_available() and study.trainer.device in ("auto", "gpu", "cuda")
 
 
 def _pays(group: Group) -> bool:
@@ -139,7 +148,7 @@ def _pays(group: Group) -> bool:
         return False
     module = group.modules[0]
     study = group.members[0][0]
-    if torch.cuda.is_available() and study.trainer.device in ("auto", "gpu", "cuda"):
+    if _on_cuda(study):
         return True
     convolves = any(isinstance(layer, nn.Conv2d) for layer in module.networks.modules())
     return not convolves and sum(p.numel() for p in module.networks.parameters()) <= CPU_PARAMETERS

@@ -57,7 +57,7 @@ class Replay:
         """Call the function, record it, and keep the recording if it gives the same in less time."""
         before = [tensor.clone() for tensor in self.changed()]
         expected, alone = _clocked(lambda: self.function(*arguments))
-        expected = pytree.tree_map(torch.clone, expected)
+        expected = pytree.tree_map_only(Tensor, torch.clone, expected)
         after = [tensor.clone() for tensor in self.changed()]
         self._put(before)
         try:
@@ -108,5 +108,7 @@ def _wait() -> None:
 
 
 def _close(found: Any, expected: Any) -> bool:
-    pairs = zip(pytree.tree_leaves(found), pytree.tree_leaves(expected), strict=True)
-    return all(torch.allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True) for a, b in pairs)
+    pairs = [[leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor)] for values in (found, expected)]
+    return all(
+        torch.allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True) for a, b in zip(*pairs, strict=True)
+    )

@@ -6,7 +6,7 @@ of the R losses has for gradient, member by member, the gradient of each loss, s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from dgbench.algorithms.base import NOISE_BLOCK, Algorithm
 from dgbench.algorithms.updates import adam_settings, clipped, learning_rate
+from dgbench.training.replay import Recorder, Replay
 from dgbench.types import BoundNetworks, EnvBatch, Phase, Player, ScoreBatch, Tensors
 
 
@@ -28,13 +29,17 @@ class StackedMembers(pl.LightningModule):
         members: algorithms of one class with equal static hyperparameters and sizes, at the same step, in an order
             that keeps equal optimizer settings together (see :func:`optimizer_key`).
         predict_chunk: members that score a batch at once, to bound memory; None for all.
+        record: records a step to replay it, see :mod:`dgbench.training.replay`; None computes every step afresh.
     """
 
-    def __init__(self, members: Sequence[Algorithm], predict_chunk: int | None = None) -> None:
+    def __init__(
+        self, members: Sequence[Algorithm], predict_chunk: int | None = None, record: Recorder | None = None
+    ) -> None:
         super().__init__()
         self.automatic_optimization = False
         self._members = tuple(members)  # a tuple, so that Lightning does not register R modules
-        self._predict_chunk = predict_chunk
+        self._predict_chunk, self._record = predict_chunk, record
+        self._functions: dict[Any, Callable[..., Any]] = {}  # of a phase and minibatch sizes
         self.steps_done = int(members[0].steps_done)
         self.diverged: dict[int, tuple[int, float]] = {}  #: member -> step and value of its first loss not finite
         self._noise: tuple[int, tuple[int, ...], Tensors] | None = None
@@ -58,6 +63,7 @@ class StackedMembers(pl.LightningModule):
         Frozen parameters that all members share are kept once.
         """
         first = self._members[0]
+        self._functions.clear()  # they hold on to the tensors that are made now
         self.params = {
             name: self._stacked([m.networks.params()[name] for m in self._members]).requires_grad_()
             for name in first.networks.params()
@@ -110,13 +116,30 @@ class StackedMembers(pl.LightningModule):
             players = [name for name in phase.players if name in self._players]
             if not players:  # nothing of theirs trains
                 continue
-            losses, state, grads = self._mapped(phase, batch.sizes)(
-                self.params, self.constants, self.buffers_, self.hp, self.memory, noise, batch.x, batch.y, step_tensor
-            )
-            self.memory = {**self.memory, **{name: value.detach() for name, value in state.items()}}
-            self._update(step, optimizers, self._gradients(players, losses, grads))
-        final: Tensor = losses.detach()
-        return final
+            losses, gradients = self._function(phase, players, batch.sizes)(noise, batch.x, batch.y, step_tensor)
+            self._update(step, optimizers, gradients)
+        return losses.clone()  # a replay overwrites it
+
+    def _function(self, phase: Phase, players: Sequence[str], sizes: tuple[int, ...]) -> Callable[..., Any]:
+        """(noise, x, y, step) -> the losses (R,) of a phase and the gradients; moves statistics and state in place."""
+        key = (phase.objective, phase.players, sizes)
+        if key not in self._functions:
+            mapped = self._mapped(phase, sizes)
+
+            def run(noise: Tensors, x: Tensor, y: Tensor, step: Tensor) -> tuple[Tensor, Any]:
+                losses, state, grads = mapped(
+                    self.params, self.constants, self.buffers_, self.hp, self.memory, noise, x, y, step
+                )
+                gradients = self._gradients(players, losses, grads)
+                for name, value in state.items():
+                    self.memory[name].copy_(value.detach())
+                return losses.detach(), gradients
+
+            def changed() -> list[Tensor]:
+                return [*self.buffers_.values(), *self.memory.values()]
+
+            self._functions[key] = Replay(run, changed, self._record) if self._record else run
+        return self._functions[key]
 
     def _gradients(self, players: Sequence[str], losses: Tensor, grads: Tensors) -> Mapping[str, Mapping[str, Any]]:
         """Of each player: gradients by parameter, (R, ...) or None, clipped per member over all of these players."""
@@ -253,7 +276,7 @@ class StackedMembers(pl.LightningModule):
                 parameter.copy_(self.params[name][i])
             for name, buffer in member.networks.statistics().items():
                 buffer.copy_(self.buffers_[name][i])
-        member.memory.assign({name: value[i].cpu() for name, value in self.memory.items()})
+        member.memory.assign({name: value[i].clone().cpu() for name, value in self.memory.items()})
         member.steps_done.fill_(self.steps_done)
         return member
 
