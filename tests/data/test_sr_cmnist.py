@@ -239,3 +239,31 @@ def test_bad_values_are_named(make: Make, changes: dict[str, Any], said: str) ->
         make(**changes)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_shares_and_environments_that_only_validate(make: Make) -> None:
+    """1,540 digits outside the pool, dealt 2 : 1 : 1; all of the third's are val and it has no train score."""
+    environments = make(given=[0.1, 0.2, 0.9], shares=[2, 1, 1], val_only=[0.9])
+    sizes = [[len(environments.subset(env, part)) for part in ("train", "val")] for env in environments.given]
+    assert sizes == [[616, 154], [308, 77], [0, 385]]
+    parts = [environments.subset(env, part) for env in environments.given for part in ("train", "val")]
+    assert sorted(np.concatenate([environments.pool, *parts])) == list(range(DIGITS))
+    scored = {(s.env, s.subset) for s in environments.scores(False, ("train", "val", "test"))}
+    assert scored == {(env, part) for env in environments.given for part in ("train", "val", "test")} - {
+        ("0.90", "train")
+    }
+    assert environments.identity()["variant"]["shares"] == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"shares": [1, 1]}, "dataset.shares=[1, 1] is not 3 positive numbers"),
+        ({"shares": [1, 0, 1]}, "dataset.shares=[1, 0, 1] is not 3 positive numbers"),
+        ({"val_only": [0.5]}, "dataset.val_only=[0.5] names others than dataset.given"),
+    ],
+)
+def test_bad_shares_are_named(make: Make, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make(given=[0.1, 0.2, 0.9], **changes)
+    assert said in str(caught.value)

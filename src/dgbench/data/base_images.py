@@ -40,8 +40,9 @@ def load_base_images(base: str, data_dir: str | Path, resolution: int) -> BaseIm
     """Base images by name.
 
     Args:
-        base: ``mnist`` (70,000 images, read from ``data_dir/MNIST/raw`` or downloaded), ``digits`` (1,797 images
-            of 8 x 8 pixels, no network) or ``auto`` (MNIST when it is on disk or can be downloaded, else digits).
+        base: ``mnist`` (70,000 images, read from ``data_dir/MNIST/raw`` or downloaded), ``mnist_train`` (its first
+            60,000), ``digits`` (1,797 images of 8 x 8 pixels, no network) or ``auto`` (MNIST when it is on disk or can
+            be downloaded, else digits).
         data_dir: folder of datasets.
         resolution: 28, or 14 for every second pixel of MNIST; digits stay 8 x 8.
 
@@ -55,9 +56,9 @@ def load_base_images(base: str, data_dir: str | Path, resolution: int) -> BaseIm
     if base == "auto":
         base = "mnist" if _mnist_present(folder) or _mnist_fetched(folder) else "digits"
         log.warning("base images: %s (dataset.base=auto; set dataset.base=mnist or digits to insist)", base)
-    makers = {"mnist": _mnist, "digits": _digits}
+    makers = {"mnist": _mnist, "mnist_train": _mnist_train, "digits": _digits}
     if base not in makers:
-        raise ConfigError(f"dataset.base={base} is unknown; choose auto, mnist or digits")
+        raise ConfigError(f"dataset.base={base} is unknown; choose auto, mnist, mnist_train or digits")
     return makers[base](folder, resolution)
 
 
@@ -79,6 +80,11 @@ def _mnist(folder: Path, resolution: int) -> BaseImages:
     classes = torch.cat([_read_idx(folder, part, "labels-idx1-ubyte", (n,)) for part, n in _PARTS.items()])
     step = 28 // resolution
     return BaseImages("mnist", images[:, None, ::step, ::step].contiguous(), classes.long(), peak=255)
+
+
+def _mnist_train(folder: Path, resolution: int) -> BaseImages:
+    whole, n = _mnist(folder, resolution), _PARTS["train"]
+    return BaseImages("mnist_train", whole.images[:n].clone(), whole.classes[:n].clone(), peak=255)
 
 
 def _raw(folder: Path) -> Path:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dgbench.data.augment import Augmentation
 from dgbench.data.folder_environments import FolderEnvironments
 from dgbench.data.image_store import image_store
-from dgbench.data.image_table import ImageTable, table_of_folders, table_of_list
+from dgbench.data.image_table import ImageTable, need_folder, table_of_folders, table_of_list, table_of_rows
 from dgbench.errors import ConfigError
+
+Reader = Callable[..., list[tuple[str, str, str, str | None]]]  # root=Path -> (path, environment, class, subset)
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +23,7 @@ def image_folders(
     name: str,
     root: str,
     manifest: str | None,
+    reader: Reader | None,
     environments: Sequence[str] | None,
     classes: str,
     bad_files: Sequence[str],
@@ -43,7 +46,10 @@ def image_folders(
         ConfigError, DataError: see :func:`~dgbench.data.image_table.table_of_folders`,
             :func:`~dgbench.data.image_store.image_store` and :class:`FolderEnvironments`.
     """
-    if manifest is not None:
+    if reader is not None:
+        need_folder(Path(root), name)
+        table = table_of_rows(reader(root=Path(root)), Path(root), environments, classes, bad_files)
+    elif manifest is not None:
         table = table_of_list(Path(manifest), Path(root), environments, classes, bad_files)
     else:
         table = table_of_folders(Path(root), environments, classes, bad_files, name)

@@ -82,7 +82,7 @@ def table_of_folders(
     Raises:
         ConfigError, DataError: see :func:`table_of`.
     """
-    _need_folder(root, name)
+    need_folder(root, name)
     found = _folders(root)
     if not found:
         raise DataError(f"dataset.root={root} holds no environment folders; lay images out as environment/class/image")
@@ -118,6 +118,21 @@ def table_of_list(
             f"dataset.manifest={manifest} cannot be read ({type(error).__name__}: {error}); give a CSV with a first "
             "line path,environment,class or a JSON list of objects with these keys"
         ) from error
+    return table_of_rows(rows, root, environments, classes, bad_files)
+
+
+def table_of_rows(
+    rows: Sequence[tuple[str, str, str, str | None]],
+    root: Path,
+    environments: Sequence[str] | None,
+    classes: str,
+    bad_files: Sequence[str],
+) -> ImageTable:
+    """The images of (path below ``root``, environment, class, subset or None), of the chosen environments.
+
+    Raises:
+        ConfigError, DataError: see :func:`table_of`.
+    """
     chosen = _chosen(sorted({env for _, env, _, _ in rows}), environments)
     return table_of(root, [row for row in rows if row[1] in chosen], chosen, classes, bad_files)
 
@@ -196,7 +211,8 @@ def _chosen(found: Sequence[str], environments: Sequence[str] | None) -> list[st
     return list(environments)
 
 
-def _need_folder(root: Path, name: str) -> None:
+def need_folder(root: Path, name: str) -> None:
+    """Refuse a dataset that is not there, with the command that fetches it."""
     if not root.is_dir():
         raise DataError(
             f"dataset.root={root} is no folder; set dataset.root to where the images are, or download them where "

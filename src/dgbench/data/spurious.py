@@ -48,6 +48,8 @@ class SpuriousEnvironments(Environments):
         evaluation: ``exact`` or ``sampled``.
         e_means: ``disagree``, or ``agree`` where e is the probability that the feature equals the label.
         data_seed, split_seed: see above.
+        shares: how the images outside the pool are dealt to the given environments, in proportion; None is evenly.
+        val_only: e of given environments whose own images are all ``val``: those that are never trained on.
         variant: what else tells this form of the dataset from others, for the rows.
 
     Raises:
@@ -72,6 +74,8 @@ class SpuriousEnvironments(Environments):
         split_seed: int,
         variant: Mapping[str, Any],
         e_means: str = "disagree",
+        shares: Sequence[float] | None = None,
+        val_only: Sequence[float] = (),
     ) -> None:
         if evaluation not in ("exact", "sampled"):
             raise ConfigError(f"dataset.evaluation={evaluation} is unknown; choose exact or sampled")
@@ -102,6 +106,8 @@ class SpuriousEnvironments(Environments):
                 "label_noise": label_noise,
                 "pool_fraction": pool_fraction,
                 "val_fraction": val_fraction,
+                **({} if shares is None else {"shares": list(shares)}),
+                **({} if not val_only else {"val_only": list(val_only)}),
             },
             "base": base.name,
             "evaluation": evaluation,
@@ -116,11 +122,16 @@ class SpuriousEnvironments(Environments):
         self.pool, dealt = order[:cut], order[cut:]
         self.feature = self.labels.clone()
         self._subsets: dict[tuple[str, str], np.ndarray] = {}
-        for i, name in enumerate(self.given):
-            own = dealt[i :: len(self.given)]
+        hands = _hands(dealt, len(self.given), shares)
+        spared = {environment_name(e) for e in val_only}
+        if not spared <= set(self.given):
+            raise ConfigError(
+                f"dataset.val_only={list(val_only)} names others than dataset.given={list(given)}; mend it"
+            )
+        for name, own in zip(self.given, hands, strict=True):
             shuffled = own[np.random.default_rng(derive(split_seed, "split", name)).permutation(len(own))]
-            n_val = int(len(own) * val_fraction)
-            if not 0 < n_val < len(own) or cut == 0:
+            n_val = len(own) if name in spared else int(len(own) * val_fraction)
+            if not 0 < n_val < len(own) + (name in spared) or cut == 0:
                 raise ConfigError(
                     f"environment {name} has {len(own)} images, {n_val} of them for val, and the pool {cut}: one "
                     "subset is empty; use fewer environments, more images (dataset.base=mnist) or other fractions"
@@ -153,7 +164,13 @@ class SpuriousEnvironments(Environments):
         return self.paint(images, self.feature[indices] if feature is None else feature), self.labels[indices]
 
     def scores(self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = ()) -> list[Score]:
-        own = [Score(env, name, {f"{name}/{env}": 1.0}) for name in subsets if name != "test" for env in self.given]
+        own = [
+            Score(env, name, {f"{name}/{env}": 1.0})
+            for name in subsets
+            if name != "test"
+            for env in self.given
+            if len(self._subsets[env, name])
+        ]
         tested = self.everywhere if everywhere else self.given
         return own + [Score(env, "test", self._mixture(env)) for env in tested if "test" in subsets]
 
@@ -181,6 +198,16 @@ class SpuriousEnvironments(Environments):
 
     def _positions(self, indices: np.ndarray) -> Tensor:
         return torch.from_numpy(indices).to(self.images.device)
+
+
+def _hands(dealt: np.ndarray, n: int, shares: Sequence[float] | None) -> list[np.ndarray]:
+    """The images of each of n environments."""
+    if shares is None:
+        return [dealt[i::n] for i in range(n)]
+    if len(shares) != n or not all(isinstance(share, (int, float)) and share > 0 for share in shares):
+        raise ConfigError(f"dataset.shares={list(shares)} is not {n} positive numbers, one per given environment")
+    ends = np.rint(np.cumsum(shares) / sum(shares) * len(dealt)).astype(int)
+    return np.split(dealt, ends[:-1])
 
 
 def _replaced(labels: Tensor, probability: float, n_classes: int, rng: np.random.Generator) -> Tensor:
