@@ -17,6 +17,7 @@ from torch import Tensor
 from dgbench.cli import contact_sheet
 from dgbench.cli.build import build, without
 from dgbench.cli.entry import CONF
+from dgbench.cli.study import NOT_BUILT
 from dgbench.data.environments import PassLoader
 from dgbench.data.paint import LINE_COLORS, colored_line, tint
 from dgbench.data.spurious import SpuriousEnvironments
@@ -47,7 +48,7 @@ def made(name: str, root: Path | str, **changes: Any) -> SpuriousEnvironments:
         config = compose("train", [f"dataset={name}"])
     here = {"root": str(root), "image_size": 8, "cache_dir": str(CACHE.name), "workers": 1}
     config.dataset = {**config.dataset, **here, **changes}
-    return build(without(config, "dataset", "image_kind"), "dataset")  # type: ignore[no-any-return]
+    return build(without(config, "dataset", *NOT_BUILT), "dataset")  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
