@@ -21,7 +21,7 @@ from dgbench.errors import ConfigError, DataError
 
 SEED = 7
 DRAWS_NOTHING = ("defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression")
-#: mean absolute difference in grey levels; whole grey levels are cut, so single precision is off by one now and then.
+#: mean absolute difference in gray levels; whole gray levels are cut, so single precision is off by one now and then.
 #: JPEG also depends on the version of the decoder.
 TOLERANCE = {**dict.fromkeys(CORRUPTIONS, 0.03), "defocus_blur": 0.06, "jpeg_compression": 0.5}
 
@@ -97,7 +97,7 @@ def test_own_draws_have_the_moments_of_the_recorded_ones(
     name: str, severity: int, images: Tensor, reference: dict[str, np.ndarray]
 ) -> None:
     """Mean and standard deviation over 256 images; the recorded ones are over 48, hence the margin of two to seven
-    grey levels for those whose brightness varies as a whole from draw to draw (frost's standard error alone is 3)."""
+    gray levels for those whose brightness varies as a whole from draw to draw (frost's standard error alone is 3)."""
     ours = corrupt(images.repeat(128, 1, 1, 1), name, severity, Chance(3)).float()
     mean, spread = reference[f"{name}-moments-{severity}"]
     margin = 7 if name in ("frost", "fog", "snow") else 1

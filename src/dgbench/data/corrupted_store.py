@@ -124,6 +124,7 @@ class CorruptedStore(ImageStore):
         indices = indices.cpu()
         where = torch.bucketize(indices, self.ends, right=True)
         present: list[int] = torch.unique(where).tolist()
+        self.prepare(self.sections[i].name for i in present)
         if len(present) == 1:
             return self._rows(present[0], indices)
         images = torch.empty(len(indices), 3, self.side, self.side, dtype=torch.uint8, device=self.device)
@@ -137,8 +138,6 @@ class CorruptedStore(ImageStore):
     def _rows(self, i: int, indices: Tensor) -> tuple[Tensor, np.ndarray]:
         if self.sections[i].corruption is None:
             return self.clean.rows(self.positions[indices])
-        if i not in self._made:
-            self.prepare([self.sections[i].name])
         return self._made[i].rows(indices - self.starts[i])
 
     def _purpose(self, section: Section) -> tuple[str | int, ...]:

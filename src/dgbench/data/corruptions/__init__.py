@@ -1,7 +1,7 @@
 """The 15 corruptions of Hendrycks & Dietterich (2019), "Benchmarking Neural Network Robustness to Common Corruptions
 and Perturbations", section 4 and appendix A, as batched functions of (images, severity, :class:`Chance`).
 
-Parameters per severity, borders and truncation to whole grey levels are those of the authors' package for images of
+Parameters per severity, borders and truncation to whole gray levels are those of the authors' package for images of
 any size; ``tests/data/test_corruptions.py`` compares every one of them with it, given the same random numbers.
 """
 
