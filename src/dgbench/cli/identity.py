@@ -22,6 +22,7 @@ MACHINE_KEYS = frozenset(
         "selection",
         "execution",
         "grid",
+        "per_dataset",  # what presets look up for a dataset; it counts where it lands
         "plan",
         "retry",
         "algorithm.search",
