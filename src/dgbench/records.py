@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 ROW_FILE = "errors.jsonl"
+PROGRESS_FILE = "progress.json"  # how far a run is, and when that was last said
+PLAN_FILE = "planned.json"  # in a job's folder: the run folders that it means to fill
+IDENTITY_FILE = "identity.json"  # of what code, packages, machine and data a run is made
 
 
 @dataclass(frozen=True, kw_only=True)
