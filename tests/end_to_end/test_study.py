@@ -111,7 +111,9 @@ def test_a_study_trains_every_fold_and_prints_its_measures(train: Any, tmp_path:
             "claim",
             "config.yaml",
             "errors.jsonl",
+            "identity.json",
             "log.txt",
+            "progress.json",
             "status",
         }
         assert {p.name for p in (member / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}

@@ -18,10 +18,12 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException  # 
 
 from dgbench.callbacks.checkpoint import Checkpoints
 from dgbench.callbacks.environment_errors import EnvironmentErrors
+from dgbench.callbacks.heartbeat import Heartbeat
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.callbacks.status import write_status
 from dgbench.callbacks.wandb_log import WandbLog
 from dgbench.cli.own_log import own_log
+from dgbench.cli.provenance import write_identity
 from dgbench.cli.study import Member, Study
 from dgbench.errors import ConfigError, DgbenchError, RecordError
 from dgbench.records import ROW_FILE
@@ -68,9 +70,11 @@ def _fit(study: Study, member: Member, progress: StudyProgress, wandb_log: Wandb
     final_only = averaging is not None and averaging.rule.final_only
     identity = study.counted(member, module)
     errors = EnvironmentErrors(member.folder / ROW_FILE, identity, member.data.scores, listeners, final_only)
+    heartbeat = Heartbeat([member.folder], study.trainer.steps)
     # averaging puts the live weights back, so it comes after all that read the scored ones
-    trainer = make_trainer(study, [errors, checkpoints, *([averaging] if averaging else []), progress])
+    trainer = make_trainer(study, [errors, checkpoints, *([averaging] if averaging else []), progress, heartbeat])
     write_config(study, member)
+    write_identity(study, member, resumed=resume is not None, together=1)
     write_status(member.folder, "RUNNING")
     log.debug("%s, %s", identity, f"resumes from {resume}" if resume else "starts")
     if wandb_log:

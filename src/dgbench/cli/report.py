@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 @hydra_main(config_name="report")
 def report(cfg: DictConfig) -> None:
-    """Collect rows, build the document, write it, print its main tables and where it went."""
+    """Collect rows, build the document, write it, print its main tables and where it went.
+
+    A report that answers on the terminal alone has ``show``, which returns the exit code.
+    """
+    import sys
     from dataclasses import replace
 
     from dgbench.cli.build import build
@@ -23,7 +27,10 @@ def report(cfg: DictConfig) -> None:
     from dgbench.reports.renderers.terminal import plain_document
     from dgbench.reports.wandb_report import log_report
 
-    make_document, selection = build(cfg, "report"), build(cfg, "selection")
+    make_document = build(cfg, "report")
+    if hasattr(make_document, "show"):
+        sys.exit(make_document.show())
+    selection = build(cfg, "selection")
     document = make_document(build(cfg, "import"), selection, split_by=cfg.split_by)
     document = replace(document, command=report_command())
     document = keep(document, cfg.only) if cfg.only else document

@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 
+from dgbench.callbacks.heartbeat import Heartbeat
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.callbacks.stack_files import MemberFiles, StackFiles
 from dgbench.callbacks.status import write_status
 from dgbench.cli.member import failure, fit_quietly, make_trainer, write_config
 from dgbench.cli.own_log import own_log
+from dgbench.cli.provenance import write_identity
 from dgbench.cli.stacking import Group
 from dgbench.data.stacked import StackedData
 from dgbench.errors import ConfigError, DivergedError
@@ -75,6 +77,7 @@ def _fit(group: Group, progress: StudyProgress) -> dict[int, tuple[int, float]]:
     for (own, member), module in zip(group.members, group.modules, strict=True):
         member.folder.mkdir(parents=True, exist_ok=True)
         write_config(own, member)
+        write_identity(own, member, resumed=resumed, together=stack.size)
         write_status(member.folder, "RUNNING")
         files.append(
             MemberFiles(
@@ -86,7 +89,8 @@ def _fit(group: Group, progress: StudyProgress) -> dict[int, tuple[int, float]]:
         )
     checkpoints = StackCheckpointIO(stack, [member.checkpoint for _, member in group.members])
     rows = StackFiles(files, study.trainer.checkpoint_seconds, save_whole)
-    trainer = make_trainer(study, [rows, progress], checkpoints)
+    heartbeat = Heartbeat([member.folder for _, member in group.members], study.trainer.steps)
+    trainer = make_trainer(study, [rows, progress, heartbeat], checkpoints)
     data = StackedData([member.data for _, member in group.members])
     resume: Any = "every member's last.ckpt" if resumed else None
     fit_quietly(trainer, stack, data, resume)

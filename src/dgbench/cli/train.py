@@ -19,15 +19,17 @@ def train(config: DictConfig) -> None:
     from dgbench.cli.closing import close_all
     from dgbench.cli.grid import studies
     from dgbench.cli.member import quiet_lightning
-    from dgbench.cli.plan import print_plan
+    from dgbench.cli.plan import keep_plan, print_plan
     from dgbench.cli.run import train_all
     from dgbench.cli.search import chosen_again, searches
 
     quiet_lightning()
-    planned = studies(config, Path(HydraConfig.get().runtime.output_dir))
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    planned = studies(config, folder)
     if config.plan:
         print_plan(planned, config.execution)
         return
+    keep_plan(folder, planned)
     wandb_log, selection = build(config, "logger"), build(config, "selection")
     label = config.algorithm.name if len(planned) == 1 else f"{len(planned)} studies"
     found = searches(planned)
@@ -36,6 +38,7 @@ def train(config: DictConfig) -> None:
     try:
         ends = train_all(planned, config.execution, progress, wandb_log, config.retry)
         again = [study for search in found for study in chosen_again(search)]
+        keep_plan(folder, again)
         ends |= train_all(again, config.execution, progress, wandb_log, config.retry)
     finally:
         progress.close()

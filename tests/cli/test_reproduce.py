@@ -1,0 +1,154 @@
+"""The command that makes a run again: it composes to the same hash, and gives the same rows."""
+
+from __future__ import annotations
+
+import json
+import random
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+from dgbench.cli.entry import CONF, open_key
+from dgbench.cli.identity import MACHINE_KEYS, digest, science, study_folder
+from dgbench.cli.overrides import grammar, shortest_words
+from dgbench.cli.reproduce import _matters
+
+ALGORITHMS = sorted(path.stem for path in (CONF / "algorithm").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def composed() -> Iterator[Any]:
+    OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield lambda words: compose("train", [open_key(word) for word in words])
+
+
+def back(config: DictConfig, composed: Any) -> list[str]:
+    """The words for a configuration as its run folder keeps it."""
+    saved: Any = OmegaConf.to_container(OmegaConf.create(OmegaConf.to_yaml(config, resolve=True)))
+    return shortest_words(saved, composed, CONF, _matters)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_configurations_compose_to_the_same_hash(composed: Any, seed: int) -> None:
+    rng = random.Random(seed)
+    pool = [
+        f"seed={rng.randrange(5)}",
+        f"algorithm={rng.choice(ALGORITHMS)}",
+        f"dataset.scale={rng.randint(1, 4)}",
+        f"dataset.label_noise={rng.random()}",
+        f"dataset.split_seed={rng.randrange(3)}",
+        f"trainer.lr={10 ** rng.uniform(-8, 0)!r}",
+        f"trainer.steps={rng.choice([1, 50, 700])}",
+        f"trainer.eval_subsets={rng.choice(['[val,test]', '[train,val,test]'])}",
+        f"backbone={rng.choice(['mlp', 'mnist_cnn'])}",
+        f"hparams.draw={rng.randrange(20)}",
+        f"hparams.space={rng.choice(['domainbed', 'yu2024'])}",
+        f"hparams.set.batch_size={rng.choice([8, 16])}",
+        f"averaging={rng.choice(['swad', 'eoa'])}",
+        "dataset=cmnist",
+        "logger=wandb",
+        "selection=oracle",
+    ]
+    words = rng.sample(pool, 7)
+    config = composed(words)
+    found = back(config, composed)
+    assert digest(science(composed(found))) == digest(science(config)), (words, found)
+    science_words = [word for word in words if word.partition(".")[0].partition("=")[0] not in MACHINE_KEYS]
+    assert len(found) <= len(science_words) + 1, f"{found} says more than {words}"
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ([], []),
+        (["backbone.width=8"], ["backbone.width=8"]),
+        (["algorithm=vrex", "algorithm.hparams.vrex_lambda=3"], ["algorithm=vrex", "algorithm.hparams.vrex_lambda=3"]),
+        (["hparams.set.lr=0.1"], ["hparams.set.lr=0.1"]),
+        (["+backbone.hparams=[resnet_dropout]"], ["+backbone.hparams=[resnet_dropout]"]),
+        (["~backbone.width", "backbone.name=none"], ["backbone.name=none", "~backbone.width"]),
+        (["experiment=sr_cmnist_14", "seed=1"], None),
+        (["hparams=search_yu2024"], ["hparams.space=yu2024"]),
+    ],
+    ids=str,
+)
+def test_words_are_those_that_differ(composed: Any, typed: list[str], words: list[str] | None) -> None:
+    config = composed(typed)
+    found = back(config, composed)
+    assert words is None or found == words
+    assert digest(science(composed(found))) == digest(science(config))
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["plain", "a b", "it's", "null", "1e-3", "", "x=1,y", "back\\slash", "end\\", "[a]", "${x}", None, True, 3, 1e-05,
+     [1, [2.5, "a,b"]], {"a": 1, "b": {"c": None}}],
+    ids=repr,
+)  # fmt: skip
+def test_values_survive_the_override_grammar(composed: Any, value: Any) -> None:
+    config = composed([f"+trainer.extra={grammar(value)}"])
+    assert OmegaConf.to_container(config.trainer)["extra"] == value
+    assert type(OmegaConf.to_container(config.trainer)["extra"]) is type(value)
+
+
+def test_a_run_is_made_again_bit_for_bit(train: Any, command: Any, tmp_path: Path) -> None:
+    """Drawn hyperparameters, fold 1 of a study: the printed command fills the same folder with the same bytes."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    words = ("algorithm=vrex", "hparams.draw=3", "trainer.batch_size=16", "protocol.folds=[1,full]", "seed=2")
+    assert train(*words, cwd=first).code == 0
+    (file,) = first.glob("outputs/*/fold-1-*/errors.jsonl")
+    run = file.parent.name.split("-")[-1]
+    ended = command("report.py", "report=reproduce", f"run={run[:6]}", cwd=first)
+    assert ended.code == 0, ended.err
+    line = ended.out.strip()
+    assert line.startswith("python train.py ")
+    assert "threads: 1" in ended.err
+    assert "it was made by" not in ended.err
+    again = command(*shlex.split(line)[1:], cwd=second)
+    assert again.code == 0, again.err
+    remade = second / file.relative_to(first)
+    assert remade.read_bytes() == file.read_bytes()
+    assert len(list(second.rglob("errors.jsonl"))) == 1
+
+    identity = json.loads((file.parent / "identity.json").read_text())
+    assert identity["run"] == run
+    assert identity["seeds"] == {
+        "seed": 2, "data_seed": 0, "split_seed": 0, "draw": 3, "trial": 0, "space": "domainbed",
+    }  # fmt: skip
+    (session,) = identity["sessions"]
+    assert set(words) <= set(session["command"])
+    assert (session["threads"], session["resumed"], session["stack"]) == (1, False, 1)
+    import torch
+
+    assert session["packages"]["torch"] == torch.__version__.split("+")[0]
+    assert identity["dataset"]["fingerprint"] == json.loads((remade.parent / "identity.json").read_text())["dataset"][
+        "fingerprint"
+    ]  # fmt: skip
+
+    identity["sessions"][0]["code"] = "0.0.1+old"
+    (file.parent / "identity.json").write_text(json.dumps(identity))
+    assert "it was made by 0.0.1+old" in command("report.py", "report=reproduce", f"run={run}", cwd=first).err
+
+
+@pytest.mark.parametrize(
+    ("run", "complaint"),
+    [
+        ("nonsense", "run=nonsense is no hash of a run"),
+        ("abcdef012345", "run=abcdef012345: no run under multirun, outputs; give the whole hash"),
+        ("aaaa", "run=aaaa: 2 runs (aaaa00000001, aaaa00000002)"),
+        ("bbbb00000001", "config.yaml cannot be read; the run was made by an older dgbench, or never began"),
+    ],
+)
+def test_a_run_that_cannot_be_made_again(command: Any, tmp_path: Path, run: str, complaint: str) -> None:
+    for name in ("aaaa00000001", "aaaa00000002", "bbbb00000001"):
+        (tmp_path / "outputs" / "study" / f"fold-0-{name}").mkdir(parents=True)
+    ended = command("report.py", "report=reproduce", f"run={run}", cwd=tmp_path)
+    assert (ended.code, len(ended.complaints)) == (1, 1)
+    assert complaint in ended.complaints[0]
