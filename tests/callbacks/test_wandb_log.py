@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dgbench.callbacks.wandb_log import WandbLog
+from dgbench.callbacks.wandb_log import WandbLog, positions
 
 WANDB = Path(sys.executable).with_name("wandb")
 
@@ -50,7 +52,7 @@ def test_a_member_is_a_run_with_its_errors(offline: Path, fold: str, environment
     assert run["run_group"] == study.name
     assert run["job_type"] == f"fold-{fold}"
     assert run["project"] == "dgbench"
-    assert run["tags"] == ["tiny"]
+    assert sorted(run["tags"]) == ["erm", "fold", "sr_cmnist", "tiny"]
     assert file.name == f"run-{file.parents[2].name.split('-')[2]}.wandb", "a resume continues the run of the member"
 
     history = [record["history"]["item"] for record in records if record["type"] == "history"]
@@ -65,7 +67,13 @@ def test_a_member_is_a_run_with_its_errors(offline: Path, fold: str, environment
     assert summary["config"]["member"]["name"] == fold
     rows = [json.loads(line) for line in (file.parents[2] / "errors.jsonl").read_text().splitlines()]
     final = {f"error/{r['subset']}/{r['env']}": r["wrong"] / r["seen"] for r in rows if r["step"] == 12}
-    logged = {key: value for key, value in summary["summary"].items() if key.startswith("error/")}
+    means = {"error/training_val", "error/held_out"}
+    logged = {key: v for key, v in summary["summary"].items() if key.startswith("error/") and key not in means}
+    val = [r["wrong"] / r["seen"] for r in rows if r["step"] == 12 and r["subset"] == "val" and not r["env_held_out"]]
+    assert summary["summary"]["error/training_val"] == pytest.approx(sum(val) / len(val))
+    columns = {"algorithm_name": "erm", "dataset_name": "sr_cmnist", "fold": fold, "draw": 0, "trial": 0}
+    assert {key: summary["config"][key] for key in columns} == columns
+    assert summary["config"]["hyperparameters"]["lr"] == 0.001
     assert logged == {key: pytest.approx(value, abs=1e-12) for key, value in final.items()}
 
 
@@ -88,7 +96,19 @@ def test_the_study_is_a_run_with_its_measures(offline: Path) -> None:
     file = one(offline, "wandb/")
     found = json.loads(inspect(file, "--summary"))
     assert {name: found["summary"][name] for name in expected} == {k: pytest.approx(v) for k, v in expected.items()}
-    run = next(r["run"] for r in map(json.loads, inspect(file).splitlines()) if r["type"] == "run")
+    records = [json.loads(line) for line in inspect(file).splitlines()]
+    points = [r["history"]["item"] for r in records if r["type"] == "history"]
+    line = {p["environment/position"]: p for p in points if "environment/position" in p}
+    assert list(line) == sorted(line)
+    assert max(p["environment/everywhere"] for p in line.values()) == pytest.approx(max(everywhere))
+    given = {place: p["environment/held_out"] for place, p in line.items() if "environment/held_out" in p}
+    assert sorted(given) == [0.1, 0.8, 0.85, 0.9]
+    assert sorted(given.values()) == pytest.approx(sorted(held_out))
+    (table,) = file.parent.glob("files/media/table/environments_*.table.json")
+    content = json.loads(table.read_text())
+    assert content["columns"] == ["environment", "position", "held out", "everywhere"]
+    assert len(content["data"]) == 101
+    run = next(r["run"] for r in records if r["type"] == "run")
     assert run["job_type"] == "study"
     assert run["run_group"] == run["display_name"] == file.parents[2].name
 
@@ -97,6 +117,68 @@ def test_reports_see_no_runs_in_wandbs_folders(offline: Path, command: Any) -> N
     ended = command("report.py", "runs=[outputs]", "output=report", cwd=offline)
     assert ended.code == 0, ended.err
     assert "wandb" not in ended.out
+
+
+def test_a_stack_that_was_killed_goes_on_in_the_same_runs(train: Any, tmp_path: Path) -> None:
+    """One run per member and one of the study, whichever command logged them; ids are the hashes of the folders."""
+    words = ("logger=wandb", "execution=stacked", "protocol.folds=[0,1]")
+    env = {"WANDB_MODE": "offline"}
+    die = "from dgbench.cli import run\nimport os\nrun._tell = lambda *_: os.kill(os.getpid(), 9)"
+    assert train(*words, cwd=tmp_path, env=env, before=die).code == -9
+    assert not list(tmp_path.rglob("*.wandb"))
+    first = train(*words, cwd=tmp_path, env=env)
+    again = train(*words, cwd=tmp_path, env=env)
+    assert (first.code, again.code) == (0, 0), first.err + again.err
+    runs = {file.name.removeprefix("run-").removesuffix(".wandb") for file in tmp_path.rglob("*.wandb")}
+    members = {folder.name.split("-")[2] for folder in tmp_path.glob("outputs/*/fold-*")}
+    assert len(members) == 2
+    assert members < runs
+    assert len(runs) == 3
+
+
+def test_one_table_syncs_everything(offline: Path) -> None:
+    """The folders that docs/wandb.md names hold every run: 5 members and the study."""
+    found = sorted(offline.glob("outputs/*/wandb/offline-run-*")) + sorted(
+        offline.glob("outputs/*/*/wandb/offline-run-*")
+    )
+    assert len(found) == 6
+    asked = subprocess.run([WANDB, "sync", "--dry-run", "--yes", *found], capture_output=True, text=True)
+    assert asked.returncode == 0, asked.stderr
+    assert all(folder.name in asked.stdout + asked.stderr for folder in found)
+
+
+def test_positions() -> None:
+    assert positions(["0.90", "0.1"]) == {"0.90": 0.9, "0.1": 0.1}
+    assert positions(["photo", "0.1"]) == {"photo": 0.0, "0.1": 1.0}
+
+
+def test_the_dashboard_shows_keys_that_are_logged(offline: Path) -> None:
+    """Every key of a panel is in the history or summary of some run; built offline."""
+    if importlib.util.find_spec("wandb_workspaces") is None:
+        pytest.skip("wandb-workspaces is not installed; pip install 'dgbench[wandb]'")
+    command = [sys.executable, "-m", "dgbench.cli.wandb_workspace", "somebody", "dgbench", "--print"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    logged = {
+        key
+        for file in offline.rglob("*.wandb")
+        for record in map(json.loads, inspect(file).splitlines())
+        if record["type"] == "history"
+        for key in record["history"]["item"]
+    }
+    summary = json.loads(inspect(one(offline, "wandb/"), "--summary"))["summary"]
+    shown = set(re.findall(r'"(?:summary_metrics\.|summary:)?((?:error|environment)/\w+)"', text))
+    assert {"environment/held_out", "environment/everywhere", "error/training_val", "error/held_out"} <= shown
+    assert shown <= logged
+    bars = set(re.findall(r'"summary_metrics\.(\w+)"', text))
+    assert {"worst_gap", "average", "ideal"} <= bars <= summary.keys()
+
+
+def test_the_dashboard_without_its_package() -> None:
+    code = "import sys\nsys.modules['wandb_workspaces'] = None\nfrom dgbench.cli.wandb_workspace import main\n"
+    words = [sys.executable, "-c", code + "sys.exit(main(['somebody', 'dgbench', '--print']))"]
+    ended = subprocess.run(words, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == "dgbench: the view needs wandb-workspaces; pip install 'dgbench[wandb]'\n"
 
 
 BROKEN = {
@@ -132,7 +214,8 @@ class FakeRun:
         self.summary = SimpleNamespace(update=lambda values: self.calls.append(("summary", values)))
 
     def define_metric(self, name: str, step_metric: str) -> None:
-        self.calls.append(("define", (name, step_metric)))
+        if name == "*":
+            self.calls.append(("define", (name, step_metric)))
 
     def log(self, values: dict[str, float]) -> None:
         self.calls.append(("log", values))
@@ -142,7 +225,7 @@ class FakeRun:
 
 
 def test_what_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two rows: 1 of 4 and 3 of 4 wrong, so errors 0.25 and 0.75."""
+    """The mean validation error of the training environments is (0.25 + 0.35) / 2; one environment is held out."""
     import wandb
 
     run, asked = FakeRun(), {}
@@ -150,8 +233,10 @@ def test_what_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logger = WandbLog(group="table 1", mode="offline")
     logger.start(tmp_path, "abc", "study/fold-0", "fold-0", "folder", {"seed": 0})
     rows: Any = [
-        SimpleNamespace(subset="val", env="0.80", error=0.25),
-        SimpleNamespace(subset="test", env="0.10", error=0.75),
+        SimpleNamespace(subset="val", env="0.80", error=0.25, held_out=False),
+        SimpleNamespace(subset="val", env="0.90", error=0.35, held_out=False),
+        SimpleNamespace(subset="test", env="0.10", error=0.75, held_out=True),
+        SimpleNamespace(subset="test", env="0.80", error=0.5, held_out=False),
     ]
     logger.rows(40, rows)
     logger.summary({"average": 0.5})
@@ -162,7 +247,18 @@ def test_what_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {key: asked[key] for key in expected} == expected
     assert run.calls == [
         ("define", ("*", "step")),
-        ("log", {"step": 40, "error/val/0.80": 0.25, "error/test/0.10": 0.75}),
+        (
+            "log",
+            {
+                "step": 40,
+                "error/val/0.80": 0.25,
+                "error/val/0.90": 0.35,
+                "error/test/0.10": 0.75,
+                "error/test/0.80": 0.5,
+                "error/training_val": pytest.approx(0.3),
+                "error/held_out": 0.75,
+            },
+        ),
         ("summary", {"average": 0.5}),
         ("finish", 1),
     ]

@@ -65,7 +65,7 @@ def test_what_every_mark_means(tmp_path: Path) -> None:
 
 
 def test_what_is_stuck(tmp_path: Path) -> None:
-    """An old beat without a claim, a claim without a beat for more than 600 s, and a process of this host that is gone."""
+    """An old beat without a claim, a claim without a beat for more than 600 s, a process of this host that is gone."""
     make(tmp_path, "late", "RUNNING", time=NOW - 120)
     make(tmp_path, "silent", "RUNNING", time=NOW - 700)
     make(tmp_path, "gone", "RUNNING", host=socket.gethostname(), pid=(pid := dead_process()))
@@ -142,7 +142,7 @@ def test_live_until_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="no runs under"):
         StatusReport([str(tmp_path)], is_claimed).show()
-    with pytest.raises(ConfigError, match="report.every=0 is not a number > 0"):
+    with pytest.raises(ConfigError, match=r"report\.every=0 is not a number > 0"):
         StatusReport([str(tmp_path)], is_claimed, every=0)
 
 
@@ -171,7 +171,8 @@ def test_as_a_user_has_it(train: Any, command: Any, tmp_path: Path) -> None:
 
 def test_status_needs_no_torch() -> None:
     code = (
-        "import sys\nfrom dgbench.cli.report import report\nsys.argv = ['report.py', 'report=status', 'runs=[absent]']\n"
+        "import sys\nfrom dgbench.cli.report import report\n"
+        "sys.argv = ['report.py', 'report=status', 'runs=[absent]']\n"
         "try:\n    report()\nexcept SystemExit as stop:\n    assert stop.code == 1\n"
         "print(sorted({'torch', 'pytorch_lightning', 'pandas', 'matplotlib', 'sklearn'} & set(sys.modules)))"
     )

@@ -33,7 +33,16 @@ class WandbLog:
         self._run: Any = None
         self._off = False
 
-    def start(self, folder: Path, run_id: str, name: str, job_type: str, group: str, config: Mapping[str, Any]) -> None:
+    def start(
+        self,
+        folder: Path,
+        run_id: str,
+        name: str,
+        job_type: str,
+        group: str,
+        config: Mapping[str, Any],
+        tags: Sequence[str] = (),
+    ) -> None:
         """Open the run of one member; the same ``run_id`` continues it after a resume."""
 
         def init() -> None:
@@ -44,7 +53,7 @@ class WandbLog:
                 entity=self.entity,
                 mode=self.mode,  # type: ignore[arg-type]
                 group=self.group or group,
-                tags=self.tags,
+                tags=[*self.tags, *tags],
                 job_type=job_type,
                 name=name,
                 id=run_id,
@@ -54,17 +63,49 @@ class WandbLog:
                 settings=wandb.Settings(console="off", silent=True),
             )
             self._run.define_metric("*", step_metric="step")
+            self._run.define_metric("environment/*", step_metric="environment/position")
 
         self._safely(init)
+
+    def knows(self, folder: Path) -> bool:
+        """Whether the run of this folder was opened before; True as well where W&B is off."""
+        return self._off or self.mode == "disabled" or (folder / "wandb").is_dir()
 
     def rows(self, step: int, rows: Sequence[Row]) -> None:
         """One evaluation; also listens to :class:`~dgbench.callbacks.environment_errors.EnvironmentErrors`."""
         values = {f"error/{row.subset}/{row.env}": row.error for row in rows}
+        for name, held_out, subset in (("error/training_val", False, "val"), ("error/held_out", True, "test")):
+            own = [row.error for row in rows if row.subset == subset and row.held_out == held_out]
+            values |= {name: sum(own) / len(own)} if own else {}
         self._safely(lambda: self._run.log({"step": step, **values}))
 
-    def summary(self, values: Mapping[str, float]) -> None:
+    def summary(self, values: Mapping[str, float | str]) -> None:
         """Final numbers of the open run."""
         self._safely(lambda: self._run.summary.update(dict(values)))
+
+    def environments(self, held_out: Mapping[str, float], everywhere: Mapping[str, float]) -> None:
+        """Errors by environment, as a line for a plot over environments and as a table.
+
+        Args:
+            held_out: environment -> error of the member that never saw it.
+            everywhere: environment -> error of the member trained on all given ones.
+        """
+        names = [*everywhere, *(name for name in held_out if name not in everywhere)]
+        places = positions(names)
+
+        def send() -> None:
+            import wandb
+
+            for name in sorted(names, key=places.__getitem__):
+                point = {"environment/position": places[name]}
+                point |= {"environment/held_out": held_out[name]} if name in held_out else {}
+                point |= {"environment/everywhere": everywhere[name]} if name in everywhere else {}
+                self._run.log(point)
+            lines = [[name, places[name], held_out.get(name), everywhere.get(name)] for name in names]
+            columns = ["environment", "position", "held out", "everywhere"]
+            self._run.log({"environments": wandb.Table(columns=columns, data=lines)})
+
+        self._safely(send)
 
     def finish(self, failed: bool = False) -> None:
         """Close the open run."""
@@ -80,3 +121,11 @@ class WandbLog:
         except Exception as error:  # whatever W&B does, training goes on
             self._off = True
             log.warning("W&B is off for the rest of this job: %s: %s", type(error).__name__, error)
+
+
+def positions(names: Sequence[str]) -> dict[str, float]:
+    """Where an axis shows environments: at their numbers where all names are numbers, else at 0, 1, ... in order."""
+    try:
+        return {name: float(name) for name in names}
+    except ValueError:
+        return {name: float(place) for place, name in enumerate(names)}

@@ -22,6 +22,7 @@ from dgbench.records import ROW_FILE, read_rows
 from dgbench.reports.choices import choices_table
 from dgbench.reports.closing import closing_table
 from dgbench.reports.renderers.terminal import plain_table
+from dgbench.reports.studies import Study as Evaluated
 from dgbench.reports.studies import evaluate_study, fold_ranges
 
 log = logging.getLogger("dgbench")
@@ -77,7 +78,8 @@ def _close(study: Study, unusable: Mapping[str, str], selection: Any, wandb_log:
         rows += whole
         for problem in torn:
             log.warning("%s line %d dropped: %s", problem.file, problem.line, problem.reason)
-    measures = _measures(rows, selection, unusable) if rows else {}
+    found = _evaluated(rows, selection, unusable) if rows else None
+    measures = _measures(found) if found else {}
     searched = study.config.hparams.get("scheme") is not None  # one table tells the whole search
     if brief and not searched:
         print(f"{study.folder.name}: " + ", ".join(f"{name} {100 * value:.1f} %" for name, value in measures.items()))
@@ -85,10 +87,12 @@ def _close(study: Study, unusable: Mapping[str, str], selection: Any, wandb_log:
         if rows:
             print(closing_table(rows, selection, unusable=unusable))
         print(f"rows: {study.folder}")
-    if rows and wandb_log:
-        config: Any = OmegaConf.to_container(study.config, resolve=True)
-        wandb_log.start(study.folder, study.run, study.folder.name, "study", study.folder.name, config)
-        wandb_log.summary(measures)
+    if found and wandb_log:
+        config: Any = {**OmegaConf.to_container(study.config, resolve=True), **study.columns()}  # type: ignore[dict-item]
+        name = study.folder.name
+        wandb_log.start(study.folder, study.run, name, "study", name, config, [*study.tags(), "study"])
+        wandb_log.environments(found.held_out, found.everywhere)
+        wandb_log.summary({**measures, "selection": selection.name})
         wandb_log.finish(failed=any(why.startswith("failed") for why in unusable.values()))
 
 
@@ -100,11 +104,15 @@ def _close_search(search: Search) -> None:
     print(f"rows: {search.place}")
 
 
-def _measures(rows: Sequence[Mapping[str, Any]], selection: Any, unusable: Mapping[str, str]) -> dict[str, float]:
-    """The measures that these rows allow, by name."""
+def _evaluated(rows: Sequence[Mapping[str, Any]], selection: Any, unusable: Mapping[str, str]) -> Evaluated:
+    """The errors and measures that these rows allow."""
     members: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         members[row["fold"]].append(row)
-    measures = evaluate_study(members, rows[0], selection, unusable=unusable).measures
-    values = {name: measures.value(name) for name in MEASURES}
+    return evaluate_study(members, rows[0], selection, unusable=unusable)
+
+
+def _measures(found: Evaluated) -> dict[str, float]:
+    """The measures that there are, by name."""
+    values = {name: found.measures.value(name) for name in MEASURES}
     return {name: value for name, value in values.items() if value is not None}

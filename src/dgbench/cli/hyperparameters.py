@@ -64,6 +64,6 @@ def fit_batch(
         images: training images of the smallest given environment.
     """
     typed = config.trainer.get("batch_size") is not None or "batch_size" in (config.hparams.set or {})
-    if typed or not config.hparams.draw or trainer.batch_size <= images:
+    if typed or not config.hparams.draw or not 0 < images < trainer.batch_size:
         return trainer, hparams
     return replace(trainer, batch_size=images), {**hparams, "batch_size": images}

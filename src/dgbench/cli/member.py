@@ -104,8 +104,15 @@ def _document(study: Study, member: Member) -> dict[str, Any]:
 def open_member_run(wandb_log: WandbLog, study: Study, member: Member) -> None:
     """Open the W&B run of a member; its id is the member's hash, so a resumed one goes on."""
     name, job_type = f"{study.folder.name}/fold-{member.fold.name}", f"fold-{member.fold.name}"
-    document = _document(study, member)
-    wandb_log.start(member.folder, member.identity.run, name, job_type, study.folder.name, document)
+    document = {
+        **_document(study, member),
+        **study.columns(),
+        "fold": member.fold.name,
+        "held_out": ", ".join(member.fold.held_out),
+    }
+    wandb_log.start(
+        member.folder, member.identity.run, name, job_type, study.folder.name, document, [*study.tags(), "fold"]
+    )
 
 
 def fit_quietly(

@@ -1,4 +1,4 @@
-"""The shortest words that make a configuration again: groups chosen, and keys that differ from the composed defaults."""
+"""The shortest words that make a configuration again: files of groups, and keys that differ from what they say."""
 
 from __future__ import annotations
 

@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,7 @@ def write_identity(study: Study, member: Member, *, resumed: bool, together: int
         "run": member.identity.run,
         "study": study.folder.name,
         "science": digest(science(study.config)),
-        "fold": asdict(member.fold),
+        "fold": member.fold.key(),
         "seeds": {
             "seed": study.seed,
             "data_seed": known["data_seed"],

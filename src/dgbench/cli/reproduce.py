@@ -65,7 +65,7 @@ class Reproduce:
         wanted = str(self.run or "")
         if not re.fullmatch(r"[0-9a-f]{4,12}", wanted):
             raise ConfigError(
-                f"run={self.run} is no hash of a run; give the 12 digits at the end of its folder's name, or the first 4"
+                f"run={self.run} is no hash of a run; give the digits at the end of its folder's name, or the first 4"
             )
         found: dict[str, Path] = {}
         for root in self.roots:

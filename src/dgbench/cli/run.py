@@ -92,6 +92,11 @@ def train_all(
             if run in ends.complete:
                 ends.left.pop(run, None)
                 del open_members[run]
+    if wandb_log:
+        for study in studies:
+            for member in study.members:  # done without W&B, or killed before it was told
+                if ends.complete.get(member.identity.run) and not wandb_log.knows(member.folder):
+                    _tell(wandb_log, study, member, complete=True)
     return ends
 
 
@@ -132,7 +137,7 @@ def _train(group: Group, progress: StudyProgress, wandb_log: WandbLog | None, en
 
 
 def _tell(wandb_log: WandbLog, study: Study, member: Member, complete: bool) -> None:
-    """The W&B run of a member that trained in a stack, from its rows; W&B follows one run at a time."""
+    """The W&B run of a member that trained without it, from its rows; W&B follows one run at a time."""
     open_member_run(wandb_log, study, member)
     file = member.folder / ROW_FILE
     rows = [row_of(flat) for flat in read_rows(file)[0]] if file.exists() else []

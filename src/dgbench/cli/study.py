@@ -145,6 +145,17 @@ class Study:
         rule = self.config.averaging.get("rule") or {}
         return {f"averaging.{key}": value for key, value in rule.items() if key != "_target_"}
 
+    def columns(self) -> dict[str, Any]:
+        """What a dashboard groups and filters by: flat names for W&B's run table."""
+        names = {f"{key}_name": self.config[key].name for key in ("dataset", "algorithm", "backbone", "protocol")}
+        drawn = {key: self.config.hparams[key] for key in ("space", "draw", "trial")}
+        return {**names, **drawn, "hyperparameters": dict(self.hparams), "code": code_version()}
+
+    def tags(self) -> list[str]:
+        """Tags of its W&B runs."""
+        searched = ["search"] if self.config.hparams.draw or self.config.hparams.get("scheme") is not None else []
+        return [self.config.dataset.name, self.config.algorithm.name, *searched]
+
     def why_not_stacked(self) -> str | None:
         """Why members of this study cannot train together with others; None when they can."""
         if any(fold.membership for fold in self.folds):
