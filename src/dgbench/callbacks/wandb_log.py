@@ -101,8 +101,8 @@ class WandbLog:
                 point |= {"environment/held_out": held_out[name]} if name in held_out else {}
                 point |= {"environment/everywhere": everywhere[name]} if name in everywhere else {}
                 self._run.log(point)
-            lines = [[name, places[name], held_out.get(name), everywhere.get(name)] for name in names]
-            columns = ["environment", "position", "held out", "everywhere"]
+            lines: list[Any] = [[name, places[name], held_out.get(name), everywhere.get(name)] for name in names]
+            columns: list[Any] = ["environment", "position", "held out", "everywhere"]
             self._run.log({"environments": wandb.Table(columns=columns, data=lines)})
 
         self._safely(send)

@@ -52,6 +52,7 @@ def write_identity(study: Study, member: Member, *, resumed: bool, together: int
         "run": member.identity.run,
         "study": study.folder.name,
         "science": digest(science(study.config)),
+        "beside": study.beside(),
         "fold": member.fold.key(),
         "seeds": {
             "seed": study.seed,

@@ -108,9 +108,8 @@ def _check(folder: Path, words: Sequence[str], identity: dict[str, Any], fold: d
     Raises:
         RecordError: it would make another run.
     """
-    known = {key: value for key, value in identity["dataset"].items() if key != "fingerprint"}
     made = science(_compose(words))
-    run = digest([made, known, fold])
+    run = digest([made, *identity["beside"], fold])
     if run == identity["run"]:
         return
     saved = science(OmegaConf.create(_read(folder / "config.yaml")))

@@ -91,12 +91,12 @@ class Study:
         smallest = smallest_training(self.folds, self.environments)
         self.trainer, self.hparams = fit_batch(config, self.trainer, self.hparams, smallest)
         self._science = science(config)
-        self.run = digest([self._science, self.environments.identity(), self.weights.identity])
+        self.run = digest([self._science, *self.beside()])
         self.members = [self._member(fold) for fold in self.folds]
 
     def _member(self, fold: Fold) -> Member:
         known = self.environments.identity()
-        run = digest([self._science, known, self.weights.identity, fold.key()])
+        run = digest([self._science, *self.beside(), fold.key()])
         identity = RunIdentity(
             run=run,
             **known,
@@ -133,6 +133,10 @@ class Study:
             seed=self.seed,
         )
         return Member(fold, identity, self.folder / f"fold-{fold.name}-{run}", data)
+
+    def beside(self) -> list[Any]:
+        """What a run's hash covers beside its configuration and fold: images and weights as they were found."""
+        return [self.environments.identity(), self.weights.identity]
 
     def averaging(self) -> Averaging | None:
         """What averages one member's weights, if anything does."""
