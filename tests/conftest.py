@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # The child is a process like any other: it can be killed, gets its own signals, and has its own standard error.
 SERVER = """
 import json, os, runpy, signal, sys, traceback
-import torch, pytorch_lightning, torchvision, sklearn.datasets, pandas
+import timm, torch, pytorch_lightning, torchvision, sklearn.datasets, pandas
 import dgbench.cli.closing, dgbench.cli.member, dgbench.cli.study, dgbench.data.sr_cmnist, dgbench.reports.collect
 torch.set_num_threads(1)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may have inherited its being ignored

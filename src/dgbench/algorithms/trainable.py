@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
+from torch.nn.modules.dropout import _DropoutNd
 
 from dgbench.algorithms.contract import Objective
 from dgbench.algorithms.shares import averaged, mean_over_processes, shares
 from dgbench.algorithms.updates import UpdateRule, adam_settings, learning_rate, take_steps
 from dgbench.errors import DivergedError
+from dgbench.seeding import derive
 from dgbench.types import Buffers, EnvBatch, Networks, Outcome, Phase, Player, Tensors
 
 
@@ -27,6 +30,7 @@ class Trainable(Objective, pl.LightningModule):
     """
 
     steps_done: Tensor
+    noise_seed: int
     networks: Networks
     values: dict[str, Any]
     hp: Buffers
@@ -76,14 +80,25 @@ class Trainable(Objective, pl.LightningModule):
     def _step(self, step: int, step_tensor: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]) -> Tensor:
         loss = batch.x.new_zeros(())
         parts = shares(batch, self.rule.accumulate)
-        for phase in self.phases(step):
-            stepping = {name: optimizers[name] for name in phase.players if name in optimizers}
-            if stepping:
-                loss = self._gradients(phase, step, step_tensor, parts, stepping)
-                self._update(step, stepping)
+        with self._chance_of_layers(step):
+            for phase in self.phases(step):
+                stepping = {name: optimizers[name] for name in phase.players if name in optimizers}
+                if stepping:
+                    loss = self._gradients(phase, step, step_tensor, parts, stepping)
+                    self._update(step, stepping)
         for hook in self.after_step:
             hook(step + 1)
         return loss
+
+    @contextmanager
+    def _chance_of_layers(self, step: int) -> Iterator[None]:
+        """Dropout layers know torch's generator only; within a step it is seeded from the seed and the step alone."""
+        if not any(isinstance(layer, _DropoutNd) and layer.p > 0 for layer in self.networks.modules()):
+            yield
+            return
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(derive(self.noise_seed, "layers", step, self.trainer.global_rank))
+            yield
 
     def _gradients(
         self, phase: Phase, step: int, step_tensor: Tensor, parts: Sequence[EnvBatch], stepping: Mapping[str, Any]

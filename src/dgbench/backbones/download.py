@@ -42,7 +42,7 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
         if cached:
             return cached
         url = url.replace("https://huggingface.co", os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/"))
-    fix = "give a local file with init.path=, or a longer init.timeout="
+    fix = "give a local file with init.path="
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _answer(url, timeout) as answer:
@@ -50,8 +50,9 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         if isinstance(reason, TimeoutError):
-            raise WeightsError(f"{url} gave no answer for {timeout:g} s; {fix}") from error
-        raise WeightsError(f"{url} cannot be downloaded ({' '.join(str(reason).split())}); {fix}") from error
+            raise WeightsError(f"{url} gave no answer for {timeout:g} s; {fix}, or a longer init.timeout=") from error
+        text = " ".join(str(getattr(reason, "strerror", None) or reason).split())
+        raise WeightsError(f"{url} cannot be downloaded ({text}); {fix}") from error
     return target
 
 

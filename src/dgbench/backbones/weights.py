@@ -241,7 +241,7 @@ def _read(file: Path) -> Any:
             "save its state_dict alone"
         ) from error
     except Exception as error:  # both readers raise whatever they stumble over
-        reason = " ".join(str(error).split())[:120]
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
         raise WeightsError(f"{file} cannot be read ({reason}); download it again, as {FORMATS}") from error
 
 

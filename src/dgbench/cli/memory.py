@@ -62,8 +62,11 @@ def _activations(module: Algorithm) -> list[int]:
     leaves = [layer for layer in featurizer.modules() if not list(layer.children())]
     hooks = [layer.register_forward_hook(lambda _, __, out: counted.append(out.numel())) for layer in leaves]
     channels, *sides = module.sizes.image
+    mode = module.networks.training
+    module.networks.eval()  # one image has no batch statistics, and must leave none
     with torch.no_grad():
         featurizer(torch.zeros(1, channels + module.extra_channels, *sides))
+    module.networks.train(mode)
     for hook in hooks:
         hook.remove()
     return counted

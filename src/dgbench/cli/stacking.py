@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from dgbench.algorithms.base import Algorithm
+from dgbench.cli.identity import digest
 from dgbench.cli.memory import members_that_score, members_that_train
 from dgbench.cli.study import Member, Study
 from dgbench.errors import ConfigError
@@ -72,6 +73,7 @@ def plan_groups(members: Sequence[tuple[Study, Member]], execution: DictConfig) 
         return [Group([pair]) for pair in members]
     groups: list[Group] = []
     buckets: dict[Any, Group] = {}
+    gainless: set[str] = set()  # networks as fast alone: their members are not built here, which may fill the memory
     for study, member in members:
         reason = study.why_not_stacked()
         if reason and execution.mode == "stacked":
@@ -79,8 +81,12 @@ def plan_groups(members: Sequence[tuple[Study, Member]], execution: DictConfig) 
         if reason:
             groups.append(Group([(study, member)]))
             continue
-        module = _resumed(study, member)
-        if module is None:  # a broken checkpoint: alone, it says so and harms nobody
+        network = _network(study)
+        module = None if network in gainless else _resumed(study, member)
+        if module is not None and execution.mode == "auto" and not _gains(study, module):
+            gainless.add(network)
+            module = None
+        if module is None:  # or a broken checkpoint: alone, it says so and harms nobody
             groups.append(Group([(study, member)]))
             continue
         bucket = buckets.setdefault(_shape(study, member, module), Group([], [], stacked=True))
@@ -103,10 +109,16 @@ def _resumed(study: Study, member: Member) -> Algorithm | None:
     return module
 
 
+def _network(study: Study) -> str:
+    """Equal for studies with the same featurizer: architecture, BatchNorm policy and what else its keys say."""
+    return digest(OmegaConf.to_container(study.config.backbone, resolve=True))
+
+
 def _shape(study: Study, member: Member, module: Algorithm) -> tuple[Any, ...]:
     settings = study.trainer
     return (
         type(module),
+        _network(study),
         tuple(sorted((key, str(value)) for key, value in module.values.items() if key in module.static)),
         tuple(key for key in sorted(module.off_at_zero) if module.values[key] == 0),
         tuple((name, tuple(p.shape), p.requires_grad) for name, p in module.networks.named_parameters()),
@@ -130,8 +142,8 @@ def _ordered(group: Group) -> Group:
 
 def _cut(group: Group, execution: DictConfig) -> list[Group]:
     most = min(execution.max_members or len(group.members), members_that_train(group, execution.memory_gb))
-    if execution.mode != "stacked" and not _pays(group):
-        return [Group([pair]) for pair in group.members]
+    if execution.mode == "auto" and len(group.members) == 1:
+        return [Group(group.members)]
     scoring = members_that_score(group, execution.memory_gb)
     record = cuda_graph if execution.compile and _on_cuda(group.members[0][0]) else None
     whole, n = replace(group, scoring=scoring, record=record), len(group.members)
@@ -142,12 +154,8 @@ def _on_cuda(study: Study) -> bool:
     return torch.cuda.is_available() and study.trainer.device in ("auto", "gpu", "cuda")
 
 
-def _pays(group: Group) -> bool:
-    """Whether a stack was measured to be at least as fast as its members one by one."""
-    if len(group.members) == 1:
-        return False
-    module = group.modules[0]
-    study = group.members[0][0]
+def _gains(study: Study, module: Algorithm) -> bool:
+    """Whether a stack of such members was measured to be at least as fast as they are one by one."""
     if _on_cuda(study):
         return True
     convolves = any(isinstance(layer, nn.Conv2d) for layer in module.networks.modules())

@@ -101,6 +101,7 @@ class StackedMembers(pl.LightningModule):
 
     def training_step(self, batches: Sequence[EnvBatch], batch_idx: int) -> None:
         """One optimizer step per entry of ``batches``; x is (R, N, C, H, W) and y (R, N)."""
+        self._members[0].networks.train()  # a tuple hides it from Lightning's switching of modes
         found = self.optimizers()
         optimizers = dict(zip(self._players, found if isinstance(found, list) else [found], strict=True))
         first = self.steps_done
@@ -215,6 +216,7 @@ class StackedMembers(pl.LightningModule):
     def validation_step(self, batch: ScoreBatch, batch_idx: int, dataloader_idx: int = 0) -> dict[str, Tensor]:
         """Count what is wrong in one batch, for every member: (R,) ``wrong`` and summed ``loss``, and ``seen``."""
         template = self._members[0]
+        template.networks.eval()
         drawn = [m.noise_for_scoring(len(batch.x), batch.name, batch.index) for m in self._members]
         noise = {name: torch.stack([d[name] for d in drawn]).to(self.device) for name in drawn[0]}
 

@@ -1,0 +1,97 @@
+"""train.py with given initial weights and with MixStyle on a ResNet, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+
+CLASSES = {"cat": 7, "dog": 6}
+# an address on which nobody listens, and no file of this machine's own cache
+NO_HUB = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_CACHE": "nowhere", "HF_HOME": "nowhere"}
+
+
+@pytest.fixture
+def resnet(command: Any, image_tree: Callable[..., Path]) -> Callable[..., Any]:
+    """``resnet(cwd=...)``: a ResNet with few channels on three tiny environments, 3 steps, one fold."""
+    root = image_tree(art=CLASSES, photo=CLASSES, sketch=CLASSES)
+
+    def run(*words: object, **options: Any) -> Any:
+        return command(
+            "train.py", "dataset=image_folder", f"dataset.root={root}", "dataset.image_size=32", "backbone=resnet18",
+            "backbone.arch=test_resnet", "trainer.steps=3", "trainer.eval_every=3", "trainer.batch_size=4",
+            "trainer.device=cpu", "trainer.checkpoint_seconds=0", "protocol.folds=[0]", *words, **options,
+        )  # fmt: skip
+
+    return run
+
+
+def rows_in(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for file in folder.rglob("errors.jsonl") for line in file.read_text().splitlines()]
+
+
+def test_two_files_of_weights_make_two_members_and_two_boards(resnet: Any, command: Any, tmp_path: Path) -> None:
+    names = []
+    for version in (1, 2):
+        net = timm.create_model("test_resnet", pretrained=False, num_classes=10)
+        state = {f"module.encoder_q.{name}": value for name, value in net.state_dict().items()}
+        torch.save({"epoch": 200, "arch": "resnet50", "state_dict": state}, tmp_path / f"{version}.pth.tar")
+        ended = resnet("init=moco", f"init.path={version}.pth.tar", cwd=tmp_path)
+        assert ended.code == 0, ended.err
+        names = sorted({row["init"] for row in rows_in(tmp_path)})
+        assert len(names) == version
+    assert all(name.startswith("moco:") and len(name) == 17 for name in names)
+    again = resnet("init=moco", "init.path=2.pth.tar", cwd=tmp_path)
+    assert "was done before" in again.err + again.out
+    assert len(list(tmp_path.glob("outputs/*-resnet18-bn_frozen-moco-s0-*/fold-0-*"))) == 2
+    assert {row["n_trainable"] for row in rows_in(tmp_path)} == {row["n_parameters"] for row in rows_in(tmp_path)}
+    report = command("report.py", "runs=[outputs]", "report=leaderboard", "selection=train_val", cwd=tmp_path)
+    assert report.code == 0, report.err
+    for name in names:
+        assert f"{name} init" in report.out
+
+
+def test_mixstyle_trains_on_a_resnet(resnet: Any, tmp_path: Path) -> None:
+    """Its rows differ from those of its pairing alone (ms_p=0)."""
+    losses = {}
+    for p in (0, 1):
+        folder = tmp_path / str(p)
+        folder.mkdir()
+        ended = resnet("algorithm=mixstyle", f"hparams.set.ms_p={p}", cwd=folder)
+        assert ended.code == 0, ended.err
+        losses[p] = [row["loss"] for row in rows_in(folder)]
+    assert len(losses[0]) == len(losses[1]) > 0
+    assert losses[0] != losses[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("init=file", "init.path=gone.pth"), "init.path=gone.pth is no file; give a .pth"),
+        (("init=file", "init.path=other.pth"), "other.pth does not fit test_resnet: lacks "),
+        (("init=file", "init.path=text.pth"), "text.pth cannot be read ("),
+        (("init=file",), "init=file has no weights for test_resnet"),
+        (("init=moco",), "init=moco has no weights for test_resnet (but for: resnet50, vit_base_patch16_224)"),
+        (("init=supervised", "backbone.arch=resnet18"), "cannot be downloaded (Connection refused); give a local"),
+        (("init=file", "init.url=http://127.0.0.1:9/x.pth"), "http://127.0.0.1:9/x.pth cannot be downloaded"),
+        (("backbone.norm=no",), "backbone.norm=no is unknown; choose train or frozen"),
+        (("dataset.image_size=16",), "takes images of at least 32 x 32, these are 16 x 16; set dataset.image_size"),
+    ],
+)
+def test_bad_weights_are_one_line_before_anything_is_trained(
+    words: tuple[str, ...], says: str, resnet: Any, tmp_path: Path
+) -> None:
+    if "other" in str(words):
+        torch.save({"layer.weight": torch.zeros(3)}, tmp_path / "other.pth")
+    (tmp_path / "text.pth").write_text("hello")
+    before = f"import os\nos.environ.update({NO_HUB!r})\n"
+    ended = resnet(*words, cwd=tmp_path, before=before)
+    assert ended.code == 1
+    assert len(ended.complaints) == 1
+    assert says in ended.complaints[0]
+    assert not list(tmp_path.rglob("errors.jsonl"))
