@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
-from torch.nn.modules.dropout import _DropoutNd
 
 from dgbench.algorithms.contract import Objective
+from dgbench.algorithms.layers import seeded_dropout
 from dgbench.algorithms.shares import averaged, mean_over_processes, shares
 from dgbench.algorithms.updates import UpdateRule, adam_settings, learning_rate, take_steps
 from dgbench.errors import DivergedError
@@ -80,7 +79,8 @@ class Trainable(Objective, pl.LightningModule):
     def _step(self, step: int, step_tensor: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]) -> Tensor:
         loss = batch.x.new_zeros(())
         parts = shares(batch, self.rule.accumulate)
-        with self._chance_of_layers(step):
+        chance = derive(self.noise_seed, "layers", step, self.trainer.global_rank)
+        with seeded_dropout(self.networks, self.device, chance):
             for phase in self.phases(step):
                 stepping = {name: optimizers[name] for name in phase.players if name in optimizers}
                 if stepping:
@@ -89,16 +89,6 @@ class Trainable(Objective, pl.LightningModule):
         for hook in self.after_step:
             hook(step + 1)
         return loss
-
-    @contextmanager
-    def _chance_of_layers(self, step: int) -> Iterator[None]:
-        """Dropout layers know torch's generator only; within a step it is seeded from the seed and the step alone."""
-        if not any(isinstance(layer, _DropoutNd) and layer.p > 0 for layer in self.networks.modules()):
-            yield
-            return
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(derive(self.noise_seed, "layers", step, self.trainer.global_rank))
-            yield
 
     def _gradients(
         self, phase: Phase, step: int, step_tensor: Tensor, parts: Sequence[EnvBatch], stepping: Mapping[str, Any]
