@@ -21,7 +21,7 @@ from dgbench.cli.entry import CONF
 from dgbench.cli.study import NOT_BUILT
 from dgbench.data.folder_environments import FolderEnvironments
 from dgbench.data.image_store import FileStore, ResidentStore
-from dgbench.data.module import EnvironmentData
+from dgbench.data.module import EnvironmentData, StretchLoader
 from dgbench.data.stacked import StackedData
 from dgbench.errors import DgbenchError
 from dgbench.types import EnvBatch
@@ -243,3 +243,26 @@ def test_unknown_augmentation(image_tree: Tree, build: Build) -> None:
         build(root, augment="auto")
     with pytest.raises(DgbenchError, match=r"dataset\.augmentations\.mine: .*missing.*'crop_aspect'"):
         build(root, augment="mine", augmentations={"mine": {"crop_area": [1, 1]}})
+
+
+def test_images_decoded_ahead_are_those_asked_for(image_tree: Tree, build: Build) -> None:
+    """Training chunks and scoring batches through the DataLoader, then a hint that turns out wrong."""
+    root = image_tree(a=TWO, b=TWO, c=TWO)
+    resident, ahead = (data_of(build(root, store=store), steps=5, eval_every=5) for store in ("ram", "none"))
+    chunks = [list(StretchLoader(data, lambda: 2)) for data in (resident, ahead)]
+    same(*[[batch for chunk in found for batch in chunk] for found in chunks])
+    for one, other in zip(resident.val_dataloader(), ahead.val_dataloader(), strict=True):
+        same(list(one), list(other))  # type: ignore[arg-type]
+    environments = ahead.environments
+    environments.expect([torch.tensor([1, 2]), torch.tensor([3, 4])])
+    x, _ = environments.gather(torch.tensor([3, 4]))
+    assert torch.equal(x, resident.environments.gather(torch.tensor([3, 4]))[0])
+
+
+def test_a_broken_image_met_ahead(image_tree: Tree, build: Build) -> None:
+    root = image_tree(a=TWO, b=TWO)
+    (root / "a" / "cat" / "01.png").write_bytes(b"")
+    environments = build(root, store="none")
+    environments.expect([torch.tensor([1, 2])])
+    with pytest.raises(DgbenchError, match=r"^\S+a/cat/01\.png cannot be decoded \(.*\); mend or delete it$"):
+        environments.gather(torch.tensor([1, 2]))

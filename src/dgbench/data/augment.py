@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 
 import numpy as np
 import torch
@@ -158,7 +159,7 @@ def color_jitter(images: Tensor, factors: np.ndarray, order: np.ndarray) -> Tens
             chosen = order[:, place] == kind
             if not idle[kind]:
                 factor = torch.from_numpy(factors[chosen, kind]).to(images).view(-1, 1, 1, 1)
-                images = _at(images, chosen, lambda part, change=change, factor=factor: change(part, factor))
+                images = _at(images, chosen, partial(change, factor=factor))
     return images
 
 
@@ -183,8 +184,8 @@ def saturation(images: Tensor, factor: Tensor) -> Tensor:
     return _away(images, to_gray(images), factor)
 
 
-def hue(images: Tensor, shift: Tensor) -> Tensor:
-    """Turn the color wheel by ``shift`` (n, 1, 1, 1) turns; value and chroma stay."""
+def hue(images: Tensor, factor: Tensor) -> Tensor:
+    """Turn the color wheel by ``factor`` (n, 1, 1, 1) turns; value and chroma stay."""
     red, green, blue = images.unbind(1)
     value, chroma = images.amax(1), images.amax(1) - images.amin(1)
     safe = chroma.masked_fill(chroma == 0, 1)
@@ -193,7 +194,7 @@ def hue(images: Tensor, shift: Tensor) -> Tensor:
         (green - blue) / safe,
         torch.where(value == green, 2 + (blue - red) / safe, 4 + (red - green) / safe),
     )
-    sixths += 6 * shift[:, 0]
+    sixths += 6 * factor[:, 0]
     out = torch.empty_like(images)
     for channel, offset in enumerate((5, 3, 1)):
         k = (sixths + offset) % 6

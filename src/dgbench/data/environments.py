@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,9 @@ class Environments(ABC):
         parts = np.split(indices, range(LABEL_CHUNK, len(indices), LABEL_CHUNK))
         return np.concatenate([self.gather(torch.from_numpy(part))[1].cpu().numpy() for part in parts])
 
+    def expect(self, coming: Iterable[Tensor]) -> None:  # noqa: B027
+        """A hint: these positions will be gathered next, one after the other. For stores that must fetch them."""
+
     @abstractmethod
     def scores(self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = ()) -> list[Score]:
         """Errors to record at an evaluation.
@@ -106,8 +109,9 @@ class PassLoader:
         return -(-len(self.scored.indices) // self.batch_size)
 
     def __iter__(self) -> Iterator[ScoreBatch]:
-        for number in range(len(self)):
-            part = slice(number * self.batch_size, (number + 1) * self.batch_size)
+        parts = [slice(n * self.batch_size, (n + 1) * self.batch_size) for n in range(len(self))]
+        self.environments.expect(self.scored.indices[part] for part in parts)
+        for number, part in enumerate(parts):
             feature = None if self.scored.feature is None else self.scored.feature[part]
             x, y = self.environments.gather(self.scored.indices[part], feature)
             yield ScoreBatch(x, y, self.name, number)

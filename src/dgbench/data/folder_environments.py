@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -134,6 +134,9 @@ class FolderEnvironments(Environments):
             part = slice(first, first + step)
             out[part] = self._normalized(self.augmentation(self._scaled(images[part]), uniform[part], sizes[part]))
         return out, self._labels(indices)
+
+    def expect(self, coming: Iterable[Tensor]) -> None:
+        self.store.expect(coming)
 
     def _scaled(self, images: Tensor) -> Tensor:
         """uint8 images as floats in [0, 1] on the device of training."""

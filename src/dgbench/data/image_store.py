@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 from abc import ABC, abstractmethod
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from dgbench.data.array_cache import CachedArray, cached_array
 from dgbench.data.image_table import ImageTable
@@ -55,6 +57,9 @@ class ImageStore(ABC):
     def rows(self, indices: Tensor) -> tuple[Tensor, np.ndarray]:
         """(n,) positions -> (n, 3, side, side) uint8, and (n, 2) height and width of the files in pixels."""
 
+    def expect(self, coming: Iterable[Tensor]) -> None:  # noqa: B027
+        """A hint: these positions will be asked for next, one after the other."""
+
     def to(self, device: torch.device) -> None:  # noqa: B027
         """Move the images to the device of training if they fit there."""
 
@@ -86,26 +91,68 @@ class ResidentStore(ImageStore):
 class FileStore(ImageStore):
     """Images decoded whenever they are asked for, for sets that fit nowhere.
 
+    What is expected is decoded ahead by a torch DataLoader; anything else when it is asked for.
+
     Args:
         table: the files.
         side: of the decoded images, in pixels.
-        workers: decoding threads.
+        workers: decoding processes of the DataLoader.
     """
 
     def __init__(self, table: ImageTable, side: int, workers: int) -> None:
-        self.table, self.side, self.bad = table, side, {}
-        self.pool = ThreadPoolExecutor(workers)
+        self.bad = {}
+        self.files, self.workers = _Files(table.root, table.paths, side), workers
+        self._ahead: Iterator[tuple[Tensor, _Decoded]] = iter(())
+
+    def expect(self, coming: Iterable[Tensor]) -> None:
+        loader: DataLoader[Any] = DataLoader(
+            self.files,
+            sampler=coming,  # type: ignore[arg-type]  # any iterable of keys; here a key is a tensor of positions
+            batch_size=None,
+            collate_fn=_unchanged,
+            num_workers=self.workers,
+        )
+        self._ahead = iter(loader)
 
     def rows(self, indices: Tensor) -> tuple[Tensor, np.ndarray]:
-        images, sizes = zip(*self.pool.map(self._one, indices.tolist()), strict=True)
-        return torch.from_numpy(np.stack(images)), np.array(sizes)
+        expected, found = next(self._ahead, (None, None))
+        if expected is None or found is None or not torch.equal(expected, indices):
+            self._ahead = iter(())
+            found = self.files[indices][1]
+        if isinstance(found, str):
+            raise DataError(found)
+        return found[0], found[1].numpy()
 
-    def _one(self, i: int) -> tuple[np.ndarray, tuple[int, int]]:
-        file = self.table.root / self.table.paths[i]
-        try:
-            return decode(file, self.side)
-        except Exception as error:
-            raise DataError(f"{file} cannot be decoded ({error}); mend or delete it") from error
+
+_Decoded = tuple[Tensor, Tensor] | str
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch
+
+
+@dataclass(frozen=True)
+class _Files(Dataset[tuple[Tensor, _Decoded]]):
+    """Positions -> the same, and their images and sizes, or what is wrong with one of them.
+
+    An error travels as text: a DataLoader's worker would wrap an exception into a page of traceback.
+    """
+
+    root: Path
+    paths: Sequence[str]
+    side: int
+
+    def __getitem__(self, indices: Tensor) -> tuple[Tensor, _Decoded]:
+        images, sizes = [], []
+        for i in indices.tolist():
+            file = self.root / self.paths[i]
+            try:
+                image, size = decode(file, self.side)
+            except Exception as error:  # PIL raises whatever a broken file leads it to
+                return indices, f"{file} cannot be decoded ({type(error).__name__}: {error}); mend or delete it"
+            images.append(image)
+            sizes.append(size)
+        return indices, (torch.from_numpy(np.stack(images)), torch.tensor(sizes))
 
 
 def image_store(

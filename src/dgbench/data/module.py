@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from torch import Tensor
 
 from dgbench.data.environments import Environments, PassLoader
 from dgbench.errors import ConfigError
@@ -101,11 +102,14 @@ class EnvironmentData(pl.LightningDataModule):
 
     def batches(self, first: int, n: int) -> list[EnvBatch]:
         """The minibatches of steps ``first .. first + n - 1``; a pure function of the seed and the steps."""
-        indices = torch.from_numpy(np.stack([self.order(first + k) for k in range(n)]))
         noise = joined([self.noise(first + k) for k in range(n)])
-        x, y = self.environments.gather_for_training(indices.flatten(), noise)
+        x, y = self.environments.gather_for_training(self.indices(first, n), noise)
         sizes = (self.batch_size,) * len(self.training)
         return [EnvBatch(xs, ys, sizes) for xs, ys in zip(x.chunk(n), y.chunk(n), strict=True)]
+
+    def indices(self, first: int, n: int) -> Tensor:
+        """Positions in the store of the minibatches of n steps, one after the other."""
+        return torch.from_numpy(np.concatenate([self.order(first + k) for k in range(n)]))
 
     def order(self, step: int) -> np.ndarray:
         """(N,) positions in the store of one step's minibatch, environment by environment.
@@ -158,7 +162,8 @@ class StretchLoader:
     def __iter__(self) -> Iterator[list[EnvBatch]]:
         step = self.steps_done()
         stop = min(self.data.steps, (step // self.data.eval_every + 1) * self.data.eval_every)
-        while step < stop:
-            n = min(self.data.chunk_steps(), stop - step)
-            yield self.data.batches(step, n)
-            step += n
+        size = self.data.chunk_steps()
+        chunks = [(first, min(size, stop - first)) for first in range(step, stop, size)]
+        self.data.environments.expect(self.data.indices(first, n) for first, n in chunks)
+        for first, n in chunks:
+            yield self.data.batches(first, n)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dgbench.data.module import CHUNK_BYTES, EnvironmentData, joined
 from dgbench.types import EnvBatch
@@ -39,11 +40,14 @@ class StackedData(EnvironmentData):
         """Steps gathered at once, all members together."""
         return max(1, min(super().chunk_steps(), CHUNK_BYTES // (self.step_bytes() * len(self.members))))
 
+    def indices(self, first: int, n: int) -> Tensor:
+        """Positions in the store of the minibatches of n steps, members side by side within a step."""
+        return torch.from_numpy(np.concatenate([member.order(first + k) for k in range(n) for member in self.members]))
+
     def batches(self, first: int, n: int) -> list[EnvBatch]:
         """The minibatches of steps ``first .. first + n - 1``, members side by side."""
-        order = np.stack([[member.order(first + k) for member in self.members] for k in range(n)])
         noise = joined([member.noise(first + k) for k in range(n) for member in self.members])
-        x, y = self.environments.gather_for_training(torch.from_numpy(order).flatten(), noise)
+        x, y = self.environments.gather_for_training(self.indices(first, n), noise)
         shape = (n, len(self.members), -1)
         sizes = (self.batch_size,) * len(self.training)
         xs, ys = x.view(*shape, *x.shape[1:]), y.view(shape)
