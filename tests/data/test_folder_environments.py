@@ -161,6 +161,7 @@ def test_a_broken_image(image_tree: Tree, build: Build, caplog: Any, content: st
     ("changes", "words"),
     [
         ({"on_bad_image": "ignore"}, r"dataset\.on_bad_image=ignore is unknown; choose fail or skip"),
+        ({"store": "none", "on_bad_image": "skip"}, r"on_bad_image=skip needs every image decoded beforehand; use"),
         ({"store": "disk"}, r"dataset\.store=disk is unknown; choose auto, ram, file, none"),
         ({"image_size": 0}, r"dataset\.image_size=0 is not a positive number of pixels"),
         ({"val_fraction": 1}, r"dataset\.val_fraction=1 is not in \(0, 1\)"),

@@ -46,6 +46,11 @@ def image_folders(
         ConfigError, DataError: see :func:`~dgbench.data.image_table.table_of_folders`,
             :func:`~dgbench.data.image_store.image_store` and :class:`FolderEnvironments`.
     """
+    if store == "none" and on_bad_image == "skip":
+        raise ConfigError(
+            "dataset.on_bad_image=skip needs every image decoded beforehand; use dataset.store=file, or name the bad "
+            "ones in dataset.bad_files"
+        )
     if reader is not None:
         need_folder(Path(root), name)
         table = table_of_rows(reader(root=Path(root)), Path(root), environments, classes, bad_files)
