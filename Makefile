@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: help install demo test lint types bench bench-algorithms bench-report bench-stacked docs lock clean
+.PHONY: help install demo test lint types bench bench-algorithms bench-images bench-report bench-stacked docs lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -40,6 +40,9 @@ bench-algorithms: $(READY)  ## time per step of every algorithm over ERM's
 
 bench-stacked: $(READY)  ## members trained together against one by one
 	$(RUN) benchmarks/stacked.py
+
+bench-images: $(READY)  ## training from image files against resident tensors and against PIL and a DataLoader
+	$(RUN) benchmarks/images.py
 
 docs: $(READY)  ## write the generated pages of docs/
 	$(RUN) -m dgbench.cli.docs

@@ -17,6 +17,7 @@ from dgbench.types import EnvBatch, Score
 ORDER_BLOCK = 64  # steps whose minibatches come from one generator; the order of a step depends on nothing else
 CHUNK_BYTES = 8 * 2**20  # minibatches gathered at once: enough to pay the loop's cost rarely, small enough for caches
 CHUNK_STEPS = 32
+SCORE_BYTES = 64 * 2**20  # images scored at once, whatever eval_batch_size: 111 of 224 x 224 pixels
 
 
 class EnvironmentData(pl.LightningDataModule):
@@ -31,7 +32,7 @@ class EnvironmentData(pl.LightningDataModule):
         steps: optimizer steps in all.
         eval_every: steps between evaluations.
         batch_size: images per environment and step, drawn uniformly with replacement (DomainBed).
-        eval_batch_size: images per scoring batch.
+        eval_batch_size: images per scoring batch; fewer where they are large.
         seed: base seed of the order.
 
     Raises:
@@ -82,7 +83,8 @@ class EnvironmentData(pl.LightningDataModule):
     def val_dataloader(self) -> list[PassLoader]:
         """One loader per scoring pass, in the order of :meth:`pass_names`."""
         passes = self.environments.passes(self.pass_names())
-        return [PassLoader(self.environments, name, scored, self.eval_batch_size) for name, scored in passes.items()]
+        size = max(1, min(self.eval_batch_size, SCORE_BYTES // (4 * int(np.prod(self.environments.image)))))
+        return [PassLoader(self.environments, name, scored, size) for name, scored in passes.items()]
 
     def pass_names(self) -> list[str]:
         """Every pass that some score mixes, once."""

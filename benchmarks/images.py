@@ -1,0 +1,207 @@
+"""Training from image files: train.py against (a) resident tensors and (b) PIL with a DataLoader.
+
+(a) is the shortest loop that trains the same network on minibatches that are already there: what the network itself
+costs. (b) opens and augments every image when it is drawn, as DomainBed does, with as many workers as there are cores.
+Ours and (b) train on the same JPEG files with the same augmentation. Prints images per second, the median ratio over
+interleaved repeats, and peak memory. Run it with `make bench-images`; `--root DIR` takes your images (a tree
+environment/class/image) instead of random pictures of PACS' size, 227 x 227 pixels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset
+from torchvision import transforms
+
+from dgbench.cli.entry import CONF
+from dgbench.cli.identity import study_folder
+from dgbench.cli.member import make_trainer, quiet_lightning
+from dgbench.cli.study import Study
+from dgbench.data.folder_environments import FolderEnvironments
+from dgbench.data.image_store import cores
+from dgbench.data.module import EnvironmentData
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+REPEATS = 5
+CASES = {  # backbone, image side, images per environment and step, steps per repeat
+    "cpu": [("resnet18", 64, 8, 20), ("resnet50", 224, 4, 3)],
+    "cuda": [("resnet18", 64, 32, 100), ("resnet50", 224, 32, 50)],
+}
+ENVIRONMENTS, CLASSES, PICTURES, SIDE = 4, 2, 40, 227
+
+
+class Clock(pl.Callback):
+    """Seconds of a fit's training steps."""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        synchronize()
+        self.begun = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        synchronize()
+        self.seconds = time.perf_counter() - self.begun
+
+
+def synchronize() -> None:
+    """Wait for the device."""
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def pictures(root: Path) -> Path:
+    """A tree of random, smooth JPEG files."""
+    rng = np.random.default_rng(0)
+    for place in (f"{e}/{c}" for e in range(ENVIRONMENTS) for c in range(CLASSES)):
+        (root / place).mkdir(parents=True)
+        for i in range(PICTURES):
+            coarse = Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8))
+            fine = rng.normal(0, 12, (SIDE, SIDE, 3))
+            picture = np.asarray(coarse.resize((SIDE, SIDE), Image.Resampling.BICUBIC)) + fine
+            Image.fromarray(picture.clip(0, 255).astype(np.uint8)).save(root / place / f"{i}.jpg", quality=90)
+    return root
+
+
+def ours(study: Study) -> float:
+    """Images per second as train.py trains, evaluation left out."""
+    member, clock = study.members[0], Clock()
+    trainer = make_trainer(study, [clock])
+    trainer.limit_val_batches = 0
+    trainer.fit(study.module(member.fold), datamodule=member.data)
+    return images(study) / clock.seconds
+
+
+def images(study: Study) -> int:
+    """Images that a measurement trains on."""
+    data = study.members[0].data
+    return study.trainer.steps * data.batch_size * len(data.training)
+
+
+def timed(study: Study, batches: Iterator[tuple[Tensor, Tensor]]) -> float:
+    """Images per second of a bare loop over minibatches."""
+    networks = study.module(study.members[0].fold).networks.to(DEVICE).train()
+    optimizer = torch.optim.Adam(networks.parameters(), lr=study.trainer.lr)
+    synchronize()
+    begun = time.perf_counter()
+    for _ in range(study.trainer.steps):
+        x, y = next(batches)
+        x, y = x.to(DEVICE, non_blocking=True), y.to(DEVICE, non_blocking=True)
+        loss = F.cross_entropy(networks.logits(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    synchronize()
+    return images(study) / (time.perf_counter() - begun)
+
+
+def resident(study: Study) -> Iterator[tuple[Tensor, Tensor]]:
+    """The same random minibatch again and again, on the device."""
+    data = study.members[0].data
+    n = data.batch_size * len(data.training)
+    x = torch.randn(n, *study.environments.image, device=DEVICE)
+    y = torch.randint(study.environments.n_classes, (n,), device=DEVICE)
+    while True:
+        yield x, y
+
+
+class Opened(Dataset[tuple[Tensor, int]]):
+    """Every image opened and augmented by PIL and torchvision when it is drawn: DomainBed's pipeline."""
+
+    def __init__(self, environments: FolderEnvironments, side: int) -> None:
+        self.table = environments.table
+        self.transform = transforms.Compose(
+            [
+                transforms.RandomResizedCrop(side, scale=(0.7, 1.0)),
+                transforms.RandomHorizontalFlip(),
+                transforms.ColorJitter(0.3, 0.3, 0.3, 0.3),
+                transforms.RandomGrayscale(),
+                transforms.ToTensor(),
+                transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+            ]
+        )
+
+    def __getitem__(self, i: int) -> tuple[Tensor, int]:
+        with Image.open(self.table.root / self.table.paths[i]) as opened:
+            image = opened.convert("RGB")
+        return self.transform(image), int(self.table.label[i])
+
+
+def opened(study: Study) -> Iterator[tuple[Tensor, Tensor]]:
+    """Minibatches of the study's own order from a DataLoader, as many workers as cores, two batches each ahead."""
+    data: EnvironmentData = study.members[0].data
+    assert isinstance(study.environments, FolderEnvironments)
+    order = (data.order(step % 1000).tolist() for step in range(10**9))
+    dataset = Opened(study.environments, study.environments.image[-1])
+    loader = DataLoader(dataset, batch_sampler=order, num_workers=cores(), pin_memory=DEVICE == "cuda")  # type: ignore[arg-type]
+    return iter(loader)
+
+
+def peak(call: Callable[[], float]) -> tuple[float, float]:
+    """The result of a call, and the peak memory so far in GB: the device's, or this process's on a CPU."""
+    if DEVICE == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    result = call()
+    if DEVICE == "cuda":
+        return result, torch.cuda.max_memory_allocated() / 1e9
+    return result, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+
+
+def main() -> None:
+    """Time every case and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", type=Path, help="tree environment/class/image; default: random pictures")
+    parser.add_argument("--case", type=int, choices=(0, 1), help="ResNet-18 at 64 pixels (0) or ResNet-50 at 224 (1)")
+    parser.add_argument("--steps", type=int, help="steps per repeat; default: enough for seconds")
+    parser.add_argument("--repeats", type=int, default=REPEATS, help=f"interleaved repeats, {REPEATS} by default")
+    asked = parser.parse_args()
+    quiet_lightning()
+    OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
+    print(
+        f"torch {torch.__version__}, {torch.get_num_threads()} threads, {cores()} cores, {DEVICE}; images per second\n"
+    )
+    head = f"{'backbone':<10}{'image':<10}{'batch':>6}{'ours':>9}{'resident':>10}{'PIL':>9}"
+    print(f"{head}{'/ resident':>12}{'/ PIL':>8}{'peak GB':>9}")
+    for number, (backbone, side, batch, usual) in enumerate(CASES[DEVICE]):
+        steps = asked.steps or usual
+        if asked.case not in (None, number):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            root = asked.root or pictures(Path(folder) / "pictures")
+            words = [
+                "dataset=image_folder", f"dataset.root={root}", f"dataset.image_size={side}", f"backbone={backbone}",
+                f"paths.cache_dir={folder}/cache", f"trainer.batch_size={batch}", f"trainer.steps={steps}",
+                f"trainer.eval_every={steps}", "protocol.folds=[0]",
+                f"trainer.device={'gpu' if DEVICE == 'cuda' else 'cpu'}",
+            ]  # fmt: skip
+            with initialize_config_dir(str(CONF), version_base="1.3"):
+                study = Study(compose("train", words), Path(folder))
+            _, memory = peak(lambda study=study: ours(study))  # type: ignore[misc]  # also warms up
+            still, lazy = resident(study), opened(study)
+            timed(study, still), timed(study, lazy)
+            found = [(ours(study), timed(study, still), timed(study, lazy)) for _ in range(asked.repeats)]
+        mine, theirs, slow = (statistics.median(column) for column in zip(*found, strict=True))
+        to_resident, to_pil = (statistics.median(run[0] / run[k] for run in found) for k in (1, 2))
+        n = batch * len(study.members[0].data.training)
+        print(
+            f"{backbone:<10}{f'{side}x{side}':<10}{n:>6}{mine:>9.1f}{theirs:>10.1f}{slow:>9.1f}"
+            f"{to_resident:>12.2f}{to_pil:>8.2f}{memory:>9.2f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
