@@ -47,6 +47,7 @@ class RunIdentity:
     folds: list[list[str]] | None = None  #: tested environments of every fold; None: one each (loo) or all others
     seed: int
     averaging: str = "none"  #: what averages the weights over steps, ``none``, ``swad``, ``eoa``, ...
+    beyond: bool = True  #: whether environments besides the given ones exist, as the ideal measure needs
     code: str  #: version of dgbench, with the commit where it is known
 
 

@@ -44,6 +44,8 @@ def test_every_environment_has_rows(pacs: Any, command: Any, tmp_path: Path) -> 
             (2, True)
         ]
     assert last[0]["variant"]["images"] == 52
+    assert {row["fold"] for row in last} == {"0", "1", "2", "3"}, "nothing could judge a model of all four"
+    assert "ideal: only the given environments exist, so the ideal is not known" in ended.out
     for name in ("average", "worst+gap"):
         assert name in ended.out
     report = command("report.py", "runs=[outputs]", "selection=train_val", cwd=tmp_path)
@@ -89,6 +91,26 @@ def test_a_stack_gives_the_rows_of_its_members(pacs: Any, rows_of: Any, tmp_path
     assert single.keys() == stacked.keys()
     for key, (wrong, loss) in single.items():
         assert stacked[key] == (wrong, pytest.approx(loss, rel=1e-4)), key
+
+
+def test_a_model_of_all_environments_on_request(pacs: Any, tmp_path: Path) -> None:
+    """It has val rows only, and nothing is reported missing for it."""
+    ended = pacs("protocol.folds=full", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert {(row["env"], row["subset"]) for row in rows_in(tmp_path)} == {
+        (env, "val") for env in ("art_painting", "cartoon", "photo", "sketch")
+    }
+    assert "fold full" not in ended.out
+
+
+def test_images_decoded_each_time_give_the_same_rows(pacs: Any, rows_of: Any, tmp_path: Path) -> None:
+    folders = {store: tmp_path / store for store in ("ram", "file", "none")}
+    for store, folder in folders.items():
+        folder.mkdir()
+        ended = pacs("protocol.folds=[1]", "execution=single", f"dataset.store={store}", cwd=folder)
+        assert ended.code == 0, ended.err
+    assert rows_of(folders["ram"]) == rows_of(folders["file"]) == rows_of(folders["none"])
+    assert not list(folders["none"].rglob("data.uint8"))
 
 
 def test_what_is_wrong_is_said_in_a_line(pacs: Any, command: Any, tmp_path: Path) -> None:

@@ -87,7 +87,10 @@ class Study:
         self.tuning: Tuning = build(config, "tuning")
         self.environments: Environments = environments or build(without(config, "dataset", *NOT_BUILT), "dataset")
         given, n_classes = self.environments.given, self.environments.n_classes
-        self.folds: list[Fold] = build(config, "protocol")(given, n_classes)
+        planned: list[Fold] = build(config, "protocol")(given, n_classes)
+        asked = self.environments.beyond or config.protocol.get("folds") is not None
+        # a model of all given environments is worth its time only where others exist to judge it, or on request
+        self.folds = [fold for fold in planned if asked or not fold.everywhere]
         smallest = smallest_training(self.folds, self.environments)
         self.trainer, self.hparams = fit_batch(config, self.trainer, self.hparams, smallest)
         self._science = science(config)
@@ -119,6 +122,7 @@ class Study:
             held_out=list(fold.held_out),
             folds=None if fold.folds is None else [list(tested) for tested in fold.folds],
             seed=self.seed,
+            beyond=self.environments.beyond,
             code=code_version(),
         )
         environments = environments_of(fold, self.environments)

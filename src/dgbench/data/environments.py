@@ -36,7 +36,10 @@ class Environments(ABC):
         given: names of the environments a researcher has, in order.
         image: C, H, W of what the network sees.
         n_classes: K.
+        beyond: whether there are environments besides the given ones, in which a model of all given ones is judged.
     """
+
+    beyond: bool = True
 
     given: list[str]
     image: tuple[int, int, int]

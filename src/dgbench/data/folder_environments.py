@@ -59,6 +59,8 @@ class FolderEnvironments(Environments):
         DataError: an image that cannot be decoded.
     """
 
+    beyond = False
+
     def __init__(
         self,
         *,

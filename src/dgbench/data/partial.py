@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,9 @@ class PartialEnvironments(Environments):
 
     def gather_for_training(self, indices: Tensor, noise: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor]:
         return self.whole.gather_for_training(indices, noise)
+
+    def expect(self, coming: Iterable[Tensor]) -> None:
+        self.whole.expect(coming)
 
     def subset(self, env: str, name: str) -> np.ndarray:
         positions = self.whole.subset(env, name)

@@ -39,7 +39,12 @@ def expected_folds(identity: Mapping[str, Any], present: Iterable[str]) -> list[
     planned = tested_by_fold(identity)
     if planned is None:
         return sorted(set(present))
-    return [*map(str, range(len(planned))), *([FULL] if identity["protocol"] == LOO else [])]
+    return [*map(str, range(len(planned))), *([FULL] if identity["protocol"] == LOO and beyond(identity) else [])]
+
+
+def beyond(identity: Mapping[str, Any]) -> bool:
+    """Whether environments besides the given ones exist."""
+    return bool(identity.get("beyond", True))
 
 
 def evaluate_study(
@@ -90,7 +95,7 @@ def evaluate_study(
         else:
             by_fold[fold] = judged
         steps[fold] = step
-        if not judged:
+        if not judged and (fold != FULL or beyond(identity)):
             missing[fold] = f"no test row at step {step}"
     expected = expected_folds(identity, [*members, *missing])
     for fold in expected:
@@ -99,7 +104,7 @@ def evaluate_study(
     held_out = _means(by_fold, given)
     no_held_out = grouped_reasons({fold: why for fold, why in missing.items() if fold != FULL})
     no_everywhere = grouped_reasons({fold: why for fold, why in missing.items() if fold == FULL})
-    if everywhere and set(everywhere) <= set(given):
+    if not beyond(identity) or (everywhere and set(everywhere) <= set(given)):
         no_everywhere = "only the given environments exist, so the ideal is not known"
     elif planned is not None and FULL not in expected and not everywhere:
         no_everywhere = f"protocol={identity['protocol']} trains no model on all given environments; use protocol=loo"
