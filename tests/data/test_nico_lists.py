@@ -16,7 +16,9 @@ FOLDER = "NICO_DG_official"
 
 def test_official_lists(image_tree: Callable[..., Path]) -> None:
     """Paths below the root with blanks in class names, a number nobody needs, train and test apart."""
-    root = image_tree("nico/NICO_DG", dim={"hot air balloon": 2, "cat": 1}, rock={"hot air balloon": 1, "cat": 1}).parent
+    root = image_tree(
+        "nico/NICO_DG", dim={"hot air balloon": 2, "cat": 1}, rock={"hot air balloon": 1, "cat": 1}
+    ).parent
     lists = root / FOLDER
     lists.mkdir()
     with pytest.raises(DataError, match=r"NICO_DG_official lists no image"):
@@ -34,5 +36,7 @@ def test_official_lists(image_tree: Callable[..., Path]) -> None:
     (lists / "rock_test.txt").write_text("NICO_DG/rock/cat/00.png\n")
     with pytest.raises(DataError, match=r"rock_test\.txt line 1 is no path and number: NICO_DG/rock/cat/00\.png; mend"):
         official_lists(root=root, folder=FOLDER)
-    with pytest.raises(DataError, match=r"nowhere is no folder of .*; put NICO\+\+'s official lists there, or take a tree"):
+    with pytest.raises(
+        DataError, match=r"nowhere is no folder of .*; put NICO\+\+'s official lists there, or take a tree"
+    ):
         official_lists(root=root, folder="nowhere")

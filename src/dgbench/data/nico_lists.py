@@ -23,8 +23,8 @@ def official_lists(*, root: Path, folder: str) -> list[tuple[str, str, str, str 
     lists = root / folder
     if not lists.is_dir():
         raise DataError(
-            f"{lists} is no folder of CONTEXT_train.txt and CONTEXT_test.txt; put NICO++'s official lists there, or take "
-            "a tree environment/class/image with dataset.reader=null"
+            f"{lists} is no folder of CONTEXT_train.txt and CONTEXT_test.txt; put NICO++'s official lists there, or "
+            "take a tree environment/class/image with dataset.reader=null"
         )
     rows: list[tuple[str, str, str, str | None]] = []
     for file in sorted(lists.glob("*.txt")):
