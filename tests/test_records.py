@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dgbench.records import Row, RowProblem, RunIdentity, append_rows, keep_rows_until, read_rows
+from dgbench.records import Row, RowProblem, RunIdentity, append_rows, keep_rows_until, read_rows, write_whole
 
 IDENTITY = RunIdentity(
     run="abc",
@@ -154,3 +154,19 @@ def test_keys_of_a_row_are_the_declared_ones() -> None:
     """No key of the row overwrites one of the identity's."""
     declared = {f.name for f in (*fields(RunIdentity), *fields(Row))} - {"identity"} | {"env_held_out"}
     assert json.loads(row(0).to_json()).keys() == declared
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full at the second write: the old text stays, and nothing lies beside it."""
+    file = tmp_path / "plan.json"
+    write_whole(file, "old")
+
+    def full(path: Path, text: str, encoding: str) -> None:
+        path.write_bytes(text[:1].encode())
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(file, "new")
+    assert file.read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]

@@ -86,6 +86,21 @@ class RowProblem:
     reason: str
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file atomically: a reader sees the old text or the new one, whoever else writes it.
+
+    Raises:
+        OSError: it cannot be written; the old text stays.
+    """
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
 def append_rows(path: Path, rows: Iterable[Row]) -> None:
     """Append rows to a file in one write and force them to disk.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from dgbench.records import PROGRESS_FILE
+from dgbench.records import PROGRESS_FILE, write_whole
 
 SECONDS = 5.0  # least time between two beats
 SHARE = 0.005  # of the time that beats may take, where a stack has very many members
@@ -70,9 +70,7 @@ class Heartbeat(pl.Callback):
         }
         text = json.dumps(beat) + "\n"
         for folder in self.folders:
-            partial = folder / f"{PROGRESS_FILE}.partial"
             with suppress(OSError):
-                partial.write_text(text)
-                os.replace(partial, folder / PROGRESS_FILE)
+                write_whole(folder / PROGRESS_FILE, text)
         self._beaten = time.monotonic()
         self._pause = max(SECONDS, (self._beaten - now) / SHARE)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -19,7 +16,6 @@ from dgbench.cli.member import make_trainer
 from dgbench.cli.stacking import Group, plan_groups
 from dgbench.cli.study import Study
 from dgbench.data.stacked import StackedData
-from dgbench.records import PLAN_FILE
 from dgbench.training.stacked import StackedMembers
 
 PROBE_SECONDS = 1.0  # of each algorithm's step loop, after its first chunk
@@ -48,20 +44,6 @@ class _Probe(pl.Callback):
         steps, seconds = (sum(column) for column in zip(*(self.chunks[1:] or self.chunks), strict=True))
         average: float = seconds / steps
         return average
-
-
-def keep_plan(folder: Path, studies: Sequence[Study]) -> None:
-    """Add what a job means to train to the plan in its folder, so that what was never begun can be missed."""
-    file = folder / PLAN_FILE
-    try:
-        known = list(json.loads(file.read_text())["members"])
-    except (OSError, ValueError, KeyError, TypeError):  # none yet, or cut short
-        known = []
-    planned = [os.path.relpath(member.folder, folder) for study in studies for member in study.members]
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps({"members": list(dict.fromkeys([*known, *planned]))}, indent=1) + "\n")
-    os.replace(partial, file)
 
 
 def print_plan(studies: Sequence[Study], execution: DictConfig) -> None:

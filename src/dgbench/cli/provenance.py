@@ -26,7 +26,7 @@ from dgbench import __version__
 from dgbench.cli.identity import code_version, digest, science
 from dgbench.cli.study import Member, Study
 from dgbench.data.environments import Environments
-from dgbench.records import IDENTITY_FILE
+from dgbench.records import IDENTITY_FILE, write_whole
 
 PACKAGES = (
     "torch", "torchvision", "pytorch-lightning", "hydra-core", "omegaconf", "numpy", "scipy", "scikit-learn", "timm",
@@ -65,9 +65,7 @@ def write_identity(study: Study, member: Member, *, resumed: bool, together: int
         "dataset": {**known, "fingerprint": fingerprint(study.environments)},
         "sessions": [*_sessions(file), session],
     }
-    partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps(document, indent=1) + "\n")
-    os.replace(partial, file)
+    write_whole(file, json.dumps(document, indent=1) + "\n")
 
 
 def fingerprint(environments: Environments) -> str:

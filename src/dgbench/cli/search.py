@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections import defaultdict
 from collections.abc import Sequence
 from copy import deepcopy
@@ -20,6 +19,7 @@ from dgbench.cli.identity import code_version, digest, science, study_folder
 from dgbench.cli.study import Study
 from dgbench.errors import ConfigError, is_divergence
 from dgbench.protocols.search import Scheme, Settings
+from dgbench.records import write_whole
 from dgbench.reports.choices import Choice, choices
 from dgbench.reports.collect import collect
 from dgbench.reports.selected import select_runs
@@ -150,9 +150,7 @@ def _keep(search: Search, found: Sequence[Choice]) -> None:
         "folds": {**kept, **{choice.fold: choice.to_json() for choice in found}},
     }
     file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps(document, indent=1) + "\n")
-    os.replace(partial, file)
+    write_whole(file, json.dumps(document, indent=1) + "\n")
 
 
 def _scheme(config: DictConfig) -> Scheme:

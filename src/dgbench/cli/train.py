@@ -19,7 +19,8 @@ def train(config: DictConfig) -> None:
     from dgbench.cli.closing import close_all
     from dgbench.cli.grid import studies
     from dgbench.cli.member import quiet_lightning
-    from dgbench.cli.plan import keep_plan, print_plan
+    from dgbench.cli.plan import print_plan
+    from dgbench.cli.planned import keep_plan
     from dgbench.cli.run import train_all
     from dgbench.cli.search import chosen_again, searches
 
