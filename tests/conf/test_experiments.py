@@ -13,15 +13,15 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from dgbench.algorithms.base import Algorithm
-from dgbench.cli.absent_data import named_environments
+from dgbench.cli.absent_data import known_without_images
 from dgbench.cli.entry import CONF
+from dgbench.cli.fold_data import planned_folds
 from dgbench.cli.hyperparameters import hyperparameters
 from dgbench.cli.identity import study_folder
-from dgbench.protocols.folds import FULL, Fold
+from dgbench.protocols.folds import Fold
 from dgbench.reports.published import published
 
 TABLES = sorted(path for path in (CONF / "experiment").glob("*.yaml") if re.match(r"[a-z]+\d{4}_table", path.stem))
-BEYOND = {"sr_cmnist", "c_cats_dogs", "l_cifar10", "pacs_corrupted", "vlcs_corrupted"}  # all environments are known
 APART = {"algorithm", "seed"}  # multiplied, not composed: every algorithm composes with everything (test_conf.py)
 
 
@@ -38,10 +38,9 @@ def combinations(name: str) -> tuple[list[DictConfig], int, dict[str, Any]]:
 
 def folds(config: DictConfig) -> list[Fold]:
     dataset: Any = OmegaConf.to_container(config.dataset, resolve=True, throw_on_missing=False)
-    known = named_environments(dataset)
+    known = known_without_images(dataset)
     assert known, f"conf/dataset/{config.dataset.name}.yaml names no environments"
-    planned: list[Fold] = instantiate(config.protocol)(*known)
-    return [fold for fold in planned if fold.name != FULL or config.dataset.name in BEYOND]
+    return planned_folds(config, known)
 
 
 def models(config: DictConfig) -> int:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dgbench.cli.fold_data import Known
 
-def named_environments(dataset: Mapping[str, Any]) -> tuple[list[str], int] | None:
-    """Given environments and number of classes of a composed ``conf/dataset``; None where the file does not tell.
+
+def known_without_images(dataset: Mapping[str, Any]) -> Known | None:
+    """Given environments of a composed ``conf/dataset``; None where the file does not tell.
 
     Where a file tells only how many environments are given, as ``ratio`` and ``scale`` or corruptions per domain do,
     numbers stand for their names; 0 classes stand for an unknown number.
@@ -16,8 +18,11 @@ def named_environments(dataset: Mapping[str, Any]) -> tuple[list[str], int] | No
         dataset: the resolved keys of the dataset.
     """
     published = dataset.get("published") or {}
-    names = _typed(dataset) or dataset.get("environments") or published.get("environments")
-    return ([str(name) for name in names], int(published.get("classes") or 0)) if names else None
+    chosen = _typed(dataset)  # out of all that there are
+    names = chosen or dataset.get("environments") or published.get("environments")
+    if not names:
+        return None
+    return Known([str(name) for name in names], int(published.get("classes") or 0), beyond=chosen is not None)
 
 
 def _typed(dataset: Mapping[str, Any]) -> list[Any] | None:

@@ -19,7 +19,7 @@ from dgbench.algorithms.updates import UpdateRule
 from dgbench.backbones.build import build_networks
 from dgbench.callbacks.averaging import Averaging
 from dgbench.cli.build import build, without
-from dgbench.cli.fold_data import environments_of, scores_of, smallest_training
+from dgbench.cli.fold_data import Known, environments_of, planned_folds, scores_of, smallest_training
 from dgbench.cli.hyperparameters import fit_batch, hyperparameters
 from dgbench.cli.identity import code_version, digest, science
 from dgbench.cli.initial import InitialWeights, for_images_of, initial_weights
@@ -86,11 +86,8 @@ class Study:
         self.seed = seed(config.seed)
         self.tuning: Tuning = build(config, "tuning")
         self.environments: Environments = environments or build(without(config, "dataset", *NOT_BUILT), "dataset")
-        given, n_classes = self.environments.given, self.environments.n_classes
-        planned: list[Fold] = build(config, "protocol")(given, n_classes)
-        asked = self.environments.beyond or config.protocol.get("folds") is not None
-        # a model of all given environments is worth its time only where others exist to judge it, or on request
-        self.folds = [fold for fold in planned if asked or not fold.everywhere]
+        known = Known(self.environments.given, self.environments.n_classes, self.environments.beyond)
+        self.folds = planned_folds(config, known)
         smallest = smallest_training(self.folds, self.environments)
         self.trainer, self.hparams = fit_batch(config, self.trainer, self.hparams, smallest)
         self._science = science(config)

@@ -35,6 +35,7 @@ class PartialEnvironments(Environments):
     def __init__(self, whole: Environments, training: Mapping[str, Part], tested: Mapping[str, Part]) -> None:
         self.whole, self.training, self.tested = whole, training, tested
         self.given, self.image, self.n_classes = whole.given, whole.image, whole.n_classes
+        self.beyond = whole.beyond
 
     def identity(self) -> dict[str, Any]:
         return self.whole.identity()
