@@ -77,7 +77,7 @@ def test_frozen_batchnorm_with_given_weights_unless_typed(small: list[str], file
     given = ("init=file", f"init.path={file}")
     assert composed(*small).backbone.norm == "train"
     assert composed(*small, *given).backbone.norm == "frozen"
-    assert composed(*small, *given).backbone.name == "resnet18-bn_frozen"
+    assert composed(*small, *given).backbone.name == "test_resnet-bn_frozen"
     assert composed(*small, *given, "backbone.norm=train").backbone.norm == "train"
 
 
