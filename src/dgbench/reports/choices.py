@@ -107,8 +107,8 @@ def choices_table(found: Sequence[Choice], how: str) -> Table:
     """
     columns = [
         Column("algorithm"),
-        Column("trial", "count", "repetition of the search", key=True),
-        Column("seed", "count", key=True),
+        Column("trial", help="repetition of the search", key=True),
+        Column("seed", key=True),
         Column("fold", key=True),
         Column("held out", key=True),
         Column("draw", "count", "number of the hyperparameter draw, 0 is the default set"),
@@ -116,14 +116,14 @@ def choices_table(found: Sequence[Choice], how: str) -> Table:
         Column("step", "count", "optimizer updates done at the chosen evaluation"),
         Column("validation (%)", "percent", "validation accuracy that spoke for it"),
         Column("test (%)", "percent", "mean accuracy over the held-out environments"),
-        Column("hyperparameters"),
         Column("run", help="hash in the name of its folder; report=reproduce run=HASH prints its command"),
+        Column("hyperparameters"),
     ]
     body = [
         [
             Cell(choice.algorithm),
-            Cell(float(choice.trial)),
-            Cell(float(choice.seed)),
+            Cell(str(choice.trial)),
+            Cell(str(choice.seed)),
             Cell(choice.fold),
             Cell(", ".join(choice.held_out) or "nothing"),
             Cell(float(choice.draw)),
@@ -131,12 +131,12 @@ def choices_table(found: Sequence[Choice], how: str) -> Table:
             Cell(float(choice.step)),
             _percent(choice.validation, "the method has no accuracy"),
             _percent(choice.test, "no test row of a held-out environment"),
-            Cell(hparams_text(choice.hparams)),
             Cell(choice.run),
+            Cell(hparams_text(choice.hparams)),
         ]
         for choice in found
     ]
-    note = "Exact values, and every candidate with its validation accuracy, stand in hparams.json."
+    note = "report=hparams writes exact values and every candidate with its validation accuracy to hparams.json."
     return Table("hparams", f"Chosen hyperparameters ({how})", columns, body, [note])
 
 
