@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,34 +54,51 @@ MACHINE_KEYS = frozenset(
 
 def science(config: DictConfig) -> dict[str, Any]:
     """The resolved configuration without machine keys."""
-    top = {key: node for key, node in config.items_ex(resolve=False) if key not in MACHINE_KEYS}
-    resolved: dict[str, Any] = {}
-    for key in top:
-        node = config[key]
-        resolved[str(key)] = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-    for dotted in MACHINE_KEYS:
-        head, _, leaf = dotted.partition(".")
-        if leaf and isinstance(resolved.get(head), dict):
-            resolved[head].pop(leaf, None)
-    return resolved
+    top = [str(key) for key in config if key not in MACHINE_KEYS]
+    return {key: without_machine_keys(key, resolved(config, key)) for key in top}
+
+
+def resolved(config: DictConfig, key: str) -> Any:
+    """What stands under a top-level key, without interpolations."""
+    node = config[key]
+    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+
+
+def without_machine_keys(top: str, content: Any) -> Any:
+    """What stands under the top-level key ``top``, less the machine keys in it."""
+    leaves = {key.partition(".")[2] for key in MACHINE_KEYS if key.startswith(f"{top}.")}
+    if not leaves or not isinstance(content, dict):
+        return content
+    return {key: value for key, value in content.items() if key not in leaves}
+
+
+def text(content: Any) -> str:
+    """One text for equal contents."""
+    return json.dumps(content, sort_keys=True, default=str)
 
 
 def digest(content: Any) -> str:
     """12 hexadecimal digits that change when any value of ``content`` changes."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:12]
+    return digest_of_text(text(content))
+
+
+def digest_of_text(content: str) -> str:
+    """:func:`digest` of what :func:`text` made."""
+    return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
 def study_folder(*, _root_: DictConfig) -> str:
     """Name of a study's folder; Hydra resolves it as ``${study_folder:}``."""
-    parts = [
-        _root_.dataset.name,
-        _root_.algorithm.name,
-        _root_.backbone.name,
-        *([] if _root_.init.name == "random" else [_root_.init.name]),
-        *([] if _root_.tuning.name == "ft" else [_root_.tuning.name]),
-        f"s{_root_.seed}",
-        digest(science(_root_)),
-    ]
+    content = science(_root_)
+    return folder_name(content, digest(content))
+
+
+def folder_name(content: Mapping[str, Any], hashed: str) -> str:
+    """Name of the folder of a study with this :func:`science`, whose digest is ``hashed``."""
+    usual = {"init": "random", "tuning": "ft"}  # named where it is another
+    names = {group: content[group]["name"] for group in ("dataset", "algorithm", "backbone", "init", "tuning")}
+    parts = [name for group, name in names.items() if name != usual.get(group)]
+    parts += [f"s{content['seed']}", hashed]
     return "-".join(str(part) for part in parts)
 
 

@@ -1,0 +1,124 @@
+"""The fast way to know the jobs of a sweep equals Hydra's."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+
+from dgbench.cli.entry import CONF, register_resolvers
+from dgbench.cli.identity import digest, resolved, study_folder
+from dgbench.cli.sweeps.composing import HOW, Composer
+
+
+@pytest.fixture
+def counted() -> Iterator[tuple[Composer, list[int]]]:
+    """A composer over the real configuration tree, and how often it asked Hydra."""
+    register_resolvers()
+    asked = [0]
+
+    def load(words: list[str]) -> DictConfig:
+        asked[0] += 1
+        return compose("train", words, return_hydra_config=True)
+
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield Composer(GlobalHydra.instance().config_loader(), load), asked
+
+
+CHOICES: dict[str, list[Any]] = {
+    "algorithm": ["erm", "vrex"],
+    "backbone": ["mlp", "mnist_cnn"],
+    "seed": [0, 1, "x", -3],
+    "dataset.ratio": [3, 4, "null"],
+    "dataset.given": ["[0.9,0.1]", "null", "[a,b]"],
+    "backbone.width": [8, 16],  # the name of the backbone refers to it
+    "paths.data_dir": ["here", "'there, too'"],  # the dataset refers to it
+    "paths.output_dir": ["outputs", "other"],
+    "dataset.data_dir": ["x", "${paths.output_dir}"],
+    "hparams.draw": [0, 1, 17],
+    "hparams.trial": [0, 2],
+    "++hparams.set.lr": ["0.001", "1e-3", "${seed}"],
+    "hparams.shared.hparams.lr": ["0.1", "{small: 0.5}"],
+    "trainer.lr": ["1e-3", "null", "true"],
+    "trainer.steps": [100, "1_000"],
+    "trainer.eval_subsets": ["[val,test]", "[train,val,test]"],
+    "protocol.folds": ["[0]", "full", "null"],
+    "execution": ["single", "auto"],
+    "retry": ["all", "failed"],
+    "experiment": ["demo", "sr_cmnist_14"],
+    "++grid.seed": ["[0,1]", "[2]"],
+    "~averaging": [""],
+    "selection": ["last", "train_val"],
+}
+
+
+def slow(words: list[str]) -> tuple[str, str, str]:
+    """Name of the study, the job's folder and what it plans, as Hydra composes them."""
+    config = compose("train", words, return_hydra_config=True)
+    folder = Path(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir))
+    planned = {str(key): resolved(config, str(key)) for key in config if key not in HOW}
+    return study_folder(_root_=config), str(folder), digest(planned)
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_random_sweeps_are_composed_as_hydra_does(number: int, counted: tuple[Composer, list[int]]) -> None:
+    """Up to 6 keys in random order with random values, 12 jobs each; one composer sees them all."""
+    composer, _ = counted
+    chance = random.Random(number)
+    keys = chance.sample([key for key in CHOICES if not key.startswith("~")], chance.randint(1, 6))
+    for _ in range(12):
+        words = [f"{key}={chance.choice(CHOICES[key])}" for key in keys]
+        found = composer.compose(words)
+        assert (found.study, str(found.folder), found.key) == slow(words), words
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["hydra.sweep.subdir=fixed", "seed=1"],
+        ["hydra.sweep.subdir='s${seed}'", "seed=1"],
+        ["hydra.sweep.dir='m${seed}'", "seed=1"],
+        ["seed=1", "seed=2"],
+        ["algorithm.hparams.vrex_lambda=3", "algorithm=vrex"],
+        ['dataset.name="it\'s"', "seed=4"],
+        ["dataset.name='a, b'"],
+        ["+dataset.extra=1"],
+        ["dataset.ratio=4.0"],
+        ["dataset.ratio=.inf"],
+        [],
+    ],
+    ids=" ".join,
+)
+def test_rare_words(words: list[str], counted: tuple[Composer, list[int]]) -> None:
+    composer, _ = counted
+    for _ in range(2):
+        found = composer.compose(words)
+        assert (found.study, str(found.folder), found.key) == slow(words)
+
+
+def test_hydra_is_asked_once_per_choice(counted: tuple[Composer, list[int]]) -> None:
+    """2 algorithms x 30 seeds x 5 draws: 2 compositions; another width of the network, which its name shows: 2 more."""
+    composer, asked = counted
+    jobs = [
+        [f"algorithm={a}", f"seed={s}", f"hparams.draw={d}"]
+        for a in ("erm", "vrex")
+        for s in range(30)
+        for d in range(5)
+    ]
+    assert len({composer.compose(job).study for job in jobs}) == 300
+    assert asked == [2]
+    assert len({composer.compose([f"backbone.width={w}", f"seed={s}"]).study for w in (8, 9) for s in range(9)}) == 18
+    assert asked == [2 + 3]  # the first one shows that the width is referred to
+
+
+@pytest.mark.parametrize("word", ["trainer.stepz=1", "algorithm=ermm", "seed=[1", "seed=1,2"])
+def test_what_hydra_refuses_is_refused(word: str, counted: tuple[Composer, list[int]]) -> None:
+    with pytest.raises(HydraException):
+        counted[0].compose([word])
