@@ -10,7 +10,7 @@ import yaml
 
 from dgbench.cli.absent_data import known_without_images
 from dgbench.cli.entry import CONF
-from dgbench.cli.fold_data import Known
+from dgbench.cli.fold_plan import Known
 from dgbench.data.sr_cmnist import given_environments
 from dgbench.protocols.groups import MultiTest
 

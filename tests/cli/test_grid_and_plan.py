@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
+
+from dgbench.callbacks.claims import Claims
+from dgbench.callbacks.status import write_status
 
 SMALL = ["dataset.base=digits", "backbone.width=8", "trainer.steps=20", "trainer.eval_every=10", "trainer.device=cpu"]
 GRID = [*SMALL, "grid.seed=[0,1]", "grid.algorithm=[erm,vrex]"]
@@ -32,16 +36,56 @@ def test_a_grid_leaves_what_single_studies_leave(command: Any, tmp_path: Path) -
         assert [{**row, "loss": 0} for row in together[folder]] == [{**row, "loss": 0} for row in rows]
 
 
+def counts(out: str, name: str) -> list[int]:
+    """Studies, models, done, running, failed, stopped, missing of one line of the plan."""
+    (line,) = [line for line in out.splitlines() if line.startswith(f"{name} ")]
+    return [int(word) for word in line.split()[1:8]]
+
+
 def test_plan_starts_nothing_and_knows_what_is_done(command: Any, tmp_path: Path) -> None:
-    """Before anything ran 20 models are to train; after one study of five, 15."""
+    """Before anything ran 20 models are to train; after one study of five, 15: one of the five failed, one was killed,
+    and one is being trained by this process."""
     ended = command("train.py", *GRID, "plan=true", cwd=tmp_path)
     assert ended.code == 0, ended.err
-    assert ended.out.splitlines()[3].split()[:6] == ["all", "4", "20", "0", "0", "20"]
+    assert counts(ended.out, "all") == [4, 20, 0, 0, 0, 0, 20]
+    assert "?" in ended.out.splitlines()[3], "no run, no speed"
     assert not list(tmp_path.rglob("errors.jsonl")) and not list(tmp_path.rglob("status"))
+    probed = command("train.py", *GRID, "plan=probe", cwd=tmp_path)
+    assert counts(probed.out, "all") == [4, 20, 0, 0, 0, 0, 20]
+    assert re.search(r"^all .* \d+ s +\?$", probed.out, re.M), probed.out
+    assert not probed.err and not list(tmp_path.rglob("errors.jsonl"))
     assert command("train.py", *SMALL, cwd=tmp_path).code == 0
     after = command("train.py", *GRID, "plan=true", cwd=tmp_path)
-    assert after.out.splitlines()[1].split()[:6] == ["erm", "2", "10", "5", "0", "5"]
-    assert after.out.splitlines()[3].split()[:6] == ["all", "4", "20", "5", "0", "15"]
+    assert counts(after.out, "erm") == [2, 10, 5, 0, 0, 0, 5]
+    assert counts(after.out, "all") == [4, 20, 5, 0, 0, 0, 15]
+    failed, killed, claimed = sorted(path.parent for path in tmp_path.rglob("status"))[:3]
+    write_status(failed, "FAILED for a reason")
+    for folder in (killed, claimed):
+        write_status(folder, "RUNNING")
+    with Claims() as claims:
+        claims.take(claimed)
+        assert counts(command("train.py", *GRID, "plan=true", cwd=tmp_path).out, "erm") == [2, 10, 2, 1, 1, 1, 5]
+
+
+def test_plan_counts_the_folds_that_are_asked_for(command: Any, tmp_path: Path) -> None:
+    """Ratios 3 and 4 of scale 1: 4 and 5 given environments; all folds are 5 + 6, two of them 2 + 2."""
+    sweep = ("-m", *SMALL, "dataset.ratio=3,4", "plan=true")
+    assert counts(command("train.py", *sweep, cwd=tmp_path).out, "all") == [2, 11, 0, 0, 0, 0, 11]
+    some = command("train.py", *sweep, "protocol.folds=[0,full]", cwd=tmp_path)
+    assert counts(some.out, "all") == [2, 4, 0, 0, 0, 0, 4]
+    assert not list(tmp_path.iterdir())
+
+
+def test_plan_counts_a_search(command: Any, tmp_path: Path) -> None:
+    """3 draws x 2 trials x 5 folds."""
+    words = (*SMALL, "hparams=search", "hparams.scheme.draws=3", "hparams.scheme.trials=2", "plan=true")
+    assert counts(command("train.py", *words, cwd=tmp_path).out, "all") == [6, 30, 0, 0, 0, 0, 30]
+
+
+def test_a_plan_that_does_not_exist(command: Any, tmp_path: Path) -> None:
+    ended = command("train.py", *SMALL, "plan=maybe", cwd=tmp_path)
+    assert ended.code == 1
+    assert ended.complaints[0].startswith("dgbench: plan=maybe is unknown; write plan=true, or plan=probe")
 
 
 def test_a_grid_entry_that_is_no_list(command: Any, tmp_path: Path) -> None:

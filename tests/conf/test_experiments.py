@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from dgbench.algorithms.base import Algorithm
 from dgbench.cli.absent_data import known_without_images
 from dgbench.cli.entry import CONF
-from dgbench.cli.fold_data import planned_folds
+from dgbench.cli.fold_plan import planned_folds
 from dgbench.cli.hyperparameters import hyperparameters
 from dgbench.cli.identity import study_folder
 from dgbench.protocols.folds import Fold

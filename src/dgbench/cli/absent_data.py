@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dgbench.cli.fold_data import Known
+from dgbench.cli.fold_plan import Known
 
 
 def known_without_images(dataset: Mapping[str, Any]) -> Known | None:

@@ -10,6 +10,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from dgbench.errors import ConfigError, DgbenchError
 
+#: keys of conf/dataset that the dataset itself does not take, but hyperparameters, protocols, ...
+NOT_BUILT = ("image_kind", "fetch", "test_groups", "split")
+
 
 def build(config: DictConfig, group: str, **extra: Any) -> Any:
     """Instantiate ``config[group]``; ``extra`` reaches the constructor.

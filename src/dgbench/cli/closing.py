@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from dgbench.callbacks.status import read_status
 from dgbench.callbacks.wandb_log import WandbLog
 from dgbench.cli.run import Ends
 from dgbench.cli.search import Search, choices_of
 from dgbench.cli.study import Study
+from dgbench.cli.sweeps.marks import job_key, mark_end
 from dgbench.errors import MembersFailedError
 from dgbench.measures import MEASURES
 from dgbench.protocols.selection import describe
@@ -63,6 +64,19 @@ def close_all(
             f"{'; '.join(failed[:TABLES])}{more} failed; see log.txt and status in its folder, mend the cause and "
             "start the same command again"
         )
+
+
+def remember(folder: Path, config: DictConfig, studies: Sequence[Study]) -> None:
+    """Let the next command know what this job planned, unless the images may be others by then.
+
+    Args:
+        folder: the job's.
+        config: the job's.
+        studies: all that it trained or found done.
+    """
+    if any(s.config.dataset.get("base") == "auto" and s.environments.identity()["base"] != "mnist" for s in studies):
+        return  # MNIST, once it can be had, makes other members
+    mark_end(folder, job_key(config), [member.folder for study in studies for member in study.members])
 
 
 def _why(folder: Path) -> str:

@@ -14,10 +14,9 @@ from omegaconf import OmegaConf
 from PIL import Image
 from torch import Tensor
 
-from dgbench.cli.build import build, without
+from dgbench.cli.build import NOT_BUILT, build, without
 from dgbench.cli.entry import CONF
 from dgbench.cli.identity import study_folder
-from dgbench.cli.study import NOT_BUILT
 from dgbench.data.environments import Environments
 from dgbench.errors import ConfigError, DgbenchError
 

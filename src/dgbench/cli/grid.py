@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from dgbench.cli.identity import digest, study_folder
 from dgbench.cli.initial import InitialWeights, for_images_of, initial_weights
 from dgbench.cli.search import draws_of
 from dgbench.cli.study import Study
+from dgbench.cli.sweeps.jobs import grid_combinations
 from dgbench.data.environments import Environments
-from dgbench.errors import ConfigError
 
 
 def studies(config: DictConfig, folder: Path) -> list[Study]:
@@ -50,12 +49,8 @@ def _combinations(config: DictConfig) -> Iterator[DictConfig]:
     if not grid:
         yield config
         return
-    for key, values in grid.items():
-        if not isinstance(values, list) or not values:
-            raise ConfigError(f"grid.{key}={values} is no list; write grid.{key}=[...]")
     typed = list(HydraConfig.get().overrides.task)
-    for combination in product(*grid.values()):
-        chosen = [f"{key}={value}" for key, value in zip(grid, combination, strict=True)]
+    for chosen in grid_combinations(grid):
         yield compose(HydraConfig.get().job.config_name, [*typed, *chosen])
 
 

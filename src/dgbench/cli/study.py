@@ -18,8 +18,9 @@ from dgbench.algorithms.base import Algorithm
 from dgbench.algorithms.updates import UpdateRule
 from dgbench.backbones.build import build_networks
 from dgbench.callbacks.averaging import Averaging
-from dgbench.cli.build import build, without
-from dgbench.cli.fold_data import Known, environments_of, planned_folds, scores_of, smallest_training
+from dgbench.cli.build import NOT_BUILT, build, without
+from dgbench.cli.fold_data import environments_of, scores_of, smallest_training
+from dgbench.cli.fold_plan import Known, planned_folds
 from dgbench.cli.hyperparameters import fit_batch, hyperparameters
 from dgbench.cli.identity import code_version, digest, science
 from dgbench.cli.initial import InitialWeights, for_images_of, initial_weights
@@ -31,9 +32,6 @@ from dgbench.protocols.folds import Fold
 from dgbench.records import RunIdentity
 from dgbench.training.tuning import Tuning
 from dgbench.types import Sizes
-
-#: keys of conf/dataset that the dataset itself does not take, but hyperparameters, protocols, ...
-NOT_BUILT = ("image_kind", "fetch", "test_groups", "split")
 
 
 @dataclass(frozen=True)

@@ -14,22 +14,24 @@ def train(config: DictConfig) -> None:
     """Train what is unfinished, skip what is done."""
     from hydra.core.hydra_config import HydraConfig
 
+    from dgbench.cli.sweeps.plan import plan_command
+
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    if config.plan:
+        plan_command(folder, config.plan)
+        return
+
     from dgbench.callbacks.progress import StudyProgress
     from dgbench.cli.build import build
-    from dgbench.cli.closing import close_all
+    from dgbench.cli.closing import close_all, remember
     from dgbench.cli.grid import studies
     from dgbench.cli.member import quiet_lightning
-    from dgbench.cli.plan import print_plan
     from dgbench.cli.planned import keep_plan
     from dgbench.cli.run import train_all
     from dgbench.cli.search import chosen_again, searches
 
     quiet_lightning()
-    folder = Path(HydraConfig.get().runtime.output_dir)
     planned = studies(config, folder)
-    if config.plan:
-        print_plan(planned, config.execution)
-        return
     keep_plan(folder, planned)
     wandb_log, selection = build(config, "logger"), build(config, "selection")
     label = config.algorithm.name if len(planned) == 1 else f"{len(planned)} studies"
@@ -43,4 +45,5 @@ def train(config: DictConfig) -> None:
         ends |= train_all(again, config.execution, progress, wandb_log, config.retry)
     finally:
         progress.close()
+    remember(folder, config, [*planned, *again])
     close_all([*planned, *again], ends, selection, wandb_log, found)

@@ -21,9 +21,8 @@ from hydra.core.override_parser.types import OverrideType
 from omegaconf import DictConfig, OmegaConf
 
 from dgbench.cli.identity import MACHINE_KEYS, digest_of_text, folder_name, resolved, text, without_machine_keys
+from dgbench.cli.sweeps.marks import HOW
 
-# How a job is run: it plans the same members whatever stands there.
-HOW = frozenset({"hydra", "paths", "logger", "selection", "execution", "plan", "retry", "sweep"})
 KEPT = 4096  # contents of a top-level key that are remembered
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
@@ -79,7 +78,7 @@ class Composed:
 
     @property
     def key(self) -> str:
-        """Equal for jobs that plan the same members."""
+        """As :func:`~dgbench.cli.sweeps.marks.job_key` gives it."""
         return _digest({key: content for key, content in self.contents.items() if key not in HOW}, "whole")
 
 

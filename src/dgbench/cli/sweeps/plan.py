@@ -1,0 +1,223 @@
+"""``plan=true``: what a command would train, what of it is done, and what the rest costs. Nothing is started.
+
+A table of 100,000 jobs takes seconds: no job is composed one by one, and images are looked at once per dataset, to
+learn how many environments, and so models, a study has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from hydra import compose
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from dgbench.callbacks.claims import is_claimed
+from dgbench.callbacks.status import read_status
+from dgbench.cli.build import NOT_BUILT, build, without
+from dgbench.cli.identity import text
+from dgbench.cli.sweeps.composing import Composed, Composer
+from dgbench.cli.sweeps.jobs import Planned, studies_of
+from dgbench.errors import ConfigError
+from dgbench.records import PROGRESS_FILE
+
+
+STATES = ("done", "running", "failed", "stopped", "missing")
+SAMPLES = 30  # runs that a mean speed or size is taken from
+CHANCE = ("data_seed", "split_seed")  # keys of a dataset that change its images, never its environments
+
+
+@dataclass
+class _Line:
+    """The models of one algorithm over one dataset and network, which cost the same."""
+
+    algorithm: str
+    studies: int = 0
+    models: Counter[str] = field(default_factory=Counter)
+    steps_left: float = 0.0
+    rates: list[float] = field(default_factory=list)  # models times optimizer steps per second
+    sizes: list[int] = field(default_factory=list)  # bytes of a finished run
+    again: int = 0  # models that searches train once they have chosen
+    left: list[Planned] = field(default_factory=list)  # some studies with models to train
+
+    @property
+    def to_train(self) -> int:
+        return self.models.total() - self.models["done"]
+
+    @property
+    def seconds(self) -> float | None:
+        if not self.steps_left:
+            return 0.0
+        return self.steps_left / fmean(self.rates) if self.rates else None
+
+    @property
+    def bytes(self) -> float | None:
+        if not self.to_train:
+            return 0.0
+        return self.to_train * fmean(self.sizes) if self.sizes else None
+
+
+def print_plan(jobs: Sequence[Sequence[str]], composer: Composer, place: Callable[[Composed], Path], how: Any) -> None:
+    """Jobs and models by algorithm: done, running, failed, stopped, missing; time and disk for the rest.
+
+    Args:
+        jobs: overrides of each.
+        composer: composes them.
+        place: folder of a job.
+        how: ``true``, or ``probe`` to clock what was never clocked.
+
+    Raises:
+        ConfigError: ``plan`` is neither.
+        DataError: a dataset whose environments must be known is not there.
+    """
+    if how is not True and how != "probe":
+        raise ConfigError(f"plan={how} is unknown; write plan=true, or plan=probe to clock a second of each algorithm")
+    lines: dict[tuple[str, ...], _Line] = {}
+    seen: set[str] = set()
+    folds = _Folds()
+    for words in jobs:
+        for study in studies_of(words, composer, place):
+            if str(study.folder) not in seen:
+                seen.add(str(study.folder))
+                own = study.composed
+                kind = tuple(str(own[group]["name"]) for group in ("dataset", "algorithm", "backbone", "tuning"))
+                _count(lines.setdefault(kind, _Line(kind[1])), study, folds.of(own))
+    if how == "probe":
+        from dgbench.cli.probe import models_per_second
+
+        for line in lines.values():
+            if line.seconds is None:
+                line.rates.append(models_per_second([(composer.load(list(s.words)), s.folder) for s in line.left]))
+    _print(list(lines.values()), len(jobs))
+
+
+def plan_command(folder: Path, how: Any) -> None:
+    """The plan of one command without ``-m``.
+
+    Args:
+        folder: its output folder.
+        how: as for :func:`print_plan`.
+    """
+    hydra = HydraConfig.get()
+    composer = Composer(GlobalHydra.instance().config_loader(), partial(_composed, str(hydra.job.config_name)))
+    print_plan([list(hydra.overrides.task)], composer, lambda _: folder, how)
+
+
+def _composed(name: str, words: list[str]) -> DictConfig:
+    return compose(name, words)
+
+
+def _count(line: _Line, study: Planned, folds: Sequence[str]) -> None:
+    line.studies += 1
+    steps = int(study.composed["trainer"]["steps"])
+    found = _members(study.folder)
+    before = line.to_train
+    for fold in folds:
+        folder = found.get(fold)
+        state, step, rate = _state(folder) if folder else ("missing", 0, None)
+        line.models[state] += 1
+        if state != "done":
+            line.steps_left += max(0, steps - step)
+        if rate and len(line.rates) < SAMPLES:
+            line.rates.append(rate)
+        if state == "done" and folder and len(line.sizes) < SAMPLES:
+            line.sizes.append(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()))
+    line.again += study.repeats * len(folds)
+    if line.to_train > before and len(line.left) < SAMPLES:
+        line.left.append(study)
+
+
+class _Folds:
+    """Names of the folds that a study trains; datasets that differ by chance alone have the same ones."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], list[str]] = {}
+        self._environments: dict[str, tuple[list[str], int]] = {}
+
+    def of(self, study: Composed) -> list[str]:
+        key = (study.contents["dataset"].whole, study.contents["protocol"].whole)
+        if key not in self._known:
+            protocol = build(OmegaConf.create({"protocol": study["protocol"]}), "protocol")
+            self._known[key] = [fold.name for fold in protocol(*self._given(study))]
+        return self._known[key]
+
+    def _given(self, study: Composed) -> tuple[list[str], int]:
+        known = text({name: value for name, value in study["dataset"].items() if name not in CHANCE})
+        if known not in self._environments:
+            config = without(OmegaConf.create({"dataset": study["dataset"]}), "dataset", *NOT_BUILT)
+            environments = build(config, "dataset")
+            self._environments[known] = (environments.given, environments.n_classes)
+        return self._environments[known]
+
+
+def _members(study: Path) -> dict[str, Path]:
+    """Run folders of a study by fold; where the data were replaced and a fold has two, the younger one."""
+    try:
+        names = [entry for entry in os.listdir(study) if entry.startswith("fold-")]
+    except OSError:
+        return {}
+    found = [study / name for name in names]
+    return {path.name.split("-", 1)[1].rpartition("-")[0]: path for path in sorted(found, key=_age)}
+
+
+def _age(folder: Path) -> float:
+    return folder.stat().st_mtime
+
+
+def _state(folder: Path) -> tuple[str, int, float | None]:
+    """How a run stands, its last known step, and its speed in models times steps per second."""
+    mark = read_status(folder).partition(" ")[0]
+    step, rate = 0, None
+    with suppress(OSError, ValueError, KeyError, TypeError):  # none yet, or cut short by a full disk
+        beat = json.loads((folder / PROGRESS_FILE).read_text())
+        step, rate = int(beat["step"]), float(beat["steps_per_s"]) * int(beat["members"])
+    if mark == "RUNNING":
+        return "running" if is_claimed(folder) else "stopped", step, rate
+    return {"DONE": "done", "FAILED": "failed"}.get(mark, "missing"), step, rate
+
+
+def _print(lines: Sequence[_Line], n_jobs: int) -> None:
+    by_name: dict[str, list[_Line]] = defaultdict(list)
+    for line in lines:
+        by_name[line.algorithm].append(line)
+    width = max(12, *(len(name) + 2 for name in by_name))
+    titles = "".join(f"{title:>9}" for title in ("studies", "models", *STATES))
+    print(f"{'algorithm':<{width}}{titles}{'time':>14}{'disk':>10}")
+    for name, own in [*by_name.items(), ("all", list(lines))]:
+        counted = sum((line.models for line in own), Counter[str]())
+        counts = [sum(line.studies for line in own), counted.total(), *(counted[state] for state in STATES)]
+        time, disk = _sum(line.seconds for line in own), _sum(line.bytes for line in own)
+        numbers = "".join(f"{count:>9}" for count in counts)
+        costs = f"{'?' if time is None else duration(time):>14}{'?' if disk is None else _size(disk):>10}"
+        print(f"{name:<{width}}{numbers}{costs}")
+    again = sum(line.again for line in lines)
+    if again:
+        print(f"Once the searches have chosen, up to {again} models more.")
+    print(f"{n_jobs} jobs. Time: in one process, at the speed of the runs in these folders; where it says ?, none ran")
+    print("yet, and plan=probe clocks a second of their steps, evaluations left out. Nothing was started.")
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = list(values)
+    return None if None in known else sum(value for value in known if value is not None)
+
+
+def _size(n: float) -> str:
+    return f"{n / 1e9:.1f} GB" if n >= 1e9 else f"{n / 1e6:.0f} MB"
+
+
+def duration(seconds: float) -> str:
+    """``40 s``, ``2 min 05 s``, ``3 h 10 min``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

@@ -1,0 +1,123 @@
+"""Starting a sweep again: what is done is known before anything is imported or composed job by job."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dgbench.callbacks.status import read_status, write_status
+from dgbench.cli.sweeps.marks import is_left, mark_end
+
+SWEEP = (
+    "-m",
+    "dataset.base=digits",
+    "execution=single",
+    "backbone.width=8",
+    "trainer.steps=4",
+    "trainer.eval_every=4",
+    "trainer.device=cpu",
+    "protocol.folds=[0,full]",
+    "algorithm=erm,vrex",
+    "seed=0,1",
+)
+LIGHT = """
+import sys
+for name in [name for name in sys.modules if name.split(".")[0] == "torch"]:
+    sys.modules[name] = None  # importing torch raises now
+"""
+NO_DOWNLOAD = "from dgbench.data import base_images\nbase_images.any_answers = lambda *_: False\n"
+
+
+@pytest.fixture(scope="module")
+def finished(command: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep of four jobs that came to its end."""
+    folder = tmp_path_factory.mktemp("finished")
+    ended = command("train.py", *SWEEP, cwd=folder)
+    assert ended.code == 0, ended.err
+    return folder
+
+
+def again(command: Any, finished: Path, folder: Path, *words: str, **options: Any) -> Any:
+    """The same sweep over a copy of the finished one."""
+    if not (folder / "multirun").exists():
+        shutil.copytree(finished / "multirun", folder / "multirun")
+    return command("train.py", *SWEEP, *words, cwd=folder, **options)
+
+
+def member(folder: Path, study: str, fold: str) -> Path:
+    (found,) = folder.glob(f"multirun/{study}/fold-{fold}-*")
+    return found
+
+
+def test_nothing_to_do_without_torch(command: Any, finished: Path, tmp_path: Path) -> None:
+    ended = again(command, finished, tmp_path, before=LIGHT)
+    assert (ended.code, ended.out, ended.err) == (0, "", "nothing to do: all 4 jobs are done (retry=all)\n")
+
+
+def test_only_jobs_with_something_left_are_launched(command: Any, finished: Path, tmp_path: Path) -> None:
+    """One member's folder is gone, and a seed is new: one job of each algorithm for the seed, and that job."""
+    again(command, finished, tmp_path, before=LIGHT)
+    gone = member(tmp_path, "*-vrex-*-s0-*", "full")
+    shutil.rmtree(gone)
+    ended = again(command, finished, tmp_path, "seed=0,1,2")
+    assert ended.code == 0, ended.err
+    assert ended.err.splitlines()[0] == "3 of 6 jobs were done before"
+    assert ended.out.count("(selection: last step)") == 3
+    assert read_status(gone) == "DONE"
+    assert len(list(tmp_path.rglob("errors.jsonl"))) == 12
+
+
+def test_retry_and_failed_members(command: Any, finished: Path, tmp_path: Path) -> None:
+    again(command, finished, tmp_path, before=LIGHT)
+    failed = member(tmp_path, "*-erm-*-s1-*", "0")
+    write_status(failed, "FAILED for a reason")
+    spared = again(command, finished, tmp_path, "retry=none", before=LIGHT)
+    assert spared.err == "nothing to do: all 4 jobs are done (retry=none)\n"
+    tried = again(command, finished, tmp_path, "retry=failed")
+    assert tried.err.splitlines()[0] == "3 of 4 jobs were done before"
+    assert read_status(failed) == "DONE"
+    over = again(command, finished, tmp_path, "retry=failed", before=LIGHT)
+    assert over.err == "nothing to do: all 4 jobs are done (retry=failed)\n"
+
+
+def test_a_job_asked_for_twice_runs_once(command: Any, tmp_path: Path) -> None:
+    words = [word for word in SWEEP if not word.startswith(("algorithm", "seed"))]
+    ended = command("train.py", *words, "seed=0,0", cwd=tmp_path)
+    assert ended.out.count("(selection: last step)") == 1
+
+
+def test_images_that_may_change_are_looked_at_again(command: Any, tmp_path: Path) -> None:
+    """Digits stood in for MNIST: once MNIST is there, the same command trains other members."""
+    words = [word for word in SWEEP if not word.startswith(("algorithm", "seed", "dataset.base"))]
+    for _ in range(2):
+        ended = command("train.py", *words, "paths.data_dir=none", cwd=tmp_path, before=NO_DOWNLOAD)
+        assert ended.code == 0, ended.err
+        assert "nothing to do" not in ended.err
+
+
+def test_a_job_that_hydra_refuses_stops_the_sweep_before_it_starts(command: Any, tmp_path: Path) -> None:
+    ended = command("train.py", *SWEEP, "+trainer.stepz=1,2", "trainer.stepy=3", cwd=tmp_path)
+    assert ended.code == 1
+    assert ended.complaints[0].startswith("dgbench: key trainer.stepy is unknown")
+    assert not list(tmp_path.rglob("errors.jsonl"))
+
+
+def test_what_is_left_of_a_job(tmp_path: Path) -> None:
+    """Two members, one of them in the folder of another study, as in a grid."""
+    job, own, other = tmp_path / "job", tmp_path / "job" / "fold-0-a", tmp_path / "study" / "fold-1-b"
+    for folder in (own, other):
+        folder.mkdir(parents=True)
+        write_status(folder, "DONE")
+    assert is_left(job, "k", "all"), "it never came to its end"
+    mark_end(job, "k", [own, other])
+    assert [is_left(job, "k", retry) for retry in ("all", "failed", "none")] == [False] * 3
+    assert is_left(job, "another", "all")
+    write_status(other, "FAILED x")
+    assert [is_left(job, "k", retry) for retry in ("all", "failed", "none")] == [True, True, False]
+    write_status(other, "RUNNING")
+    assert [is_left(job, "k", retry) for retry in ("all", "failed", "none")] == [True, False, True]
+    (job / ".jobs" / "k.json").write_text('["fold')
+    assert is_left(job, "k", "all"), "half a mark is none"
