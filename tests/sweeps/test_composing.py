@@ -122,3 +122,12 @@ def test_hydra_is_asked_once_per_choice(counted: tuple[Composer, list[int]]) -> 
 def test_what_hydra_refuses_is_refused(word: str, counted: tuple[Composer, list[int]]) -> None:
     with pytest.raises(HydraException):
         counted[0].compose([word])
+
+
+def test_a_preset_that_looks_things_up_is_composed_once(counted: tuple[Composer, list[int]]) -> None:
+    """``ye2022_table1`` takes its learning rate from a table by the name of the dataset; seeds have no part in it."""
+    composer, asked = counted
+    for seed in range(5):
+        words = ["experiment=ye2022_table1", "dataset=office_home", f"seed={seed}"]
+        assert composer.compose(words).study == slow(words)[0]
+    assert asked == [1]

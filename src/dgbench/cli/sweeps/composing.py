@@ -26,7 +26,7 @@ from dgbench.cli.sweeps.marks import HOW
 KEPT = 4096  # contents of a top-level key that are remembered
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
-_REFERENCE = re.compile(r"\$\{\s*([^${}:\s]*)\s*(.?)")
+_REFERENCE = re.compile(r"\$\{\s*([^${}:\s]*)\s*(?=(.?))")
 FREE = {"oc.env"}  # resolvers that look at nothing in the configuration
 
 
@@ -243,7 +243,11 @@ def _referred(tree: Any) -> set[KeyPath] | None:
             name, end = match.groups()
             if end == ":" and name in FREE:
                 continue
-            if end != "}" or not name or "[" in name:
+            if end == "$":  # ${a.${b}.c} names something below a, and b
+                name = name.rstrip(".")
+            elif end != "}":
+                return None
+            if not name.strip(".") or "[" in name:
                 return None
             depth = len(name) - len(name.lstrip("."))
             found.add((place[:-depth] if depth else ()) + tuple(name.lstrip(".").split(".")))
