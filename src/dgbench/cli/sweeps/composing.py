@@ -26,7 +26,7 @@ from dgbench.cli.sweeps.marks import HOW
 KEPT = 4096  # contents of a top-level key that are remembered
 
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
-_REFERENCE = re.compile(r"\$\{\s*([^${}:\s]*)\s*(?=(.?))")
+_REFERENCE = re.compile(r"\$\{\s*(?:oc\.select:)?([^${}:,\s]*)\s*(?=(.?))")  # the default after a comma is text
 FREE = {"oc.env"}  # resolvers that look at nothing in the configuration
 
 
@@ -245,7 +245,7 @@ def _referred(tree: Any) -> set[KeyPath] | None:
                 continue
             if end == "$":  # ${a.${b}.c} names something below a, and b
                 name = name.rstrip(".")
-            elif end != "}":
+            elif end not in ("}", ","):
                 return None
             if not name.strip(".") or "[" in name:
                 return None

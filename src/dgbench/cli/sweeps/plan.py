@@ -31,7 +31,6 @@ from dgbench.cli.sweeps.jobs import Planned, studies_of
 from dgbench.errors import ConfigError
 from dgbench.records import PROGRESS_FILE
 
-
 STATES = ("done", "running", "failed", "stopped", "missing")
 SAMPLES = 30  # runs that a mean speed or size is taken from
 CHANCE = ("data_seed", "split_seed")  # keys of a dataset that change its images, never its environments
