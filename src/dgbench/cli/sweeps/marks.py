@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 
 from dgbench.callbacks.status import read_status
 from dgbench.cli.identity import digest, resolved
+from dgbench.records import write_whole
 
 # How a job is run: it plans the same members whatever stands there.
 HOW = frozenset({"hydra", "paths", "logger", "selection", "execution", "plan", "retry", "sweep"})
@@ -37,9 +38,7 @@ def mark_end(folder: Path, key: str, members: Sequence[Path]) -> None:
     """
     file = _file(folder, key)
     file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(f".{os.getpid()}")
-    partial.write_text(json.dumps([os.path.relpath(member, folder) for member in members]))
-    os.replace(partial, file)
+    write_whole(file, json.dumps([os.path.relpath(member, folder) for member in members]))
 
 
 def is_left(folder: Path, key: str, retry: str) -> bool:
