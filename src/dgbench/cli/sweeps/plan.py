@@ -1,7 +1,7 @@
 """``plan=true``: what a command would train, what of it is done, and what the rest costs. Nothing is started.
 
-A table of 100,000 jobs takes seconds: no job is composed one by one, and images are looked at once per dataset, to
-learn how many environments, and so models, a study has.
+A table of 100,000 jobs takes seconds: they are not composed one by one, and images are looked at only where the
+configuration does not tell how many environments, and so models, a study has.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from dgbench.callbacks.claims import is_claimed
 from dgbench.callbacks.status import read_status
+from dgbench.cli.absent_data import known_without_images
 from dgbench.cli.build import NOT_BUILT, build, without
+from dgbench.cli.fold_plan import Known, planned_folds
 from dgbench.cli.identity import text
 from dgbench.cli.sweeps.composing import Composed, Composer
 from dgbench.cli.sweeps.jobs import Planned, studies_of
@@ -137,26 +139,29 @@ def _count(line: _Line, study: Planned, folds: Sequence[str]) -> None:
 
 
 class _Folds:
-    """Names of the folds that a study trains; datasets that differ by chance alone have the same ones."""
+    """Names of the folds that a study trains."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], list[str]] = {}
-        self._environments: dict[str, tuple[list[str], int]] = {}
+        self._folds: dict[tuple[str, str], list[str]] = {}
+        self._known: dict[str, Known] = {}
 
     def of(self, study: Composed) -> list[str]:
         key = (study.contents["dataset"].whole, study.contents["protocol"].whole)
-        if key not in self._known:
-            protocol = build(OmegaConf.create({"protocol": study["protocol"]}), "protocol")
-            self._known[key] = [fold.name for fold in protocol(*self._given(study))]
-        return self._known[key]
+        if key not in self._folds:
+            config = OmegaConf.create({name: study[name] for name in ("dataset", "protocol")})
+            self._folds[key] = [fold.name for fold in planned_folds(config, self._environments(config))]
+        return self._folds[key]
 
-    def _given(self, study: Composed) -> tuple[list[str], int]:
-        known = text({name: value for name, value in study["dataset"].items() if name not in CHANCE})
-        if known not in self._environments:
-            config = without(OmegaConf.create({"dataset": study["dataset"]}), "dataset", *NOT_BUILT)
-            environments = build(config, "dataset")
-            self._environments[known] = (environments.given, environments.n_classes)
-        return self._environments[known]
+    def _environments(self, config: DictConfig) -> Known:
+        dataset: Any = OmegaConf.to_container(config.dataset)
+        told = known_without_images(dataset)
+        if told:
+            return told
+        key = text({name: value for name, value in dataset.items() if name not in CHANCE})
+        if key not in self._known:  # only the images can tell
+            built = build(without(config, "dataset", *NOT_BUILT), "dataset")
+            self._known[key] = Known(built.given, built.n_classes, built.beyond)
+        return self._known[key]
 
 
 def _members(study: Path) -> dict[str, Path]:
