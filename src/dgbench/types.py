@@ -6,7 +6,7 @@ N = sum of the environments' minibatch sizes, K classes, m features, C x H x W i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -74,7 +74,7 @@ class Sizes:
     n_features: int
     n_classes: int
     n_envs: int  #: training environments
-    image: tuple[int, int, int]  #: C, H, W
+    image: tuple[int, ...]  #: C, H, W; the shape of features where a frozen part of the network was computed before
 
 
 @dataclass(frozen=True)
@@ -139,19 +139,19 @@ class Networks(_Callables, nn.ModuleDict):  # type: ignore[misc]  # two __getatt
 
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
         super().__init__(modules)  # type: ignore[arg-type]
-        self._frozen: list[tuple[str, str]] = []
+        self._frozen: list[nn.Module] = []
 
-    def freeze(self, name: str, *parts: str) -> None:
-        """Freeze modules inside a network by their path (the whole network: the empty path)."""
-        for part in parts:
-            self[name].get_submodule(part).requires_grad_(False)
-            self._frozen.append((name, part))
+    def freeze(self, modules: Iterable[nn.Module], parameters: Iterable[nn.Parameter]) -> None:
+        """Freeze parameters, and keep modules in evaluation mode from now on."""
+        for parameter in parameters:
+            parameter.requires_grad_(False)
+        self._frozen.extend(modules)
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Networks:
         super().train(mode)
-        for name, part in self._frozen:
-            self[name].get_submodule(part).eval()
+        for module in self._frozen:
+            module.eval()
         return self
 
     def params(self, *names: str) -> dict[str, Tensor]:

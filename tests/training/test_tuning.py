@@ -117,7 +117,7 @@ class Normed(nn.Module):
 def test_what_is_frozen_computes_as_in_evaluation() -> None:
     """BatchNorm keeps and uses its statistics, dropout is off, also after ``train()`` of what surrounds it."""
     networks = Networks({"featurizer": Normed(), "classifier": nn.Linear(4, 2)})
-    networks.freeze("featurizer", "")
+    networks.freeze([networks["featurizer"]], networks["featurizer"].parameters())
     outer = nn.ModuleList([networks]).train()
     x = torch.randn(8, 1, 2, 2, generator=torch.Generator().manual_seed(0))
     norm = networks["featurizer"].layers[2]
@@ -149,3 +149,26 @@ def test_rows_say_what_was_trained(mode: str, tmp_path: Path) -> None:
 def test_bad_number_of_stages(value: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"tuning.freeze_stages=.* is no number of stages; give"):
         make_study(tmp_path, "tuning=freeze", f"tuning.freeze_stages={value}")
+
+
+@pytest.mark.parametrize("mode", ["single", "stacked"])
+def test_frozen_stages_stand_still_and_later_ones_move(mode: str, tmp_path: Path) -> None:
+    """The first two of four convolutions with their norms, bit for bit, with weight decay."""
+    words = ("backbone=mnist_cnn", "backbone.min_size=8", "tuning=freeze", "tuning.freeze_stages=2",
+             "hparams.set.weight_decay=0.1", "algorithm=mldg")  # fmt: skip
+    study = make_study(tmp_path, *words)
+    member, module = study.members[0], study.module(study.folds[0])
+    before = _featurizer(module)
+    if mode == "single":
+        fit(module, member.data.batches(0, STEPS))
+    else:
+        (module,) = _together([module], [member.data])
+    moved = {key for key, value in _featurizer(module).items() if not torch.equal(value, before[key])}
+    assert moved == {f"{kind}.{i}.{part}" for kind in ("convs", "norms") for i in (2, 3) for part in ("weight", "bias")}
+    assert member.identity.tuning == "freeze2"
+
+
+def test_more_stages_than_there_are(tmp_path: Path) -> None:
+    study = make_study(tmp_path, "tuning=freeze", "tuning.freeze_stages=2")
+    with pytest.raises(ConfigError, match=r"freeze_stages=2 leaves nothing .* 2-stage backbone; give at most 1"):
+        study.module(study.folds[0])

@@ -282,3 +282,10 @@ def test_half_precision_on_a_cpu_is_refused_and_not_replaced(tmp_path: Path) -> 
     study = make_study(tmp_path, "trainer.precision=16-mixed")
     with pytest.raises(ConfigError, match=r"fp16 is not supported on CPU.*trainer.precision=16-mixed"):
         make_trainer(study, [])
+
+
+@pytest.mark.parametrize("override", ["trainer.devices=2", "trainer.accumulate=2", "trainer.channels_last=true"])
+def test_what_cannot_stack_says_so(override: str, tmp_path: Path) -> None:
+    reason = make_study(tmp_path, override).why_not_stacked()
+    assert reason is not None
+    assert override.split("=")[0] in reason

@@ -28,6 +28,7 @@ class ARM(Algorithm):
     static = frozenset({"variant", "batch_size"})
     choices: ClassVar[Choices] = {"variant": ("reference", "fixed")}
     extra_channels = 1
+    why_not_cacheable = "its context network sees the images, and its channel reaches the frozen part"
 
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:

@@ -48,6 +48,8 @@ class Objective:
             all others reach the objective as 0-dimensional tensors, one per member when members are stacked.
         off_at_zero: hyperparameters whose term an objective may leave out when ``self.values`` holds 0 for them;
             members of a stack agree on which.
+        why_not_cacheable: why training on features of a frozen part of the featurizer, computed once per image, would
+            not be this method; empty where it is.
         extra_channels: image channels that the algorithm adds in front of the featurizer.
         reset_at: hyperparameter that holds the step at which Adam is re-created (moments and counter zero).
         reset_lr: hyperparameter that holds the learning rate from then on, if it changes.
@@ -65,6 +67,7 @@ class Objective:
     order_matters: ClassVar[bool] = False
     stackable: ClassVar[bool] = True
     why_not_stackable: ClassVar[str] = ""
+    why_not_cacheable: ClassVar[str] = ""
     extra_channels: ClassVar[int] = 0
     reset_at: ClassVar[str | None] = None
     reset_lr: ClassVar[str | None] = None

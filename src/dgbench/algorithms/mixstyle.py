@@ -31,6 +31,7 @@ class MixStyle(Algorithm):
     static = frozenset({"ms_type", "ms_layers"})
     choices: ClassVar[Choices] = {"ms_type": ("crossdomain", "random")}
     order_matters = True
+    why_not_cacheable = "it mixes styles inside the featurizer, anew at every step"
 
     def draw_noise(
         self, rng: np.random.Generator, steps: int, sizes: tuple[int, ...], hparams: Mapping[str, Any]

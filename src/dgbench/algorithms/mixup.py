@@ -27,6 +27,7 @@ class Mixup(Algorithm):
     static = frozenset({"mixup_inner_permutation"})
     choices: ClassVar[Choices] = {"mixup_inner_permutation": (True, False)}
     order_matters = True
+    why_not_cacheable = "it mixes images, and features of a mixture are no mixture of features"
 
     def draw_noise(
         self, rng: np.random.Generator, steps: int, sizes: tuple[int, ...], hparams: Mapping[str, Any]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dgbench.types import EnvBatch, Tensors
 
@@ -43,3 +43,9 @@ def averaged(states: Sequence[Tensors]) -> Tensors:
     if len(states) == 1:
         return states[0]
     return {name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]}
+
+
+def moving_statistics(networks: nn.Module) -> list[Tensor]:
+    """The running statistics that a step may have changed, e.g. of a BatchNorm that is not frozen."""
+    training = [module for module in networks.modules() if module.training]
+    return [b for module in training for b in module.buffers(recurse=False) if b.is_floating_point()]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dgbench.algorithms.contract import Objective
 from dgbench.algorithms.layers import seeded_dropout
-from dgbench.algorithms.shares import averaged, mean_over_processes, shares
+from dgbench.algorithms.shares import averaged, mean_over_processes, moving_statistics, shares
 from dgbench.algorithms.updates import UpdateRule, adam_settings, learning_rate, take_steps
 from dgbench.errors import DivergedError
 from dgbench.seeding import derive
@@ -110,7 +110,8 @@ class Trainable(Objective, pl.LightningModule):
             states.append({name: value.detach() for name, value in out.state.items()})
         state = averaged(states)
         if self.trainer.world_size > 1:
-            mean_over_processes([*(p.grad for p in inputs if p.grad is not None), *state.values()])
+            gradients = [p.grad for p in inputs if p.grad is not None]
+            mean_over_processes([*gradients, *state.values(), *moving_statistics(self.networks)])
         self.memory.assign(state)
         return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
 

@@ -73,6 +73,7 @@ class Featurizer(nn.Module):
         n_features: m.
         style_stages: numbers (from 1) of the stages after which MixStyle may mix.
         why_not_stackable: why members with this network cannot train together; None where they can.
+        first_stage: number of stages that ``forward`` leaves out, because its input has been through them.
 
     Raises:
         ConfigError: an unknown ``norm``, or ``dropout`` outside [0, 1).
@@ -81,6 +82,7 @@ class Featurizer(nn.Module):
     n_features: int
     style_stages: tuple[int, ...] = ()
     why_not_stackable: str | None = None
+    first_stage: int = 0
 
     def __init__(self, norm: str = "train", dropout: float = 0.0) -> None:
         super().__init__()
@@ -106,7 +108,7 @@ class Featurizer(nn.Module):
 
     def forward(self, x: Tensor, styles: Mapping[int, StyleMix] | None = None) -> Tensor:
         """(n, C, H, W) -> (n, m); ``styles`` says how to mix after which of ``style_stages``."""
-        return self.forward_from(x, 0, styles)
+        return self.forward_from(x, self.first_stage, styles)
 
     def forward_until(self, x: Tensor, stage: int) -> Tensor:
         """Images -> what the first ``stage`` stages make of them."""
@@ -122,3 +124,15 @@ class Featurizer(nn.Module):
                 h = mix_styles(h, styles[number])
         features: Tensor = self.dropout(h)
         return features
+
+
+class FirstStages(nn.Module):
+    """The first ``count`` stages of a featurizer, in evaluation mode: images -> what comes out of them."""
+
+    def __init__(self, featurizer: Featurizer, count: int) -> None:
+        super().__init__()
+        self.featurizer, self.count = featurizer, count
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.featurizer.forward_until(x, self.count)

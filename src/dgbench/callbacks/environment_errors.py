@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.trainer.states import TrainerFn
 
 from dgbench.errors import DivergedError
@@ -17,6 +18,8 @@ from dgbench.records import Row, RunIdentity, append_rows, keep_rows_until
 from dgbench.types import Score
 
 log = logging.getLogger(__name__)
+
+COUNTED = ("seen", "wrong", "loss")  # of every scoring pass
 
 Listener = Callable[[int, Sequence[Row]], None]
 
@@ -46,6 +49,8 @@ class EnvironmentErrors(pl.Callback):
         self._sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if not trainer.is_global_zero:
+            return
         for torn in keep_rows_until(self.file, -1 if self.final_only else int(pl_module.steps_done)):
             log.warning("%s line %d dropped: %s", torn.file, torn.line, torn.reason)
 
@@ -62,6 +67,8 @@ class EnvironmentErrors(pl.Callback):
         if trainer.sanity_checking:
             return
         step = int(pl_module.steps_done)
+        if trainer.world_size > 1:
+            self._sum_over_processes(trainer, pl_module.device)
         rows = [mixed_row(self.identity, step, score, self._sums) for score in self.scores]
         for row in rows:
             if not math.isfinite(row.loss):  # the update of the last step broke the weights
@@ -69,10 +76,19 @@ class EnvironmentErrors(pl.Callback):
         pl_module.log("val/loss", _over_training_environments(rows, lambda row: row.loss))
         if self.final_only and trainer.state.fn == TrainerFn.FITTING:
             return
-        append_rows(self.file, rows)
         pl_module.log("val/error", training_validation_error(rows))
-        for listener in self.listeners:
-            listener(step, rows)
+        if trainer.is_global_zero:  # the first process of several that train one member
+            append_rows(self.file, rows)
+            for listener in self.listeners:
+                listener(step, rows)
+
+    def _sum_over_processes(self, trainer: pl.Trainer, device: torch.device) -> None:
+        """Each process has scored some of the batches."""
+        names = list(dict.fromkeys(name for score in self.scores for name in score.mixture))
+        counts = [[self._sums[name][key] for key in COUNTED] for name in names]
+        table = trainer.strategy.reduce(torch.tensor(counts, dtype=torch.float64, device=device), reduce_op="sum")
+        for name, row in zip(names, table.tolist(), strict=True):
+            self._sums[name] = dict(zip(COUNTED, row, strict=True))
 
 
 def mixed_row(identity: RunIdentity, step: int, score: Score, sums: Mapping[str, Mapping[str, float]]) -> Row:

@@ -39,7 +39,7 @@ def studies(config: DictConfig, folder: Path) -> list[Study]:
         weights[start] = weights.get(start) or initial_weights(own)
         images = digest(OmegaConf.to_container(for_images_of(weights[start], own).dataset, resolve=True))
         study = Study(own, _place(own, config, folder), known.get(images), weights[start])
-        known[images] = study.environments
+        known[images] = study.source
         found.append(study)
     return found
 

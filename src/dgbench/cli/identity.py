@@ -47,7 +47,9 @@ MACHINE_KEYS = frozenset(
         "trainer.channels_last",
         "trainer.device",
         "trainer.checkpoint_seconds",
+        "tuning.cache_dir",
         "tuning.cache_features",
+        "tuning.cache_gb",
     }
 )
 

@@ -16,17 +16,20 @@ from pytorch_lightning.plugins import CheckpointIO
 from pytorch_lightning.plugins.environments import LightningEnvironment  # type: ignore[attr-defined]
 from pytorch_lightning.utilities.exceptions import MisconfigurationException  # type: ignore[attr-defined]
 
+from dgbench.algorithms.base import Algorithm
 from dgbench.callbacks.checkpoint import Checkpoints
-from dgbench.callbacks.environment_errors import EnvironmentErrors
+from dgbench.callbacks.environment_errors import EnvironmentErrors, Listener
 from dgbench.callbacks.heartbeat import Heartbeat
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.callbacks.status import write_status
 from dgbench.callbacks.wandb_log import WandbLog
 from dgbench.cli.own_log import own_log
+from dgbench.cli.processes import processes
 from dgbench.cli.provenance import write_identity
 from dgbench.cli.study import Member, Study
 from dgbench.errors import ConfigError, DgbenchError, RecordError
 from dgbench.records import ROW_FILE
+from dgbench.training.distributed import CalmSigterm, Process, SharedMinibatches
 
 log = logging.getLogger("dgbench")
 
@@ -65,14 +68,7 @@ def _fit(study: Study, member: Member, progress: StudyProgress, wandb_log: Wandb
     module = study.module(member.fold)
     checkpoints = Checkpoints(member.folder / "checkpoints", study.trainer.checkpoint_seconds)
     resume = _checkpoint_to_resume(checkpoints.last)
-    listeners = [wandb_log.rows] if wandb_log else []
-    averaging = study.averaging()
-    final_only = averaging is not None and averaging.rule.final_only
     identity = study.counted(member, module)
-    errors = EnvironmentErrors(member.folder / ROW_FILE, identity, member.data.scores, listeners, final_only)
-    heartbeat = Heartbeat([member.folder], study.trainer.steps)
-    # averaging puts the live weights back, so it comes after all that read the scored ones
-    trainer = make_trainer(study, [errors, checkpoints, *([averaging] if averaging else []), progress, heartbeat])
     write_config(study, member)
     write_identity(study, member, resumed=resume is not None, together=1)
     write_status(member.folder, "RUNNING")
@@ -81,15 +77,47 @@ def _fit(study: Study, member: Member, progress: StudyProgress, wandb_log: Wandb
         open_member_run(wandb_log, study, member)
     complete = False
     try:
-        fit_quietly(trainer, module, member.data, resume)
-        if final_only:
-            trainer.validate(module, datamodule=member.data, verbose=False)
+        with processes(study.trainer.devices, member.folder, resume) as process:
+            listeners = [wandb_log.rows] if wandb_log else []
+            heartbeat = Heartbeat([member.folder], study.trainer.steps)
+            fit_member(study, member, module, [checkpoints, progress, heartbeat], resume, process, listeners)
         complete = True
     finally:
         if wandb_log:
             wandb_log.finish(failed=not complete)
     write_status(member.folder, "DONE")
     log.debug("done at step %d", int(module.steps_done))
+
+
+def fit_member(
+    study: Study,
+    member: Member,
+    module: Algorithm,
+    callbacks: Sequence[pl.Callback],
+    resume: str | None,
+    process: Process | None = None,
+    listeners: Sequence[Listener] = (),
+) -> None:
+    """Train a module to its final rows, alone or as one of several processes.
+
+    Args:
+        study, member: what to train.
+        module: the member's algorithm.
+        callbacks: what else is to be done, by process 0.
+        resume: checkpoint to go on from.
+        process: which of the member's processes this is; None trains alone.
+        listeners: who is told of new rows.
+    """
+    averaging = study.averaging()
+    final_only = averaging is not None and averaging.rule.final_only
+    identity = study.counted(member, module)
+    errors = EnvironmentErrors(member.folder / ROW_FILE, identity, member.data.scores, listeners, final_only)
+    # averaging puts the live weights back, so it comes after all that read the scored ones
+    calm = [CalmSigterm()] if process else []
+    trainer = make_trainer(study, [*calm, errors, *callbacks, *([averaging] if averaging else [])], process=process)
+    fit_quietly(trainer, module, member.data, resume)
+    if final_only:
+        trainer.validate(module, datamodule=member.data, verbose=False)
 
 
 def write_config(study: Study, member: Member) -> None:
@@ -125,18 +153,25 @@ def fit_quietly(
         raise KeyboardInterrupt from stop
 
 
-def make_trainer(study: Study, callbacks: Sequence[pl.Callback], checkpoints: CheckpointIO | None = None) -> pl.Trainer:
+def make_trainer(
+    study: Study,
+    callbacks: Sequence[pl.Callback],
+    checkpoints: CheckpointIO | None = None,
+    process: Process | None = None,
+) -> pl.Trainer:
     """A quiet trainer on one device; dgbench's own callbacks keep rows, checkpoints and progress."""
     settings = study.trainer
     torch.set_float32_matmul_precision(settings.matmul)
     torch.backends.cudnn.allow_tf32 = settings.matmul != "highest"
-    alone: Any = LightningEnvironment()  # members are jobs of their own, also inside a SLURM allocation
+    place: Any = process or LightningEnvironment()  # members are jobs of their own, also inside a SLURM allocation
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message=".*fp16 is not supported.*")  # it would take bf16 instead
             return pl.Trainer(
                 accelerator=settings.device,
-                devices=1,
+                devices=process.count if process else 1,
+                strategy=SharedMinibatches() if process else "auto",
+                use_distributed_sampler=False,
                 precision=settings.precision,  # type: ignore[arg-type]
                 max_epochs=-(-settings.steps // settings.eval_every),
                 num_sanity_val_steps=0,
@@ -145,12 +180,13 @@ def make_trainer(study: Study, callbacks: Sequence[pl.Callback], checkpoints: Ch
                 enable_progress_bar=False,
                 enable_model_summary=False,
                 callbacks=list(callbacks),
-                plugins=[alone, *([checkpoints] if checkpoints else [])],
+                plugins=[place, *([checkpoints] if checkpoints else [])],
             )
     except (MisconfigurationException, ValueError, UserWarning) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
-            f"{reason} (trainer.device={settings.device}, trainer.precision={settings.precision})"
+            f"{reason} (trainer.device={settings.device}, trainer.devices={settings.devices}, "
+            f"trainer.precision={settings.precision})"
         ) from error
 
 
@@ -166,8 +202,11 @@ def _checkpoint_to_resume(path: Path) -> str | None:
 
 def quiet_lightning() -> None:
     """Lightning speaks up only to warn, and not of what is meant: no loader workers, no logger."""
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
     warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # members are jobs of their own
+    warnings.filterwarnings("ignore", message=".*across ranks is zero.*")  # processes take turns at batches
+    warnings.filterwarnings("ignore", message=".*sync_dist=True.*")  # what is logged is the same in every process
     warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")  # frozen parts
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")  # Lightning 2.6 with torch >= 2.15

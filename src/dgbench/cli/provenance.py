@@ -62,7 +62,7 @@ def write_identity(study: Study, member: Member, *, resumed: bool, together: int
             "trial": member.identity.trial,
             "space": member.identity.space,
         },
-        "dataset": {**known, "fingerprint": fingerprint(study.environments)},
+        "dataset": {**known, "fingerprint": fingerprint(study.source)},
         "sessions": [*_sessions(file), session],
     }
     write_whole(file, json.dumps(document, indent=1) + "\n")

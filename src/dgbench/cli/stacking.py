@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -158,5 +158,16 @@ def _gains(study: Study, module: Algorithm) -> bool:
     """Whether a stack of such members was measured to be at least as fast as they are one by one."""
     if _on_cuda(study):
         return True
-    convolves = any(isinstance(layer, nn.Conv2d) for layer in module.networks.modules())
-    return not convolves and sum(p.numel() for p in module.networks.parameters()) <= CPU_PARAMETERS
+    running = list(_running(module))
+    convolves = any(isinstance(layer, nn.Conv2d) for layer in running)
+    own = {id(p): p.numel() for layer in running for p in layer.parameters()}
+    return not convolves and sum(own.values()) <= CPU_PARAMETERS
+
+
+def _running(module: Algorithm) -> Iterator[nn.Module]:
+    """The modules that compute in a step; cached features stand for the others."""
+    featurizer: Any = module.networks["featurizer"]
+    stages = [part for stage in featurizer.stages()[featurizer.first_stage :] for part in stage.modules]
+    heads = [network for name, network in module.networks.items() if name != "featurizer"]
+    for part in [*stages, *heads]:
+        yield from part.modules()

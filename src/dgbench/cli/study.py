@@ -19,6 +19,7 @@ from dgbench.algorithms.updates import UpdateRule
 from dgbench.backbones.build import build_networks
 from dgbench.callbacks.averaging import Averaging
 from dgbench.cli.build import NOT_BUILT, build, without
+from dgbench.cli.features import asked_of, cached_features, refuse_cached
 from dgbench.cli.fold_data import environments_of, scores_of, smallest_training
 from dgbench.cli.fold_plan import Known, planned_folds
 from dgbench.cli.hyperparameters import fit_batch, hyperparameters
@@ -26,12 +27,13 @@ from dgbench.cli.identity import code_version, digest, science
 from dgbench.cli.initial import InitialWeights, for_images_of, initial_weights
 from dgbench.cli.schema import changed, seed
 from dgbench.data.environments import Environments
+from dgbench.data.features import CachedFeatures
 from dgbench.data.module import EnvironmentData
 from dgbench.errors import ConfigError
 from dgbench.protocols.folds import Fold
 from dgbench.records import RunIdentity
-from dgbench.training.tuning import Tuning
-from dgbench.types import Sizes
+from dgbench.training.tuning import ALL, Tuning
+from dgbench.types import Networks, Sizes
 
 
 @dataclass(frozen=True)
@@ -83,11 +85,12 @@ class Study:
         self.trainer, self.hparams = hyperparameters(config, self.algorithm.static)
         self.seed = seed(config.seed)
         self.tuning: Tuning = build(config, "tuning")
-        self.environments: Environments = environments or build(without(config, "dataset", *NOT_BUILT), "dataset")
-        known = Known(self.environments.given, self.environments.n_classes, self.environments.beyond)
+        self.source: Environments = environments or build(without(config, "dataset", *NOT_BUILT), "dataset")
+        known = Known(self.source.given, self.source.n_classes, self.source.beyond)
         self.folds = planned_folds(config, known)
-        smallest = smallest_training(self.folds, self.environments)
+        smallest = smallest_training(self.folds, self.source)
         self.trainer, self.hparams = fit_batch(config, self.trainer, self.hparams, smallest)
+        self.environments = self._cached() if self.tuning.cache_features else self.source
         self._science = science(config)
         self.run = digest([self._science, *self.beside()])
         self.members = [self._member(fold) for fold in self.folds]
@@ -135,7 +138,14 @@ class Study:
 
     def beside(self) -> list[Any]:
         """What a run's hash covers beside its configuration and fold: images and weights as they were found."""
-        return [self.environments.identity(), self.weights.identity]
+        return [self.source.identity(), self.weights.identity]
+
+    def _cached(self) -> CachedFeatures:
+        refuse_cached(self.algorithm, self.tuning, self.trainer)
+        networks, _ = self._networks(self.folds[0])
+        featurizer: Any = networks["featurizer"]
+        asked = asked_of(self.folds, self.source, self.trainer.eval_subsets)
+        return cached_features(self.source, featurizer, self.tuning, self.trainer, asked)
 
     def averaging(self) -> Averaging | None:
         """What averages one member's weights, if anything does."""
@@ -166,7 +176,7 @@ class Study:
         if not self.algorithm.stackable:
             return self.algorithm.why_not_stackable
         network = getattr(get_class(self.config.backbone._target_), "why_not_stackable", None)
-        if network:
+        if network and not (self.tuning.cache_features and self.tuning.freeze_stages == ALL):
             return str(network)
         if "_target_" in self.config.averaging:
             return f"averaging={self.config.averaging.name} follows one member at a time"
@@ -185,26 +195,35 @@ class Study:
 
     def module(self, fold: Fold) -> Algorithm:
         """A freshly initialized algorithm for one fold."""
-        algorithm = self.algorithm
-        shapes = Sizes(
-            n_features=0,
-            n_classes=self.environments.n_classes,
-            n_envs=len(fold.training),
-            image=self.environments.image,
-        )
-        networks, sizes = build_networks(
-            self._featurizer,
-            shapes,
-            partial(_needed, algorithm, self.hparams),
-            algorithm.extra_channels,
-            self.seed,
-        )
-        self.tuning.freeze(networks)
+        networks, sizes = self._networks(fold)
+        featurizer: Any = networks["featurizer"]
+        self.tuning.freeze(networks, featurizer.stages())
+        if self.tuning.cache_features:
+            featurizer.first_stage = self.tuning.count(len(featurizer.stages()))
+            sizes = replace(sizes, image=self.environments.image)
         settings = self.trainer
         rule = UpdateRule(settings.steps, settings.schedule, settings.gradient_clip, settings.accumulate)
         if settings.channels_last:
             networks.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return algorithm(networks, sizes, self.hparams, seed=self.seed, rule=rule)
+        module = self.algorithm(networks, sizes, self.hparams, seed=self.seed, rule=rule)
+        # Lightning loads a checkpoint before it makes the module double, and would round its weights
+        return module.double() if settings.precision == "64-true" else module
+
+    def _networks(self, fold: Fold) -> tuple[Networks, Sizes]:
+        """Networks with their initial weights."""
+        shapes = Sizes(
+            n_features=0,
+            n_classes=self.source.n_classes,
+            n_envs=len(fold.training),
+            image=self.source.image,
+        )
+        return build_networks(
+            self._featurizer,
+            shapes,
+            partial(_needed, self.algorithm, self.hparams),
+            self.algorithm.extra_channels,
+            self.seed,
+        )
 
     @staticmethod
     def counted(member: Member, module: Algorithm) -> RunIdentity:

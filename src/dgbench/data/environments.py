@@ -34,7 +34,7 @@ class Environments(ABC):
 
     Attributes:
         given: names of the environments a researcher has, in order.
-        image: C, H, W of what the network sees.
+        image: shape of what the network sees: C, H, W, or that of cached features.
         n_classes: K.
         beyond: whether there are environments besides the given ones, in which a model of all given ones is judged.
     """
@@ -42,7 +42,7 @@ class Environments(ABC):
     beyond: bool = True
 
     given: list[str]
-    image: tuple[int, int, int]
+    image: tuple[int, ...]
     n_classes: int
 
     @abstractmethod
@@ -103,18 +103,23 @@ class PassLoader:
         name: of the pass.
         scored: what to score.
         batch_size: images per batch.
+        share: number of this process and how many there are; they take turns.
     """
 
-    def __init__(self, environments: Environments, name: str, scored: Pass, batch_size: int) -> None:
+    def __init__(
+        self, environments: Environments, name: str, scored: Pass, batch_size: int, share: tuple[int, int] = (0, 1)
+    ) -> None:
         self.environments, self.name, self.scored, self.batch_size = environments, name, scored, batch_size
+        first, count = share
+        self._numbers = range(first, -(-len(scored.indices) // batch_size), count)
 
     def __len__(self) -> int:
-        return -(-len(self.scored.indices) // self.batch_size)
+        return len(self._numbers)
 
     def __iter__(self) -> Iterator[ScoreBatch]:
-        parts = [slice(n * self.batch_size, (n + 1) * self.batch_size) for n in range(len(self))]
+        parts = [slice(n * self.batch_size, (n + 1) * self.batch_size) for n in self._numbers]
         self.environments.expect(self.scored.indices[part] for part in parts)
-        for number, part in enumerate(parts):
+        for number, part in zip(self._numbers, parts, strict=True):
             feature = None if self.scored.feature is None else self.scored.feature[part]
             x, y = self.environments.gather(self.scored.indices[part], feature)
             yield ScoreBatch(x, y, self.name, number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytorch_lightning as pl
@@ -70,11 +71,14 @@ class EnvironmentData(pl.LightningDataModule):
         self.noise_seed = derive(seed, "augmentation")
         self._block: tuple[int, np.ndarray] | None = None
         self._noise_block: tuple[int, dict[str, np.ndarray]] | None = None
+        self.share = (0, 1)  # number of this process, and how many share a member's minibatches and evaluations
+        self.allow_zero_length_dataloader_with_multiple_devices = True  # a pass may have fewer batches than processes
 
     def setup(self, stage: str) -> None:
         """Move the images to the device of the trainer."""
         if self.trainer is not None:
             self.environments.to(self.trainer.strategy.root_device)
+            self.share = (self.trainer.global_rank, self.trainer.world_size)
 
     def train_dataloader(self) -> StretchLoader:
         """Chunks of minibatches up to the next evaluation."""
@@ -84,7 +88,17 @@ class EnvironmentData(pl.LightningDataModule):
         """One loader per scoring pass, in the order of :meth:`pass_names`."""
         passes = self.environments.passes(self.pass_names())
         size = max(1, min(self.eval_batch_size, SCORE_BYTES // (4 * int(np.prod(self.environments.image)))))
-        return [PassLoader(self.environments, name, scored, size) for name, scored in passes.items()]
+        rank, count = self.share
+        loaders = [
+            PassLoader(self.environments, name, scored, size, ((rank + i) % count, count))
+            for i, (name, scored) in enumerate(passes.items())
+        ]
+        if not any(map(len, loaders)):  # Lightning would leave out the evaluation of this process: one for no score
+            first = next(iter(passes.values()))
+            feature = None if first.feature is None else first.feature[:1]
+            one = replace(first, indices=first.indices[:1], feature=feature)
+            loaders[0] = PassLoader(self.environments, "", one, 1)
+        return loaders
 
     def pass_names(self) -> list[str]:
         """Every pass that some score mixes, once."""
@@ -102,16 +116,29 @@ class EnvironmentData(pl.LightningDataModule):
         """Bytes of the images of one step, in single precision."""
         return 4 * self.batch_size * len(self.training) * int(np.prod(self.environments.image))
 
-    def batches(self, first: int, n: int) -> list[EnvBatch]:
-        """The minibatches of steps ``first .. first + n - 1``; a pure function of the seed and the steps."""
-        noise = joined([self.noise(first + k) for k in range(n)])
-        x, y = self.environments.gather_for_training(self.indices(first, n), noise)
-        sizes = (self.batch_size,) * len(self.training)
+    def batches(self, first: int, n: int, share: tuple[int, int] = (0, 1)) -> list[EnvBatch]:
+        """The minibatches of steps ``first .. first + n - 1``; a pure function of the seed and the steps.
+
+        Args:
+            share: (k, n) takes the k-th of n equal parts of every environment's rows.
+        """
+        rows = self._rows(share)
+        noise = joined([{name: values[rows] for name, values in self.noise(first + k).items()} for k in range(n)])
+        x, y = self.environments.gather_for_training(self.indices(first, n, share), noise)
+        sizes = (self.batch_size // share[1],) * len(self.training)
         return [EnvBatch(xs, ys, sizes) for xs, ys in zip(x.chunk(n), y.chunk(n), strict=True)]
 
-    def indices(self, first: int, n: int) -> Tensor:
+    def indices(self, first: int, n: int, share: tuple[int, int] = (0, 1)) -> Tensor:
         """Positions in the store of the minibatches of n steps, one after the other."""
-        return torch.from_numpy(np.concatenate([self.order(first + k) for k in range(n)]))
+        rows = self._rows(share)
+        return torch.from_numpy(np.concatenate([self.order(first + k)[rows] for k in range(n)]))
+
+    def _rows(self, share: tuple[int, int]) -> np.ndarray:
+        """Rows of a step's minibatch that belong to a share."""
+        number, count = share
+        size = self.batch_size // count
+        own = np.arange(number * size, (number + 1) * size)
+        return (np.arange(len(self.training))[:, None] * self.batch_size + own).flatten()
 
     def order(self, step: int) -> np.ndarray:
         """(N,) positions in the store of one step's minibatch, environment by environment.
@@ -166,6 +193,6 @@ class StretchLoader:
         stop = min(self.data.steps, (step // self.data.eval_every + 1) * self.data.eval_every)
         size = self.data.chunk_steps()
         chunks = [(first, min(size, stop - first)) for first in range(step, stop, size)]
-        self.data.environments.expect(self.data.indices(first, n) for first, n in chunks)
+        self.data.environments.expect(self.data.indices(first, n, self.data.share) for first, n in chunks)
         for first, n in chunks:
-            yield self.data.batches(first, n)
+            yield self.data.batches(first, n, self.data.share)

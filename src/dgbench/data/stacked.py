@@ -40,12 +40,12 @@ class StackedData(EnvironmentData):
         """Steps gathered at once, all members together."""
         return max(1, min(super().chunk_steps(), CHUNK_BYTES // (self.step_bytes() * len(self.members))))
 
-    def indices(self, first: int, n: int) -> Tensor:
-        """Positions in the store of the minibatches of n steps, members side by side within a step."""
+    def indices(self, first: int, n: int, share: tuple[int, int] = (0, 1)) -> Tensor:
+        """Positions in the store of the minibatches of n steps, members side by side within a step; one process."""
         return torch.from_numpy(np.concatenate([member.order(first + k) for k in range(n) for member in self.members]))
 
-    def batches(self, first: int, n: int) -> list[EnvBatch]:
-        """The minibatches of steps ``first .. first + n - 1``, members side by side."""
+    def batches(self, first: int, n: int, share: tuple[int, int] = (0, 1)) -> list[EnvBatch]:
+        """The minibatches of steps ``first .. first + n - 1``, members side by side; a stack has one process."""
         noise = joined([member.noise(first + k) for k in range(n) for member in self.members])
         x, y = self.environments.gather_for_training(self.indices(first, n), noise)
         shape = (n, len(self.members), -1)

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from torch import nn
+
 from dgbench.errors import ConfigError
 from dgbench.types import Networks
 
 ALL = "all"
+
+
+class Stage(Protocol):
+    """A part of a featurizer that is frozen as a whole."""
+
+    modules: tuple[nn.Module, ...]
+    parameters: Callable[[], Iterator[nn.Parameter]]
 
 
 class Tuning:
@@ -17,22 +30,52 @@ class Tuning:
     Args:
         name: what rows and folders call it.
         freeze_stages: 0 trains everything, k freezes the stem and the first k stages, ``all`` the whole featurizer
-            (linear probing, if what follows is linear).
+            with the dropout on its features (linear probing).
+        cache_features: compute what is frozen once per image and train on that.
+        cache_gb: largest size of these features, gigabytes.
+        cache_dir: folder of a file that holds them; None keeps them in memory only.
 
     Raises:
         ConfigError: ``freeze_stages`` is neither ``all`` nor a number of stages.
     """
 
-    def __init__(self, name: str = "ft", freeze_stages: int | str = 0) -> None:
+    def __init__(
+        self,
+        name: str = "ft",
+        freeze_stages: int | str = 0,
+        cache_features: bool = False,
+        cache_gb: float = 4.0,
+        cache_dir: str | None = None,
+    ) -> None:
         if freeze_stages != ALL and (not isinstance(freeze_stages, int) or freeze_stages < 0):
             raise ConfigError(f"tuning.freeze_stages={freeze_stages} is no number of stages; give 1, 2, ... or all")
         self.name, self.freeze_stages = name, freeze_stages
+        self.cache_features, self.cache_gb = cache_features, cache_gb
+        self.cache_dir = None if cache_dir is None else Path(cache_dir)
 
-    def freeze(self, networks: Networks) -> None:
-        """Freeze what is to stand still.
+    def count(self, stages: int) -> int:
+        """How many of ``stages`` stages are frozen.
+
+        Raises:
+            ConfigError: more than there are, or all of them, which is linear probing.
+        """
+        if self.freeze_stages == ALL:
+            return stages
+        if int(self.freeze_stages) >= stages:
+            raise ConfigError(
+                f"tuning.freeze_stages={self.freeze_stages} leaves nothing to train of a {stages}-stage backbone; "
+                f"give at most {stages - 1}, or tuning=lp to train the classifier alone"
+            )
+        return int(self.freeze_stages)
+
+    def freeze(self, networks: Networks, stages: Sequence[Stage]) -> None:
+        """Freeze what is to stand still of a featurizer with these stages.
 
         Raises:
             ConfigError: the featurizer has not that many stages.
         """
+        count = self.count(len(stages))
         if self.freeze_stages == ALL:
-            networks.freeze("featurizer", "")
+            networks.freeze([networks["featurizer"]], networks["featurizer"].parameters())
+        for stage in stages[:count]:
+            networks.freeze(stage.modules, stage.parameters())
