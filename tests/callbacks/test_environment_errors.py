@@ -42,7 +42,7 @@ class Module:
 
 def evaluate(callback: EnvironmentErrors, module: Module, passes: Mapping[str, Sequence[Counts]]) -> None:
     """One evaluation as Lightning runs it: the batches of one pass after those of the other."""
-    told: Any = SimpleNamespace(sanity_checking=False)
+    told: Any = SimpleNamespace(sanity_checking=False, world_size=1, is_global_zero=True)
     any_module: Any = module
     callback.on_validation_epoch_start(told, any_module)
     for name, batches in passes.items():
@@ -156,7 +156,7 @@ def test_a_resumed_member_drops_what_it_will_write_again(
         [Row(identity=WHO, step=s, env="a", subset="val", held_out=False, seen=4, wrong=1, loss=0.5) for s in (40, 80)],
     )
     module: Any = Module(reached)
-    callback.on_fit_start(SimpleNamespace(), module)  # type: ignore[arg-type]
+    callback.on_fit_start(SimpleNamespace(is_global_zero=True), module)  # type: ignore[arg-type]
     assert [r["step"] for r in read_rows(callback.file)[0]] == kept
 
 
@@ -165,7 +165,7 @@ def test_a_torn_row_is_named_on_resume(callback: EnvironmentErrors, caplog: pyte
     callback.file.write_bytes(callback.file.read_bytes()[:-9])
     module: Any = Module(40)
     with caplog.at_level(logging.WARNING):
-        callback.on_fit_start(SimpleNamespace(), module)  # type: ignore[arg-type]
+        callback.on_fit_start(SimpleNamespace(is_global_zero=True), module)  # type: ignore[arg-type]
     (record,) = caplog.records
     assert record.getMessage().startswith(f"{callback.file} line 4 dropped: not a whole JSON object")
     assert len(read_rows(callback.file)[0]) == 3

@@ -65,7 +65,7 @@ def _activations(module: Algorithm) -> list[int]:
     mode = module.networks.training
     module.networks.eval()  # one image has no batch statistics, and must leave none
     with torch.no_grad():
-        featurizer(torch.zeros(1, channels + module.extra_channels, *sides))
+        featurizer(torch.zeros(1, channels + module.extra_channels, *sides, dtype=next(featurizer.parameters()).dtype))
     module.networks.train(mode)
     for hook in hooks:
         hook.remove()
