@@ -92,3 +92,21 @@ def test_a_grid_entry_that_is_no_list(command: Any, tmp_path: Path) -> None:
     ended = command("train.py", *SMALL, "grid.seed=3", cwd=tmp_path)
     assert ended.code == 1
     assert ended.complaints == ["dgbench: grid.seed=3 is no list; write grid.seed=[...]"]
+
+
+def test_plan_of_a_dataset_that_is_not_here(command: Any, tmp_path: Path) -> None:
+    """Counted from conf/dataset: two groups of PACS in one study, two algorithms; a probe says what it lacks, once."""
+    words = ["dataset=pacs", "paths.data_dir=nowhere", "protocol=multi_test", "grid.algorithm=[erm,vrex]"]
+    ended = command("train.py", *words, "plan=probe", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert counts(ended.out, "all") == [2, 4, 0, 0, 0, 0, 4]
+    assert ended.out.splitlines()[3].split()[-2] == "?"
+    told = ended.out.splitlines()[-2:]
+    assert told[0] == "pacs: 32 images of each of 2 environments per model and step"
+    assert re.fullmatch(r"not clocked, pacs with mlp-\d+: .*nowhere/.*", told[1])
+
+
+def test_plan_counts_the_images_of_a_step(command: Any, tmp_path: Path) -> None:
+    """Leave-one-out of 4 given environments: 3 in each fold and 4 in the full one."""
+    ended = command("train.py", *SMALL, "trainer.batch_size=20", "plan=true", cwd=tmp_path)
+    assert ended.out.splitlines()[-1] == "sr_cmnist: 20 images of each of 3 to 4 environments per model and step"

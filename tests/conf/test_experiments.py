@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_dir
-from hydra.utils import instantiate
+from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from dgbench.algorithms.base import Algorithm
+from dgbench.backbones.build import build_networks
+from dgbench.backbones.small import MNISTCNN
 from dgbench.cli.absent_data import known_without_images
 from dgbench.cli.entry import CONF
 from dgbench.cli.fold_plan import planned_folds
@@ -20,6 +23,7 @@ from dgbench.cli.hyperparameters import hyperparameters
 from dgbench.cli.identity import study_folder
 from dgbench.protocols.folds import Fold
 from dgbench.reports.published import published
+from dgbench.types import Sizes
 
 TABLES = sorted(path for path in (CONF / "experiment").glob("*.yaml") if re.match(r"[a-z]+\d{4}_table", path.stem))
 APART = {"algorithm", "seed"}  # multiplied, not composed: every algorithm composes with everything (test_conf.py)
@@ -96,3 +100,27 @@ def test_published_tables_that_headers_name_exist() -> None:
         for names in re.findall(r"report\.published=\[([\w,]+)\]", path.read_text()):
             for name in names.split(","):
                 assert published(name).title
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_every_algorithm_can_train_on_as_many_environments(path: Path) -> None:
+    """The preset's algorithms, default and drawn, on a tiny network with the fewest and most environments of a fold."""
+    configs, _, grid = combinations(path.stem)
+    counts = [len(fold.training) for config in configs for fold in folds(config)]
+    sizes = {(n_envs, draw) for n_envs in (min(counts), max(counts)) for draw in (0, 1)}
+    for algorithm in grid.get("algorithm", ["erm"]):
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            config = compose("train", [f"experiment={path.stem}", f"algorithm={algorithm}"])
+        found = get_class(config.algorithm._target_)
+        for n_envs, draw in sorted(sizes):
+            config.hparams.draw = draw
+            _, values = hyperparameters(config, found.static)
+            shapes = Sizes(n_features=0, n_classes=3, n_envs=n_envs, image=(3, 8, 8))
+            small = partial(MNISTCNN, width=8, min_size=8)
+            needed = partial(_networks_needed, found, values)
+            networks, made = build_networks(small, shapes, needed, found.extra_channels, 0)
+            found(networks, made, values, seed=0)
+
+
+def _networks_needed(algorithm: type[Algorithm], values: dict[str, Any], sizes: Sizes) -> Any:
+    return algorithm.networks_needed(sizes, values)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +30,7 @@ from dgbench.cli.fold_plan import Known, planned_folds
 from dgbench.cli.identity import text
 from dgbench.cli.sweeps.composing import Composed, Composer
 from dgbench.cli.sweeps.jobs import Planned, studies_of
+from dgbench.cli.sweeps.probing import Speeds, images_of_a_step
 from dgbench.errors import ConfigError
 from dgbench.records import PROGRESS_FILE
 
@@ -93,13 +94,29 @@ def print_plan(jobs: Sequence[Sequence[str]], composer: Composer, place: Callabl
                 own = study.composed
                 kind = tuple(str(own[group]["name"]) for group in ("dataset", "algorithm", "backbone", "tuning"))
                 _count(lines.setdefault(kind, _Line(kind[1])), study, folds.of(own))
+    notes = _images(lines, composer)
     if how == "probe":
         from dgbench.cli.probe import models_per_second
 
+        speeds = Speeds(models_per_second)
         for line in lines.values():
             if line.seconds is None:
-                line.rates.append(models_per_second([(composer.load(list(s.words)), s.folder) for s in line.left]))
+                rate = speeds.of([(composer.load(list(s.words)), s.folder) for s in line.left])
+                line.rates += [] if rate is None else [rate]
+        notes += speeds.notes()
     _print(list(lines.values()), len(jobs))
+    for note in notes:
+        print(note)
+
+
+def _images(lines: Mapping[tuple[str, ...], _Line], composer: Composer) -> list[str]:
+    """Images of a step, once for every dataset: that of the first algorithm with models to train."""
+    first: dict[str, Planned] = {}
+    for (dataset, *_), line in lines.items():
+        if line.left:
+            first.setdefault(dataset, line.left[0])
+    notes = [images_of_a_step(composer.load(list(study.words))) for study in first.values()]
+    return [note for note in notes if note]
 
 
 def plan_command(folder: Path, how: Any) -> None:
