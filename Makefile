@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: help install demo test lint types bench bench-algorithms bench-images bench-report bench-stacked docs lock clean
+.PHONY: help install demo test slurm-test chaos-test lint types bench bench-algorithms bench-images bench-report bench-stacked docs lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -24,6 +24,12 @@ demo: $(READY)  ## the main job offline on real digits, ending with a report and
 
 test: $(READY)  ## the whole test suite
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 $(ARGS)
+
+slurm-test: $(READY)  ## sweeps on a real Slurm cluster of one node, which it installs (as root) and starts
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -m slurm tests/slurm $(ARGS)
+
+chaos-test: $(READY)  ## kill processes of a running sweep 50 times: the same rows in the end
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -m chaos tests/chaos $(ARGS)
 
 lint: $(READY)  ## ruff: rules and format
 	$(RUN) -m ruff check .

@@ -1,10 +1,14 @@
 """The plugins that Hydra finds here, and only here; what they do stands in ``dgbench.cli.sweeps``."""
 
-from dgbench.cli.sweeps import local, sweeper
+from dgbench.cli.sweeps import local, slurm, sweeper
 
 
 class LocalLauncher(local.LocalLauncher):
     """``hydra/launcher=local``."""
+
+
+class SlurmLauncher(slurm.SlurmLauncher):
+    """``hydra/launcher=slurm``."""
 
 
 class StudySweeper(sweeper.StudySweeper):

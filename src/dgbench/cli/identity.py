@@ -26,6 +26,7 @@ MACHINE_KEYS = frozenset(
         "per_dataset",  # what presets look up for a dataset; it counts where it lands
         "plan",
         "retry",
+        "sweep",
         "algorithm.search",
         "dataset.cache_dir",
         "hparams.scheme",

@@ -8,12 +8,17 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from dgbench.cli.build import build
+from dgbench.cli.absent_data import known_without_images
+from dgbench.cli.build import NOT_BUILT, build, without
+from dgbench.cli.fold_plan import Known, planned_folds
+from dgbench.cli.identity import text
 from dgbench.cli.sweeps.composing import Composed, Composer
 from dgbench.errors import ConfigError
 from dgbench.protocols.search import Scheme
+
+CHANCE = ("data_seed", "split_seed")  # keys of a dataset that change its images, never its environments
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,32 @@ def studies_of(words: Sequence[str], composer: Composer, place: Callable[[Compos
             drawn = [*typed, *(f"{key}={value}" for key, value in settings.items())]
             composed = composer.compose(drawn)
             yield Planned(drawn, composed, beside / composed.study, 0 if n else search.repeats)
+
+
+class Folds:
+    """Names of the folds that a study trains."""
+
+    def __init__(self) -> None:
+        self._folds: dict[tuple[str, str], list[str]] = {}
+        self._known: dict[str, Known] = {}
+
+    def of(self, study: Composed) -> list[str]:
+        key = (study.contents["dataset"].whole, study.contents["protocol"].whole)
+        if key not in self._folds:
+            config = OmegaConf.create({name: study[name] for name in ("dataset", "protocol")})
+            self._folds[key] = [fold.name for fold in planned_folds(config, self._environments(config))]
+        return self._folds[key]
+
+    def _environments(self, config: DictConfig) -> Known:
+        dataset: Any = OmegaConf.to_container(config.dataset)
+        told = known_without_images(dataset)
+        if told:
+            return told
+        key = text({name: value for name, value in dataset.items() if name not in CHANCE})
+        if key not in self._known:  # only the images can tell
+            built = build(without(config, "dataset", *NOT_BUILT), "dataset")
+            self._known[key] = Known(built.given, built.n_classes, built.beyond)
+        return self._known[key]
 
 
 def _at(composed: Composed, key: str) -> Any:

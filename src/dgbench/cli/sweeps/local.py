@@ -59,12 +59,7 @@ class LocalLauncher(Launcher):
             left = (time.monotonic() - began) / done * (n - done)
             how = "done" if ended.problem is None else f"FAILED: {ended.problem}"
             tell(f"[{done}/{n}, {left:.0f} s left] {names[ended.job]}: {how} ({ended.seconds:.0f} s)")
-        if failed:
-            more = f" and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
-            raise JobsFailedError(
-                f"{len(failed)} of {n} jobs failed ({'; '.join(failed[:NAMED])}{more}); mend the cause and start the "
-                "same command again"
-            )
+        raise_failed(failed, n)
         return []
 
     def _devices(self) -> list[str | None]:
@@ -80,6 +75,20 @@ def labels(job_overrides: Sequence[Sequence[str]]) -> list[str]:
     """What distinguishes each job from the others: its overrides less those that all have."""
     common = set(job_overrides[0]).intersection(*job_overrides) if len(job_overrides) > 1 else set[str]()
     return [" ".join(word for word in own if word not in common) or "job" for own in job_overrides]
+
+
+def raise_failed(failed: Sequence[str], n: int) -> None:
+    """The end of a sweep of ``n`` jobs.
+
+    Raises:
+        JobsFailedError: some failed.
+    """
+    if failed:
+        more = f" and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
+        raise JobsFailedError(
+            f"{len(failed)} of {n} jobs failed ({'; '.join(failed[:NAMED])}{more}); mend the cause and start the "
+            "same command again"
+        )
 
 
 def tell(text: str) -> None:

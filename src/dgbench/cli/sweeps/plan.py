@@ -20,23 +20,18 @@ from typing import Any
 from hydra import compose
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from dgbench.callbacks.claims import is_claimed
 from dgbench.callbacks.status import read_status
-from dgbench.cli.absent_data import known_without_images
-from dgbench.cli.build import NOT_BUILT, build, without
-from dgbench.cli.fold_plan import Known, planned_folds
-from dgbench.cli.identity import text
 from dgbench.cli.sweeps.composing import Composed, Composer
-from dgbench.cli.sweeps.jobs import Planned, studies_of
+from dgbench.cli.sweeps.jobs import Folds, Planned, studies_of
 from dgbench.cli.sweeps.probing import Speeds, images_of_a_step
 from dgbench.errors import ConfigError
 from dgbench.records import PROGRESS_FILE
 
 STATES = ("done", "running", "failed", "stopped", "missing")
 SAMPLES = 30  # runs that a mean speed or size is taken from
-CHANCE = ("data_seed", "split_seed")  # keys of a dataset that change its images, never its environments
 
 
 @dataclass
@@ -86,7 +81,7 @@ def print_plan(jobs: Sequence[Sequence[str]], composer: Composer, place: Callabl
         raise ConfigError(f"plan={how} is unknown; write plan=true, or plan=probe to clock a second of each algorithm")
     lines: dict[tuple[str, ...], _Line] = {}
     seen: set[str] = set()
-    folds = _Folds()
+    folds = Folds()
     for words in jobs:
         for study in studies_of(words, composer, place):
             if str(study.folder) not in seen:
@@ -153,32 +148,6 @@ def _count(line: _Line, study: Planned, folds: Sequence[str]) -> None:
     line.again += study.repeats * len(folds)
     if line.to_train > before and len(line.left) < SAMPLES:
         line.left.append(study)
-
-
-class _Folds:
-    """Names of the folds that a study trains."""
-
-    def __init__(self) -> None:
-        self._folds: dict[tuple[str, str], list[str]] = {}
-        self._known: dict[str, Known] = {}
-
-    def of(self, study: Composed) -> list[str]:
-        key = (study.contents["dataset"].whole, study.contents["protocol"].whole)
-        if key not in self._folds:
-            config = OmegaConf.create({name: study[name] for name in ("dataset", "protocol")})
-            self._folds[key] = [fold.name for fold in planned_folds(config, self._environments(config))]
-        return self._folds[key]
-
-    def _environments(self, config: DictConfig) -> Known:
-        dataset: Any = OmegaConf.to_container(config.dataset)
-        told = known_without_images(dataset)
-        if told:
-            return told
-        key = text({name: value for name, value in dataset.items() if name not in CHANCE})
-        if key not in self._known:  # only the images can tell
-            built = build(without(config, "dataset", *NOT_BUILT), "dataset")
-            self._known[key] = Known(built.given, built.n_classes, built.beyond)
-        return self._known[key]
 
 
 def _members(study: Path) -> dict[str, Path]:

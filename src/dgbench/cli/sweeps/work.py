@@ -16,6 +16,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from dgbench.cli.entry import explain, register_resolvers
+from dgbench.cli.sweeps.marks import is_left, job_key
 
 JOB_LOG = "job.log"
 
@@ -52,6 +53,8 @@ class Command:
             with open_dict(config):
                 config.hydra.job.id = config.hydra.job.num = number
             folder = Path(str(OmegaConf.select(config, "hydra.sweep.dir")), str(config.hydra.sweep.subdir))
+            if not is_left(folder, job_key(config), config.retry):  # e.g. done before a requeue
+                return None
             with _printing_to(folder / JOB_LOG):
                 _ = run_job(
                     task_function=self._task(),

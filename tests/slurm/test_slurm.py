@@ -1,0 +1,160 @@
+"""A sweep on a real Slurm cluster: cancelled, killed, stopped at its time limit, and every run done exactly once."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dgbench.callbacks.claims import claimant, is_claimed
+from dgbench.callbacks.status import read_status
+
+pytestmark = pytest.mark.slurm
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = ("dataset.base=digits", "execution=single", "backbone.width=8", "trainer.device=cpu", "protocol.folds=[0,full]")
+OFTEN = ("trainer.eval_every=20", "trainer.checkpoint_seconds=0")
+SWEEP = ("-m", *TINY, *OFTEN, "trainer.steps=700", "seed=0,1,2")
+QUEUE = (
+    "hydra/launcher=slurm",
+    "hydra.launcher.partition=main",
+    "hydra.launcher.cpus_per_task=1",
+    "hydra.launcher.timeout_min=1",
+    "hydra.launcher.signal_delay_s=25",  # up to 30 seconds earlier in fact: 5 to 35 seconds after the start
+    "hydra.launcher.poll_seconds=0.5",
+)
+START = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may have inherited its being ignored
+sys.argv[0] = "train.py"
+from dgbench.cli.train import train
+train()
+"""
+
+
+def start(folder: Path, cluster: dict[str, str], *words: str) -> subprocess.Popen[str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "WANDB", "PYTEST"))}
+    env = {**kept, **cluster, "OMP_NUM_THREADS": "1"}
+    with (folder / "err").open("a") as err, (folder / "out").open("a") as out:
+        return subprocess.Popen([sys.executable, "-c", START, *words], cwd=folder, stdout=out, stderr=err, env=env)
+
+
+def until(done: Callable[[], Any], process: subprocess.Popen[str], folder: Path) -> Any:
+    deadline = time.monotonic() + 240
+    while not (value := done()):
+        said = (folder / "err").read_text()
+        assert process.poll() is None, f"the sweep ended early\n{said}"
+        assert time.monotonic() < deadline, f"nothing happens\n{said}"
+        time.sleep(0.05)
+    return value
+
+
+def trained(folder: Path, seed: int) -> tuple[int, str] | None:
+    """Process and Slurm job that train a member of a seed at this moment."""
+    for claim in folder.glob(f"multirun/*-s{seed}-*/fold-*/claim"):
+        said = re.search(r"process (\d+) job (\S+)", claimant(claim.parent))
+        if said and is_claimed(claim.parent):
+            return int(said[1]), said[2]
+    return None
+
+
+def slurm(cluster: dict[str, str], *words: str) -> str:
+    return subprocess.run(words, env={**os.environ, **cluster}, capture_output=True, text=True, timeout=30).stdout
+
+
+def warned(pid: int) -> bool:
+    """Whether SIGUSR2 waits for a stopped process."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    masks = re.findall(r"^(?:SigPnd|ShdPnd):\s+(\w+)", status, re.M)
+    return any(int(mask, 16) & 1 << (signal.SIGUSR2 - 1) for mask in masks)
+
+
+def requeued(folder: Path) -> bool:
+    """Whether a job had itself requeued at its time limit."""
+    logs = [path.read_text() for path in folder.glob("multirun/*/job.log")]
+    return any("Caught signal SIGUSR2" in log and "Exiting gracefully" in log for log in logs)
+
+
+def test_every_run_is_done_exactly_once(
+    cluster: dict[str, str], command: Any, rows_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
+) -> None:
+    """Seed 0 is cancelled with scancel, seed 1 stands still until Slurm warns of its time limit, seed 2 is killed."""
+    shared, alone = tmp_path / "shared", tmp_path / "alone"
+    shared.mkdir()
+    alone.mkdir()
+    done: set[str] = set()
+    paused, deadline = 0, time.monotonic() + 180
+    first = start(shared, cluster, *SWEEP, *QUEUE)
+    while len(done) < 3:
+        if "cancelled" not in done and (found := trained(shared, 0)):
+            slurm(cluster, "scancel", found[1])
+            done.add("cancelled")
+        if not paused and (found := trained(shared, 1)):
+            paused = found[0]
+            os.kill(paused, signal.SIGSTOP)
+        if paused and "warned" not in done and (warned(paused) or requeued(shared)):  # Slurm may wake it up itself
+            if Path(f"/proc/{paused}").exists():
+                os.kill(paused, signal.SIGCONT)
+            done.add("warned")
+        if "killed" not in done and (found := trained(shared, 2)):
+            os.kill(found[0], signal.SIGKILL)
+            done.add("killed")
+        assert first.poll() is None and time.monotonic() < deadline, f"{done}\n{(shared / 'err').read_text()}"
+        time.sleep(0.05)
+    code = first.wait(240)
+    err = (shared / "err").read_text()
+    assert code == 1, err
+    assert re.search(r"seed=0: FAILED: job \d+_0 was cancelled", err), err
+    assert re.search(r"seed=2: job \d+_2 is lost( \(FAILED\))?; submitted again", err), err
+    assert re.search(r"^\[\d/3\] seed=1: done", err, re.M) and re.search(r"^\[\d/3\] seed=2: done", err, re.M), err
+    assert requeued(shared)
+
+    second = start(shared, cluster, *SWEEP, *QUEUE)
+    until(lambda: trained(shared, 0), second, shared)
+    second.send_signal(signal.SIGINT)
+    assert second.wait(60) == 130
+    assert "the jobs go on in the queue: the same command watches them again" in (shared / "err").read_text()
+    assert start(shared, cluster, *SWEEP, *QUEUE).wait(240) == 0, (shared / "err").read_text()
+    err = (shared / "err").read_text()
+    assert "2 of 3 jobs were done before" in err and "1 jobs are in the queue already" in err
+    fourth = start(shared, cluster, *SWEEP, *QUEUE)
+    assert fourth.wait(60) == 0
+    assert (shared / "err").read_text().splitlines()[-1] == "nothing to do: all 3 jobs are done (retry=all)"
+
+    statuses = sorted(shared.glob("multirun/*/fold-*"))
+    assert [read_status(member) for member in statuses] == ["DONE"] * 6
+    ends = [(member / "log.txt").read_text().count("done at step") for member in statuses]
+    assert ends == [1] * 6, "each was done by one process"
+    assert command("train.py", *SWEEP, cwd=alone).code == 0
+    assert rows_of(shared) == rows_of(alone)
+    assert not slurm(cluster, "squeue", "--noheader").strip()
+
+
+def test_small_members_share_a_job(cluster: dict[str, str], tmp_path: Path) -> None:
+    """Three studies of two models, four models to a job: two jobs of the queue. A seed that is none fails alone."""
+    words = ("-m", *TINY, "trainer.steps=4", "trainer.eval_every=4", "seed=0,1,x", "sweep.members_per_job=4")
+    assert start(tmp_path, cluster, *words, *QUEUE).wait(240) == 1
+    err = (tmp_path / "err").read_text()
+    assert "3 jobs in 2 jobs of the queue" in err
+    assert re.search(r"seed=x: FAILED: seed=x is not an integer >= 0", err), err
+    assert err.splitlines()[-1].startswith("dgbench: 1 of 3 jobs failed (seed=x); mend the cause")
+    assert [path.read_text() for path in tmp_path.rglob("status")] == ["DONE\n"] * 4
+
+
+def test_what_slurm_refuses_is_told(cluster: dict[str, str], tmp_path: Path) -> None:
+    words = ("-m", *TINY, "seed=0", *QUEUE, "hydra.launcher.partition=none")
+    assert start(tmp_path, cluster, *words).wait(60) == 1
+    *sbatch, line = (tmp_path / "err").read_text().splitlines()
+    assert all(each.startswith("sbatch: error: ") for each in sbatch)
+    assert re.match(r"dgbench: Slurm refuses the jobs: .*partition.*; see hydra\.launcher", line), line
