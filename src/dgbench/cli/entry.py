@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import re
@@ -89,6 +90,8 @@ def explain(error: BaseException, config_name: str) -> str:
         return str(error)
     if isinstance(error, OSError) and not isinstance(error, HydraException):  # some of Hydra's are both
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return f"{what}; free some space and start the same command again"
         return f"{what}; name a folder you may write with hydra.run.dir or paths.output_dir"
     if not isinstance(error, (HydraException, OmegaConfBaseException)):
         return f"{type(error).__name__}: {' '.join(str(error).split())}; HYDRA_FULL_ERROR=1 shows where"

@@ -21,7 +21,7 @@ from dgbench.callbacks.checkpoint import Checkpoints
 from dgbench.callbacks.environment_errors import EnvironmentErrors, Listener
 from dgbench.callbacks.heartbeat import Heartbeat
 from dgbench.callbacks.progress import StudyProgress
-from dgbench.callbacks.status import write_status
+from dgbench.callbacks.status import mark_failed, write_status
 from dgbench.callbacks.wandb_log import WandbLog
 from dgbench.cli.own_log import own_log
 from dgbench.cli.processes import processes
@@ -51,7 +51,7 @@ def train_member(study: Study, member: Member, progress: StudyProgress, wandb_lo
             raise
         except Exception as error:  # whatever broke this fold, the others go on
             reason = failure(error)
-            write_status(member.folder, f"FAILED {reason}")
+            mark_failed(member.folder, reason)
             progress.fold_done(f"FAILED: {reason}")
             return False
     progress.fold_done("done")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LOG_FILE = "log.txt"
@@ -19,13 +19,10 @@ class _FolderLogs(logging.Handler):
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
-            line = self.format(record) + "\n"
-            for file in self.files:
-                with open(file, "a") as handle:
-                    handle.write(line)
-        except OSError:
-            self.handleError(record)
+        line = self.format(record) + "\n"
+        for file in self.files:
+            with suppress(OSError), open(file, "a") as handle:  # a full disk is told by who trains
+                handle.write(line)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import torch
 from dgbench.callbacks.heartbeat import Heartbeat
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.callbacks.stack_files import MemberFiles, StackFiles
-from dgbench.callbacks.status import write_status
+from dgbench.callbacks.status import mark_failed, write_status
 from dgbench.cli.member import failure, fit_quietly, make_trainer, write_config
 from dgbench.cli.own_log import own_log
 from dgbench.cli.provenance import write_identity
@@ -63,7 +63,7 @@ def train_stack(group: Group, progress: StudyProgress) -> dict[str, bool]:
 
 def _failed(group: Group, reason: str, progress: StudyProgress) -> dict[str, bool]:
     for _, member in group.members:
-        write_status(member.folder, f"FAILED {reason}")
+        mark_failed(member.folder, reason)
         progress.fold_done(f"FAILED: {reason}")
     return {member.identity.run: False for _, member in group.members}
 
