@@ -22,7 +22,7 @@ pytestmark = pytest.mark.chaos
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = 50
 MEMBERS = 16
-SECONDS = 300  # for all of it
+SECONDS = 900  # after which it hangs
 SWEEP = (
     "-m",
     "dataset.base=digits",
