@@ -40,7 +40,7 @@ SchedulerParameters=sched_interval=2,sched_min_interval=0,bf_interval=2
 ReturnToService=2
 JobRequeue=1
 MailProg=/bin/true
-KillWait=5
+KillWait=2
 MinJobAge=600
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
