@@ -91,7 +91,17 @@ def test_a_plan_that_does_not_exist(command: Any, tmp_path: Path) -> None:
 def test_a_grid_entry_that_is_no_list(command: Any, tmp_path: Path) -> None:
     ended = command("train.py", *SMALL, "grid.seed=3", cwd=tmp_path)
     assert ended.code == 1
-    assert ended.complaints == ["dgbench: grid.seed=3 is no list; write grid.seed=[...]"]
+    assert ended.complaints == ["dgbench: grid.seed=3 is no list; write grid.seed=[...], or null to leave it out"]
+
+
+def test_an_entry_of_an_experiments_grid_is_taken_out(command: Any, tmp_path: Path) -> None:
+    """3 ratios x 3 seeds of one algorithm are left of 126 studies."""
+    words = ("experiment=hwang2024_table1_scale1", "dataset.base=digits", "grid.algorithm=null", "algorithm=vrex")
+    assert counts(command("train.py", *words, "plan=true", cwd=tmp_path).out, "all")[0] == 9
+    two = command("train.py", *words, "grid.dataset.ratio=[3,5]", "plan=true", cwd=tmp_path)
+    assert counts(two.out, "all")[0] == 6
+    alone = command("train.py", *words, "grid.dataset.ratio=null", "grid.seed=null", "plan=true", cwd=tmp_path)
+    assert counts(alone.out, "vrex")[0] == 1
 
 
 def test_plan_of_a_dataset_that_is_not_here(command: Any, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slurm
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ("dataset.base=digits", "execution=single", "backbone.width=8", "trainer.device=cpu", "protocol.folds=[0,full]")
 OFTEN = ("trainer.eval_every=20", "trainer.checkpoint_seconds=0")
-# A job lives on for KillWait seconds after scancel, since submitit lets SIGTERM pass: it must train for longer than that.
+# scancel leaves a job KillWait seconds, since submitit lets SIGTERM pass: it must train for longer than that.
 SWEEP = ("-m", *TINY, *OFTEN, "trainer.steps=2000", "seed=0,1,2")
 QUEUE = (
     "hydra/launcher=slurm",

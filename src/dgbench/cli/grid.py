@@ -46,12 +46,9 @@ def studies(config: DictConfig, folder: Path) -> list[Study]:
 
 def _combinations(config: DictConfig) -> Iterator[DictConfig]:
     grid: dict[str, Any] = OmegaConf.to_container(config.grid, resolve=True)  # type: ignore[assignment]
-    if not grid:
-        yield config
-        return
     typed = list(HydraConfig.get().overrides.task)
     for chosen in grid_combinations(grid):
-        yield compose(HydraConfig.get().job.config_name, [*typed, *chosen])
+        yield compose(HydraConfig.get().job.config_name, [*typed, *chosen]) if chosen else config
 
 
 def _place(own: DictConfig, config: DictConfig, folder: Path) -> Path:

@@ -41,13 +41,25 @@ class Planned:
 def grid_combinations(grid: dict[str, Any]) -> list[list[str]]:
     """The overrides of every combination of the lists under ``grid``; one without any where there are none.
 
+    An entry that is null, as one that is to be taken out of an experiment's grid, counts as not there.
+
     Raises:
         ConfigError: an entry is no list.
     """
+    grid = {key: values for key, values in dict(_flat(grid)).items() if values is not None}
     for key, values in grid.items():
         if not isinstance(values, list) or not values:
-            raise ConfigError(f"grid.{key}={values} is no list; write grid.{key}=[...]")
+            raise ConfigError(f"grid.{key}={values} is no list; write grid.{key}=[...], or null to leave it out")
     return [[f"{key}={value}" for key, value in zip(grid, own, strict=True)] for own in product(*grid.values())]
+
+
+def _flat(grid: dict[str, Any], under: str = "") -> Iterator[tuple[str, Any]]:
+    """Entries with dots in their keys; an experiment writes ``dataset.ratio``, a word of the command line nests it."""
+    for key, values in grid.items():
+        if isinstance(values, dict):
+            yield from _flat(values, f"{under}{key}.")
+        else:
+            yield f"{under}{key}", values
 
 
 def studies_of(words: Sequence[str], composer: Composer, place: Callable[[Composed], Path]) -> Iterator[Planned]:
@@ -61,7 +73,7 @@ def studies_of(words: Sequence[str], composer: Composer, place: Callable[[Compos
     job = composer.compose(words)
     grid, folder = job["grid"], place(job)
     beside = folder.parent if folder.name == job.study else folder
-    for chosen in grid_combinations(grid) if grid else [[]]:
+    for chosen in grid_combinations(grid):
         typed = [*words, *chosen]
         own = composer.compose(typed) if chosen else job
         scheme = own["hparams"].get("scheme")
