@@ -61,6 +61,19 @@ def test_rows_are_those_of_one_process_and_a_failed_job_stops_no_other(
     assert "(selection: last step)" in log.read_text()
 
 
+@pytest.mark.parametrize("many", [("grid.seed=[0,1]",), ("hparams=search", "hparams.scheme.draws=2")])
+def test_a_job_of_several_studies(many: tuple[str, ...], command: Any, rows_of: Rows, tmp_path: Path) -> None:
+    """Workers, which Hydra did not start, compose a grid and draw a search as the command itself does."""
+    alone, shared = tmp_path / "alone", tmp_path / "shared"
+    alone.mkdir()
+    shared.mkdir()
+    sweep = ("-m", *TINY, "protocol.folds=[0]", "algorithm=erm,vrex", *many)
+    assert command("train.py", *sweep, cwd=alone).code == 0
+    assert command("train.py", *sweep, *LOCAL, cwd=shared).code == 0
+    assert rows_of(shared / "multirun") == rows_of(alone / "multirun")
+    assert len(rows_of(shared)) >= 4
+
+
 @pytest.fixture
 def sweep(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A sweep of three long jobs by two workers, in a process of its own."""

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra.core.utils import run_job, setup_globals
+from hydra._internal.hydra import Hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.utils import run_job
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -46,7 +48,8 @@ class Command:
         Returns:
             What went wrong, in one line; None where nothing did.
         """
-        setup_globals()
+        if not GlobalHydra.instance().is_initialized():  # a process that Hydra did not start; a grid composes studies
+            GlobalHydra.instance().initialize(Hydra(self.config.hydra.job.name, self.context.config_loader))
         register_resolvers()
         try:
             config = self.context.config_loader.load_sweep_config(self.config, list(overrides))
