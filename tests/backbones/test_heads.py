@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from dgbench.backbones.heads import build_head
-from dgbench.types import ContextSpec, EmbeddingSpec, LinearSpec, MLPSpec
+from dgbench.types import EmbeddingSpec, LinearSpec, MLPSpec
 
 
 def test_linear() -> None:
@@ -41,22 +41,6 @@ def test_embedding_is_standard_normal() -> None:
     assert isinstance(weight, torch.Tensor)
     assert weight.shape == (100, 50)
     assert float(weight.detach().std()) == pytest.approx(1, abs=0.05)
-
-
-def test_context_keeps_height_and_width() -> None:
-    network = build_head(ContextSpec(2))
-    assert network(torch.zeros(3, 2, 7, 5), (2, 1)).shape == (2, 1, 7, 5)
-    assert [tuple(p.shape) for p in network.parameters() if p.dim() == 4] == [
-        (64, 2, 5, 5),
-        (64, 64, 5, 5),
-        (1, 64, 5, 5),
-    ]
-
-
-def test_context_of_a_group_is_the_mean_over_its_images() -> None:
-    network, x = build_head(ContextSpec(2)).double(), torch.randn(5, 2, 7, 5, dtype=torch.float64)
-    each = network.last(network.body(x))  # type: ignore[operator]
-    torch.testing.assert_close(network(x, (2, 3)), torch.stack([each[:2].mean(0), each[2:].mean(0)]))
 
 
 def test_unknown_specification() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import singledispatch
 from itertools import pairwise
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
+from dgbench.backbones.context import ContextNetwork
 from dgbench.types import ContextSpec, EmbeddingSpec, LinearSpec, MLPSpec, NetworkSpec
 
 
@@ -52,26 +51,3 @@ def _embedding(spec: EmbeddingSpec) -> nn.Module:
 @build_head.register
 def _context(spec: ContextSpec) -> nn.Module:
     return ContextNetwork(spec.channels)
-
-
-class ContextNetwork(nn.Module):
-    """DomainBed's context network: 5 x 5 convolutions that keep the height and width, and the mean over each group.
-
-    Args:
-        channels: of the images.
-    """
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        for n_in in (channels, 64):
-            layers += [nn.Conv2d(n_in, 64, 5, padding=2), nn.BatchNorm2d(64), nn.ReLU()]
-        self.body = nn.Sequential(*layers)
-        self.last = nn.Conv2d(64, 1, 5, padding=2)
-
-    def forward(self, x: Tensor, groups: Sequence[int]) -> Tensor:
-        """(n, channels, H, W) -> (G, 1, H, W); ``groups`` are the G sizes of consecutive groups, their sum is n."""
-        parts = torch.split(self.body(x), list(groups))
-        # the last layer is linear: it may follow the mean, and then sees G images instead of n
-        contexts: Tensor = self.last(torch.stack([part.mean(0) for part in parts]))
-        return contexts
