@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from dgbench.algorithms.eqrm import kernel_quantile
 from dgbench.algorithms.gradients import MODEL, environment_gradients, risk_and_gradient, scale_gradient
-from dgbench.algorithms.kernels import BANDWIDTHS, mean_mmd, mean_moment_distance
+from dgbench.algorithms.kernels import BANDWIDTHS, GaussianSum, mean_mmd, mean_moment_distance
 from dgbench.algorithms.pairing import cyclic_pairs, draw_permutations, pair_rows, shuffle_second
 from dgbench.algorithms.rsc import _quantile
 from dgbench.types import BoundNetworks, EnvBatch, Networks
@@ -98,6 +98,27 @@ def test_environment_gradients(together: bool) -> None:
         torch.testing.assert_close(risks[e], risk)
         expected = torch.autograd.grad(risk, list(nets.params().values()))
         torch.testing.assert_close([g[e] for g in gradients.values()], list(expected))
+
+
+def test_gradient_of_the_kernel_sum() -> None:
+    squares = torch.rand(2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).mul_(200)
+    squares[0, 0, 0] = 1e-30
+
+    def plain(s: Tensor) -> Tensor:
+        return torch.stack([(-g * s).exp() for g in BANDWIDTHS]).sum(0)
+
+    def total(s: Tensor) -> Tensor:
+        return GaussianSum.apply(s)[0]
+
+    torch.testing.assert_close(total(squares[0]), plain(squares[0]))
+    one = squares[0].requires_grad_()
+    (expected,) = torch.autograd.grad(plain(one).square().sum(), one)
+    torch.testing.assert_close(torch.autograd.grad(total(one).square().sum(), one)[0], expected)
+    mapped = torch.func.vmap(torch.func.grad(lambda s: total(s).square().sum()))(squares)
+    torch.testing.assert_close(mapped[0], expected)
+    with pytest.raises(RuntimeError, match="differentiat"):
+        (first,) = torch.autograd.grad(total(one).square().sum(), one, create_graph=True)
+        torch.autograd.grad(first.sum(), one)
 
 
 def test_mmd_is_the_mean_over_pairs() -> None:
