@@ -11,7 +11,7 @@ from dgbench.cli.entry import CONF
 
 DOCS = CONF.parent / "docs"
 _LINE = re.compile(
-    r"^(?P<indent> *)(?P<key>[\w-]+):(?P<value>(?:[^#'\"]|'[^']*'|\"[^\"]*\")*?)(?:\s+#\s*(?P<note>.*))?$"
+    r"^(?P<indent> *)(?P<key>[\w-]+):(?P<value>(?:[^#'\"]|(?<=\S)#|'[^']*'|\"[^\"]*\")*?)(?:\s+#\s*(?P<note>.*))?$"
 )
 _PACKAGE = re.compile(r"^# @package (\S+)")
 # search spaces stand in docs/algorithms.md, downloads in docs/fetching.md

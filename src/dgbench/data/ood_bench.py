@@ -94,6 +94,9 @@ def nico_mixed(root: Path, lists: str, data_seed: int, counts: Counts = NICO) ->
 def celeba_blond(root: Path, lists: str, data_seed: int, counts: Counts = CELEBA) -> list[Row]:
     """CelebA with hair color as class and gender as what goes with it, in Table 10's numbers.
 
+    A deviation: the whole picture of 178 x 218 pixels is resized to a square, while OoD-Bench evaluates on the central
+    178 x 178.
+
     Args:
         root: holds ``img_align_celeba`` and the lists.
         lists: ``published``, OoD-Bench's ``blond_split/tr_env1.csv``, ``tr_env2.csv``, ``te_env.csv`` (file and 40
