@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import re
 import subprocess
-from collections.abc import Sequence
 
 SECONDS = 30.0  # for an answer
 
@@ -33,11 +32,6 @@ def last_state(job: str) -> str:
         return ""
     state = re.search(r"\bJobState=(\w+)", told)
     return state[1] if state else ""
-
-
-def cancel(jobs: Sequence[str]) -> None:
-    """Take jobs out of the queue."""
-    _ask(["scancel", *jobs])
 
 
 def _ask(command: list[str]) -> str:
