@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: help install demo test slurm-test chaos-test lint types bench bench-algorithms bench-images bench-report bench-stacked bench-sweeps docs lock clean
+.PHONY: help install demo test slurm-test chaos-test lint types bench bench-algorithms bench-cached bench-images bench-report bench-stacked bench-sweeps docs lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -49,6 +49,9 @@ bench-stacked: $(READY)  ## members trained together against one by one
 
 bench-images: $(READY)  ## training from image files against resident tensors and against PIL and a DataLoader
 	$(RUN) benchmarks/images.py
+
+bench-cached: $(READY)  ## a linear probe on cached features against fine-tuning
+	$(RUN) benchmarks/cached_features.py
 
 bench-sweeps: $(READY)  ## what launching costs: two workers, 100,000 jobs planned, a finished sweep again
 	$(RUN) benchmarks/sweeps.py

@@ -1,0 +1,55 @@
+"""Linear probing on cached features against fine-tuning the whole network: train.py on the same image files.
+
+Prints images per second of training of both, evaluation left out, and the seconds that computing the cache takes once.
+`--root DIR` takes your images (a tree environment/class/image) instead of random pictures of PACS' size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from images import ours, pictures
+from omegaconf import OmegaConf
+
+from dgbench.cli.entry import CONF
+from dgbench.cli.identity import study_folder
+from dgbench.cli.member import quiet_lightning
+from dgbench.cli.study import Study
+
+REPEATS = 3
+TUNING = {"ft": (["tuning=ft"], 6), "lp": (["tuning=lp", "tuning.cache_features=true"], 300)}  # and steps per repeat
+
+
+def main() -> None:
+    """Time both and print the ratio."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, help="tree environment/class/image; default: random pictures")
+    parser.add_argument("--backbone", default="resnet18")
+    parser.add_argument("--side", type=int, default=64, help="height and width in pixels")
+    asked = parser.parse_args()
+    quiet_lightning()
+    OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
+    studies, seconds = {}, {}
+    with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(CONF), version_base="1.3"):
+        root = asked.root or pictures(Path(folder) / "pictures")
+        for name, (words, steps) in TUNING.items():
+            common = ["dataset=image_folder", f"dataset.root={root}", f"dataset.image_size={asked.side}"]
+            common += [f"backbone={asked.backbone}", f"paths.cache_dir={folder}/cache", "dataset.augment=none"]
+            common += [f"trainer.steps={steps}", f"trainer.eval_every={steps}", "protocol.folds=[0]"]
+            studies[name] = Study(compose("train", [*common, *words]), Path(folder))
+            begun = time.perf_counter()
+            ours(studies[name])  # decodes, fills the cache of features, warms up
+            seconds[name] = time.perf_counter() - begun
+        speed = {name: statistics.median(ours(study) for _ in range(REPEATS)) for name, study in studies.items()}
+    print(f"{asked.backbone} at {asked.side} pixels, images per second: fine-tuning {speed['ft']:.0f}, ", end="")
+    print(f"linear probe on cached features {speed['lp']:.0f}: {speed['lp'] / speed['ft']:.0f} times as fast")
+    print(f"first run with the cache, computing it included: {seconds['lp']:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
