@@ -31,7 +31,7 @@ from dgbench.backbones.small import MNISTCNN
 from dgbench.cli.entry import CONF
 from dgbench.cli.hyperparameters import hyperparameters
 from dgbench.cli.identity import study_folder
-from dgbench.cli.member import quiet_lightning
+from dgbench.cli.prepare import prepare_process
 from dgbench.types import EnvBatch, Sizes
 
 SIZES = Sizes(n_features=0, n_classes=2, n_envs=3, image=(2, 28, 28))
@@ -188,7 +188,7 @@ def floor(passes: Passes, part: dict[str, float]) -> float:
 
 def main() -> None:
     """Time every algorithm of conf/algorithm against ERM, interleaved, and print the table."""
-    quiet_lightning()
+    prepare_process()
     warnings.filterwarnings("ignore", message=".*no `val_dataloader`.*")
     OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
     names = [path.stem for path in sorted((CONF / "algorithm").glob("*.yaml"))]

@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 
 from dgbench.cli.entry import CONF
 from dgbench.cli.identity import study_folder
-from dgbench.cli.member import quiet_lightning
+from dgbench.cli.prepare import prepare_process
 from dgbench.cli.study import Study
 
 REPEATS = 3
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--backbone", default="resnet18")
     parser.add_argument("--side", type=int, default=64, help="height and width in pixels")
     asked = parser.parse_args()
-    quiet_lightning()
+    prepare_process()
     OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
     studies, seconds = {}, {}
     with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(CONF), version_base="1.3"):

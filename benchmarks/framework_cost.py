@@ -22,7 +22,8 @@ from dgbench.callbacks.environment_errors import EnvironmentErrors
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.cli.entry import CONF
 from dgbench.cli.identity import study_folder
-from dgbench.cli.member import make_trainer, quiet_lightning
+from dgbench.cli.member import make_trainer
+from dgbench.cli.prepare import prepare_process
 from dgbench.cli.study import Study
 from dgbench.records import ROW_FILE
 
@@ -78,7 +79,7 @@ def bare(study: Study) -> float:
 
 def main() -> None:
     """Time every case and print the table."""
-    quiet_lightning()
+    prepare_process()
     OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads\n")
     print(f"{'backbone':<12}{'image':<12}{'bare ms':>9}{'train.py ms':>13}{'ratio':>8}{'allowed':>9}")

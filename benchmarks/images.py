@@ -30,7 +30,8 @@ from torchvision import transforms
 
 from dgbench.cli.entry import CONF
 from dgbench.cli.identity import study_folder
-from dgbench.cli.member import make_trainer, quiet_lightning
+from dgbench.cli.member import make_trainer
+from dgbench.cli.prepare import prepare_process
 from dgbench.cli.study import Study
 from dgbench.data.folder_environments import FolderEnvironments
 from dgbench.data.image_store import cores
@@ -168,7 +169,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="steps per repeat; default: enough for seconds")
     parser.add_argument("--repeats", type=int, default=REPEATS, help=f"interleaved repeats, {REPEATS} by default")
     asked = parser.parse_args()
-    quiet_lightning()
+    prepare_process()
     OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
     print(
         f"torch {torch.__version__}, {torch.get_num_threads()} threads, {cores()} cores, {DEVICE}; images per second\n"

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from dgbench.algorithms.base import Algorithm
 from dgbench.cli.entry import CONF
 from dgbench.cli.identity import study_folder
-from dgbench.cli.member import quiet_lightning
+from dgbench.cli.prepare import prepare_process
 from dgbench.cli.study import Study
 from dgbench.data.module import EnvironmentData
 from dgbench.data.stacked import StackedData
@@ -145,7 +145,7 @@ def step_operations(module: Algorithm, n_images: int) -> float:
 
 def main() -> None:
     """Measure every case with every number of members, interleaved, and print the table."""
-    quiet_lightning()
+    prepare_process()
     OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
     peak = matmul_rate()
     print(

@@ -198,15 +198,3 @@ def _checkpoint_to_resume(path: Path) -> str | None:
     except Exception as error:  # torch raises whatever its unpickler stumbles over
         raise RecordError(f"{path} is cut short or corrupt; delete it to train this fold from its beginning") from error
     return str(path)
-
-
-def quiet_lightning() -> None:
-    """Lightning speaks up only to warn, and not of what is meant: no loader workers, no logger."""
-    for name in ("pytorch_lightning", "lightning_fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-    warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # members are jobs of their own
-    warnings.filterwarnings("ignore", message=".*across ranks is zero.*")  # processes take turns at batches
-    warnings.filterwarnings("ignore", message=".*sync_dist=True.*")  # what is logged is the same in every process
-    warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")  # frozen parts
-    warnings.filterwarnings("ignore", message=".*LeafSpec.*")  # Lightning 2.6 with torch >= 2.15

@@ -11,7 +11,8 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig
 
-from dgbench.cli.member import make_trainer, quiet_lightning
+from dgbench.cli.member import make_trainer
+from dgbench.cli.prepare import prepare_process
 from dgbench.cli.stacking import Group, plan_groups
 from dgbench.cli.study import Study
 from dgbench.data.environments import Environments
@@ -52,7 +53,7 @@ def models_per_second(studies: Sequence[tuple[DictConfig, Path]]) -> float:
     Args:
         studies: configuration and folder of some studies of the same kind.
     """
-    quiet_lightning()
+    prepare_process()
     first = Study(*studies[0])
     found = [first, *(Study(config, folder, _same_images(config, first)) for config, folder in studies[1:])]
     groups = plan_groups([(study, member) for study in found for member in study.members], first.config.execution)

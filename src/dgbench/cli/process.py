@@ -17,11 +17,12 @@ def main() -> None:
 
     from omegaconf import OmegaConf
 
-    from dgbench.cli.member import fit_member, quiet_lightning
+    from dgbench.cli.member import fit_member
+    from dgbench.cli.prepare import prepare_process
     from dgbench.cli.study import Study
     from dgbench.training.distributed import Process
 
-    quiet_lightning()
+    prepare_process()
     folder = Path(task["folder"])
     config: Any = OmegaConf.load(folder / "config.yaml")
     del config["member"]

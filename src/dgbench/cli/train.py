@@ -25,12 +25,12 @@ def train(config: DictConfig) -> None:
     from dgbench.cli.build import build
     from dgbench.cli.closing import close_all, remember
     from dgbench.cli.grid import studies
-    from dgbench.cli.member import quiet_lightning
     from dgbench.cli.planned import keep_plan
+    from dgbench.cli.prepare import prepare_process
     from dgbench.cli.run import train_all
     from dgbench.cli.search import chosen_again, searches
 
-    quiet_lightning()
+    prepare_process()
     planned = studies(config, folder)
     keep_plan(folder, planned)
     wandb_log, selection = build(config, "logger"), build(config, "selection")
