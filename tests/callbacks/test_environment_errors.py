@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from pytorch_lightning.trainer.states import TrainerFn
 
 from dgbench.callbacks.environment_errors import EnvironmentErrors, training_validation_error
 from dgbench.errors import DivergedError
@@ -100,6 +101,31 @@ def test_an_evaluation_forgets_the_one_before(callback: EnvironmentErrors, heard
     evaluate(callback, Module(80), PASSES)
     assert [(r.seen, r.wrong) for r in heard[0][1]] == [(r.seen, r.wrong) for r in heard[1][1]]
     assert [r["step"] for r in read_rows(callback.file)[0]] == [40] * 4 + [80] * 4
+
+
+@pytest.mark.parametrize(("step", "wrong", "tests"), [(80, 1, True), (80, 2, False), (80, 0, True), (120, 2, True)])
+def test_best_scores_test_at_the_best_validation_error_and_at_the_end(
+    callback: EnvironmentErrors, step: int, wrong: int, tests: bool
+) -> None:
+    """Before the run was resumed, 1 of 4 was wrong at step 40; 120 is the last step."""
+    evaluate(callback, Module(40), PASSES)
+    resumed = EnvironmentErrors(callback.file, WHO, SCORES, eval_test="best")
+    data = SimpleNamespace(steps=120, wanted=None)
+    trainer: Any = SimpleNamespace(
+        datamodule=data, is_global_zero=True, sanity_checking=False, world_size=1,
+        state=SimpleNamespace(fn=TrainerFn.FITTING),
+    )  # fmt: skip
+    module: Any = Module(40)
+    resumed.on_fit_start(trainer, module)
+    module.steps_done = torch.tensor(step)
+    resumed.on_validation_epoch_start(trainer, module)
+    assert data.wanted("val/a")
+    counts = {"seen": torch.tensor(4), "wrong": torch.tensor(wrong), "loss": torch.tensor(1.0)}
+    resumed.on_validation_batch_end(trainer, module, counts, SimpleNamespace(name="val/a"), 0)
+    assert data.wanted("same") == data.wanted("other") == tests
+    if not tests:
+        resumed.on_validation_epoch_end(trainer, module)
+        assert [(r["step"], r["subset"]) for r in read_rows(callback.file)[0]][4:] == [(step, "val")]
 
 
 def test_listeners_hear_rows_that_are_on_disk(tmp_path: Path) -> None:

@@ -159,10 +159,38 @@ def test_rows_and_files_of_a_stack_are_those_of_single_runs(tmp_path: Path) -> N
         assert [[row[key] for key in same] for row in found] == [[row[key] for key in same] for row in expected]
 
 
+def test_best_scores_test_where_val_is_best_and_at_the_last_step(tmp_path: Path) -> None:
+    """Alone and together the same rows: those of ``always`` less ``test`` at steps that nobody asks for."""
+    settings = ("trainer.eval_every=4", "trainer.lr=0.03", "trainer.precision=64-true")
+
+    def rows(name: str, mode: str, eval_test: str) -> list[list[tuple[Any, ...]]]:
+        study, complete = run(tmp_path / name, mode, *settings, f"trainer.eval_test={eval_test}")
+        assert all(complete.values())
+        found = [read_rows(member.folder / "errors.jsonl")[0] for member in study.members]
+        keys = ("step", "subset", "env", "env_held_out", "seen", "wrong")
+        return [[tuple(row[key] for key in keys) for row in own] for own in found]
+
+    always, alone, together = rows("a", "single", "always"), rows("b", "single", "best"), rows("c", "stacked", "best")
+    left_out = 0
+    for whole, one, other in zip(always, alone, together, strict=True):
+        assert one == other
+        errors: dict[int, list[float]] = {}
+        for step, subset, _, held_out, seen, wrong in whole:
+            if subset == "val" and not held_out:
+                errors.setdefault(step, []).append(wrong / seen)
+        means = {step: sum(own) / len(own) for step, own in errors.items()}
+        asked = {step for step in means if step == 40 or means[step] <= min(means[s] for s in means if s <= step)}
+        assert one == [row for row in whole if row[1] != "test" or row[0] in asked]
+        left_out += len(means) - len(asked)
+    assert left_out > 5
+
+
+@pytest.mark.parametrize("eval_test", ["always", "best"])
 @pytest.mark.parametrize("second", ["stacked", "single"])
-def test_a_stopped_stack_goes_on_together_or_alone(second: str, tmp_path: Path) -> None:
+def test_a_stopped_stack_goes_on_together_or_alone(second: str, eval_test: str, tmp_path: Path) -> None:
     """Stopped by an error in the second stretch, resumed in either mode: the rows of an undisturbed run."""
     precise = ("algorithm=irm", "trainer.precision=64-true", "trainer.checkpoint_seconds=0")
+    precise = (*precise, f"trainer.eval_test={eval_test}")
     whole, _ = run(tmp_path / "whole", "stacked", *precise)
     study = make_study(tmp_path / "cut", "trainer.steps=40", "trainer.eval_every=20", "execution=stacked", *precise)
     order = EnvironmentData.order

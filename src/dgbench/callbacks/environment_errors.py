@@ -14,12 +14,13 @@ import torch
 from pytorch_lightning.trainer.states import TrainerFn
 
 from dgbench.errors import DivergedError
-from dgbench.records import Row, RunIdentity, append_rows, keep_rows_until
+from dgbench.records import Row, RunIdentity, append_rows, keep_rows_until, read_rows
 from dgbench.types import Score
 
 log = logging.getLogger(__name__)
 
 COUNTED = ("seen", "wrong", "loss")  # of every scoring pass
+TIE = 1e-9  # errors this close may change places by rounding
 
 Listener = Callable[[int, Sequence[Row]], None]
 
@@ -34,6 +35,8 @@ class EnvironmentErrors(pl.Callback):
         listeners: called with (step, rows) after they are on disk.
         final_only: evaluations during training judge weights that are not the result: they leave ``val/loss`` and no
             rows, and only an evaluation after training is recorded.
+        eval_test: ``always``; or ``best``, and ``test`` is scored only where the error on ``val`` is the lowest so far
+            and at the last step: all that training-domain validation and oracle selection ask for.
     """
 
     def __init__(
@@ -43,16 +46,30 @@ class EnvironmentErrors(pl.Callback):
         scores: Sequence[Score],
         listeners: Sequence[Listener] = (),
         final_only: bool = False,
+        eval_test: str = "always",
     ) -> None:
-        self.final_only = final_only
+        self.final_only, self.eval_test = final_only, eval_test
         self.file, self.identity, self.scores, self.listeners = file, identity, scores, listeners
         self._sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        self._lowest = math.inf
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if not trainer.is_global_zero:
             return
         for torn in keep_rows_until(self.file, -1 if self.final_only else int(pl_module.steps_done)):
             log.warning("%s line %d dropped: %s", torn.file, torn.line, torn.reason)
+        if self.eval_test == "best":
+            self._lowest = lowest_validation_error(self.file)
+            only = passes_of_test(self.scores)
+            data: Any = trainer.datamodule  # type: ignore[attr-defined]
+            data.wanted = lambda name: name not in only or self._tests_now(trainer, pl_module)
+
+    def _tests_now(self, trainer: pl.Trainer, pl_module: Any) -> bool:
+        """Asked after ``val`` has been scored."""
+        if is_last(trainer, pl_module):
+            return True
+        rows = rows_of_passes(self.identity, int(pl_module.steps_done), self.scores, self._sums)
+        return at_best(rows, self._lowest)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._sums.clear()
@@ -69,14 +86,16 @@ class EnvironmentErrors(pl.Callback):
         step = int(pl_module.steps_done)
         if trainer.world_size > 1:
             self._sum_over_processes(trainer, pl_module.device)
-        rows = [mixed_row(self.identity, step, score, self._sums) for score in self.scores]
+        rows = rows_of_passes(self.identity, step, self.scores, self._sums)
         for row in rows:
             if not math.isfinite(row.loss):  # the update of the last step broke the weights
                 raise DivergedError(step, row.loss)
         pl_module.log("val/loss", _over_training_environments(rows, lambda row: row.loss))
         if self.final_only and trainer.state.fn == TrainerFn.FITTING:
             return
-        pl_module.log("val/error", training_validation_error(rows))
+        error = training_validation_error(rows)
+        pl_module.log("val/error", error)
+        self._lowest = min(self._lowest, error)
         if trainer.is_global_zero:  # the first process of several that train one member
             append_rows(self.file, rows)
             for listener in self.listeners:
@@ -89,6 +108,40 @@ class EnvironmentErrors(pl.Callback):
         table = trainer.strategy.reduce(torch.tensor(counts, dtype=torch.float64, device=device), reduce_op="sum")
         for name, row in zip(names, table.tolist(), strict=True):
             self._sums[name] = dict(zip(COUNTED, row, strict=True))
+
+
+def is_last(trainer: Any, pl_module: Any) -> bool:
+    """Whether no step follows the evaluation that is going on."""
+    return bool(trainer.state.fn != TrainerFn.FITTING or pl_module.steps_done >= trainer.datamodule.steps)
+
+
+def at_best(rows: Sequence[Row], lowest: float) -> bool:
+    """Whether an evaluation is as good on ``val`` as the best before it, or better."""
+    return training_validation_error(rows) <= lowest + TIE
+
+
+def passes_of_test(scores: Sequence[Score]) -> set[str]:
+    """Passes that only ``test`` needs."""
+    needed = {name for score in scores if score.subset != "test" for name in score.mixture}
+    return {name for score in scores for name in score.mixture} - needed
+
+
+def lowest_validation_error(file: Path) -> float:
+    """Lowest mean error over the training environments' ``val`` at any step in a row file; infinity without rows."""
+    if not file.exists():
+        return math.inf
+    steps: dict[int, list[float]] = defaultdict(list)
+    for row in read_rows(file)[0]:
+        if row["subset"] == "val" and not row["env_held_out"]:
+            steps[row["step"]].append(row["wrong"] / row["seen"])
+    return min((sum(errors) / len(errors) for errors in steps.values()), default=math.inf)
+
+
+def rows_of_passes(
+    identity: RunIdentity, step: int, scores: Sequence[Score], sums: Mapping[str, Mapping[str, float]]
+) -> list[Row]:
+    """Rows of those scores whose passes have been made; the arguments are those of :func:`mixed_row`."""
+    return [mixed_row(identity, step, score, sums) for score in scores if score.mixture.keys() <= sums.keys()]
 
 
 def mixed_row(identity: RunIdentity, step: int, score: Score, sums: Mapping[str, Mapping[str, float]]) -> Row:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 
-from dgbench.callbacks.environment_errors import Listener, mixed_row, training_validation_error
-from dgbench.records import RunIdentity, append_rows, keep_rows_until
+from dgbench.callbacks.environment_errors import (
+    Listener,
+    at_best,
+    is_last,
+    passes_of_test,
+    rows_of_passes,
+    training_validation_error,
+)
+from dgbench.records import Row, RunIdentity, append_rows, keep_rows_until
 from dgbench.types import Score
 
 
@@ -43,12 +50,17 @@ class StackFiles(pl.Callback):
         members: where each member writes, in the order of the stack.
         seconds: least time between two checkpoints, 0 for every evaluation.
         save: writes a dictionary to a file, whole or not at all.
+        eval_test: as of ``EnvironmentErrors``; ``best`` scores all members where any of them is at its best.
     """
 
     def __init__(
-        self, members: Sequence[MemberFiles], seconds: float, save: Callable[[dict[str, Any], Path], None]
+        self,
+        members: Sequence[MemberFiles],
+        seconds: float,
+        save: Callable[[dict[str, Any], Path], None],
+        eval_test: str = "always",
     ) -> None:
-        self.members, self.seconds, self.save = list(members), seconds, save
+        self.members, self.seconds, self.save, self.eval_test = list(members), seconds, save, eval_test
         self._written = time.monotonic()
         self._sums: dict[str, dict[str, Any]] = {}
         self._best: dict[int, dict[str, Any]] = {}
@@ -56,6 +68,15 @@ class StackFiles(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         for member in self.members:
             keep_rows_until(member.rows, pl_module.steps_done)
+        if self.eval_test == "best":
+            only = {name for member in self.members for name in passes_of_test(member.scores)}
+            data: Any = trainer.datamodule  # type: ignore[attr-defined]
+            data.wanted = lambda name: name not in only or self._tests_now(trainer, pl_module)
+
+    def _tests_now(self, trainer: Any, pl_module: Any) -> bool:
+        """Asked after ``val`` has been scored."""
+        best = trainer.strategy.checkpoint_io.best_errors
+        return is_last(trainer, pl_module) or any(at_best(rows, best[i]) for i, rows in self._rows(pl_module))
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._sums = defaultdict(lambda: defaultdict(float))
@@ -67,20 +88,15 @@ class StackFiles(pl.Callback):
             self._sums[batch.name][key] = self._sums[batch.name][key] + value.double()
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        counted = {name: {key: value.cpu() for key, value in sums.items()} for name, sums in self._sums.items()}
         best_errors = trainer.strategy.checkpoint_io.best_errors
-        for i, member in enumerate(self.members):
-            if i in pl_module.diverged:
-                continue
-            own = {
-                name: {key: float(value if value.dim() == 0 else value[i]) for key, value in sums.items()}
-                for name, sums in counted.items()
-            }
-            rows = [mixed_row(member.identity, pl_module.steps_done, score, own) for score in member.scores]
+        for i, rows in self._rows(pl_module):
+            member = self.members[i]
             broken = [row.loss for row in rows if not math.isfinite(row.loss)]
             if broken:  # the update of the last step broke the weights
                 pl_module.diverged[i] = (pl_module.steps_done, broken[0])
                 continue
+            if self.eval_test == "best" and not is_last(trainer, pl_module) and not at_best(rows, best_errors[i]):
+                rows = [row for row in rows if row.subset != "test"]  # scored for the sake of others
             append_rows(member.rows, rows)
             error = training_validation_error(rows)
             if error < best_errors[i]:
@@ -89,6 +105,18 @@ class StackFiles(pl.Callback):
                 self._best[i] = {"step": pl_module.steps_done, "state_dict": weights}
             for listener in member.listeners:
                 listener(pl_module.steps_done, rows)
+
+    def _rows(self, pl_module: Any) -> Iterator[tuple[int, list[Row]]]:
+        """(number, rows of the passes made so far) of each member that has not diverged."""
+        counted = {name: {key: value.cpu() for key, value in sums.items()} for name, sums in self._sums.items()}
+        for i, member in enumerate(self.members):
+            if i in pl_module.diverged:
+                continue
+            own = {
+                name: {key: float(value if value.dim() == 0 else value[i]) for key, value in sums.items()}
+                for name, sums in counted.items()
+            }
+            yield i, rows_of_passes(member.identity, pl_module.steps_done, member.scores, own)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if time.monotonic() - self._written >= self.seconds:

@@ -111,7 +111,9 @@ def fit_member(
     averaging = study.averaging()
     final_only = averaging is not None and averaging.rule.final_only
     identity = study.counted(member, module)
-    errors = EnvironmentErrors(member.folder / ROW_FILE, identity, member.data.scores, listeners, final_only)
+    errors = EnvironmentErrors(
+        member.folder / ROW_FILE, identity, member.data.scores, listeners, final_only, study.trainer.eval_test
+    )
     # averaging puts the live weights back, so it comes after all that read the scored ones
     calm = [CalmSigterm()] if process else []
     trainer = make_trainer(study, [*calm, errors, *callbacks, *([averaging] if averaging else [])], process=process)

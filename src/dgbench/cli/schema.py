@@ -11,7 +11,11 @@ from omegaconf.errors import OmegaConfBaseException
 from dgbench.errors import ConfigError
 
 SUBSETS = ("train", "val", "test")
-SWITCHES = {"schedule": ("constant", "cosine"), "matmul": ("highest", "high", "medium")}
+SWITCHES = {
+    "schedule": ("constant", "cosine"),
+    "matmul": ("highest", "high", "medium"),
+    "eval_test": ("always", "best"),
+}
 
 
 @dataclass
@@ -27,6 +31,7 @@ class TrainerConfig:
     accumulate: int = 1
     eval_every: int = 500
     eval_subsets: list[str] = field(default_factory=lambda: ["val", "test"])
+    eval_test: str = "always"
     eval_batch_size: int = 2048
     device: str = "auto"
     devices: int = 1
@@ -86,6 +91,8 @@ def trainer_config(node: DictConfig) -> TrainerConfig:
             f"trainer.batch_size={checked.batch_size} cannot be cut into trainer.accumulate={checked.accumulate} x "
             f"trainer.devices={checked.devices} equal parts; set trainer.batch_size to a multiple of {parts}"
         )
+    if checked.eval_test == "best" and checked.devices > 1:
+        raise ConfigError("trainer.eval_test=best needs one process, each of several sees a part; set it to always")
     unknown = set(checked.eval_subsets) - set(SUBSETS)
     if unknown or not {"val", "test"} <= set(checked.eval_subsets):
         raise ConfigError(f"trainer.eval_subsets={checked.eval_subsets} must hold val and test, and may add train")

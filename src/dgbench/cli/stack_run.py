@@ -88,7 +88,7 @@ def _fit(group: Group, progress: StudyProgress) -> dict[int, tuple[int, float]]:
             )
         )
     checkpoints = StackCheckpointIO(stack, [member.checkpoint for _, member in group.members])
-    rows = StackFiles(files, study.trainer.checkpoint_seconds, save_whole)
+    rows = StackFiles(files, study.trainer.checkpoint_seconds, save_whole, study.trainer.eval_test)
     heartbeat = Heartbeat([member.folder for _, member in group.members], study.trainer.steps)
     trainer = make_trainer(study, [rows, progress, heartbeat], checkpoints)
     data = StackedData([member.data for _, member in group.members])

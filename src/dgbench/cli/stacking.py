@@ -126,7 +126,7 @@ def _shape(study: Study, member: Member, module: Algorithm) -> tuple[Any, ...]:
         id(study.environments),
         len(member.fold.training),
         int(module.steps_done),
-        (settings.steps, settings.eval_every, settings.batch_size, settings.eval_batch_size),
+        (settings.steps, settings.eval_every, settings.eval_test, settings.batch_size, settings.eval_batch_size),
         (tuple(settings.eval_subsets), settings.device, settings.precision, settings.matmul),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,12 +104,20 @@ class PassLoader:
         scored: what to score.
         batch_size: images per batch.
         share: number of this process and how many there are; they take turns.
+        wanted: whether the pass of that name is scored this time.
     """
 
     def __init__(
-        self, environments: Environments, name: str, scored: Pass, batch_size: int, share: tuple[int, int] = (0, 1)
+        self,
+        environments: Environments,
+        name: str,
+        scored: Pass,
+        batch_size: int,
+        share: tuple[int, int] = (0, 1),
+        wanted: Callable[[str], bool] = lambda name: True,
     ) -> None:
         self.environments, self.name, self.scored, self.batch_size = environments, name, scored, batch_size
+        self.wanted = wanted
         first, count = share
         self._numbers = range(first, -(-len(scored.indices) // batch_size), count)
 
@@ -117,6 +125,8 @@ class PassLoader:
         return len(self._numbers)
 
     def __iter__(self) -> Iterator[ScoreBatch]:
+        if not self.wanted(self.name):
+            return
         parts = [slice(n * self.batch_size, (n + 1) * self.batch_size) for n in self._numbers]
         self.environments.expect(self.scored.indices[part] for part in parts)
         for number, part in zip(self._numbers, parts, strict=True):

@@ -71,6 +71,7 @@ class EnvironmentData(pl.LightningDataModule):
         self.noise_seed = derive(seed, "augmentation")
         self._block: tuple[int, np.ndarray] | None = None
         self._noise_block: tuple[int, dict[str, np.ndarray]] | None = None
+        self.wanted: Callable[[str], bool] = lambda name: True  # whether a pass is scored, asked when its turn comes
         self.share = (0, 1)  # number of this process, and how many share a member's minibatches and evaluations
         self.allow_zero_length_dataloader_with_multiple_devices = True  # a pass may have fewer batches than processes
 
@@ -90,7 +91,9 @@ class EnvironmentData(pl.LightningDataModule):
         size = max(1, min(self.eval_batch_size, SCORE_BYTES // (4 * int(np.prod(self.environments.image)))))
         rank, count = self.share
         loaders = [
-            PassLoader(self.environments, name, scored, size, ((rank + i) % count, count))
+            PassLoader(
+                self.environments, name, scored, size, ((rank + i) % count, count), lambda name: self.wanted(name)
+            )
             for i, (name, scored) in enumerate(passes.items())
         ]
         if not any(map(len, loaders)):  # Lightning would leave out the evaluation of this process: one for no score
@@ -101,8 +104,9 @@ class EnvironmentData(pl.LightningDataModule):
         return loaders
 
     def pass_names(self) -> list[str]:
-        """Every pass that some score mixes, once."""
-        return list(dict.fromkeys(name for score in self.scores for name in score.mixture))
+        """Every pass that some score mixes, once; those that only ``test`` needs come last."""
+        ordered = sorted(self.scores, key=lambda score: score.subset == "test")
+        return list(dict.fromkeys(name for score in ordered for name in score.mixture))
 
     def transfer_batch_to_device(self, batch: object, device: torch.device, dataloader_idx: int) -> object:
         """Nothing to move: batches are gathered where the images live."""
