@@ -41,9 +41,7 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
             os.environ["HYDRA_FULL_ERROR"] = "1"  # or Hydra prints its own report and exits before we see the error
             failures: list[str] = []
             home = os.getpid()
-            os.environ.setdefault(
-                "THP_MEM_ALLOC_ENABLE", "1"
-            )  # large pages for tensors; torch asks when it is imported
+            os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # large pages for tensors, before torch is imported
             sys.argv[1:] = sweep_first([open_key(word) for word in sys.argv[1:]])
 
             @functools.wraps(task)
