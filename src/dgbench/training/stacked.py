@@ -42,7 +42,7 @@ class StackedMembers(pl.LightningModule):
         self._functions: dict[Any, Callable[..., Any]] = {}  # of a phase and minibatch sizes
         self.steps_done = int(members[0].steps_done)
         self.diverged: dict[int, tuple[int, float]] = {}  #: member -> step and value of its first loss not finite
-        self._noise: tuple[int, tuple[int, ...], Tensors] | None = None
+        self._noise: tuple[int, tuple[int, ...], list[Tensors]] | None = None
         self._players = members[0].training_players()
         self._runs = [  # of each player: members with equal optimizer settings, and the names of their parameters
             [
@@ -197,12 +197,9 @@ class StackedMembers(pl.LightningModule):
         block, offset = divmod(step, NOISE_BLOCK)
         if self._noise is None or self._noise[:2] != (block, sizes):
             drawn = [member.noise_block(block, sizes) for member in self._members]
-            self._noise = (
-                block,
-                sizes,
-                {name: torch.stack([d[name] for d in drawn]).to(self.device) for name in drawn[0]},
-            )
-        return {name: values[:, offset] for name, values in self._noise[2].items()}
+            self._noise = block, sizes, [{name: own[name].to(self.device) for name in own} for own in drawn]
+        members = self._noise[2]  # a block of all members as one tensor may be large
+        return {name: torch.stack([own[name][offset] for own in members]) for name in members[0]}
 
     def _note_divergence(self, first: int, losses: Tensor) -> None:
         """Remember at which step each member's loss stopped being finite; its tensors touch nobody else's."""
