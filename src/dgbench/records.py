@@ -48,6 +48,9 @@ class RunIdentity:
     seed: int
     averaging: str = "none"  #: what averages the weights over steps, ``none``, ``swad``, ``eoa``, ...
     beyond: bool = True  #: whether environments besides the given ones exist, as the ideal measure needs
+    grouped: bool = (
+        False  #: predictions depend on what is scored together: sampled ``test`` though ``evaluation=exact``
+    )
     code: str  #: version of dgbench, with the commit where it is known
 
 

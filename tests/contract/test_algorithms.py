@@ -226,6 +226,20 @@ def test_objective_is_pure(name: str) -> None:
     assert _global_states() == states
 
 
+def test_predictions_that_depend_on_other_images_say_so(name: str) -> None:
+    switches = [{key: value} for key, allowed in _kind(name).choices.items() for value in allowed]
+    for changed in ({}, *switches):
+        algorithm = _algorithm(name, **changed)
+        algorithm.networks.eval()
+        batch, noise = _batch((6, 6)), algorithm.noise_for_scoring(12, "images")
+        beside = torch.cat([batch.x[:1], 5 * batch.x[1:].flip(0)])
+        one, other = (
+            algorithm.predict(algorithm.networks, x, algorithm.hp.tensors(), algorithm.memory.tensors(), noise)[0]
+            for x in (batch.x, beside)
+        )
+        assert torch.allclose(one, other) == (algorithm.group_size(algorithm.values) == 0)
+
+
 def test_noise_depends_on_the_generator_alone(name: str) -> None:
     algorithm, states = _algorithm(name), _global_states()
     first, again, other = (_noise(algorithm, (6, 6, 6), seed) for seed in (1, 1, 2))

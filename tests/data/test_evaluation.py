@@ -80,6 +80,18 @@ def test_scores_follow_what_is_asked(make: Make) -> None:
     assert [s.env for s in everywhere] == [f"{i / 100:.2f}" for i in range(101)] + ["0.1250"]
 
 
+def test_predictions_in_groups_are_scored_in_sampled_colors(make: Make) -> None:
+    """No pass then shows one color rule for all images, which no environment between 0 and 1 does."""
+    exact, sampled = make(), make(evaluation="sampled")
+    found = exact.scores(everywhere=True, subsets=("val", "test"), grouped=True)
+    assert found == sampled.scores(everywhere=True, subsets=("val", "test"))
+    names = [name for score in found for name in score.mixture]
+    for name, scored in exact.passes(names).items():
+        same = sampled.passes([name])[name]
+        assert torch.equal(scored.indices, same.indices)
+        assert scored.feature is same.feature is None or torch.equal(scored.feature, same.feature)
+
+
 def test_sampled_errors_scatter_around_exact_ones(make: Make) -> None:
     """Coloring the pool once is one binomial draw for each image whose fate hangs on its color.
 

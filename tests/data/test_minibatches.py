@@ -52,6 +52,18 @@ def test_rows_come_from_their_environments(environments: SpuriousEnvironments) -
         assert batch.sizes == (16, 16)
 
 
+def test_groups_are_scored_whole_and_in_no_order_of_labels(environments: SpuriousEnvironments) -> None:
+    """Batches of 60 = 3 x 20 images instead of 64, the last one shorter; the same images as one by one, reordered."""
+    alone, grouped = data_of(environments), data_of(environments, group_size=20)
+    for one, other in zip(alone.val_dataloader(), grouped.val_dataloader(), strict=True):
+        images = [torch.cat([batch.x for batch in loader]) for loader in (one, other)]
+        sizes = [len(batch.x) for batch in other]
+        assert set(sizes[:-1]) <= {60}
+        assert not torch.equal(*images)
+        assert torch.equal(*(x.flatten(1).sort(0).values.sum(0) for x in images))
+        assert torch.equal(images[1], torch.cat([batch.x for batch in other])), "the same order each time"
+
+
 def test_with_replacement_and_uniform(environments: SpuriousEnvironments) -> None:
     """A minibatch as large as the environment (308 images) repeats some of them.
 

@@ -36,7 +36,9 @@ class Small(Environments):
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return indices.float().view(-1, 1, 1, 1), self.labels[indices]
 
-    def scores(self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = ()) -> list[Score]:
+    def scores(
+        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
+    ) -> list[Score]:
         assert (everywhere, list(training)) == (False, [] if "test" in subsets else ["a", "b"])
         return [Score(env, name, {f"{name}/{env}": 1.0}) for name in subsets for env in self.given]
 

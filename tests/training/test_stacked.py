@@ -213,6 +213,18 @@ def test_a_stopped_stack_goes_on_together_or_alone(second: str, eval_test: str, 
         ]
 
 
+def test_an_algorithm_that_sees_groups_is_scored_in_drawn_colors(tmp_path: Path) -> None:
+    """ARM's context would tell a pass in which every color is the label's from any environment: no expected errors."""
+    for algorithm, grouped in (("arm", True), ("erm", False)):
+        study, complete = run(tmp_path / algorithm, "single", f"algorithm={algorithm}", "protocol.folds=[0,full]")
+        assert all(complete.values())
+        for member in study.members:
+            rows = [row for row in read_rows(member.folder / "errors.jsonl")[0] if row["subset"] == "test"]
+            assert {row["grouped"] for row in rows} == {grouped}
+            assert {row["evaluation"] for row in rows} == {"exact"}
+            assert all(float(row["wrong"]).is_integer() for row in rows) == grouped
+
+
 def test_a_member_that_diverges_harms_nobody(tmp_path: Path) -> None:
     """One member's weights are NaN from the start: it FAILS at step 0, the others' rows are bit for bit the same."""
     quiet, _ = run(tmp_path / "quiet", "stacked")

@@ -37,6 +37,10 @@ class ARM(Algorithm):
             "context": ContextSpec(sizes.image[0]),
         }
 
+    @classmethod
+    def group_size(cls, hparams: Mapping[str, Any]) -> int:
+        return int(hparams["batch_size"])
+
     def players(self) -> dict[str, Player]:
         trained = ("context",) if self.values["variant"] == "fixed" else ()
         return {"model": Player(("featurizer", "classifier", *trained))}

@@ -94,6 +94,15 @@ class Objective:
         """Networks besides the featurizer, in construction order."""
         return {"classifier": LinearSpec(sizes.n_features, sizes.n_classes)}
 
+    @classmethod
+    def group_size(cls, hparams: Mapping[str, Any]) -> int:
+        """Images whose predictions depend on one another; 0 where each image is predicted by itself.
+
+        Such a method must be scored on what its environment shows, image for image: the expected error over a
+        spurious feature cannot be put together from passes in which all images have it.
+        """
+        return 0
+
     def players(self) -> dict[str, Player]:
         """Who is updated by which optimizer."""
         return {"model": Player(("featurizer", "classifier"))}

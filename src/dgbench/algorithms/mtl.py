@@ -33,6 +33,10 @@ class MTL(Algorithm):
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
         return {"classifier": LinearSpec(2 * sizes.n_features, sizes.n_classes)}
 
+    @classmethod
+    def group_size(cls, hparams: Mapping[str, Any]) -> int:
+        return int(hparams["batch_size"]) if hparams["variant"] == "fixed" else 0
+
     def initial_state(self, sizes: Sizes) -> dict[str, Tensor]:
         return {"means": torch.zeros(sizes.n_envs, sizes.n_features)}
 

@@ -42,13 +42,13 @@ def refuse_cached(algorithm: type[Algorithm], tuning: Tuning, trainer: TrainerCo
         )
 
 
-def asked_of(folds: Sequence[Fold], source: Environments, subsets: Sequence[str]) -> list[Pass]:
+def asked_of(folds: Sequence[Fold], source: Environments, subsets: Sequence[str], grouped: bool) -> list[Pass]:
     """Every image that some fold trains on or is scored on."""
     asked: list[Pass] = []
     for fold in folds:
         seen = environments_of(fold, source)
         asked += [Pass(torch.from_numpy(seen.subset(env, "train"))) for env in fold.training]
-        names = dict.fromkeys(name for score in scores_of(fold, seen, subsets) for name in score.mixture)
+        names = dict.fromkeys(name for score in scores_of(fold, seen, subsets, grouped) for name in score.mixture)
         asked += seen.passes(list(names)).values()
     return asked
 

@@ -27,7 +27,7 @@ def smallest_training(folds: Sequence[Fold], environments: Environments) -> int:
     return min(sizes)
 
 
-def scores_of(fold: Fold, environments: Environments, subsets: Sequence[str]) -> list[Score]:
+def scores_of(fold: Fold, environments: Environments, subsets: Sequence[str], grouped: bool) -> list[Score]:
     """Errors to record for this fold, in the environments that concern it.
 
     An environment that is tested though it was trained on (``protocol=target_oracle``) is tested on its ``val`` images
@@ -37,8 +37,9 @@ def scores_of(fold: Fold, environments: Environments, subsets: Sequence[str]) ->
         fold: what it trains on and is tested in.
         environments: as the fold sees them.
         subsets: which of ``train``, ``val`` and ``test``.
+        grouped: predictions depend on the images that are scored together.
     """
-    found = environments.scores(fold.everywhere, subsets, fold.training)
+    found = environments.scores(fold.everywhere, subsets, fold.training, grouped)
     if fold.everywhere:
         return found
     found = [score for score in found if score.env in fold.scored]

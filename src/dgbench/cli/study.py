@@ -121,20 +121,27 @@ class Study:
             folds=None if fold.folds is None else [list(tested) for tested in fold.folds],
             seed=self.seed,
             beyond=self.environments.beyond,
+            grouped=self.group_size > 0,
             code=code_version(),
         )
         environments = environments_of(fold, self.environments)
         data = EnvironmentData(
             environments,
             fold.training,
-            scores_of(fold, environments, self.trainer.eval_subsets),
+            scores_of(fold, environments, self.trainer.eval_subsets, self.group_size > 0),
             steps=self.trainer.steps,
             eval_every=self.trainer.eval_every,
             batch_size=self.trainer.batch_size,
             eval_batch_size=self.trainer.eval_batch_size,
             seed=self.seed,
+            group_size=self.group_size,
         )
         return Member(fold, identity, self.folder / f"fold-{fold.name}-{run}", data)
+
+    @property
+    def group_size(self) -> int:
+        """Images that a prediction sees together; 0 where each image is predicted by itself."""
+        return self.algorithm.group_size(self.hparams)
 
     def beside(self) -> list[Any]:
         """What a run's hash covers beside its configuration and fold: images and weights as they were found."""
@@ -144,7 +151,7 @@ class Study:
         refuse_cached(self.algorithm, self.tuning, self.trainer)
         networks, _ = self._networks(self.folds[0])
         featurizer: Any = networks["featurizer"]
-        asked = asked_of(self.folds, self.source, self.trainer.eval_subsets)
+        asked = asked_of(self.folds, self.source, self.trainer.eval_subsets, self.group_size > 0)
         return cached_features(self.source, featurizer, self.tuning, self.trainer, asked)
 
     def averaging(self) -> Averaging | None:

@@ -162,7 +162,9 @@ class CorruptedEnvironments(Environments):
     def gather_for_training(self, indices: Tensor, noise: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor]:
         return self._pixels.gather_for_training(indices, noise)
 
-    def scores(self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = ()) -> list[Score]:
+    def scores(
+        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
+    ) -> list[Score]:
         found = []
         for subset in subsets:
             for env in self.everywhere if subset == "test" and everywhere else self.given:

@@ -81,13 +81,16 @@ class Environments(ABC):
         """A hint: these positions will be gathered next, one after the other. For stores that must fetch them."""
 
     @abstractmethod
-    def scores(self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = ()) -> list[Score]:
+    def scores(
+        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
+    ) -> list[Score]:
         """Errors to record at an evaluation.
 
         Args:
             everywhere: in all environments, or in the given ones only.
             subsets: which of ``train``, ``val`` and ``test``.
             training: environments that the member trains on; they may lack a ``test`` subset.
+            grouped: predictions depend on what else is scored, so no pass may show what its environment would not.
         """
 
     @abstractmethod

@@ -131,8 +131,10 @@ class CachedFeatures(Environments):
     def subset(self, env: str, name: str) -> np.ndarray:
         return self.source.subset(env, name)
 
-    def scores(self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = ()) -> list[Score]:
-        return self.source.scores(everywhere, subsets, training)
+    def scores(
+        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
+    ) -> list[Score]:
+        return self.source.scores(everywhere, subsets, training, grouped)
 
     def labels_at(self, indices: np.ndarray) -> np.ndarray:
         return self.source.labels_at(indices)

@@ -150,7 +150,9 @@ class FolderEnvironments(Environments):
     def _labels(self, indices: Tensor) -> Tensor:
         return self.labels[indices.to(self.device)]
 
-    def scores(self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = ()) -> list[Score]:
+    def scores(
+        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
+    ) -> list[Score]:
         found = []
         for subset in subsets:
             for env in self.given:

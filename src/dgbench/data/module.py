@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from dgbench.data.environments import Environments, PassLoader
+from dgbench.data.environments import Environments, Pass, PassLoader
 from dgbench.errors import ConfigError
 from dgbench.seeding import derive
 from dgbench.types import EnvBatch, Score
@@ -35,6 +35,8 @@ class EnvironmentData(pl.LightningDataModule):
         batch_size: images per environment and step, drawn uniformly with replacement (DomainBed).
         eval_batch_size: images per scoring batch; fewer where they are large.
         seed: base seed of the order.
+        group_size: images whose predictions depend on one another; they are scored in an order that has nothing to do
+            with their labels, in batches of whole groups. 0: each image by itself.
 
     Raises:
         ConfigError: a minibatch is larger than an environment.
@@ -51,8 +53,10 @@ class EnvironmentData(pl.LightningDataModule):
         batch_size: int,
         eval_batch_size: int,
         seed: int,
+        group_size: int = 0,
     ) -> None:
         super().__init__()
+        self.group_size = group_size
         self.environments, self.training, self.scores = environments, list(training), list(scores)
         self.steps, self.eval_every, self.batch_size, self.eval_batch_size = (
             steps,
@@ -88,7 +92,11 @@ class EnvironmentData(pl.LightningDataModule):
     def val_dataloader(self) -> list[PassLoader]:
         """One loader per scoring pass, in the order of :meth:`pass_names`."""
         passes = self.environments.passes(self.pass_names())
+        if self.group_size:
+            passes = {name: shuffled(scored, name) for name, scored in passes.items()}
         size = max(1, min(self.eval_batch_size, SCORE_BYTES // (4 * int(np.prod(self.environments.image)))))
+        if size > self.group_size > 0:
+            size -= size % self.group_size
         rank, count = self.share
         loaders = [
             PassLoader(
@@ -179,6 +187,13 @@ class EnvironmentData(pl.LightningDataModule):
             ]
             self._noise_block = (block, joined(drawn, axis=1))
         return {name: values[offset] for name, values in self._noise_block[1].items()}
+
+
+def shuffled(scored: Pass, name: str) -> Pass:
+    """The images of a pass in an order that depends on its name alone."""
+    order = np.random.default_rng(derive(0, "groups", name)).permutation(len(scored.indices))
+    rows = torch.from_numpy(order).to(scored.indices.device)
+    return Pass(scored.indices[rows], None if scored.feature is None else scored.feature[rows])
 
 
 def joined(parts: Sequence[Mapping[str, np.ndarray]], axis: int = 0) -> dict[str, np.ndarray]:

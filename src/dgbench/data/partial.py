@@ -63,12 +63,14 @@ class PartialEnvironments(Environments):
         kept: np.ndarray = positions[self._kept(positions, env, name)]
         return kept
 
-    def scores(self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = ()) -> list[Score]:
+    def scores(
+        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
+    ) -> list[Score]:
         found = []
         for subset in subsets:
             # the classes tested in an environment were never trained on there, so it is tested as one held out
             trained_on = [] if subset == "test" else list(self.training)
-            for score in self.whole.scores(False, [subset], trained_on):
+            for score in self.whole.scores(False, [subset], trained_on, grouped):
                 if score.env in self._classes(subset):
                     mixture = {f"{name}@{subset}/{score.env}": w for name, w in score.mixture.items()}
                     found.append(Score(score.env, subset, mixture, held_out=subset == "test"))

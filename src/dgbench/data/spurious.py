@@ -163,7 +163,9 @@ class SpuriousEnvironments(Environments):
         images = self.images[indices].to(torch.get_default_dtype()) / self.peak
         return self.paint(images, self.feature[indices] if feature is None else feature), self.labels[indices]
 
-    def scores(self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = ()) -> list[Score]:
+    def scores(
+        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
+    ) -> list[Score]:
         own = [
             Score(env, name, {f"{name}/{env}": 1.0})
             for name in subsets
@@ -172,10 +174,10 @@ class SpuriousEnvironments(Environments):
             if len(self._subsets[env, name])
         ]
         tested = self.everywhere if everywhere else self.given
-        return own + [Score(env, "test", self._mixture(env)) for env in tested if "test" in subsets]
+        return own + [Score(env, "test", self._mixture(env, grouped)) for env in tested if "test" in subsets]
 
-    def _mixture(self, env: str) -> dict[str, float]:
-        if self.evaluation == "sampled":
+    def _mixture(self, env: str, grouped: bool) -> dict[str, float]:
+        if grouped or self.evaluation == "sampled":
             return {f"test/{env}": 1.0}
         differs = self.disagreement[env]
         others = {f"test+{k}": differs / (self.n_classes - 1) for k in range(1, self.n_classes)}

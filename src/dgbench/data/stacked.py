@@ -33,6 +33,7 @@ class StackedData(EnvironmentData):
             batch_size=first.batch_size,
             eval_batch_size=first.eval_batch_size,
             seed=0,
+            group_size=first.group_size,
         )
         self.members = list(members)
 

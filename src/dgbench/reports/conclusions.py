@@ -17,6 +17,11 @@ def on_measures(comparison: Comparison) -> list[str]:
     else:
         sentences.append(f"Mean ± standard deviation (divisor n-1) over {count} seeds, n below {count} is marked.")
         sentences += _winner(comparison)
+    if sampled := sorted({study.algorithm for study in comparison.studies if study.sampled}):
+        sentences.append(
+            f"{', '.join(sampled)}: a prediction depends on the images that are seen with it, so errors are those of a "
+            "pool whose spurious feature was drawn once per environment, not expected ones."
+        )
     return sentences + _absent(comparison)
 
 

@@ -27,6 +27,7 @@ class Study:
     measures: Measures
     by_fold: dict[str, dict[str, float]] = field(default_factory=dict)  #: fold -> tested environment -> error
     trained_on_tested: bool = False  #: some tested environment was not held out: no estimate of unseen performance
+    sampled: bool = False  #: errors among exact ones that had to be sampled, see ``RunIdentity.grouped``
 
 
 def expected_folds(identity: Mapping[str, Any], present: Iterable[str]) -> list[str]:
@@ -117,7 +118,8 @@ def evaluate_study(
         no_everywhere=no_everywhere,
     )
     name = algorithm or algorithm_name(identity)
-    return Study(name, identity["seed"], held_out, everywhere, steps, missing, measures, by_fold, not honest)
+    sampled = bool(identity.get("grouped")) and identity["evaluation"] == "exact"
+    return Study(name, identity["seed"], held_out, everywhere, steps, missing, measures, by_fold, not honest, sampled)
 
 
 _NO_WORST_GAP = "protocol={} does not hold out each given environment once and alone, as eq. 6 asks; use protocol=loo"
