@@ -26,6 +26,26 @@ def test_one_table_by_the_command_of_its_caption(command: Any, small_study: Path
     assert "did you mean correlation?" in ended.complaints[0]
 
 
+def test_code_versions_share_a_table_where_they_are_declared_the_same(
+    command: Any, make: Any, small_study: Path, tmp_path: Path
+) -> None:
+    code = make.identity("erm", "0", 0).code
+    for fold in ("0", "1", "2", "full"):
+        make.write_member(small_study, make.identity("newer", fold, 0, code="0.2.0"))
+    words = ("report.py", f"runs=[{small_study}]", f"output={tmp_path / 'out'}")
+    refused = command(*words, cwd=tmp_path)
+    assert (refused.code, len(refused.complaints)) == (1, 1)
+    assert "same_code=[...]" in refused.complaints[0]
+    ended = command(*words, f"same_code=[{code},0.2.0]", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    page = (tmp_path / "out" / "report.md").read_text()
+    assert " and ".join(sorted([code, "0.2.0"])) in page
+    assert "newer" in (tmp_path / "out" / "measures.csv").read_text()
+    ended = command(*words, "same_code=[other]", cwd=tmp_path)
+    assert (ended.code, len(ended.complaints)) == (1, 1)
+    assert "same_code names other" in ended.complaints[0]
+
+
 def test_a_broken_wandb_breaks_no_report(command: Any, small_study: Path, tmp_path: Path) -> None:
     before = "import wandb\ndef broken(**options): raise RuntimeError('no disk')\nwandb.init = broken"
     words = (f"runs=[{small_study}]", "report.wandb=true", f"output={tmp_path / 'out'}")

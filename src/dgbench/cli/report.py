@@ -21,6 +21,7 @@ def report(cfg: DictConfig) -> None:
 
     from dgbench.cli.build import build
     from dgbench.cli.report_command import report_command
+    from dgbench.reports.code_versions import with_same_code
     from dgbench.reports.document import keep
     from dgbench.reports.renderers import listed, write
     from dgbench.reports.renderers.parquet import MISSING, parquet_available
@@ -31,7 +32,8 @@ def report(cfg: DictConfig) -> None:
     if hasattr(make_document, "show"):
         sys.exit(make_document.show())
     selection = build(cfg, "selection")
-    document = make_document(build(cfg, "import"), selection, split_by=cfg.split_by)
+    collection = with_same_code(build(cfg, "import"), cfg.same_code)
+    document = make_document(collection, selection, split_by=cfg.split_by)
     document = replace(document, command=report_command())
     document = keep(document, cfg.only) if cfg.only else document
     paths = write(document, cfg.output)

@@ -177,7 +177,8 @@ def one_code(collection: Collection, members: Sequence[int], shared: Mapping[str
         listed = ", ".join(f"{code} (e.g. {folder})" for code, folder in sorted(folders.items()))
         raise RecordError(
             f"{shared['dataset']} results of {len(folders)} code versions would share a table: {listed}; "
-            "give them tables of their own with split_by=code, or name fewer folders with runs=[DIR]"
+            "give them tables of their own with split_by=code, name fewer folders with runs=[DIR], or, "
+            "where no result depends on the change, declare them the same with same_code=[...]"
         )
     return tuple(folders)
 

@@ -97,7 +97,7 @@ def _section(comparison: Comparison, title: str, name: str, how: str, statistics
         difference_table(comparison, how, statistics),
     ]
     figure = error_curves(comparison, f"curves_{name}", how)
-    return Section(name, title, _facts(comparison.identity), tables, [figure] if figure else [], folded)
+    return Section(name, title, _facts(comparison), tables, [figure] if figure else [], folded)
 
 
 def section_titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -120,7 +120,8 @@ def section_titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     return titles
 
 
-def _facts(identity: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _facts(comparison: Comparison) -> list[tuple[str, str]]:
+    identity = comparison.identity
     extra = {key: str(value) for key, value in identity.items() if key not in SECTION_KEYS}
     return [
         ("dataset", variant_text(identity)),
@@ -130,5 +131,6 @@ def _facts(identity: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("network", f"{identity['backbone']}, {identity['init']} init, {identity['tuning']}"),
         ("protocol", identity["protocol"]),
         ("dataset seeds", f"data {identity['data_seed']}, split {identity['split_seed']}"),
+        *([("code", ", ".join(comparison.codes))] if comparison.codes and "code" not in extra else []),
         *extra.items(),
     ]

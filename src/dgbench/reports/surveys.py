@@ -133,7 +133,8 @@ def _survey(group: Sequence[Comparison], size_axis: str | None) -> Survey:
         listed = ", ".join(f"{code} ({_text(_form(c))})" for code, c in sorted(codes.items()))
         refused = (
             f"configurations of {len(codes)} code versions would share a table: {listed}; "
-            "give each version its own with split_by=code, or name fewer folders with runs=[DIR]"
+            "give each version its own with split_by=code, name fewer folders with runs=[DIR], or, "
+            "where no result depends on the change, declare them the same with same_code=[...]"
         )
     return Survey(shared, tuple(axes), lines, size, refused)
 
