@@ -12,7 +12,7 @@ if sys.argv[1] == "prepared":
     from dgbench.cli.prepare import prepare_process
     prepare_process()
 def step():
-    blocks = [torch.ones(4 * 2**20) for _ in range(8)]  # 16 MB each
+    blocks = [torch.ones(12 * 2**20) for _ in range(3)]  # 48 MB each, which glibc maps anew if nobody tells it
 for _ in range(6):  # blocks of memory find their places
     step()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
