@@ -48,9 +48,7 @@ class RunIdentity:
     seed: int
     averaging: str = "none"  #: what averages the weights over steps, ``none``, ``swad``, ``eoa``, ...
     beyond: bool = True  #: whether environments besides the given ones exist, as the ideal measure needs
-    grouped: bool = (
-        False  #: predictions depend on what is scored together: sampled ``test`` though ``evaluation=exact``
-    )
+    grouped: bool = False  #: predictions depend on what is scored together: ``test`` sampled even if ``exact``
     code: str  #: version of dgbench, with the commit where it is known
 
 

@@ -13,6 +13,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.trainer.states import TrainerFn
 
+from dgbench.callbacks.when_to_test import WhenToTest, at_best
 from dgbench.errors import DivergedError
 from dgbench.records import Row, RunIdentity, append_rows, keep_rows_until, read_rows
 from dgbench.types import Score
@@ -20,7 +21,6 @@ from dgbench.types import Score
 log = logging.getLogger(__name__)
 
 COUNTED = ("seen", "wrong", "loss")  # of every scoring pass
-TIE = 1e-9  # errors this close may change places by rounding
 
 Listener = Callable[[int, Sequence[Row]], None]
 
@@ -60,16 +60,11 @@ class EnvironmentErrors(pl.Callback):
             log.warning("%s line %d dropped: %s", torn.file, torn.line, torn.reason)
         if self.eval_test == "best":
             self._lowest = lowest_validation_error(self.file)
-            only = passes_of_test(self.scores)
-            data: Any = trainer.datamodule  # type: ignore[attr-defined]
-            data.wanted = lambda name: name not in only or self._tests_now(trainer, pl_module)
+            WhenToTest(trainer, pl_module, self.scores, lambda: self._at_best(int(pl_module.steps_done)))
 
-    def _tests_now(self, trainer: pl.Trainer, pl_module: Any) -> bool:
-        """Asked after ``val`` has been scored."""
-        if is_last(trainer, pl_module):
-            return True
-        rows = rows_of_passes(self.identity, int(pl_module.steps_done), self.scores, self._sums)
-        return at_best(rows, self._lowest)
+    def _at_best(self, step: int) -> bool:
+        rows = rows_of_passes(self.identity, step, self.scores, self._sums)
+        return at_best(training_validation_error(rows), self._lowest)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._sums.clear()
@@ -108,22 +103,6 @@ class EnvironmentErrors(pl.Callback):
         table = trainer.strategy.reduce(torch.tensor(counts, dtype=torch.float64, device=device), reduce_op="sum")
         for name, row in zip(names, table.tolist(), strict=True):
             self._sums[name] = dict(zip(COUNTED, row, strict=True))
-
-
-def is_last(trainer: Any, pl_module: Any) -> bool:
-    """Whether no step follows the evaluation that is going on."""
-    return bool(trainer.state.fn != TrainerFn.FITTING or pl_module.steps_done >= trainer.datamodule.steps)
-
-
-def at_best(rows: Sequence[Row], lowest: float) -> bool:
-    """Whether an evaluation is as good on ``val`` as the best before it, or better."""
-    return training_validation_error(rows) <= lowest + TIE
-
-
-def passes_of_test(scores: Sequence[Score]) -> set[str]:
-    """Passes that only ``test`` needs."""
-    needed = {name for score in scores if score.subset != "test" for name in score.mixture}
-    return {name for score in scores for name in score.mixture} - needed
 
 
 def lowest_validation_error(file: Path) -> float:

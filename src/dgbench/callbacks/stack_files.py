@@ -12,14 +12,8 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from dgbench.callbacks.environment_errors import (
-    Listener,
-    at_best,
-    is_last,
-    passes_of_test,
-    rows_of_passes,
-    training_validation_error,
-)
+from dgbench.callbacks.environment_errors import Listener, rows_of_passes, training_validation_error
+from dgbench.callbacks.when_to_test import WhenToTest, at_best, is_last
 from dgbench.records import Row, RunIdentity, append_rows, keep_rows_until
 from dgbench.types import Score
 
@@ -69,14 +63,12 @@ class StackFiles(pl.Callback):
         for member in self.members:
             keep_rows_until(member.rows, pl_module.steps_done)
         if self.eval_test == "best":
-            only = {name for member in self.members for name in passes_of_test(member.scores)}
-            data: Any = trainer.datamodule  # type: ignore[attr-defined]
-            data.wanted = lambda name: name not in only or self._tests_now(trainer, pl_module)
+            scores = [score for member in self.members for score in member.scores]
+            WhenToTest(trainer, pl_module, scores, lambda: self._any_at_best(trainer, pl_module))
 
-    def _tests_now(self, trainer: Any, pl_module: Any) -> bool:
-        """Asked after ``val`` has been scored."""
-        best = trainer.strategy.checkpoint_io.best_errors
-        return is_last(trainer, pl_module) or any(at_best(rows, best[i]) for i, rows in self._rows(pl_module))
+    def _any_at_best(self, trainer: Any, pl_module: Any) -> bool:
+        lowest = trainer.strategy.checkpoint_io.best_errors
+        return any(at_best(training_validation_error(rows), lowest[i]) for i, rows in self._rows(pl_module))
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._sums = defaultdict(lambda: defaultdict(float))
@@ -95,10 +87,11 @@ class StackFiles(pl.Callback):
             if broken:  # the update of the last step broke the weights
                 pl_module.diverged[i] = (pl_module.steps_done, broken[0])
                 continue
-            if self.eval_test == "best" and not is_last(trainer, pl_module) and not at_best(rows, best_errors[i]):
+            error = training_validation_error(rows)
+            best = is_last(trainer, pl_module) or at_best(error, best_errors[i])
+            if self.eval_test == "best" and not best:
                 rows = [row for row in rows if row.subset != "test"]  # scored for the sake of others
             append_rows(member.rows, rows)
-            error = training_validation_error(rows)
             if error < best_errors[i]:
                 best_errors[i] = error
                 weights = {name: tensor.clone() for name, tensor in pl_module.write_back(i).state_dict().items()}

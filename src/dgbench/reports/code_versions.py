@@ -8,6 +8,12 @@ from dataclasses import replace
 from dgbench.errors import RecordError
 from dgbench.reports.collect import Collection
 
+#: ways out where versions would share a table
+ADVICE = (
+    "split_by=code, name fewer folders with runs=[DIR], or, where no result depends on the change, declare them the "
+    "same with same_code=[...]"
+)
+
 
 def with_same_code(collection: Collection, versions: Sequence[str]) -> Collection:
     """The collection with one code version for runs of any of these, a name that lists them all.

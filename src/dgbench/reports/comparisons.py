@@ -13,6 +13,7 @@ from typing import Any
 from dgbench.errors import ConfigError, RecordError
 from dgbench.protocols.folds import FULL
 from dgbench.protocols.selection import Last, Selection
+from dgbench.reports.code_versions import ADVICE
 from dgbench.reports.collect import IDENTITY_KEYS, Collection
 from dgbench.reports.folders import Problem, fold_of, typed_overrides
 from dgbench.reports.importers import IMPORTED
@@ -177,8 +178,7 @@ def one_code(collection: Collection, members: Sequence[int], shared: Mapping[str
         listed = ", ".join(f"{code} (e.g. {folder})" for code, folder in sorted(folders.items()))
         raise RecordError(
             f"{shared['dataset']} results of {len(folders)} code versions would share a table: {listed}; "
-            "give them tables of their own with split_by=code, name fewer folders with runs=[DIR], or, "
-            "where no result depends on the change, declare them the same with same_code=[...]"
+            f"give them tables of their own with {ADVICE}"
         )
     return tuple(folders)
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgbench.errors import ConfigError
+from dgbench.reports.code_versions import ADVICE
 from dgbench.reports.comparisons import Comparison
 
 #: what the configurations of one survey may differ in
@@ -133,8 +134,7 @@ def _survey(group: Sequence[Comparison], size_axis: str | None) -> Survey:
         listed = ", ".join(f"{code} ({_text(_form(c))})" for code, c in sorted(codes.items()))
         refused = (
             f"configurations of {len(codes)} code versions would share a table: {listed}; "
-            "give each version its own with split_by=code, name fewer folders with runs=[DIR], or, "
-            "where no result depends on the change, declare them the same with same_code=[...]"
+            f"give each version its own with {ADVICE}"
         )
     return Survey(shared, tuple(axes), lines, size, refused)
 
