@@ -38,6 +38,9 @@ lint: $(READY)  ## ruff: rules and format
 types: $(READY)  ## mypy, strict
 	$(RUN) -m mypy
 
+# tensors on large pages, as train.py has them
+bench bench-algorithms bench-cached bench-images bench-stacked: export THP_MEM_ALLOC_ENABLE := 1
+
 bench: $(READY)  ## what the framework costs against a bare PyTorch loop
 	$(RUN) benchmarks/framework_cost.py
 
@@ -56,6 +59,9 @@ bench-cached: $(READY)  ## a linear probe on cached features against fine-tuning
 bench-sweeps: $(READY)  ## what launching costs: two workers, 100,000 jobs planned, a finished sweep again
 	$(RUN) benchmarks/sweeps.py
 
+bench-report: $(READY)  ## a report over 1,800,000 synthetic rows: seconds and peak memory
+	OMP_NUM_THREADS=1 $(RUN) benchmarks/report_speed.py
+
 docs: $(READY)  ## write the generated pages of docs/
 	$(RUN) -m dgbench.cli.docs
 
@@ -64,6 +70,3 @@ lock: $(READY)  ## write constraints.txt from what is installed
 
 clean:  ## remove the virtual environment and caches; outputs stay
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
-
-bench-report: $(READY)  ## a report over 1,800,000 synthetic rows: seconds and peak memory
-	OMP_NUM_THREADS=1 $(RUN) benchmarks/report_speed.py
