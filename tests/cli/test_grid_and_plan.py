@@ -76,6 +76,13 @@ def test_plan_counts_the_folds_that_are_asked_for(command: Any, tmp_path: Path) 
     assert not list(tmp_path.iterdir())
 
 
+def test_plan_counts_the_folds_that_jobs_share_out(command: Any, tmp_path: Path) -> None:
+    """A study trained by three jobs, one of whose folds two of them ask for."""
+    sweep = ("-m", *SMALL, "protocol.folds=[0],[1,2],[2,full]", "plan=true")
+    ended = command("train.py", *sweep, cwd=tmp_path)
+    assert counts(ended.out, "all") == [1, 4, 0, 0, 0, 0, 4] and "\n3 jobs." in ended.out
+
+
 def test_plan_counts_a_search(command: Any, tmp_path: Path) -> None:
     """3 draws x 2 trials x 5 folds."""
     words = (*SMALL, "hparams=search", "hparams.scheme.draws=3", "hparams.scheme.trials=2", "plan=true")

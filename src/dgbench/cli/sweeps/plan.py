@@ -80,15 +80,20 @@ def print_plan(jobs: Sequence[Sequence[str]], composer: Composer, place: Callabl
     if how is not True and how != "probe":
         raise ConfigError(f"plan={how} is unknown; write plan=true, or plan=probe to clock a second of each algorithm")
     lines: dict[tuple[str, ...], _Line] = {}
-    seen: set[str] = set()
+    seen: dict[str, set[str]] = {}  # folds of the study in a folder; several jobs may each train some
     folds = Folds()
     for words in jobs:
         for study in studies_of(words, composer, place):
-            if str(study.folder) not in seen:
-                seen.add(str(study.folder))
-                own = study.composed
-                kind = tuple(str(own[group]["name"]) for group in ("dataset", "algorithm", "backbone", "tuning"))
-                _count(lines.setdefault(kind, _Line(kind[1])), study, folds.of(own))
+            known = seen.setdefault(str(study.folder), set())
+            new = [fold for fold in folds.of(study.composed) if fold not in known]
+            if new:
+                kind = tuple(
+                    str(study.composed[group]["name"]) for group in ("dataset", "algorithm", "backbone", "tuning")
+                )
+                line = lines.setdefault(kind, _Line(kind[1]))
+                line.studies += not known
+                _count(line, study, new)
+                known.update(new)
     notes = _images(lines, composer)
     if how == "probe":
         from dgbench.cli.probe import models_per_second
@@ -131,7 +136,6 @@ def _composed(name: str, words: list[str]) -> DictConfig:
 
 
 def _count(line: _Line, study: Planned, folds: Sequence[str]) -> None:
-    line.studies += 1
     steps = int(study.composed["trainer"]["steps"])
     found = _members(study.folder)
     before = line.to_train
