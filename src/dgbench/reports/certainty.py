@@ -91,7 +91,8 @@ def resamples(comparison: Comparison, statistics: Statistics) -> tuple[dict[str,
             table = np.array([[errors[name, seed] for seed in seeds] for name in names])
         try:
             if len(names) < 2:
-                raise MeasureError(f"{len(names)} of {len(comparison.algorithms)} algorithms have it for every seed")
+                here = f"{len(names)} of {len(comparison.algorithms)}"
+                raise MeasureError(f"a difference needs 2 algorithms with a value in every seed, here are {here}")
             rng = statistics.rng("certainty", measure)
             found[measure] = resample(names, table, rng, draws=statistics.draws, level=statistics.level)
         except MeasureError as problem:
