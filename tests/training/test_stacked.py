@@ -15,6 +15,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from torch.utils import _pytree as pytree
 
+from dgbench.algorithms import activations
 from dgbench.algorithms.base import Algorithm
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.callbacks.status import read_status
@@ -291,12 +292,27 @@ def test_what_a_stack_says_stands_in_the_log_of_every_member(tmp_path: Path) -> 
         assert "4 members train together, from step 0 on" in (member.folder / "log.txt").read_text()
 
 
-def test_scoring_takes_as_many_members_as_fit(tmp_path: Path) -> None:
-    """A member needs 4 bytes x 2048 images x the widest pair of neighboring layers: 128 flattened pixels, 390 units,
-    780 of linear and ReLU: 6.4 MB, so 20 MB hold three."""
-    study = make_study(tmp_path, "execution=stacked", "execution.memory_gb=0.02", "backbone.width=390")
-    assert 0.02e9 // (4 * 2048 * 780) == 3
-    assert {group.scoring for group in planned(study)} == {3}
+@pytest.mark.parametrize("mode", ["single", "stacked"])
+@pytest.mark.parametrize("name", ["erm", "mtl", "arm"])
+def test_scoring_in_parts_gives_the_same_rows(name: str, mode: str, tmp_path: Path, monkeypatch: Any) -> None:
+    """Few images and one member at a time; MTL's noise stays with its image, ARM's groups are left whole."""
+    settings = (f"algorithm={name}", "trainer.precision=64-true")
+    whole, _ = run(tmp_path / "whole", mode, *settings)
+    calls: list[int] = []
+    predict = whole.algorithm.predict
+
+    def counted(self: Algorithm, nets: Any, x: Any, *rest: Any) -> Any:
+        calls.append(len(x))
+        return predict(self, nets, x, *rest)
+
+    monkeypatch.setattr(activations, "CPU_BYTES", 4 * 128 * 100)  # 100 images of 8 x 8 x 2 pixels
+    monkeypatch.setattr(whole.algorithm, "predict", counted)
+    parts, _ = run(tmp_path / "parts", mode, *settings)
+    assert max(calls) > 100 if name == "arm" else max(calls) == 100
+    for one, other in zip(whole.members, parts.members, strict=True):
+        expected, found = (read_rows(member.folder / "errors.jsonl")[0] for member in (one, other))
+        assert [row["wrong"] for row in found] == [row["wrong"] for row in expected]
+        assert [row["loss"] for row in found] == pytest.approx([row["loss"] for row in expected], rel=1e-9)
 
 
 def test_groups(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dgbench.algorithms.activations import activations, images_at_once
 from dgbench.algorithms.trainable import Trainable
 from dgbench.algorithms.updates import UpdateRule
 from dgbench.seeding import derive
@@ -82,9 +84,29 @@ class Algorithm(Trainable):
 
     def _predict(self, x: Tensor, *purpose: str | int) -> Tensor:
         noise = self.noise_for_scoring(len(x), *purpose)
-        return self.predict(self.networks, x, self.hp.tensors(), self.memory.tensors(), noise)
+        parts = [
+            self.predict(self.networks, x[rows], self.hp.tensors(), self.memory.tensors(), cut(noise, rows))
+            for rows in self.scored_together(len(x), self.device)
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    @cached_property
+    def activations(self) -> list[int]:
+        """Numbers that each layer of the featurizer puts out for one image."""
+        channels, *sides = self.sizes.image
+        return activations(self.networks["featurizer"], (channels + self.extra_channels, *sides))
+
+    def scored_together(self, n: int, device: torch.device) -> list[slice]:
+        """The rows of a batch of ``n`` images, cut into what one call of :meth:`predict` gets."""
+        size = n if self.group_size(self.values) else images_at_once(self.activations, device)
+        return [slice(first, min(first + size, n)) for first in range(0, n, size)]
 
     def noise_for_scoring(self, n: int, *purpose: str | int) -> Tensors:
         """The random numbers of a prediction on ``n`` images: a function of the seed and the batch's name alone."""
         rng = np.random.default_rng(derive(self.noise_seed, "score", *purpose))
         return {name: self._on_device(array) for name, array in self.scoring_noise(rng, n).items()}
+
+
+def cut(noise: Tensors, rows: slice, axis: int = 0) -> Tensors:
+    """The random numbers of some of the images, which lie along ``axis``."""
+    return {name: values.narrow(axis, rows.start, rows.stop - rows.start) for name, values in noise.items()}

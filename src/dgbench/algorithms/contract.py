@@ -122,7 +122,7 @@ class Objective:
         return {}
 
     def scoring_noise(self, rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
-        """Random numbers for :meth:`predict` on ``n`` images, for methods whose prediction is random."""
+        """Random numbers for :meth:`predict`, for methods whose prediction is random; axis 0 is the n images."""
         return {}
 
     def objective(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import torch
 
+from dgbench.algorithms.activations import activations, images_at_once
 from dgbench.algorithms.base import Algorithm
 from dgbench.backbones.stages import Featurizer, FirstStages
 from dgbench.cli.fold_data import environments_of, scores_of
@@ -70,5 +72,6 @@ def cached_features(
     key = f"{content.hexdigest()} {tuning.cache_gb} {tuning.cache_dir}"
     known = _KNOWN.setdefault(source, {})
     if key not in known:
-        known[key] = CachedFeatures(source, frozen, asked, tuning.cache_gb, tuning.cache_dir)
+        at_once = partial(images_at_once, activations(frozen, source.image))
+        known[key] = CachedFeatures(source, frozen, at_once, asked, tuning.cache_gb, tuning.cache_dir)
     return known[key]

@@ -70,7 +70,7 @@ def _failed(group: Group, reason: str, progress: StudyProgress) -> dict[str, boo
 
 def _fit(group: Group, progress: StudyProgress) -> dict[int, tuple[int, float]]:
     study = group.members[0][0]
-    stack = StackedMembers(group.modules, group.scoring, group.record)
+    stack = StackedMembers(group.modules, group.record)
     resumed = stack.steps_done > 0
     log.debug("%d members train together, from step %d on", stack.size, stack.steps_done)
     files = []

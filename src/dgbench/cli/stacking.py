@@ -12,7 +12,7 @@ from torch import nn
 
 from dgbench.algorithms.base import Algorithm
 from dgbench.cli.identity import digest
-from dgbench.cli.memory import members_that_score, members_that_train
+from dgbench.cli.memory import members_that_train
 from dgbench.cli.study import Member, Study
 from dgbench.errors import ConfigError
 from dgbench.training.replay import Recorder, cuda_graph
@@ -29,14 +29,12 @@ class Group:
         members: with the study of each.
         modules: their algorithms, in the same order, where the group is a stack.
         stacked: one mapped training run, or members one by one.
-        scoring: members of a stack that score a batch at once.
         record: how the step of a stack is recorded, if it is.
     """
 
     members: list[tuple[Study, Member]]
     modules: list[Algorithm] = field(default_factory=list)
     stacked: bool = False
-    scoring: int | None = None
     record: Recorder | None = None
 
     def only(self, positions: Sequence[int]) -> Group:
@@ -144,9 +142,8 @@ def _cut(group: Group, execution: DictConfig) -> list[Group]:
     most = min(execution.max_members or len(group.members), members_that_train(group, execution.memory_gb))
     if execution.mode == "auto" and len(group.members) == 1:
         return [Group(group.members)]
-    scoring = members_that_score(group, execution.memory_gb)
     record = cuda_graph if execution.compile and _on_cuda(group.members[0][0]) else None
-    whole, n = replace(group, scoring=scoring, record=record), len(group.members)
+    whole, n = replace(group, record=record), len(group.members)
     return [whole.only(range(i, min(i + most, n))) for i in range(0, n, most)]
 
 

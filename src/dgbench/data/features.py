@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from dgbench.errors import ConfigError
 from dgbench.types import Score
 
 log = logging.getLogger("dgbench")
-BATCH = 256  # images computed at once
 CHECKED = 16  # features of a file that are computed again before the others are believed
 
 
@@ -32,6 +31,7 @@ class CachedFeatures(Environments):
     Args:
         source: the environments with their images; they must not augment.
         frozen: the frozen part in evaluation mode, (n, C, H, W) images -> (n, ...) features, of the images' type.
+        at_once: images that are computed at once on a device.
         asked: the images that will be asked for; repetitions do not matter.
         gigabytes: largest size of the features.
         folder: where their file lies; None keeps them in memory only.
@@ -41,7 +41,13 @@ class CachedFeatures(Environments):
     """
 
     def __init__(
-        self, source: Environments, frozen: nn.Module, asked: Sequence[Pass], gigabytes: float, folder: Path | None
+        self,
+        source: Environments,
+        frozen: nn.Module,
+        at_once: Callable[[torch.device], int],
+        asked: Sequence[Pass],
+        gigabytes: float,
+        folder: Path | None,
     ) -> None:
         if source.training_noise(np.random.default_rng(0), 1):
             raise ConfigError(
@@ -50,7 +56,7 @@ class CachedFeatures(Environments):
             )
         self.source, self.given = source, source.given
         self.n_classes, self.beyond = source.n_classes, source.beyond
-        self._frozen, self._folder = frozen, folder
+        self._frozen, self._at_once, self._folder = frozen, at_once, folder
         self._dtype = next(iter(frozen.parameters())).dtype
         self._device = torch.device("cpu")
         self._features: Tensor | None = None
@@ -90,7 +96,8 @@ class CachedFeatures(Environments):
     def _all(self) -> tuple[Tensor, Tensor]:
         log.info("computing the frozen part of the network for %d images, once", len(self._keys))
         plain = int(torch.searchsorted(self._keys, self._span))
-        batches = [part for keys in (self._keys[:plain], self._keys[plain:]) for part in keys.split(BATCH) if len(part)]
+        size = self._at_once(next(self._frozen.parameters()).device)
+        batches = [part for keys in (self._keys[:plain], self._keys[plain:]) for part in keys.split(size) if len(part)]
         features, labels = zip(*map(self._computed, batches), strict=True)
         return torch.cat(features), torch.cat(labels)
 

@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.func import vmap
 from torch.nn import functional as F
 
-from dgbench.algorithms.base import NOISE_BLOCK, Algorithm
+from dgbench.algorithms.activations import images_at_once
+from dgbench.algorithms.base import NOISE_BLOCK, Algorithm, cut
 from dgbench.algorithms.updates import adam_settings, clipped, learning_rate
 from dgbench.training.replay import Recorder, Replay
 from dgbench.types import BoundNetworks, EnvBatch, Phase, Player, ScoreBatch, Tensors
@@ -28,17 +29,14 @@ class StackedMembers(pl.LightningModule):
     Args:
         members: algorithms of one class with equal static hyperparameters and sizes, at the same step, in an order
             that keeps equal optimizer settings together (see :func:`optimizer_key`).
-        predict_chunk: members that score a batch at once, to bound memory; None for all.
         record: records a step to replay it, see :mod:`dgbench.training.replay`; None computes every step afresh.
     """
 
-    def __init__(
-        self, members: Sequence[Algorithm], predict_chunk: int | None = None, record: Recorder | None = None
-    ) -> None:
+    def __init__(self, members: Sequence[Algorithm], record: Recorder | None = None) -> None:
         super().__init__()
         self.automatic_optimization = False
         self._members = tuple(members)  # a tuple, so that Lightning does not register R modules
-        self._predict_chunk, self._record = predict_chunk, record
+        self._record = record
         self._functions: dict[Any, Callable[..., Any]] = {}  # of a phase and minibatch sizes
         self.steps_done = int(members[0].steps_done)
         self.diverged: dict[int, tuple[int, float]] = {}  #: member -> step and value of its first loss not finite
@@ -217,19 +215,30 @@ class StackedMembers(pl.LightningModule):
         drawn = [m.noise_for_scoring(len(batch.x), batch.name, batch.index) for m in self._members]
         noise = {name: torch.stack([d[name] for d in drawn]).to(self.device) for name in drawn[0]}
 
+        parts = [
+            self._predict(batch.x[rows], cut(noise, rows, axis=1))
+            for rows in template.scored_together(len(batch.x), self.device)
+        ]
+        logits = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+        wrong = (logits.argmax(2) != batch.y).sum(1)
+        flat = F.cross_entropy(logits.flatten(0, 1), batch.y.repeat(self.size), reduction="none")
+        return {"seen": torch.tensor(len(batch.y)), "wrong": wrong, "loss": flat.view(self.size, -1).double().sum(1)}
+
+    def _predict(self, x: Tensor, noise: Tensors) -> Tensor:
+        """(n, C, H, W) -> (R, n, K) logits, of as many members at a time as memory is meant for."""
+        template = self._members[0]
+
         def one_member(
             params: Tensors, constants: Tensors, buffers: Tensors, hp: Tensors, state: Tensors, noise: Tensors
         ) -> Tensor:
             nets: Any = BoundNetworks(template.networks, {**params, **constants, **buffers})
-            return template.predict(nets, batch.x, hp, state, noise)
+            return template.predict(nets, x, hp, state, noise)
 
         axes = (0, self._constant_axes, 0, 0, 0, 0)
-        logits = vmap(one_member, in_dims=axes, chunk_size=self._predict_chunk, randomness="different")(
-            self.params, self.constants, self.buffers_, self.hp, self.memory, noise
-        )
-        wrong = (logits.argmax(2) != batch.y).sum(1)
-        flat = F.cross_entropy(logits.flatten(0, 1), batch.y.repeat(self.size), reduction="none")
-        return {"seen": torch.tensor(len(batch.y)), "wrong": wrong, "loss": flat.view(self.size, -1).double().sum(1)}
+        at_once = max(1, images_at_once(template.activations, self.device) // len(x))
+        mapped = vmap(one_member, in_dims=axes, chunk_size=at_once, randomness="different")
+        logits: Tensor = mapped(self.params, self.constants, self.buffers_, self.hp, self.memory, noise)
+        return logits
 
     def optimizer_states(self, i: int, states: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """What the optimizers of member i alone would save, from what those of the stack save."""
