@@ -162,9 +162,10 @@ def _gains(study: Study, module: Algorithm) -> bool:
 
 
 def _running(module: Algorithm) -> Iterator[nn.Module]:
-    """The modules that compute in a step; cached features stand for the others."""
+    """The modules that learn in a step; cached features stand for the others, and ARM's context runs by member."""
     featurizer: Any = module.networks["featurizer"]
     stages = [part for stage in featurizer.stages()[featurizer.first_stage :] for part in stage.modules]
-    heads = [network for name, network in module.networks.items() if name != "featurizer"]
+    trained = {name for player in module.players().values() for name in player.networks}
+    heads = [network for name, network in module.networks.items() if name in trained - {"featurizer"}]
     for part in [*stages, *heads]:
         yield from part.modules()
