@@ -124,7 +124,8 @@ def fit_member(
 
 def write_config(study: Study, member: Member) -> None:
     """Write the member's resolved configuration to its folder."""
-    OmegaConf.save(OmegaConf.create(_document(study, member)), member.folder / "config.yaml")
+    own = OmegaConf.to_yaml(OmegaConf.create({"member": member.fold.key()}))
+    (member.folder / "config.yaml").write_text(study.resolved_yaml + own, encoding="utf-8")
 
 
 def _document(study: Study, member: Member) -> dict[str, Any]:

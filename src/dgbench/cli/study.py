@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from hydra.utils import get_class
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from dgbench.algorithms.base import Algorithm
@@ -164,6 +164,11 @@ class Study:
     def _averaging_settings(self) -> dict[str, Any]:
         rule = self.config.averaging.get("rule") or {}
         return {f"averaging.{key}": value for key, value in rule.items() if key != "_target_"}
+
+    @cached_property
+    def resolved_yaml(self) -> str:
+        """The study's configuration, every reference resolved."""
+        return OmegaConf.to_yaml(self.config, resolve=True)
 
     def columns(self) -> dict[str, Any]:
         """What a dashboard groups and filters by: flat names for W&B's run table."""
