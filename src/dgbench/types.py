@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
 
 Tensors = Mapping[str, Tensor]
 
@@ -169,6 +170,10 @@ class Networks(_Callables, nn.ModuleDict):  # type: ignore[misc]  # two __getatt
             for key, value in self[name].named_parameters(remove_duplicate=False)
         }
 
+    def mixes_rows(self, name: str) -> bool:
+        """Whether what the named network makes of an image depends on the others: BatchNorm on minibatch statistics."""
+        return any(isinstance(layer, _BatchNorm) and layer.training for layer in self[name].modules())
+
     def statistics(self) -> dict[str, Tensor]:
         """Buffers of all networks (running statistics), keyed ``network.buffer``."""
         return dict(self.named_buffers())
@@ -200,6 +205,10 @@ class BoundNetworks(_Callables):
     def params(self, *names: str) -> dict[str, Tensor]:
         """Parameters that train (no buffers) of the named networks, keyed ``network.parameter``."""
         return {key: self._tensors[key] for key in self._modules.params(*names)}
+
+    def mixes_rows(self, name: str) -> bool:
+        """Whether what the named network makes of an image depends on the others."""
+        return self._modules.mixes_rows(name)
 
     def statistics(self) -> dict[str, Tensor]:
         """Buffers of all networks (running statistics), keyed ``network.buffer``."""

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from dgbench.algorithms.eqrm import kernel_quantile
 from dgbench.algorithms.gradients import MODEL, environment_gradients, risk_and_gradient, scale_gradient
-from dgbench.algorithms.kernels import BANDWIDTHS, GaussianSum, mean_mmd, mean_moment_distance
+from dgbench.algorithms.kernels import BANDWIDTHS, MeanKernel, mean_mmd, mean_moment_distance
 from dgbench.algorithms.pairing import cyclic_pairs, draw_permutations, pair_rows, shuffle_second
 from dgbench.algorithms.rsc import _quantile
 from dgbench.types import BoundNetworks, EnvBatch, Networks
@@ -100,25 +100,32 @@ def test_environment_gradients(together: bool) -> None:
         torch.testing.assert_close([g[e] for g in gradients.values()], list(expected))
 
 
-def test_gradient_of_the_kernel_sum() -> None:
-    squares = torch.rand(2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).mul_(200)
-    squares[0, 0, 0] = 1e-30
+def test_gradient_of_the_mean_kernel() -> None:
+    """Against the plain sum of exponentials, alone and mapped over members; two equal rows have no slope."""
+    z = torch.rand(2, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).mul_(8)
+    z[0, 1] = z[0, 0]
+    weights = torch.tensor([[0.5, 0.5, 0, 0, 0], [0, 0, 0.2, 0.3, 0.5]], dtype=torch.float64)
 
-    def plain(s: Tensor) -> Tensor:
-        return torch.stack([(-g * s).exp() for g in BANDWIDTHS]).sum(0)
+    def plain(u: Tensor) -> Tensor:
+        squares = (u[:, None] - u[None]).square().sum(2)
+        return weights @ torch.stack([(-g * squares).exp() for g in BANDWIDTHS]).sum(0) @ weights.T
 
-    def total(s: Tensor) -> Tensor:
-        return GaussianSum.apply(s)[0]
+    def means(u: Tensor) -> Tensor:
+        return MeanKernel.apply(u, weights)[0]
 
-    torch.testing.assert_close(total(squares[0]), plain(squares[0]))
-    one = squares[0].requires_grad_()
-    (expected,) = torch.autograd.grad(plain(one).square().sum(), one)
-    torch.testing.assert_close(torch.autograd.grad(total(one).square().sum(), one)[0], expected)
-    mapped = torch.func.vmap(torch.func.grad(lambda s: total(s).square().sum()))(squares)
-    torch.testing.assert_close(mapped[0], expected)
+    def scalar(kernel: Tensor) -> Tensor:  # its gradient is not symmetric
+        return (kernel * torch.tensor([[1.0, -2.0], [3.0, 0.5]], dtype=torch.float64)).square().sum()
+
+    torch.testing.assert_close(means(z[0]), plain(z[0]))
+    one = z.clone().requires_grad_()
+    expected = torch.stack([torch.autograd.grad(scalar(plain(u)), u)[0] for u in one.unbind()])
+    torch.testing.assert_close(torch.stack([torch.autograd.grad(scalar(means(u)), u)[0] for u in one]), expected)
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(lambda u: scalar(means(u))))(z), expected)
+    together = torch.func.vmap(lambda u: scalar(means(u)))(one).sum()
+    (gradient,) = torch.autograd.grad(together, one, create_graph=True)
+    torch.testing.assert_close(gradient, expected)
     with pytest.raises(RuntimeError, match="differentiat"):
-        (first,) = torch.autograd.grad(total(one).square().sum(), one, create_graph=True)
-        torch.autograd.grad(first.sum(), one)
+        torch.autograd.grad(gradient.sum(), one)
 
 
 def test_mmd_is_the_mean_over_pairs() -> None:

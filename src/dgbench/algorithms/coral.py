@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from dgbench.algorithms.base import Algorithm
 from dgbench.algorithms.kernels import mean_moment_distance
-from dgbench.algorithms.risks import environment_risks
+from dgbench.algorithms.risks import environment_risks, separate_features
 from dgbench.types import EnvBatch, Networks, Outcome, Tensors
 
 
@@ -22,7 +21,7 @@ class CORAL(Algorithm):
     def objective(
         self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
     ) -> Outcome:
-        z = torch.cat([nets.featurizer(x) for x in batch.split(batch.x)])
+        z = separate_features(nets, batch)
         penalty = mean_moment_distance(z, batch)
         loss = environment_risks(nets.classifier(z), batch).mean() + hp["mmd_gamma"] * penalty
         return Outcome(loss, {"penalty": penalty.detach()})

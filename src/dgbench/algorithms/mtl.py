@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dgbench.algorithms.base import Algorithm
 from dgbench.algorithms.contract import Choices
-from dgbench.algorithms.risks import environment_risks
+from dgbench.algorithms.risks import environment_risks, separate_features
 from dgbench.types import EnvBatch, LinearSpec, Networks, NetworkSpec, Outcome, Sizes, Tensors
 
 
@@ -56,7 +56,7 @@ class MTL(Algorithm):
     def objective(
         self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
     ) -> Outcome:
-        z = torch.cat([nets.featurizer(x) for x in batch.split(batch.x)])
+        z = separate_features(nets, batch)
         now = torch.stack([part.mean(0) for part in batch.split(z)])
         means = hp["mtl_ema"] * now + (1 - hp["mtl_ema"]) * state["means"]
         summary = means[batch.env] if self.values["variant"] == "fixed" else noise["summary"]

@@ -14,9 +14,17 @@ def environment_risks(logits: Tensor, batch: EnvBatch) -> Tensor:
     return batch.mean_per_env(F.cross_entropy(logits, batch.y, reduction="none"))
 
 
-def separate_logits(nets: Networks, batch: EnvBatch) -> Tensor:
-    """(N, K) logits with one forward pass per environment.
+def separate_features(nets: Networks, batch: EnvBatch) -> Tensor:
+    """(N, m) features as of one forward pass per environment.
 
-    Equal to one pass over all rows unless a network looks at the whole minibatch (unfrozen BatchNorm).
+    They are those of one pass over all rows, which is what is made, unless unfrozen BatchNorm looks at the whole
+    minibatch.
     """
-    return torch.cat([nets.logits(x) for x in batch.split(batch.x)])
+    if nets.mixes_rows("featurizer"):
+        return torch.cat([nets.featurizer(x) for x in batch.split(batch.x)])
+    return nets.featurizer(batch.x)
+
+
+def separate_logits(nets: Networks, batch: EnvBatch) -> Tensor:
+    """(N, K) logits as of one forward pass per environment; see :func:`separate_features`."""
+    return nets.classifier(separate_features(nets, batch))

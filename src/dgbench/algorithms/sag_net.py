@@ -80,8 +80,10 @@ class SagNet(Algorithm):
 
 
 def _take_apart(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    mean, variance = z.mean(1, keepdim=True), z.var(1, keepdim=True)
-    return (z - mean) / (variance + EPSILON).sqrt(), mean, variance
+    mean = z.mean(1, keepdim=True)
+    centered = z - mean
+    variance = centered.square().sum(1, keepdim=True) / (z.shape[1] - 1)
+    return centered * (variance + EPSILON).rsqrt(), mean, variance
 
 
 def _put_together(content: Tensor, mean: Tensor, variance: Tensor) -> Tensor:

@@ -66,7 +66,7 @@ def convolved(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     factors = (t.kernel @ weight.permute(2, 3, 1, 0).reshape(-1, c * o)).view(down, thrice, c, o)
     made = x.new_empty(n, height, width, o)
     images = max(1, BLOCK_BYTES // (4 * thrice * (c + o)))
-    for block, out in zip(x.split(images), made.split(images), strict=True):
+    for block, out in zip(torch.split(x, images), torch.split(made, images), strict=True):
         m = len(block)
         rows = (t.down @ block.permute(2, 3, 0, 1).reshape(height, -1)).view(down, 2 * width, m * c)
         back = x.new_empty(down, 2 * width, m * o)
