@@ -1,17 +1,22 @@
 """Training from image files: train.py against (a) resident tensors and (b) PIL with a DataLoader.
 
 (a) is the shortest loop that trains the same network on minibatches that are already there: what the network itself
-costs. (b) opens and augments every image when it is drawn, as DomainBed does, with as many workers as there are cores.
-Ours and (b) train on the same JPEG files with the same augmentation. Prints images per second, the median ratio over
-interleaved repeats, and peak memory. Run it with `make bench-images`; `--root DIR` takes your images (a tree
-environment/class/image) instead of random pictures of PACS' size, 227 x 227 pixels.
+costs. (b) opens and augments every image when it is drawn, as DomainBed does, with as many workers as there are cores;
+once in this process, with the memory that train.py keeps between steps (dgbench.cli.prepare), and once in a process of
+its own, as a plain PyTorch script has it. Ours and (b) train on the same JPEG files with the same augmentation. Prints
+images per second, the median ratio over interleaved repeats, and peak memory. Run it with `make bench-images`;
+`--root DIR` takes your images (a tree environment/class/image) instead of random pictures of PACS' size, 227 x 227
+pixels.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -164,45 +169,69 @@ def peak(call: Callable[[], float]) -> tuple[float, float]:
     return result, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 
+def study_of(words: list[str], folder: Path) -> Study:
+    """The study that ``python train.py WORDS`` trains."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return Study(compose("train", words), folder)
+
+
+def script(words: list[str], folder: Path) -> float:
+    """Images per second of (b) in a process of its own, as torch comes."""
+    plain = {key: value for key, value in os.environ.items() if key != "THP_MEM_ALLOC_ENABLE"}
+    command = [sys.executable, __file__, "--script", str(folder), *words]
+    return float(subprocess.run(command, env=plain, capture_output=True, text=True, check=True).stdout.split()[-1])
+
+
 def main() -> None:
     """Time every case and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=Path, help="tree environment/class/image; default: random pictures")
     parser.add_argument("--case", type=int, choices=(0, 1), help="ResNet-18 at 64 pixels (0) or ResNet-50 at 224 (1)")
+    parser.add_argument("--batch", type=int, help="images per environment and step; default: the case's own")
     parser.add_argument("--steps", type=int, help="steps per repeat; default: enough for seconds")
     parser.add_argument("--repeats", type=int, default=REPEATS, help=f"interleaved repeats, {REPEATS} by default")
+    parser.add_argument("--script", nargs="+", help=argparse.SUPPRESS)  # folder and words: what `script` runs
     asked = parser.parse_args()
-    prepare_process()
     OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
+    if asked.script:
+        study = study_of(asked.script[1:], Path(asked.script[0]))
+        lazy = opened(study)
+        timed(study, lazy)  # warms up
+        print(timed(study, lazy))
+        return
+    prepare_process()
     print(
         f"torch {torch.__version__}, {torch.get_num_threads()} threads, {cores()} cores, {DEVICE}; images per second\n"
     )
-    head = f"{'backbone':<10}{'image':<10}{'batch':>6}{'ours':>9}{'resident':>10}{'PIL':>9}"
-    print(f"{head}{'/ resident':>12}{'/ PIL':>8}{'peak GB':>9}")
-    for number, (backbone, side, batch, usual) in enumerate(CASES[DEVICE]):
-        steps = asked.steps or usual
+    head = f"{'backbone':<10}{'image':<10}{'batch':>6}{'ours':>9}{'resident':>10}{'PIL':>9}{'script':>9}"
+    print(f"{head}{'/ resident':>12}{'/ PIL':>8}{'/ script':>10}{'peak GB':>9}")
+    for number, (backbone, side, usual_batch, usual) in enumerate(CASES[DEVICE]):
+        steps, batch = asked.steps or usual, asked.batch or usual_batch
         if asked.case not in (None, number):
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            root = asked.root or pictures(Path(folder) / "pictures")
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            root = asked.root or pictures(folder / "pictures")
             words = [
                 "dataset=image_folder", f"dataset.root={root}", f"dataset.image_size={side}", f"backbone={backbone}",
                 f"paths.cache_dir={folder}/cache", f"trainer.batch_size={batch}", f"trainer.steps={steps}",
                 f"trainer.eval_every={steps}", "protocol.folds=[0]",
                 f"trainer.device={'gpu' if DEVICE == 'cuda' else 'cpu'}",
             ]  # fmt: skip
-            with initialize_config_dir(str(CONF), version_base="1.3"):
-                study = Study(compose("train", words), Path(folder))
+            study = study_of(words, folder)
             _, memory = peak(lambda study=study: ours(study))  # type: ignore[misc]  # also warms up
             still, lazy = resident(study), opened(study)
             timed(study, still), timed(study, lazy)
-            found = [(ours(study), timed(study, still), timed(study, lazy)) for _ in range(asked.repeats)]
-        mine, theirs, slow = (statistics.median(column) for column in zip(*found, strict=True))
-        to_resident, to_pil = (statistics.median(run[0] / run[k] for run in found) for k in (1, 2))
+            found = [
+                (ours(study), timed(study, still), timed(study, lazy), script(words, folder))
+                for _ in range(asked.repeats)
+            ]
+        rates = [statistics.median(column) for column in zip(*found, strict=True)]
+        ratios = [statistics.median(run[0] / run[k] for run in found) for k in (1, 2, 3)]
         n = batch * len(study.members[0].data.training)
         print(
-            f"{backbone:<10}{f'{side}x{side}':<10}{n:>6}{mine:>9.1f}{theirs:>10.1f}{slow:>9.1f}"
-            f"{to_resident:>12.2f}{to_pil:>8.2f}{memory:>9.2f}",
+            f"{backbone:<10}{f'{side}x{side}':<10}{n:>6}{rates[0]:>9.1f}{rates[1]:>10.1f}{rates[2]:>9.1f}"
+            f"{rates[3]:>9.1f}{ratios[0]:>12.2f}{ratios[1]:>8.2f}{ratios[2]:>10.2f}{memory:>9.2f}",
             flush=True,
         )
 
