@@ -6,7 +6,7 @@ once in this process, with the memory that train.py keeps between steps (dgbench
 its own, as a plain PyTorch script has it. Ours and (b) train on the same JPEG files with the same augmentation. Prints
 images per second, the median ratio over interleaved repeats, and peak memory. Run it with `make bench-images`;
 `--root DIR` takes your images (a tree environment/class/image) instead of random pictures of PACS' size, 227 x 227
-pixels.
+pixels, and `--side` makes pictures of another size.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CASES = {  # backbone, image side, images per environment and step, steps per re
     "cpu": [("resnet18", 64, 8, 30), ("resnet50", 224, 4, 3)],
     "cuda": [("resnet18", 64, 32, 100), ("resnet50", 224, 32, 50)],
 }
-ENVIRONMENTS, CLASSES, PICTURES, SIDE = 4, 2, 40, 227
+ENVIRONMENTS, CLASSES, PICTURES, PACS_SIDE = 4, 2, 40, 227
 
 
 class Clock(pl.Callback):
@@ -70,15 +70,15 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def pictures(root: Path) -> Path:
-    """A tree of random, smooth JPEG files."""
+def pictures(root: Path, side: int) -> Path:
+    """A tree of random, smooth JPEG files of side x side pixels."""
     rng = np.random.default_rng(0)
     for place in (f"{e}/{c}" for e in range(ENVIRONMENTS) for c in range(CLASSES)):
         (root / place).mkdir(parents=True)
         for i in range(PICTURES):
             coarse = Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8))
-            fine = rng.normal(0, 12, (SIDE, SIDE, 3))
-            picture = np.asarray(coarse.resize((SIDE, SIDE), Image.Resampling.BICUBIC)) + fine
+            fine = rng.normal(0, 12, (side, side, 3))
+            picture = np.asarray(coarse.resize((side, side), Image.Resampling.BICUBIC)) + fine
             Image.fromarray(picture.clip(0, 255).astype(np.uint8)).save(root / place / f"{i}.jpg", quality=90)
     return root
 
@@ -187,6 +187,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=Path, help="tree environment/class/image; default: random pictures")
     parser.add_argument("--case", type=int, choices=(0, 1), help="ResNet-18 at 64 pixels (0) or ResNet-50 at 224 (1)")
+    parser.add_argument("--side", type=int, default=PACS_SIDE, help="pixels of the random pictures' sides")
     parser.add_argument("--batch", type=int, help="images per environment and step; default: the case's own")
     parser.add_argument("--steps", type=int, help="steps per repeat; default: enough for seconds")
     parser.add_argument("--repeats", type=int, default=REPEATS, help=f"interleaved repeats, {REPEATS} by default")
@@ -211,7 +212,7 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            root = asked.root or pictures(folder / "pictures")
+            root = asked.root or pictures(folder / "pictures", asked.side)
             words = [
                 "dataset=image_folder", f"dataset.root={root}", f"dataset.image_size={side}", f"backbone={backbone}",
                 f"paths.cache_dir={folder}/cache", f"trainer.batch_size={batch}", f"trainer.steps={steps}",
