@@ -96,9 +96,13 @@ class Algorithm(Trainable):
         channels, *sides = self.sizes.image
         return activations(self.networks["featurizer"], (channels + self.extra_channels, *sides))
 
+    def images_at_once(self, device: torch.device) -> int:
+        """Images that are scored at once on a device, so that no layer puts out too much."""
+        return images_at_once(self.activations, device)
+
     def scored_together(self, n: int, device: torch.device) -> list[slice]:
         """The rows of a batch of ``n`` images, cut into what one call of :meth:`predict` gets."""
-        size = n if self.group_size(self.values) else images_at_once(self.activations, device)
+        size = n if self.group_size(self.values) else self.images_at_once(device)
         return [slice(first, min(first + size, n)) for first in range(0, n, size)]
 
     def noise_for_scoring(self, n: int, *purpose: str | int) -> Tensors:

@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.func import vmap
 from torch.nn import functional as F
 
-from dgbench.algorithms.activations import images_at_once
 from dgbench.algorithms.base import NOISE_BLOCK, Algorithm, cut
 from dgbench.algorithms.updates import adam_settings, clipped, learning_rate
 from dgbench.training.replay import Recorder, Replay
@@ -235,7 +234,7 @@ class StackedMembers(pl.LightningModule):
             return template.predict(nets, x, hp, state, noise)
 
         axes = (0, self._constant_axes, 0, 0, 0, 0)
-        at_once = max(1, images_at_once(template.activations, self.device) // len(x))
+        at_once = max(1, template.images_at_once(self.device) // len(x))
         mapped = vmap(one_member, in_dims=axes, chunk_size=at_once, randomness="different")
         logits: Tensor = mapped(self.params, self.constants, self.buffers_, self.hp, self.memory, noise)
         return logits
