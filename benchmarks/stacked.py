@@ -1,7 +1,8 @@
 """Members trained together against members trained one by one and against a bare PyTorch loop, in one process.
 
-Prints steps x members per second of each, ratios, and the share of the device's matrix-product rate that the stack
-reaches. Run it with `make bench-stacked`; MEMBERS and CASES below say what is measured.
+Prints steps x members per second of each, how many times as fast as the bare loop the stack is and what
+``execution=auto`` chooses is, and the share of the device's matrix-product rate that the stack reaches. Run it with
+`make bench-stacked`; MEMBERS and CASES below say what is measured.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from dgbench.algorithms.base import Algorithm
 from dgbench.cli.entry import CONF
 from dgbench.cli.identity import study_folder
 from dgbench.cli.prepare import prepare_process
-from dgbench.cli.study import Study
+from dgbench.cli.stacking import Group, plan_groups
+from dgbench.cli.study import Member, Study
 from dgbench.data.module import EnvironmentData
 from dgbench.data.stacked import StackedData
 from dgbench.training.stacked import StackedMembers
 
 MEMBERS = (1, 5, 25, 75)
 REPEATS = 3
+LONG_ENOUGH = 60.0  # seconds after which a measurement is not repeated
 BARE_MEMBERS = 5  # separate models that the bare loop goes through; its time per member does not depend on how many
 CASES = [  # title, overrides, steps x members per measurement
     ("mlp-128, digits 8x8", ["dataset.base=digits", "backbone.width=128"], 2000),
@@ -58,21 +61,18 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def members(overrides: list[str], n: int, steps: int) -> tuple[list[Algorithm], list[EnvironmentData]]:
+def members(overrides: list[str], n: int, steps: int) -> list[tuple[Study, Member]]:
     """``n`` members of one shape: the folds of as many seeds as it takes, over the same images."""
-    modules: list[Algorithm] = []
-    data: list[EnvironmentData] = []
+    pairs: list[tuple[Study, Member]] = []
     environments, seed = None, 0
-    while len(modules) < n:
+    while len(pairs) < n:
         words = [*overrides, f"seed={seed}", f"trainer.steps={steps}", f"trainer.eval_every={steps}"]
         with initialize_config_dir(str(CONF), version_base="1.3"):
             config: Any = compose("train", words)
         study = Study(config, Path(tempfile.gettempdir()), environments)
         environments, seed = study.environments, seed + 1
-        for member in study.members[:-1]:
-            modules.append(study.module(member.fold))
-            data.append(member.data)
-    return modules[:n], data[:n]
+        pairs += [(study, member) for member in study.members[:-1]]
+    return pairs[:n]
 
 
 def fit(module: pl.LightningModule, data: pl.LightningDataModule) -> float:
@@ -84,6 +84,18 @@ def fit(module: pl.LightningModule, data: pl.LightningDataModule) -> float:
     )  # fmt: skip
     trainer.fit(module, datamodule=data)
     return clock.seconds
+
+
+def planned(pairs: list[tuple[Study, Member]], mode: str) -> list[Group]:
+    """The stacks that ``execution.mode`` makes of the members, as many as fit into memory in each."""
+    execution = pairs[0][0].config.execution.copy()
+    execution.mode = mode
+    return plan_groups(pairs, execution)
+
+
+def fit_stack(stack: Group) -> float:
+    """Seconds of a stack's step loop."""
+    return fit(StackedMembers(stack.modules, stack.record), StackedData([member.data for _, member in stack.members]))
 
 
 def bare(modules: list[Algorithm], data: list[EnvironmentData], steps: int) -> float:
@@ -151,25 +163,26 @@ def main() -> None:
     print(
         f"torch {torch.__version__}, {DEVICE}, {torch.get_num_threads()} threads, {peak / 1e9:.0f} GFLOP/s measured\n"
     )
-    columns = ("members", "bare", "single", "stacked", "x bare", "of peak")
+    columns = ("members", "bare", "single", "stacked", "x bare", "auto", "of peak")
     print(f"{'case':<24}" + "".join(f"{column:>9}" for column in columns) + "  (steps x members per second)")
     for title, overrides, budget in CASES:
         for n in MEMBERS:
             steps = max(3, budget // n)
-            modules, data = members(overrides, n, steps)
+            pairs = members(overrides, n, steps)
+            modules, data = [study.module(m.fold) for study, m in pairs], [m.data for _, m in pairs]
             bare(modules, data, 2)
             times: list[tuple[float, float, float]] = []
-            for _ in range(REPEATS):
+            begun = time.perf_counter()
+            while not times or (len(times) < REPEATS and time.perf_counter() - begun < LONG_ENOUGH):
                 alone = fit(copy.deepcopy(modules[0]), data[0]) / steps
-                together = fit(StackedMembers(copy.deepcopy(modules)), StackedData(data)) / steps / n
+                together = sum(fit_stack(stack) for stack in planned(pairs, "stacked")) / steps / n
                 times.append((bare(modules, data, max(2, steps // BARE_MEMBERS)), alone, together))
             plain, alone, together = (statistics.median(column) for column in zip(*times, strict=True))
             ratio = statistics.median(t[0] / t[2] for t in times)
+            auto = ratio if planned(pairs, "auto")[0].stacked else statistics.median(t[0] / t[1] for t in times)
             share = step_operations(modules[0], data[0].batch_size * len(data[0].training)) / together / peak
-            print(
-                f"{title:<24}{n:>9}{1 / plain:>9.0f}{1 / alone:>9.0f}{1 / together:>9.0f}{ratio:>9.2f}{share:>9.0%}",
-                flush=True,
-            )
+            rates = "".join(f"{1 / seconds:>9.0f}" for seconds in (plain, alone, together))
+            print(f"{title:<24}{n:>9}{rates}{ratio:>9.2f}{auto:>9.2f}{share:>9.0%}", flush=True)
 
 
 if __name__ == "__main__":
