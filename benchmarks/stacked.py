@@ -181,7 +181,7 @@ def main() -> None:
             ratio = statistics.median(t[0] / t[2] for t in times)
             auto = ratio if planned(pairs, "auto")[0].stacked else statistics.median(t[0] / t[1] for t in times)
             share = step_operations(modules[0], data[0].batch_size * len(data[0].training)) / together / peak
-            rates = "".join(f"{1 / seconds:>9.0f}" for seconds in (plain, alone, together))
+            rates = "".join(f"{1 / seconds:>9.1f}" for seconds in (plain, alone, together))
             print(f"{title:<24}{n:>9}{rates}{ratio:>9.2f}{auto:>9.2f}{share:>9.0%}", flush=True)
 
 
