@@ -6,14 +6,17 @@ import copy
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import pytorch_lightning as pl
 import torch
 from hydra import compose, initialize_config_dir
+from hydra.utils import get_class
 from omegaconf import OmegaConf
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dgbench.algorithms import activations
 from dgbench.algorithms.base import Algorithm
@@ -119,6 +122,56 @@ def test_a_recorded_step_equals_single_runs(algorithm: str, double: None, tmp_pa
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replay, "_clocked", lambda call: (call(), next(seconds)))
         assert both_ways(modules, [member.data for member in study.members[:2]], 12, recorder) < 1e-9
+
+
+class HostMemory(TorchDispatchMode):
+    """Notes what reads or fills host memory; Python's numbers, tensors of no dimension there, go with a launch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs, result)) if isinstance(leaf, torch.Tensor)]
+        crosses = "copy" in str(func) and len({leaf.device for leaf in leaves}) > 1
+        if crosses or any(leaf.dim() > 0 and not leaf.is_meta for leaf in leaves):
+            self.found.append(str(func))
+        return result
+
+
+def other_ways() -> Iterator[tuple[str, ...]]:
+    """Overrides for every value of a switch that is not the default."""
+    for name in ALGORITHMS:
+        config = OmegaConf.load(CONF / "algorithm" / f"{name}.yaml")
+        for key, allowed in get_class(config._target_).choices.items():
+            values = [value for value in allowed if value != config.hparams[key]]
+            yield from ((f"algorithm={name}", f"hparams.set.{key}={value}") for value in values)
+
+
+STEPS = [*((f"algorithm={name}",) for name in ALGORITHMS), *other_ways(), ("backbone=mnist_cnn", "backbone.min_size=8")]
+
+
+@pytest.mark.parametrize("overrides", STEPS, ids=" ".join)
+def test_a_step_stays_on_its_device(overrides: tuple[str, ...], tmp_path: Path) -> None:
+    """No recording can hold a copy from host memory or a wait for a number; the meta device shows both without CUDA."""
+    study = make_study(tmp_path, *overrides)
+    stack = StackedMembers([study.module(fold) for fold in study.folds[:2]]).to("meta")
+    batches = [member.data.batches(0, 1)[0] for member in study.members[:2]]
+    x, y = (torch.stack([getattr(b, name) for b in batches]).to("meta") for name in ("x", "y"))
+    sizes = batches[0].sizes
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StackedMembers, "trainer", SimpleNamespace(precision="32-true"))
+        stack.configure_optimizers()
+    noise = stack._noise_at(0, sizes)
+    phases = {(p.objective, p.players): p for step in range(12) for p in stack._members[0].phases(step)}
+    for phase in phases.values():
+        step = torch.empty((), dtype=torch.long, device="meta")
+        function = stack._function(phase, [name for name in phase.players if name in stack._players], sizes)
+        with HostMemory() as seen:
+            losses, _ = function(noise, x, y, step)
+        assert losses.shape == (2,) and losses.is_meta
+        assert seen.found == []
 
 
 @pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")

@@ -63,9 +63,8 @@ def environment_gradients(
         function = _pure(nets, lambda bound: environment_risks(bound.logits(batch.x), batch))
         risks, pull, statistics = torch.func.vjp(function, dict(params), has_aux=True)  # type: ignore[misc]
         _keep(nets, statistics)
-        return risks, _stack(
-            [pull(row, create_graph=differentiable)[0] for row in torch.eye(len(batch.sizes)).to(risks)]
-        )
+        rows = torch.eye(len(batch.sizes), dtype=risks.dtype, device=risks.device)
+        return risks, _stack([pull(row, create_graph=differentiable)[0] for row in rows])
     results = [
         risk_and_gradient(nets, params, partial(_risk, x=x, y=y), differentiable=differentiable)
         for x, y in zip(batch.split(batch.x), batch.split(batch.y), strict=True)

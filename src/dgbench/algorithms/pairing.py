@@ -31,13 +31,13 @@ class Pairs:
 
 def pair_rows(batch: EnvBatch, first: Tensor, second: Tensor) -> Pairs:
     """Pairs of the environments numbered ``first`` and ``second``, both (P,)."""
-    longest = max(batch.sizes)
-    starts = np.cumsum([0, *batch.sizes[:-1]])
-    table = starts[:, None] + np.minimum(np.arange(longest), np.array(batch.sizes)[:, None] - 1)
-    rows = torch.as_tensor(table, device=batch.x.device)
-    lengths = torch.as_tensor(np.array(batch.sizes), device=batch.x.device)
+    device = batch.x.device
+    lengths = torch.stack([torch.full((), size, device=device) for size in batch.sizes])
+    starts = lengths.cumsum(0) - lengths
+    row = torch.arange(max(batch.sizes), device=device)
+    rows = starts[:, None] + torch.minimum(row, lengths[:, None] - 1)
     both = torch.minimum(lengths[first], lengths[second])[:, None]
-    weight = (torch.arange(longest, device=batch.x.device) < both) / both.to(batch.x.dtype)
+    weight = (row < both) / both.to(batch.x.dtype)
     return Pairs(rows[first], rows[second], weight)
 
 
