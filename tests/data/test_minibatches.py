@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -147,7 +148,18 @@ def test_chunks_shrink_with_the_images(environments: SpuriousEnvironments) -> No
     assert data.step_bytes() == 4 * 16 * 4 * 128
     assert data.chunk_steps() == CHUNK_STEPS
     large = data_of(environments, batch_size=308)
-    assert large.chunk_steps() == CHUNK_BYTES // (4 * 308 * 4 * 128) == 13
+    assert large.chunk_steps() == CHUNK_BYTES[0] // (4 * 308 * 4 * 128) == 13
+
+
+def test_chunks_are_larger_beside_a_device(environments: SpuriousEnvironments, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch-bound device has no caches to spare, and every chunk costs it a turn of the loop."""
+    monkeypatch.setattr(environments, "to", lambda device: None)
+    stack = StackedData([data_of(environments, batch_size=308)] * 3)
+    for kind, steps in (("cpu", 4), ("meta", CHUNK_STEPS), ("cpu", 4)):
+        strategy = SimpleNamespace(root_device=torch.device(kind))
+        monkeypatch.setattr(stack, "trainer", SimpleNamespace(strategy=strategy, global_rank=0, world_size=1))
+        stack.setup("fit")
+        assert stack.chunk_steps() == steps
 
 
 def test_passes_are_loaders_in_order(environments: SpuriousEnvironments) -> None:
@@ -180,7 +192,7 @@ def test_a_stack_gives_each_member_what_it_gets_alone(environments: SpuriousEnvi
         assert same(alone, [EnvBatch(batch.x[number], batch.y[number], batch.sizes) for batch in batches])
     assert stack.chunk_steps() == CHUNK_STEPS
     large = StackedData([data_of(environments, batch_size=308)] * 3)
-    assert large.chunk_steps() == CHUNK_BYTES // (3 * 4 * 308 * 4 * 128) == 4
+    assert large.chunk_steps() == CHUNK_BYTES[0] // (3 * 4 * 308 * 4 * 128) == 4
 
 
 def test_a_stack_scores_what_its_members_score_once(environments: SpuriousEnvironments, make: Make) -> None:

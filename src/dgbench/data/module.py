@@ -16,7 +16,8 @@ from dgbench.seeding import derive
 from dgbench.types import EnvBatch, Score
 
 ORDER_BLOCK = 64  # steps whose minibatches come from one generator; the order of a step depends on nothing else
-CHUNK_BYTES = 8 * 2**20  # minibatches gathered at once: enough to pay the loop's cost rarely, small enough for caches
+#: minibatches gathered at once, which pays the loop's cost rarely: on a CPU few enough for its caches, and on others
+CHUNK_BYTES = (8 * 2**20, 256 * 2**20)
 CHUNK_STEPS = 32
 SCORE_BYTES = 64 * 2**20  # images scored at once, whatever eval_batch_size: 111 of 224 x 224 pixels
 
@@ -76,13 +77,16 @@ class EnvironmentData(pl.LightningDataModule):
         self._block: tuple[int, np.ndarray] | None = None
         self._noise_block: tuple[int, dict[str, np.ndarray]] | None = None
         self.wanted: Callable[[str], bool] = lambda name: True  # whether a pass is scored, asked when its turn comes
+        self.chunk_bytes = CHUNK_BYTES[0]
         self.share = (0, 1)  # number of this process, and how many share a member's minibatches and evaluations
         self.allow_zero_length_dataloader_with_multiple_devices = True  # a pass may have fewer batches than processes
 
     def setup(self, stage: str) -> None:
         """Move the images to the device of the trainer."""
         if self.trainer is not None:
-            self.environments.to(self.trainer.strategy.root_device)
+            device = self.trainer.strategy.root_device
+            self.environments.to(device)
+            self.chunk_bytes = CHUNK_BYTES[device.type != "cpu"]
             self.share = (self.trainer.global_rank, self.trainer.world_size)
 
     def train_dataloader(self) -> StretchLoader:
@@ -122,7 +126,7 @@ class EnvironmentData(pl.LightningDataModule):
 
     def chunk_steps(self) -> int:
         """Steps gathered at once."""
-        return max(1, min(CHUNK_STEPS, CHUNK_BYTES // self.step_bytes()))
+        return max(1, min(CHUNK_STEPS, self.chunk_bytes // self.step_bytes()))
 
     def step_bytes(self) -> int:
         """Bytes of the images of one step, in single precision."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.data.module import CHUNK_BYTES, EnvironmentData, joined
+from dgbench.data.module import EnvironmentData, joined
 from dgbench.types import EnvBatch
 
 
@@ -39,7 +39,7 @@ class StackedData(EnvironmentData):
 
     def chunk_steps(self) -> int:
         """Steps gathered at once, all members together."""
-        return max(1, min(super().chunk_steps(), CHUNK_BYTES // (self.step_bytes() * len(self.members))))
+        return max(1, min(super().chunk_steps(), self.chunk_bytes // (self.step_bytes() * len(self.members))))
 
     def indices(self, first: int, n: int, share: tuple[int, int] = (0, 1)) -> Tensor:
         """Positions in the store of the minibatches of n steps, members side by side within a step; one process."""
