@@ -40,6 +40,15 @@ def test_archive_and_folders_mix_and_the_same_run_counts_once(make: Any, tmp_pat
     assert [problem.kind for problem in found.problems] == ["duplicate"]
 
 
+def test_a_folder_of_archives_is_read_like_its_files(make: Any, tmp_path: Path) -> None:
+    folder, shelf = _runs(make, tmp_path / "runs"), tmp_path / "shelf"
+    shelf.mkdir()
+    for seed in ("0", "1"):
+        main([str(shelf / f"{seed}.jsonl.xz"), str(folder / seed)])
+    (shelf / "README.md").write_text("no archive")
+    assert collect([shelf]).runs == collect([folder]).runs
+
+
 def test_keys_that_are_younger_than_an_archive_get_their_defaults(make: Any, tmp_path: Path) -> None:
     folder, file = _runs(make, tmp_path / "runs"), tmp_path / "rows.jsonl.xz"
     main([str(file), str(folder)])

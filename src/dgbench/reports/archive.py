@@ -1,8 +1,8 @@
 """Rows of many runs in one compressed file, for publishing results without their run folders.
 
 ``python -m dgbench.reports.archive FILE DIR [DIR ...]`` writes the runs under the folders to FILE (``.jsonl.xz``), and
-``python report.py runs=[FILE]`` reads it as it reads folders. One JSON object a line: folder, status and identity of a
-run, and its rows by column.
+``python report.py runs=[FILE]``, or the folder that FILE lies in, reads it as it reads run folders. One JSON object a
+line: folder, status and identity of a run, and its rows by column.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dgbench.reports.run import ROW_COLUMNS, Columns, Run
 if TYPE_CHECKING:
     from dgbench.reports.collect import Collection
 
+SUFFIX = ".jsonl.xz"
 LOSS_DIGITS = 6  # of single precision, which is all that a table keeps
 
 
@@ -33,6 +34,11 @@ def write_archive(collection: Collection, file: Path) -> None:
             columns = {name: own[name].tolist() for name in ROW_COLUMNS}
             columns["loss"] = [round(value, LOSS_DIGITS) for value in columns["loss"]]
             handle.write(json.dumps({"run": asdict(run), "rows": columns}, separators=(",", ":")) + "\n")
+
+
+def archives(place: Path) -> list[Path]:
+    """The file itself, or the archives that lie in a folder, not deeper."""
+    return [place] if place.is_file() else sorted(place.glob(f"*{SUFFIX}"))
 
 
 def read_archive(file: Path) -> Iterator[tuple[Run, Columns]]:

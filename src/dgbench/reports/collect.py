@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dgbench.errors import RecordError
 from dgbench.records import ROW_FILE, RunIdentity, read_rows
-from dgbench.reports.archive import read_archive
+from dgbench.reports.archive import archives, read_archive
 from dgbench.reports.folders import Problem, RunFolder, find_runs
 from dgbench.reports.repetitions import fold_splits
 from dgbench.reports.run import ROW_COLUMNS, Columns, Run
@@ -38,7 +38,7 @@ class Collection:
 
 
 def collect(roots: Iterable[str | Path]) -> Collection:
-    """Read every run folder under ``roots``, recursively; a root that is a file is an archive of runs.
+    """Read every run folder under ``roots``, recursively, and the archives of runs that are or lie in a root.
 
     Raises:
         RecordError: there is not one run, or a file is no archive.
@@ -47,7 +47,7 @@ def collect(roots: Iterable[str | Path]) -> Collection:
     import pandas as pd
 
     places = [Path(root) for root in roots]
-    found = [item for place in places if place.is_file() for item in read_archive(place)]
+    found = [item for place in places for file in archives(place) for item in read_archive(file)]
     folders, problems = find_runs([place for place in places if not place.is_file()])
     if not (found or folders):
         where = ", ".join(map(str, places)) or "an empty list of folders"
