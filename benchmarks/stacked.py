@@ -101,7 +101,7 @@ def fit_stack(stack: Group) -> float:
 def bare(modules: list[Algorithm], data: list[EnvironmentData], steps: int) -> float:
     """Seconds per step and member of a plain loop over separate models, images painted before the clock runs."""
     separate = []
-    for module, own in list(zip(modules, data, strict=True))[:BARE_MEMBERS]:
+    for module, own in zip(modules, data, strict=True):
         own.environments.to(torch.device(DEVICE))
         subsets = [torch.from_numpy(own.environments.subset(env, "train")) for env in own.training]
         x, y = own.environments.gather(torch.cat(subsets))
@@ -169,7 +169,8 @@ def main() -> None:
         for n in MEMBERS:
             steps = max(3, budget // n)
             pairs = members(overrides, n, steps)
-            modules, data = [study.module(m.fold) for study, m in pairs], [m.data for _, m in pairs]
+            few = pairs[:BARE_MEMBERS]
+            modules, data = [study.module(m.fold) for study, m in few], [m.data for _, m in few]
             bare(modules, data, 2)
             times: list[tuple[float, float, float]] = []
             begun = time.perf_counter()
