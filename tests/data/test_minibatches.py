@@ -152,7 +152,7 @@ def test_chunks_shrink_with_the_images(environments: SpuriousEnvironments) -> No
 
 
 def test_chunks_are_larger_beside_a_device(environments: SpuriousEnvironments, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launch-bound device has no caches to spare, and every chunk costs it a turn of the loop."""
+    """Every chunk costs a turn of the loop, for which a device of short kernels waits."""
     monkeypatch.setattr(environments, "to", lambda device: None)
     stack = StackedData([data_of(environments, batch_size=308)] * 3)
     for kind, steps in (("cpu", 4), ("meta", CHUNK_STEPS), ("cpu", 4)):

@@ -16,7 +16,8 @@ from dgbench.seeding import derive
 from dgbench.types import EnvBatch, Score
 
 ORDER_BLOCK = 64  # steps whose minibatches come from one generator; the order of a step depends on nothing else
-#: minibatches gathered at once, which pays the loop's cost rarely: on a CPU few enough for its caches, and on others
+#: of minibatches gathered at once, so that the loop's cost is paid rarely: on a CPU, whose caches should hold them, and
+#: on other devices, where that does not matter
 CHUNK_BYTES = (8 * 2**20, 256 * 2**20)
 CHUNK_STEPS = 32
 SCORE_BYTES = 64 * 2**20  # images scored at once, whatever eval_batch_size: 111 of 224 x 224 pixels

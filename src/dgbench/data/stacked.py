@@ -37,9 +37,9 @@ class StackedData(EnvironmentData):
         )
         self.members = list(members)
 
-    def chunk_steps(self) -> int:
-        """Steps gathered at once, all members together."""
-        return max(1, min(super().chunk_steps(), self.chunk_bytes // (self.step_bytes() * len(self.members))))
+    def step_bytes(self) -> int:
+        """Bytes of the images of one step of all members."""
+        return super().step_bytes() * len(self.members)
 
     def indices(self, first: int, n: int, share: tuple[int, int] = (0, 1)) -> Tensor:
         """Positions in the store of the minibatches of n steps, members side by side within a step; one process."""
