@@ -7,8 +7,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from dgbench.callbacks.claims import Claims
 from dgbench.callbacks.status import write_status
+from dgbench.cli.sweeps.probing import Speeds
+from dgbench.records import PROGRESS_FILE
 
 SMALL = ["dataset.base=digits", "backbone.width=8", "trainer.steps=20", "trainer.eval_every=10", "trainer.device=cpu"]
 GRID = [*SMALL, "grid.seed=[0,1]", "grid.algorithm=[erm,vrex]"]
@@ -28,8 +32,13 @@ def test_a_grid_leaves_what_single_studies_leave(command: Any, tmp_path: Path) -
     ended = command("train.py", *GRID, "execution=stacked", "paths.output_dir=together", cwd=tmp_path)
     assert ended.code == 0, ended.err
     assert "(8 members together)" in ended.err  # four folds times two seeds of one algorithm
+    assert ended.out.startswith("algorithm ") and "Nothing was started" not in ended.out, "the plan comes first"
+    assert counts(ended.out, "all") == [4, 20, 0, 0, 0, 0, 20] and known_time(ended.out)
+    again = command("train.py", *GRID, "execution=stacked", "paths.output_dir=together", cwd=tmp_path)
+    assert counts(again.out, "all") == [4, 20, 20, 0, 0, 0, 0]
     alone = [*SMALL, "algorithm=vrex", "seed=1", "execution=single", "paths.output_dir=alone"]
-    assert command("train.py", *alone, cwd=tmp_path).code == 0
+    single_study = command("train.py", *alone, cwd=tmp_path)
+    assert single_study.code == 0 and not single_study.out.startswith("algorithm ")
     together, single = rows_of(tmp_path / "together"), rows_of(tmp_path / "alone")
     assert len(together) == 20
     for folder, rows in single.items():
@@ -42,18 +51,25 @@ def counts(out: str, name: str) -> list[int]:
     return [int(word) for word in line.split()[1:8]]
 
 
+def known_time(out: str) -> bool:
+    """Whether the plan's last line tells a time; there are no runs to take a size from."""
+    return bool(re.search(r"^all .* \d+ s +\?$", out, re.M))
+
+
 def test_plan_starts_nothing_and_knows_what_is_done(command: Any, tmp_path: Path) -> None:
     """Before anything ran 20 models are to train; after one study of five, 15: one of the five failed, one was killed,
     and one is being trained by this process."""
     ended = command("train.py", *GRID, "plan=true", cwd=tmp_path)
-    assert ended.code == 0, ended.err
+    assert ended.code == 0 and not ended.err, ended.err
     assert counts(ended.out, "all") == [4, 20, 0, 0, 0, 0, 20]
-    assert "?" in ended.out.splitlines()[3], "no run, no speed"
+    assert known_time(ended.out) and "1 job." in ended.out and "Nothing was started." in ended.out
     assert not list(tmp_path.rglob("errors.jsonl")) and not list(tmp_path.rglob("status"))
-    probed = command("train.py", *GRID, "plan=probe", cwd=tmp_path)
-    assert counts(probed.out, "all") == [4, 20, 0, 0, 0, 0, 20]
-    assert re.search(r"^all .* \d+ s +\?$", probed.out, re.M), probed.out
-    assert not probed.err and not list(tmp_path.rglob("errors.jsonl"))
+    sweep = ("-m", *SMALL, "seed=0,1", "algorithm=erm,vrex")
+    counted = command("train.py", *sweep, "plan=true", cwd=tmp_path)
+    assert counts(counted.out, "all") == [4, 20, 0, 0, 0, 0, 20]
+    assert counted.out.splitlines()[3].split()[-2] == "?", "no run, no speed: a sweep may have many jobs"
+    probed = command("train.py", *sweep, "plan=probe", cwd=tmp_path)
+    assert known_time(probed.out) and not probed.err and not list(tmp_path.rglob("errors.jsonl"))
     assert command("train.py", *SMALL, cwd=tmp_path).code == 0
     after = command("train.py", *GRID, "plan=true", cwd=tmp_path)
     assert counts(after.out, "erm") == [2, 10, 5, 0, 0, 0, 5]
@@ -65,6 +81,27 @@ def test_plan_starts_nothing_and_knows_what_is_done(command: Any, tmp_path: Path
     with Claims() as claims:
         claims.take(claimed)
         assert counts(command("train.py", *GRID, "plan=true", cwd=tmp_path).out, "erm") == [2, 10, 2, 1, 1, 1, 5]
+
+
+def test_time_grows_with_the_training_environments(command: Any, tmp_path: Path) -> None:
+    """Fold 0 trained 0.1 steps of 3 environments per second; 20 steps of 4 take 20 x 4 / 0.3 s."""
+    assert command("train.py", *SMALL, "protocol.folds=[0]", cwd=tmp_path).code == 0
+    (beat,) = tmp_path.rglob(PROGRESS_FILE)
+    beat.write_text(json.dumps({**json.loads(beat.read_text()), "steps_per_s": 0.1, "members": 1}))
+    ended = command("train.py", *SMALL, "protocol.folds=[0,full]", "plan=true", cwd=tmp_path)
+    assert counts(ended.out, "all") == [1, 2, 1, 0, 0, 0, 1] and "4 min 27 s" in ended.out
+
+
+def test_what_cannot_be_clocked_is_told_once() -> None:
+    """Whatever goes wrong in a probe, the plan is printed without that time."""
+
+    def clock(studies: object) -> float:
+        raise RuntimeError("out of\nmemory")
+
+    speeds = Speeds(clock)
+    study = OmegaConf.create({"dataset": {"name": "pacs"}, "backbone": {"name": "resnet18"}})
+    assert [speeds.of([(study, Path())]) for _ in range(2)] == [None, None]
+    assert speeds.notes() == ["not clocked, pacs with resnet18: RuntimeError: out of memory"]
 
 
 def test_plan_counts_the_folds_that_are_asked_for(command: Any, tmp_path: Path) -> None:
@@ -114,7 +151,7 @@ def test_an_entry_of_an_experiments_grid_is_taken_out(command: Any, tmp_path: Pa
 def test_plan_of_a_dataset_that_is_not_here(command: Any, tmp_path: Path) -> None:
     """Counted from conf/dataset: two groups of PACS in one study, two algorithms; a probe says what it lacks, once."""
     words = ["dataset=pacs", "paths.data_dir=nowhere", "protocol=multi_test", "grid.algorithm=[erm,vrex]"]
-    ended = command("train.py", *words, "plan=probe", cwd=tmp_path)
+    ended = command("train.py", *words, "plan=true", cwd=tmp_path)
     assert ended.code == 0, ended.err
     assert counts(ended.out, "all") == [2, 4, 0, 0, 0, 0, 4]
     assert ended.out.splitlines()[3].split()[-2] == "?"

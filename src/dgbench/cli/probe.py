@@ -1,4 +1,4 @@
-"""``plan=probe``: how fast models train here, from a second of their steps. Nothing is kept."""
+"""How fast models train here, from a second of their steps: the time that a plan tells. Nothing is kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig
 
-from dgbench.cli.member import make_trainer
+from dgbench.cli.member import fit_quietly, make_trainer
 from dgbench.cli.prepare import prepare_process
 from dgbench.cli.stacking import Group, plan_groups
 from dgbench.cli.study import Study
@@ -47,8 +47,8 @@ class _Probe(pl.Callback):
         return average
 
 
-def models_per_second(studies: Sequence[tuple[DictConfig, Path]]) -> float:
-    """Models times optimizer steps per second, of the largest group that these studies would train in.
+def minibatches_per_second(studies: Sequence[tuple[DictConfig, Path]]) -> float:
+    """Minibatches of one environment each per second, of the largest group that these studies would train in.
 
     Args:
         studies: configuration and folder of some studies of the same kind.
@@ -58,7 +58,7 @@ def models_per_second(studies: Sequence[tuple[DictConfig, Path]]) -> float:
     found = [first, *(Study(config, folder, _same_images(config, first)) for config, folder in studies[1:])]
     groups = plan_groups([(study, member) for study in found for member in study.members], first.config.execution)
     largest = max(groups, key=lambda group: len(group.members))
-    return len(largest.members) / _step_seconds(largest)
+    return sum(len(member.fold.training) for _, member in largest.members) / _step_seconds(largest)
 
 
 def _same_images(config: DictConfig, study: Study) -> Environments | None:
@@ -74,7 +74,8 @@ def _step_seconds(group: Group) -> float:
     trainer.limit_train_batches = PROBE_CHUNKS
     trainer.fit_loop.max_epochs = 1
     if group.stacked:
-        trainer.fit(StackedMembers(group.modules), datamodule=StackedData([m.data for _, m in group.members]))
+        stack = StackedMembers(group.modules, group.record)
+        fit_quietly(trainer, stack, StackedData([m.data for _, m in group.members]), None)
     else:
-        trainer.fit(study.module(member.fold), datamodule=member.data)
+        fit_quietly(trainer, study.module(member.fold), member.data, None)
     return probe.step_seconds()

@@ -13,12 +13,14 @@ from dgbench.cli.entry import hydra_main
 def train(config: DictConfig) -> None:
     """Train what is unfinished, skip what is done."""
     from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
 
-    from dgbench.cli.sweeps.plan import plan_command
+    from dgbench.cli.sweeps.plan import asks_to_clock, plan_command
 
     folder = Path(HydraConfig.get().runtime.output_dir)
     if config.plan:
-        plan_command(folder, config.plan)
+        asks_to_clock(config.plan)  # or is refused
+        plan_command(folder, starts=False)
         return
 
     from dgbench.callbacks.progress import StudyProgress
@@ -32,6 +34,8 @@ def train(config: DictConfig) -> None:
 
     prepare_process()
     planned = studies(config, folder)
+    if len(planned) > 1 and HydraConfig.get().mode is RunMode.RUN:  # jobs of a sweep would each print their own
+        plan_command(folder, starts=True)
     keep_plan(folder, planned)
     wandb_log, selection = build(config, "logger"), build(config, "selection")
     label = config.algorithm.name if len(planned) == 1 else f"{len(planned)} studies"

@@ -88,17 +88,18 @@ def studies_of(words: Sequence[str], composer: Composer, place: Callable[[Compos
 
 
 class Folds:
-    """Names of the folds that a study trains."""
+    """Names of the folds that a study trains, and how many environments each trains on."""
 
     def __init__(self) -> None:
-        self._folds: dict[tuple[str, str], list[str]] = {}
+        self._folds: dict[tuple[str, str], dict[str, int]] = {}
         self._known: dict[str, Known] = {}
 
-    def of(self, study: Composed) -> list[str]:
+    def of(self, study: Composed) -> dict[str, int]:
         key = (study.contents["dataset"].whole, study.contents["protocol"].whole)
         if key not in self._folds:
             config = OmegaConf.create({name: study[name] for name in ("dataset", "protocol")})
-            self._folds[key] = [fold.name for fold in planned_folds(config, self._environments(config))]
+            folds = planned_folds(config, self._environments(config))
+            self._folds[key] = {fold.name: len(fold.training) for fold in folds}
         return self._folds[key]
 
     def _environments(self, config: DictConfig) -> Known:

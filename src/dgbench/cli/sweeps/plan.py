@@ -1,4 +1,4 @@
-"""``plan=true``: what a command would train, what of it is done, and what the rest costs. Nothing is started.
+"""What a command trains, what of it is done, and what the rest costs: before it starts, or with ``plan=true`` instead.
 
 A table of 100,000 jobs takes seconds: they are not composed one by one, and images are looked at only where the
 configuration does not tell how many environments, and so models, a study has.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from hydra import compose
 from hydra.core.global_hydra import GlobalHydra
@@ -41,11 +41,11 @@ class _Line:
     algorithm: str
     studies: int = 0
     models: Counter[str] = field(default_factory=Counter)
-    steps_left: float = 0.0
-    rates: list[float] = field(default_factory=list)  # models times optimizer steps per second
+    minibatches_left: int = 0  # of one environment each: what a step costs grows with the environments
+    rates: list[float] = field(default_factory=list)  # minibatches per second, of all models that train together
     sizes: list[int] = field(default_factory=list)  # bytes of a finished run
     again: int = 0  # models that searches train once they have chosen
-    left: list[Planned] = field(default_factory=list)  # some studies with models to train
+    left: list[Planned] = field(default_factory=list)  # some studies with models to train, over the same images
 
     @property
     def to_train(self) -> int:
@@ -53,9 +53,9 @@ class _Line:
 
     @property
     def seconds(self) -> float | None:
-        if not self.steps_left:
+        if not self.minibatches_left:
             return 0.0
-        return self.steps_left / fmean(self.rates) if self.rates else None
+        return self.minibatches_left / fmean(self.rates) if self.rates else None
 
     @property
     def bytes(self) -> float | None:
@@ -64,28 +64,28 @@ class _Line:
         return self.to_train * fmean(self.sizes) if self.sizes else None
 
 
-def print_plan(jobs: Sequence[Sequence[str]], composer: Composer, place: Callable[[Composed], Path], how: Any) -> None:
+def print_plan(
+    jobs: Sequence[Sequence[str]], composer: Composer, place: Callable[[Composed], Path], clock: bool, starts: bool
+) -> None:
     """Jobs and models by algorithm: done, running, failed, stopped, missing; time and disk for the rest.
 
     Args:
         jobs: overrides of each.
         composer: composes them.
         place: folder of a job.
-        how: ``true``, or ``probe`` to clock what was never clocked.
+        clock: whether to clock what was never trained in these folders; loads torch.
+        starts: whether the jobs are about to start.
 
     Raises:
-        ConfigError: ``plan`` is neither.
         DataError: a dataset whose environments must be known is not there.
     """
-    if how is not True and how != "probe":
-        raise ConfigError(f"plan={how} is unknown; write plan=true, or plan=probe to clock a second of each algorithm")
     lines: dict[tuple[str, ...], _Line] = {}
     seen: dict[str, set[str]] = {}  # folds of the study in a folder; several jobs may each train some
     folds = Folds()
     for words in jobs:
         for study in studies_of(words, composer, place):
             known = seen.setdefault(str(study.folder), set())
-            new = [fold for fold in folds.of(study.composed) if fold not in known]
+            new = {fold: count for fold, count in folds.of(study.composed).items() if fold not in known}
             if new:
                 kind = tuple(
                     str(study.composed[group]["name"]) for group in ("dataset", "algorithm", "backbone", "tuning")
@@ -95,18 +95,43 @@ def print_plan(jobs: Sequence[Sequence[str]], composer: Composer, place: Callabl
                 _count(line, study, new)
                 known.update(new)
     notes = _images(lines, composer)
-    if how == "probe":
-        from dgbench.cli.probe import models_per_second
-
-        speeds = Speeds(models_per_second)
-        for line in lines.values():
-            if line.seconds is None:
-                rate = speeds.of([(composer.load(list(s.words)), s.folder) for s in line.left])
+    speeds = _speeds() if clock else None
+    by_name: dict[str, list[_Line]] = defaultdict(list)
+    for line in lines.values():
+        by_name[line.algorithm].append(line)
+    width = max(12, *(len(name) + 2 for name in by_name))
+    _print_titles(width)
+    for name, own in by_name.items():
+        for line in own:
+            if speeds and line.seconds is None:
+                rate = speeds.of([(composer.load(list(study.words)), study.folder) for study in line.left])
                 line.rates += [] if rate is None else [rate]
-        notes += speeds.notes()
-    _print(list(lines.values()), len(jobs))
-    for note in notes:
+        _print_line(name, own, width)
+    _print_line("all", list(lines.values()), width)
+    again = sum(line.again for line in lines.values())
+    if again:
+        print(f"Once the searches have chosen, up to {again} models more.")
+    print(_explained(len(jobs), clock, starts))
+    for note in [*notes, *(speeds.notes() if speeds else [])]:
         print(note)
+    sys.stdout.flush()
+
+
+def _speeds() -> Speeds:
+    from dgbench.cli.probe import minibatches_per_second
+
+    return Speeds(minibatches_per_second)
+
+
+def asks_to_clock(how: object) -> bool:
+    """Whether ``plan=`` asks to clock also the jobs of a sweep.
+
+    Raises:
+        ConfigError: ``plan`` is neither ``true`` nor ``probe``.
+    """
+    if how is not True and how != "probe":
+        raise ConfigError(f"plan={how} is unknown; write plan=true, or plan=probe to clock the jobs of a sweep too")
+    return how == "probe"
 
 
 def _images(lines: Mapping[tuple[str, ...], _Line], composer: Composer) -> list[str]:
@@ -119,39 +144,44 @@ def _images(lines: Mapping[tuple[str, ...], _Line], composer: Composer) -> list[
     return [note for note in notes if note]
 
 
-def plan_command(folder: Path, how: Any) -> None:
-    """The plan of one command without ``-m``.
+def plan_command(folder: Path, starts: bool) -> None:
+    """The plan of one command without ``-m``, clocked where nothing ran yet.
 
     Args:
         folder: its output folder.
-        how: as for :func:`print_plan`.
+        starts: whether it is about to start.
     """
     hydra = HydraConfig.get()
     composer = Composer(GlobalHydra.instance().config_loader(), partial(_composed, str(hydra.job.config_name)))
-    print_plan([list(hydra.overrides.task)], composer, lambda _: folder, how)
+    print_plan([list(hydra.overrides.task)], composer, lambda _: folder, clock=True, starts=starts)
 
 
 def _composed(name: str, words: list[str]) -> DictConfig:
     return compose(name, words)
 
 
-def _count(line: _Line, study: Planned, folds: Sequence[str]) -> None:
+def _count(line: _Line, study: Planned, folds: Mapping[str, int]) -> None:
+    """Take in what of a study's folds is done; they come with the number of environments that each trains on."""
     steps = int(study.composed["trainer"]["steps"])
     found = _members(study.folder)
     before = line.to_train
-    for fold in folds:
+    for fold, environments in folds.items():
         folder = found.get(fold)
         state, step, rate = _state(folder) if folder else ("missing", 0, None)
         line.models[state] += 1
         if state != "done":
-            line.steps_left += max(0, steps - step)
+            line.minibatches_left += max(0, steps - step) * environments
         if rate and len(line.rates) < SAMPLES:
-            line.rates.append(rate)
+            line.rates.append(rate * environments)
         if state == "done" and folder and len(line.sizes) < SAMPLES:
             line.sizes.append(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()))
     line.again += study.repeats * len(folds)
-    if line.to_train > before and len(line.left) < SAMPLES:
+    if line.to_train > before and len(line.left) < SAMPLES and _dataset(study) == _dataset((line.left or [study])[0]):
         line.left.append(study)
+
+
+def _dataset(study: Planned) -> str:
+    return study.composed.contents["dataset"].whole
 
 
 def _members(study: Path) -> dict[str, Path]:
@@ -180,25 +210,29 @@ def _state(folder: Path) -> tuple[str, int, float | None]:
     return {"DONE": "done", "FAILED": "failed"}.get(mark, "missing"), step, rate
 
 
-def _print(lines: Sequence[_Line], n_jobs: int) -> None:
-    by_name: dict[str, list[_Line]] = defaultdict(list)
-    for line in lines:
-        by_name[line.algorithm].append(line)
-    width = max(12, *(len(name) + 2 for name in by_name))
+def _print_titles(width: int) -> None:
     titles = "".join(f"{title:>9}" for title in ("studies", "models", *STATES))
-    print(f"{'algorithm':<{width}}{titles}{'time':>14}{'disk':>10}")
-    for name, own in [*by_name.items(), ("all", list(lines))]:
-        counted = sum((line.models for line in own), Counter[str]())
-        counts = [sum(line.studies for line in own), counted.total(), *(counted[state] for state in STATES)]
-        time, disk = _sum(line.seconds for line in own), _sum(line.bytes for line in own)
-        numbers = "".join(f"{count:>9}" for count in counts)
-        costs = f"{'?' if time is None else duration(time):>14}{'?' if disk is None else _size(disk):>10}"
-        print(f"{name:<{width}}{numbers}{costs}")
-    again = sum(line.again for line in lines)
-    if again:
-        print(f"Once the searches have chosen, up to {again} models more.")
-    print(f"{n_jobs} jobs. Time: in one process, at the speed of the runs in these folders; where it says ?, none ran")
-    print("yet, and plan=probe clocks a second of their steps, evaluations left out. Nothing was started.")
+    print(f"{'algorithm':<{width}}{titles}{'time':>14}{'disk':>10}", flush=True)
+
+
+def _print_line(name: str, lines: Sequence[_Line], width: int) -> None:
+    counted = sum((line.models for line in lines), Counter[str]())
+    counts = [sum(line.studies for line in lines), counted.total(), *(counted[state] for state in STATES)]
+    time, disk = _sum(line.seconds for line in lines), _sum(line.bytes for line in lines)
+    numbers = "".join(f"{count:>9}" for count in counts)
+    costs = f"{'?' if time is None else duration(time):>14}{'?' if disk is None else _size(disk):>10}"
+    print(f"{name:<{width}}{numbers}{costs}", flush=True)
+
+
+def _explained(n_jobs: int, clock: bool, starts: bool) -> str:
+    jobs = "1 job" if n_jobs == 1 else f"{n_jobs} jobs"
+    never_ran = (
+        " or, where none ran yet, of a second\nof their steps, evaluations left out."
+        if clock
+        else "; where it says ?, none ran yet,\nand plan=probe clocks a second of their steps, evaluations left out."
+    )
+    end = "" if starts else " Nothing was started."
+    return f"{jobs}. Time: in one process, at the speed of the runs in these folders{never_ran}{end}"
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
@@ -211,7 +245,9 @@ def _size(n: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``40 s``, ``2 min 05 s``, ``3 h 10 min``."""
+    """``40 s``, ``2 min 05 s``, ``3 h 10 min``, ``3,515 h``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
+    if hours >= 100:
+        return f"{hours:,} h"
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

@@ -17,10 +17,10 @@ Clock = Callable[[Sequence[tuple[DictConfig, Path]]], float]
 
 
 class Speeds:
-    """Clocks studies, and keeps what stands in the way: images or weights that are not on this machine.
+    """Clocks studies, and keeps what stands in the way, as images or weights that are not on this machine.
 
     Args:
-        clock: models times optimizer steps per second of some studies of one kind.
+        clock: minibatches per second of some studies of one kind.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -28,7 +28,7 @@ class Speeds:
         self._why: dict[tuple[str, str], str] = {}
 
     def of(self, studies: Sequence[tuple[DictConfig, Path]]) -> float | None:
-        """Models times optimizer steps per second; None where these studies cannot be built here."""
+        """Minibatches of one environment per second, of all models together; None where they cannot be clocked."""
         first = studies[0][0]
         key = (str(first.dataset.name), str(first.backbone.name))
         if key not in self._why:  # what one algorithm lacks, all lack
@@ -36,6 +36,8 @@ class Speeds:
                 return self.clock(studies)
             except DgbenchError as error:
                 self._why[key] = str(error)
+            except Exception as error:  # a device whose memory is full, say: a plan without times is still a plan
+                self._why[key] = f"{type(error).__name__}: {' '.join(str(error).split())}"
         return None
 
     def notes(self) -> list[str]:

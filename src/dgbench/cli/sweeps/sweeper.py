@@ -30,9 +30,10 @@ class StudySweeper(BasicSweeper):
         (jobs,) = self.split_arguments(overrides, None)
         composer = Composer(loader, partial(loader.load_sweep_config, self.config))
         if self.config.plan:
-            from dgbench.cli.sweeps.plan import print_plan
+            from dgbench.cli.sweeps.plan import asks_to_clock, print_plan
 
-            print_plan(jobs, composer, lambda job: job.folder, self.config.plan)
+            clock = asks_to_clock(self.config.plan)
+            print_plan(jobs, composer, lambda job: job.folder, clock, starts=False)
             return []
         left: list[list[str]] = []
         seen = set()
