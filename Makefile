@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: help install demo test slurm-test chaos-test lint types bench bench-algorithms bench-cached bench-images bench-report bench-stacked bench-sweeps docs lock clean
+.PHONY: help install demo test slurm-test chaos-test lint types bench bench-algorithms bench-cached bench-images bench-report bench-stacked bench-statistics bench-sweeps docs lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -47,7 +47,7 @@ bench: $(READY)  ## what the framework costs against a bare PyTorch loop
 bench-algorithms: $(READY)  ## time per step of every algorithm over ERM's
 	$(RUN) benchmarks/algorithm_costs.py
 
-bench-stacked: $(READY)  ## members trained together against one by one
+bench-stacked: $(READY)  ## runs trained together against one by one
 	$(RUN) benchmarks/stacked.py
 
 bench-images: $(READY)  ## training from image files against resident tensors and against PIL and a DataLoader
@@ -59,8 +59,11 @@ bench-cached: $(READY)  ## a linear probe on cached features against fine-tuning
 bench-sweeps: $(READY)  ## what launching costs: two workers, 100,000 jobs planned, a finished sweep again
 	$(RUN) benchmarks/sweeps.py
 
-bench-report: $(READY)  ## a report over 1,800,000 synthetic rows: seconds and peak memory
+bench-report: $(READY)  ## a report over 1,800,000 synthetic rows, the same again, and one of 100 runs: seconds and peak memory
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/report_speed.py
+
+bench-statistics: $(READY)  ## how often intervals hold the truth and tests find what is not there, simulated (3 minutes)
+	OMP_NUM_THREADS=1 $(RUN) benchmarks/interval_coverage.py
 
 docs: $(READY)  ## write the generated pages of docs/
 	$(RUN) -m dgbench.cli.docs

@@ -19,20 +19,21 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from hydra import compose, initialize_config_dir
 from hydra.utils import get_class
-from omegaconf import OmegaConf
+from made_study import config_of
 from torch import nn
 from torch.nn import functional as F
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.backbones.build import build_networks
-from dgbench.backbones.small import MNISTCNN
-from dgbench.cli.entry import CONF
-from dgbench.cli.hyperparameters import hyperparameters
-from dgbench.cli.identity import study_folder
-from dgbench.cli.prepare import prepare_process
-from dgbench.types import EnvBatch, Sizes
+from dgbench.configuration import CONF
+from dgbench.networks.build import build_networks
+from dgbench.networks.small import MNISTCNN
+from dgbench.objectives.contract import Algorithm
+from dgbench.requests import Sizes
+from dgbench.tensors import EnvBatch
+from dgbench.training.hyperparameters import hyperparameters
+from dgbench.training.modules import SingleRun
+from dgbench.training.prepare import prepare_process
+from dgbench.training.settings import trainer_settings
 
 SIZES = Sizes(n_features=0, n_classes=2, n_envs=3, image=(2, 28, 28))
 BATCH = 64
@@ -113,16 +114,15 @@ def random_batches() -> list[EnvBatch]:
     ]
 
 
-def module(name: str) -> Algorithm:
-    """The algorithm with its default hyperparameters and freshly initialized networks."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config: Any = compose("train", [f"algorithm={name}"])
-    algorithm = get_class(config.algorithm._target_)
-    _, hparams = hyperparameters(config, algorithm.static)
+def module(name: str) -> SingleRun:
+    """What trains the algorithm with its default hyperparameters and freshly initialized networks."""
+    config = config_of([f"algorithm={name}"])
+    algorithm = get_class(config["algorithm"]["objective"])
+    hparams = hyperparameters(config, trainer_settings(config["trainer"]), smallest=0)
     hparams = {**hparams, **{key: 0 for key in hparams if "anneal" in key}, "batch_size": BATCH}  # penalties on
     needed = partial(_needed, algorithm, hparams)
     networks, sizes = build_networks(lambda image: MNISTCNN(image), SIZES, needed, algorithm.extra_channels, seed=0)
-    return algorithm(networks, sizes, hparams)
+    return SingleRun(algorithm(sizes, hparams), networks)
 
 
 def _needed(algorithm: type[Algorithm], hparams: dict[str, Any], sizes: Sizes) -> Any:
@@ -160,9 +160,9 @@ def parts(batch: EnvBatch) -> dict[str, float]:
     def loss() -> torch.Tensor:
         return F.cross_entropy(networks.logits(batch.x), batch.y)
 
-    def silent(network: nn.Module) -> None:
+    def silent(network: nn.Module, *more: Any) -> None:
         with torch.no_grad():
-            network(batch.x)
+            network(batch.x, *more)
 
     def second() -> None:
         gradients = torch.autograd.grad(loss(), weights, create_graph=True)
@@ -176,7 +176,7 @@ def parts(batch: EnvBatch) -> dict[str, float]:
         "silent": seconds(lambda: silent(networks["featurizer"])),
         "backward": both - forward,
         "second": seconds(second) - both,
-        "context": seconds(lambda: silent(context)),
+        "context": seconds(lambda: silent(context, batch.sizes)),
         "updates": seconds(optimizer.step),
     }
 
@@ -190,7 +190,6 @@ def main() -> None:
     """Time every algorithm of conf/algorithm against ERM, interleaved, and print the table."""
     prepare_process()
     warnings.filterwarnings("ignore", message=".*no `val_dataloader`.*")
-    OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
     names = [path.stem for path in sorted((CONF / "algorithm").glob("*.yaml"))]
     batches = random_batches()
     part = parts(batches[0])

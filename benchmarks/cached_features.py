@@ -12,14 +12,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from hydra import compose, initialize_config_dir
-from images import ours, pictures
-from omegaconf import OmegaConf
+from images import PACS_SIDE, ours, pictures
+from made_study import study_of
 
-from dgbench.cli.entry import CONF
-from dgbench.cli.identity import study_folder
-from dgbench.cli.prepare import prepare_process
-from dgbench.cli.study import Study
+from dgbench.training.prepare import prepare_process
 
 REPEATS = 3
 TUNING = {"ft": (["tuning=ft"], 6), "lp": (["tuning=lp", "tuning.cache_features=true"], 300)}  # and steps per repeat
@@ -33,15 +29,14 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=64, help="height and width in pixels")
     asked = parser.parse_args()
     prepare_process()
-    OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
     studies, seconds = {}, {}
-    with tempfile.TemporaryDirectory() as folder, initialize_config_dir(str(CONF), version_base="1.3"):
-        root = asked.root or pictures(Path(folder) / "pictures")
+    with tempfile.TemporaryDirectory() as folder:
+        root = asked.root or pictures(Path(folder) / "pictures", PACS_SIDE)
         for name, (words, steps) in TUNING.items():
             common = ["dataset=image_folder", f"dataset.root={root}", f"dataset.image_size={asked.side}"]
             common += [f"backbone={asked.backbone}", f"paths.cache_dir={folder}/cache", "dataset.augment=none"]
             common += [f"trainer.steps={steps}", f"trainer.eval_every={steps}", "protocol.folds=[0]"]
-            studies[name] = Study(compose("train", [*common, *words]), Path(folder))
+            studies[name] = study_of([*common, *words], Path(folder))
             begun = time.perf_counter()
             ours(studies[name])  # decodes, fills the cache of features, warms up
             seconds[name] = time.perf_counter() - begun

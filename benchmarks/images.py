@@ -2,11 +2,11 @@
 
 (a) is the shortest loop that trains the same network on minibatches that are already there: what the network itself
 costs. (b) opens and augments every image when it is drawn, as DomainBed does, with as many workers as there are cores;
-once in this process, with the memory that train.py keeps between steps (dgbench.cli.prepare), and once in a process of
-its own, as a plain PyTorch script has it. Ours and (b) train on the same JPEG files with the same augmentation. Prints
-images per second, the median ratio over interleaved repeats, and peak memory. Run it with `make bench-images`;
-`--root DIR` takes your images (a tree environment/class/image) instead of random pictures of PACS' size, 227 x 227
-pixels, and `--side` makes pictures of another size.
+once in this process, with the memory that train.py keeps between steps (dgbench.training.prepare), and once in a
+process of its own, as a plain PyTorch script has it. Ours and (b) train on the same JPEG files with the same
+augmentation. Prints images per second, the median ratio over interleaved repeats, and peak memory. Run it with
+`make bench-images`; `--root DIR` takes your images (a tree environment/class/image) instead of random pictures of
+PACS' size, 227 x 227 pixels, and `--side` makes pictures of another size.
 """
 
 from __future__ import annotations
@@ -25,22 +25,19 @@ from pathlib import Path
 import numpy as np
 import pytorch_lightning as pl
 import torch
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
+from made_study import study_of
 from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from dgbench.cli.entry import CONF
-from dgbench.cli.identity import study_folder
-from dgbench.cli.member import make_trainer
-from dgbench.cli.prepare import prepare_process
-from dgbench.cli.study import Study
-from dgbench.data.folder_environments import FolderEnvironments
-from dgbench.data.image_store import cores
-from dgbench.data.module import EnvironmentData
+from dgbench.data.datasets.folder_environments import FolderEnvironments
+from dgbench.data.minibatches import EnvironmentData
+from dgbench.data.store.image_store import cores
+from dgbench.training.fit import make_trainer
+from dgbench.training.prepare import prepare_process
+from dgbench.training.study import Study
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 REPEATS = 5
@@ -85,25 +82,25 @@ def pictures(root: Path, side: int) -> Path:
 
 def ours(study: Study) -> float:
     """Images per second as train.py trains, evaluation left out."""
-    member, clock = study.members[0], Clock()
-    trainer = make_trainer(study, [clock])
+    run, clock = study.runs[0], Clock()
+    trainer = make_trainer(study, [clock], epochs=1)
     trainer.limit_val_batches = 0
-    trainer.fit(study.module(member.fold), datamodule=member.data)
+    trainer.fit(study.module(run.fold), datamodule=run.data)
     return images(study) / clock.seconds
 
 
 def images(study: Study) -> int:
     """Images that a measurement trains on."""
-    data = study.members[0].data
-    return study.trainer.steps * data.batch_size * len(data.training)
+    data = study.runs[0].data
+    return study.settings.steps * data.batch_size * len(data.training)
 
 
 def timed(study: Study, batches: Iterator[tuple[Tensor, Tensor]]) -> float:
     """Images per second of a bare loop over minibatches."""
-    networks = study.module(study.members[0].fold).networks.to(DEVICE).train()
-    optimizer = torch.optim.Adam(networks.parameters(), lr=study.trainer.lr)
+    networks = study.module(study.runs[0].fold).networks.to(DEVICE).train()
+    optimizer = torch.optim.Adam(networks.parameters(), lr=study.hparams["lr"])
     begun = 0.0
-    for step in range(AHEAD + study.trainer.steps):
+    for step in range(AHEAD + study.settings.steps):
         if step == AHEAD:  # what workers had made before is used up
             synchronize()
             begun = time.perf_counter()
@@ -119,7 +116,7 @@ def timed(study: Study, batches: Iterator[tuple[Tensor, Tensor]]) -> float:
 
 def resident(study: Study) -> Iterator[tuple[Tensor, Tensor]]:
     """The same random minibatch again and again, on the device."""
-    data = study.members[0].data
+    data = study.runs[0].data
     n = data.batch_size * len(data.training)
     x = torch.randn(n, *study.environments.image, device=DEVICE)
     y = torch.randint(study.environments.n_classes, (n,), device=DEVICE)
@@ -151,9 +148,9 @@ class Opened(Dataset[tuple[Tensor, int]]):
 
 def opened(study: Study) -> Iterator[tuple[Tensor, Tensor]]:
     """Minibatches of the study's own order from a DataLoader, as many workers as cores, two batches each ahead."""
-    data: EnvironmentData = study.members[0].data
+    data: EnvironmentData = study.runs[0].data
     assert isinstance(study.environments, FolderEnvironments)
-    order = (data.order(step % 1000).tolist() for step in range(10**9))
+    order = (data.runs[0].order(step % 1000).tolist() for step in range(10**9))
     dataset = Opened(study.environments, study.environments.image[-1])
     loader = DataLoader(dataset, batch_sampler=order, num_workers=cores(), pin_memory=DEVICE == "cuda")  # type: ignore[arg-type]
     return iter(loader)
@@ -167,12 +164,6 @@ def peak(call: Callable[[], float]) -> tuple[float, float]:
     if DEVICE == "cuda":
         return result, torch.cuda.max_memory_allocated() / 1e9
     return result, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-
-
-def study_of(words: list[str], folder: Path) -> Study:
-    """The study that ``python train.py WORDS`` trains."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return Study(compose("train", words), folder)
 
 
 def script(words: list[str], folder: Path) -> float:
@@ -193,7 +184,6 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=REPEATS, help=f"interleaved repeats, {REPEATS} by default")
     parser.add_argument("--script", nargs="+", help=argparse.SUPPRESS)  # folder and words: what `script` runs
     asked = parser.parse_args()
-    OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
     if asked.script:
         study = study_of(asked.script[1:], Path(asked.script[0]))
         lazy = opened(study)
@@ -215,7 +205,7 @@ def main() -> None:
             root = asked.root or pictures(folder / "pictures", asked.side)
             words = [
                 "dataset=image_folder", f"dataset.root={root}", f"dataset.image_size={side}", f"backbone={backbone}",
-                f"paths.cache_dir={folder}/cache", f"trainer.batch_size={batch}", f"trainer.steps={steps}",
+                f"paths.cache_dir={folder}/cache", f"hparams.batch_size={batch}", f"trainer.steps={steps}",
                 f"trainer.eval_every={steps}", "protocol.folds=[0]",
                 f"trainer.device={'gpu' if DEVICE == 'cuda' else 'cpu'}",
             ]  # fmt: skip
@@ -229,7 +219,7 @@ def main() -> None:
             ]
         rates = [statistics.median(column) for column in zip(*found, strict=True)]
         ratios = [statistics.median(run[0] / run[k] for run in found) for k in (1, 2, 3)]
-        n = batch * len(study.members[0].data.training)
+        n = batch * len(study.runs[0].data.training)
         print(
             f"{backbone:<10}{f'{side}x{side}':<10}{n:>6}{rates[0]:>9.1f}{rates[1]:>10.1f}{rates[2]:>9.1f}"
             f"{rates[3]:>9.1f}{ratios[0]:>12.2f}{ratios[1]:>8.2f}{ratios[2]:>10.2f}{memory:>9.2f}",

@@ -1,8 +1,8 @@
-"""Members trained together against members trained one by one and against a bare PyTorch loop, in one process.
+"""Runs trained together against runs trained one by one and against a bare PyTorch loop, in one process.
 
-Prints steps x members per second of each, how many times as fast as the bare loop the stack is and what
+Prints steps x runs per second of each, how many times as fast as the bare loop the stack is and what
 ``execution=auto`` chooses is, and the share of the device's matrix-product rate that the stack reaches. Run it with
-`make bench-stacked`; MEMBERS and CASES below say what is measured.
+`make bench-stacked`; RUNS and CASES below say what is measured.
 """
 
 from __future__ import annotations
@@ -16,26 +16,22 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
+from made_study import study_of
 from torch import nn
 from torch.nn import functional as F
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.cli.entry import CONF
-from dgbench.cli.identity import study_folder
-from dgbench.cli.prepare import prepare_process
-from dgbench.cli.stacking import Group, plan_groups
-from dgbench.cli.study import Member, Study
-from dgbench.data.module import EnvironmentData
-from dgbench.data.stacked import StackedData
-from dgbench.training.stacked import StackedMembers
+from dgbench.data.minibatches import EnvironmentData
+from dgbench.training.fit import group_data, group_module
+from dgbench.training.groups import Group, plan_groups
+from dgbench.training.modules import SingleRun
+from dgbench.training.prepare import prepare_process
+from dgbench.training.study import Run
 
-MEMBERS = (1, 5, 25, 75)
+RUNS = (1, 5, 25, 75)
 REPEATS = 3
 LONG_ENOUGH = 60.0  # seconds after which a measurement is not repeated
-BARE_MEMBERS = 5  # separate models that the bare loop goes through; its time per member does not depend on how many
-CASES = [  # title, overrides, steps x members per measurement
+BARE_RUNS = 5  # separate models that the bare loop goes through; its time per run does not depend on how many
+CASES = [  # title, overrides, steps x runs per measurement
     ("mlp-128, digits 8x8", ["dataset.base=digits", "backbone.width=128"], 2000),
     ("mlp-390, MNIST 14x14", ["dataset.base=mnist", "dataset.resolution=14"], 600),
     ("mnist_cnn, MNIST 28x28", ["dataset.base=mnist", "backbone=mnist_cnn"], 6),
@@ -61,18 +57,16 @@ def synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def members(overrides: list[str], n: int, steps: int) -> list[tuple[Study, Member]]:
-    """``n`` members of one shape: the folds of as many seeds as it takes, over the same images."""
-    pairs: list[tuple[Study, Member]] = []
-    environments, seed = None, 0
-    while len(pairs) < n:
+def runs_of(overrides: list[str], n: int, steps: int) -> list[Run]:
+    """``n`` runs of one shape: the folds of as many seeds as it takes, over the same images."""
+    runs: list[Run] = []
+    source, seed = None, 0
+    while len(runs) < n:
         words = [*overrides, f"seed={seed}", f"trainer.steps={steps}", f"trainer.eval_every={steps}"]
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            config: Any = compose("train", words)
-        study = Study(config, Path(tempfile.gettempdir()), environments)
-        environments, seed = study.environments, seed + 1
-        pairs += [(study, member) for member in study.members[:-1]]
-    return pairs[:n]
+        study = study_of(words, Path(tempfile.gettempdir()), source)
+        source, seed = study.source, seed + 1
+        runs += study.runs[:-1]
+    return runs[:n]
 
 
 def fit(module: pl.LightningModule, data: pl.LightningDataModule) -> float:
@@ -86,20 +80,18 @@ def fit(module: pl.LightningModule, data: pl.LightningDataModule) -> float:
     return clock.seconds
 
 
-def planned(pairs: list[tuple[Study, Member]], mode: str) -> list[Group]:
-    """The stacks that ``execution.mode`` makes of the members, as many as fit into memory in each."""
-    execution = pairs[0][0].config.execution.copy()
-    execution.mode = mode
-    return plan_groups(pairs, execution)
+def planned(runs: list[Run], mode: str) -> list[Group]:
+    """The stacks that ``execution.mode`` makes of the runs, as many as fit into memory in each."""
+    return plan_groups(runs, {**runs[0].study.config["execution"], "mode": mode})
 
 
-def fit_stack(stack: Group) -> float:
+def fit_group(group: Group) -> float:
     """Seconds of a stack's step loop."""
-    return fit(StackedMembers(stack.modules, stack.record), StackedData([member.data for _, member in stack.members]))
+    return fit(group_module(group), group_data(group))
 
 
-def bare(modules: list[Algorithm], data: list[EnvironmentData], steps: int) -> float:
-    """Seconds per step and member of a plain loop over separate models, images painted before the clock runs."""
+def bare(modules: list[SingleRun], data: list[EnvironmentData], steps: int) -> float:
+    """Seconds per step and run of a plain loop over separate models, images painted before the clock runs."""
     separate = []
     for module, own in zip(modules, data, strict=True):
         own.environments.to(torch.device(DEVICE))
@@ -138,7 +130,7 @@ def matmul_rate() -> float:
     return 20 * n**3 / (time.perf_counter() - begun)
 
 
-def step_operations(module: Algorithm, n_images: int) -> float:
+def step_operations(module: SingleRun, n_images: int) -> float:
     """Floating-point operations of one step: three times those of the forward pass, less the images' gradient."""
     counted: list[float] = []
 
@@ -149,38 +141,37 @@ def step_operations(module: Algorithm, n_images: int) -> float:
     layers = [layer for layer in module.networks.modules() if isinstance(layer, (nn.Linear, nn.Conv2d))]
     hooks = [layer.register_forward_hook(count) for layer in layers]
     with torch.no_grad():
-        module.networks.logits(torch.zeros(1, *module.sizes.image))
+        module.networks.logits(torch.zeros(1, *module.algorithm.sizes.image))
     for hook in hooks:
         hook.remove()
     return n_images * (3 * sum(counted) - counted[0])
 
 
 def main() -> None:
-    """Measure every case with every number of members, interleaved, and print the table."""
+    """Measure every case with every number of runs, interleaved, and print the table."""
     prepare_process()
-    OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
     peak = matmul_rate()
     print(
         f"torch {torch.__version__}, {DEVICE}, {torch.get_num_threads()} threads, {peak / 1e9:.0f} GFLOP/s measured\n"
     )
-    columns = ("members", "bare", "single", "stacked", "x bare", "auto", "of peak")
-    print(f"{'case':<24}" + "".join(f"{column:>9}" for column in columns) + "  (steps x members per second)")
+    columns = ("runs", "bare", "single", "stacked", "x bare", "auto", "of peak")
+    print(f"{'case':<24}" + "".join(f"{column:>9}" for column in columns) + "  (steps x runs per second)")
     for title, overrides, budget in CASES:
-        for n in MEMBERS:
+        for n in RUNS:
             steps = max(3, budget // n)
-            pairs = members(overrides, n, steps)
-            few = pairs[:BARE_MEMBERS]
-            modules, data = [study.module(m.fold) for study, m in few], [m.data for _, m in few]
+            runs = runs_of(overrides, n, steps)
+            few = runs[:BARE_RUNS]
+            modules, data = [run.study.module(run.fold) for run in few], [run.data for run in few]
             bare(modules, data, 2)
             times: list[tuple[float, float, float]] = []
             begun = time.perf_counter()
             while not times or (len(times) < REPEATS and time.perf_counter() - begun < LONG_ENOUGH):
                 alone = fit(copy.deepcopy(modules[0]), data[0]) / steps
-                together = sum(fit_stack(stack) for stack in planned(pairs, "stacked")) / steps / n
-                times.append((bare(modules, data, max(2, steps // BARE_MEMBERS)), alone, together))
+                together = sum(fit_group(group) for group in planned(runs, "stacked")) / steps / n
+                times.append((bare(modules, data, max(2, steps // BARE_RUNS)), alone, together))
             plain, alone, together = (statistics.median(column) for column in zip(*times, strict=True))
             ratio = statistics.median(t[0] / t[2] for t in times)
-            auto = ratio if planned(pairs, "auto")[0].stacked else statistics.median(t[0] / t[1] for t in times)
+            auto = ratio if planned(runs, "auto")[0].stacked else statistics.median(t[0] / t[1] for t in times)
             share = step_operations(modules[0], data[0].batch_size * len(data[0].training)) / together / peak
             rates = "".join(f"{1 / seconds:>9.1f}" for seconds in (plain, alone, together))
             print(f"{title:<24}{n:>9}{rates}{ratio:>9.2f}{auto:>9.2f}{share:>9.0%}", flush=True)

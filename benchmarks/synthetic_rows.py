@@ -1,4 +1,4 @@
-"""Row files as training writes them, of a study that nobody trained: for measuring and looking at reports."""
+"""Row files as training writes them, made up instead of trained: for measuring and looking at reports."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write_study(
         for ratio in ratios:
             for algorithm in algorithms:
                 for seed in seeds:
-                    for folder, lines in _members(ratio, scale, algorithm, seed, steps):
+                    for folder, lines in _runs(ratio, scale, algorithm, seed, steps):
                         if at_most is not None:
                             lines = lines[: at_most - written]
                         if not lines:
@@ -52,9 +52,7 @@ def write_study(
     return written
 
 
-def _members(
-    ratio: int, scale: int, algorithm: str, seed: int, steps: Sequence[int]
-) -> Iterator[tuple[str, list[str]]]:
+def _runs(ratio: int, scale: int, algorithm: str, seed: int, steps: Sequence[int]) -> Iterator[tuple[str, list[str]]]:
     given = given_environments(ratio, scale)
     rank = ALGORITHMS.index(algorithm) if algorithm in ALGORITHMS else len(ALGORITHMS)
     draw = random.Random(f"{ratio}-{scale}-{algorithm}-{seed}")

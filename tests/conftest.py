@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SERVER = """
 import json, os, runpy, signal, sys, traceback
 import timm, torch, pytorch_lightning, torchvision, sklearn.datasets, pandas
-import dgbench.cli.closing, dgbench.cli.member, dgbench.cli.study, dgbench.data.sr_cmnist, dgbench.reports.collect
+import dgbench.cli.summary, dgbench.training.train_runs, dgbench.training.study, dgbench.data.datasets.sr_cmnist
+import dgbench.reports.reading.collect
 torch.set_num_threads(1)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may have inherited its being ignored
 answers = os.fdopen(os.dup(1), "w")
@@ -37,7 +38,11 @@ for line in sys.stdin:
                 os.dup2(os.open(ask[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
             os.environ.update(ask["env"])
             sys.argv = [ask["script"], *ask["arguments"]]
-            exec(ask["before"], {})
+            try:
+                exec(ask["before"], {})
+            except BaseException:
+                traceback.print_exc()
+                raise SystemExit(71)
             runpy.run_path(ask["script"], run_name="__main__")
             code = 0
         except SystemExit as stop:
@@ -108,7 +113,9 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
         server.stdin.write(json.dumps(ask) + "\n")  # type: ignore[union-attr]
         server.stdin.flush()  # type: ignore[union-attr]
         code = int(server.stdout.readline())  # type: ignore[union-attr]
-        return Ended(code, (streams / "out").read_text(), (streams / "err").read_text())
+        ended = Ended(code, (streams / "out").read_text(), (streams / "err").read_text())
+        assert code != 71, f"the code that was to run before the command failed:\n{ended.err}"
+        return ended
 
     yield run
     server.stdin.close()

@@ -1,4 +1,4 @@
-"""The house rules that no compiler checks: who imports whom, and what must stand in no file."""
+"""The rules that no compiler checks: who imports whom, and what must stand in no file."""
 
 from __future__ import annotations
 
@@ -7,33 +7,46 @@ import importlib.util
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-HOUSE = ROOT / "src" / "dgbench"
-SOURCES = sorted(HOUSE.rglob("*.py"))
+PACKAGE = ROOT / "src" / "dgbench"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-# Imports point to a greater number only; within `reports`, `cli`, ... modules may import each other.
-FLOORS = (
+# Imports point to a greater number only; packages of one line do not import one another, but for ALLOWED.
+LAYERS = (
     ("cli",),
-    ("reports", "callbacks", "training", "shifts"),
-    ("data", "backbones", "algorithms", "protocols", "measures"),
-    ("types", "records", "errors", "seeding"),
+    ("reports", "sweeps"),
+    ("training",),
+    ("callbacks",),
+    ("algorithms",),
+    ("data", "networks", "objectives", "protocols", "selection", "statistics"),
+    ("tensors", "modules", "requests", "records", "errors", "seeding", "configuration", "version"),
 )
-FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-WITHOUT_TORCH = ("records", "errors", "seeding", "protocols", "measures", "reports")
+LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
+#: what a package may import of its own line
+ALLOWED = {
+    "modules": {"tensors"},
+    "records": {"errors", "version"},
+    "protocols": {"selection"},
+    "selection": {"protocols"},
+}
+WITHOUT_TORCH = (
+    "records", "errors", "seeding", "protocols", "selection", "statistics", "reports", "configuration", "version",
+)  # fmt: skip
 
 
-def room_of(path: Path) -> str:
-    return path.relative_to(HOUSE).parts[0].removesuffix(".py")
+def package_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def imported(path: Path) -> Iterator[str]:
     """Every module that a file imports, at its top or anywhere inside; relative imports are made absolute."""
-    package = ".".join(path.relative_to(HOUSE.parent).with_suffix("").parts[:-1])
+    package = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts[:-1])
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
@@ -43,40 +56,105 @@ def imported(path: Path) -> Iterator[str]:
             yield from (f"{module}.{name.name}" for name in node.names)
 
 
-def rooms_imported(path: Path) -> set[str]:
+def packages_imported(path: Path) -> set[str]:
     found = {name.split(".")[1] for name in imported(path) if name.startswith("dgbench.")}
-    return found & (FLOOR.keys() | {each.name.removesuffix(".py") for each in HOUSE.iterdir()})
+    return found & (LAYER.keys() | {each.name.removesuffix(".py") for each in PACKAGE.iterdir()})
 
 
-def test_every_room_has_a_floor() -> None:
-    assert {room_of(path) for path in SOURCES} - {"__init__"} <= FLOOR.keys()
+def test_every_package_has_a_layer() -> None:
+    assert {package_of(path) for path in SOURCES} - {"__init__"} <= LAYER.keys()
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(HOUSE)))
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_down_only(path: Path) -> None:
-    """A room imports itself and the floors below; rooms of one floor do not know each other."""
-    own = room_of(path)
-    if own == "__init__":  # the package itself holds the version and nothing else
-        assert rooms_imported(path) == set()
+    """A package imports itself and the layers below."""
+    own = package_of(path)
+    if own == "__init__":  # the public names are loaded when they are used; test_api.py holds that
         return
-    upward = {room for room in rooms_imported(path) if room != own and FLOOR[room] <= FLOOR[own]}
-    assert not upward, f"{own} may import {[r for r in FLOOR if FLOOR[r] > FLOOR[own]]} only"
+    found = packages_imported(path) - {own} - ALLOWED.get(own, set())
+    upward = {package for package in found if LAYER[package] <= LAYER[own]}
+    assert not upward, f"{own} may import {[p for p in LAYER if LAYER[p] > LAYER[own]]} only"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(HOUSE)))
-def test_lightning_has_one_name_and_light_rooms_no_torch(path: Path) -> None:
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Module -> the modules of dgbench that it imports: at the top, in a function, or for types alone."""
+    modules = {module_of(path) for path in SOURCES}
+    return {module_of(path): {name for name in imported(path) if name in modules} for path in SOURCES}
+
+
+def cycles(graph: Mapping[str, set[str]]) -> set[frozenset[str]]:
+    """Sets of two or more modules each of which imports all others, directly or through others (Tarjan 1972)."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    path: list[str] = []
+    found: set[frozenset[str]] = set()
+
+    def visit(module: str) -> None:
+        number[module] = lowest[module] = len(number)
+        path.append(module)
+        for other in sorted(graph[module] - {module}):
+            if other not in number:
+                visit(other)
+            if other in path:
+                lowest[module] = min(lowest[module], lowest[other])
+        if lowest[module] == number[module]:
+            own = path[path.index(module) :]
+            del path[path.index(module) :]
+            if len(own) > 1:
+                found.add(frozenset(own))
+
+    for module in graph:
+        if module not in number:
+            visit(module)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("graph", "found"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
+        ({"a": {"b"}, "b": {"a"}}, ["ab"]),
+        ({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}, ["abc", "de"]),
+        ({"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": set()}, []),
+    ],
+)
+def test_what_a_cycle_is(graph: dict[str, set[str]], found: list[str]) -> None:
+    assert cycles(graph) == {frozenset(names) for names in found}
+
+
+def test_no_files_import_one_another_in_a_circle() -> None:
+    graph = import_graph()
+    assert "dgbench.reports.reading.collect" in graph["dgbench.reports.results"]
+    assert cycles(graph) == set()
+
+
+def test_no_two_files_share_a_name() -> None:
+    """``git grep`` and a traceback name files by their stem."""
+    by_stem = defaultdict(list)
+    for path in SOURCES:
+        by_stem[path.stem].append(str(path.relative_to(PACKAGE)))
+    shared = {stem: paths for stem, paths in by_stem.items() if len(paths) > 1}
+    assert shared.keys() <= {"__init__", "__main__"}, shared
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_lightning_has_one_name_and_light_packages_no_torch(path: Path) -> None:
     packages = {name.split(".")[0] for name in imported(path)}
     assert not packages & {"lightning", "lightning_fabric"}
-    if room_of(path) in WITHOUT_TORCH:
+    if package_of(path) in WITHOUT_TORCH:
         assert not packages & {"torch", "torchvision", "timm", "pytorch_lightning"}
 
 
-def test_light_rooms_load_no_torch() -> None:
+def test_light_packages_load_no_torch() -> None:
     """All their modules in one fresh process: nor may a third package bring torch in, or a report is slow."""
     names = [
-        ".".join(path.relative_to(HOUSE.parent).with_suffix("").parts).removesuffix(".__init__")
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
         for path in SOURCES
-        if room_of(path) in WITHOUT_TORCH
+        if package_of(path) in WITHOUT_TORCH
     ]
     assert len(names) > 10
     load = f"for name in {names}: importlib.import_module(name)"
@@ -85,16 +163,12 @@ def test_light_rooms_load_no_torch() -> None:
     assert (ended.stdout.strip(), ended.returncode) == ("False", 0), ended.stderr
 
 
-def test_only_the_command_line_names_concrete_classes() -> None:
-    """No algorithm, backbone or dataset is imported by `training` or `callbacks`; they see the contract."""
-    allowed = {f"dgbench.algorithms.{name}" for name in ("base", "contract", "updates")} | {
-        "dgbench.backbones.batchnorm"
-    }
+def test_only_the_configuration_names_concrete_classes() -> None:
+    """No algorithm and no dataset is imported; whoever trains sees the contract."""
     for path in SOURCES:
-        if room_of(path) in ("training", "callbacks"):
-            rooms = ("dgbench.algorithms", "dgbench.backbones", "dgbench.data")
-            modules = {".".join(name.split(".")[:3]) for name in imported(path) if name.startswith(rooms)}
-            assert {name for name in modules if name.count(".") == 2} <= allowed, path
+        if package_of(path) in ("training", "callbacks", "sweeps", "reports", "cli"):
+            concrete = ("dgbench.algorithms.", "dgbench.data.datasets.")
+            assert not [name for name in imported(path) if name.startswith(concrete)], path
 
 
 TEXTS = sorted(

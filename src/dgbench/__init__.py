@@ -1,3 +1,38 @@
-"""dgbench: domain generalization experiments whose numbers can be trusted."""
+"""dgbench: domain generalization experiments whose numbers can be trusted.
 
-__version__ = "0.1.0"
+The names below are loaded when they are first used: importing the package loads neither torch nor pandas.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from dgbench.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from dgbench.cli.api import TrainResult as TrainResult
+    from dgbench.cli.api import train as train
+    from dgbench.reports.results import measures as measures
+    from dgbench.reports.results import results as results
+    from dgbench.training.porting import algorithm as algorithm
+
+_HOME = {
+    "TrainResult": "dgbench.cli.api",
+    "algorithm": "dgbench.training.porting",
+    "measures": "dgbench.reports.results",
+    "results": "dgbench.reports.results",
+    "train": "dgbench.cli.api",
+}
+
+__all__ = ["TrainResult", "__version__", "algorithm", "measures", "results", "train"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(_HOME[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

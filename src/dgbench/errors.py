@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class DgbenchError(Exception):
-    """Base of every error that a user can mend."""
+    """Base of every error that a user can correct."""
 
 
 class ConfigError(DgbenchError):
@@ -35,7 +35,7 @@ def is_divergence(reason: str) -> bool:
 
 
 class DivergedError(DgbenchError):
-    """The training loss of a member became NaN or infinite.
+    """The training loss of a run became NaN or infinite.
 
     Args:
         step: the step (0-based) whose loss was not finite.
@@ -43,12 +43,12 @@ class DivergedError(DgbenchError):
     """
 
     def __init__(self, step: int, value: float) -> None:
-        super().__init__(f"{_DIVERGED} {value} at step {step}; lower trainer.lr or the penalty weight of the algorithm")
+        super().__init__(f"{_DIVERGED} {value} at step {step}; lower hparams.lr or the penalty weight of the algorithm")
         self.step = step
 
 
-class MembersFailedError(DgbenchError):
-    """A study ended with at least one failed member; the others are complete."""
+class RunsFailedError(DgbenchError):
+    """A study ended with at least one failed run; the others are complete."""
 
 
 class JobsFailedError(DgbenchError):

@@ -1,6 +1,6 @@
-"""The plugins that Hydra finds here, and only here; what they do stands in ``dgbench.cli.sweeps``."""
+"""The plugins that Hydra finds here, and only here; what they do stands in ``dgbench.sweeps``."""
 
-from dgbench.cli.sweeps import local, slurm, sweeper
+from dgbench.sweeps import local, slurm, sweeper
 
 
 class LocalLauncher(local.LocalLauncher):

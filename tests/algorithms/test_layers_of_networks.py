@@ -14,9 +14,14 @@ from torch.utils.data import DataLoader
 
 from dgbench.algorithms.erm import ERM
 from dgbench.algorithms.mixstyle import MixStyle
-from dgbench.backbones.mixstyle import mix_styles
-from dgbench.backbones.timm_networks import ResNet
-from dgbench.types import EnvBatch, Networks, Sizes, StyleMix
+from dgbench.modules import Networks
+from dgbench.networks.style_mixing import mix_styles
+from dgbench.networks.timm_networks import ResNet
+from dgbench.objectives.random_inputs import draw
+from dgbench.objectives.step import Hyperparameters, Step
+from dgbench.requests import Sizes, StyleMix
+from dgbench.tensors import EnvBatch
+from dgbench.training.modules import SingleRun
 
 SIZES = (3, 3, 3)
 IMAGE = (3, 32, 32)
@@ -54,11 +59,11 @@ def test_mixstyle_on_a_resnet_by_hand(ms_type: str) -> None:
         nets = networks().double().train()
         hparams = {"ms_type": ms_type, "ms_p": 0.7, "ms_alpha": 0.1, "ms_layers": "123", "lr": 0.1, "weight_decay": 0.0}
         sizes = Sizes(n_features=nets["featurizer"].n_features, n_classes=4, n_envs=3, image=IMAGE)  # type: ignore[arg-type]
-        algorithm = MixStyle(nets, sizes, hparams)
-        data, drawn = batch(), algorithm.draw_noise(np.random.default_rng(3), 1, SIZES, hparams)
+        algorithm = MixStyle(sizes, hparams)
+        data, drawn = batch(), draw(algorithm.random_inputs(SIZES), np.random.default_rng(3), 1)
         noise = {key: torch.as_tensor(value[0]) for key, value in drawn.items()}
         assert 0 < int(noise["active"].sum()) < noise["active"].numel()
-        out = algorithm.objective(nets, data, {}, {}, noise, torch.tensor(0))
+        out = algorithm.objective(Step(nets, data, Hyperparameters(), {}, noise, torch.tensor(0)))
         if ms_type == "random":
             passes = [torch.arange(9)]
         else:
@@ -92,11 +97,11 @@ def trained(stretches: list[tuple[int, int]], seed: int, chance: int) -> dict[st
     """An algorithm with dropout after its steps, the global generator standing anywhere."""
     nets = networks(dropout=0.5)
     sizes = Sizes(n_features=nets["featurizer"].n_features, n_classes=4, n_envs=3, image=IMAGE)  # type: ignore[arg-type]
-    algorithm = ERM(nets, sizes, {"lr": 0.01, "weight_decay": 0.0}, seed=seed)
+    algorithm = SingleRun(ERM(sizes, {"lr": 0.01, "weight_decay": 0.0}), nets, seed)
     torch.manual_seed(chance)
-    optimizers: Any = algorithm.configure_optimizers()
     for stretch in stretches:
-        algorithm.configure_optimizers = lambda: optimizers  # type: ignore[method-assign]  # moments go on
+        if algorithm.steps_done:
+            algorithm.load_run_states([algorithm.run_state(0)])  # moments are kept
         trainer = pl.Trainer(
             max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
             enable_model_summary=False,

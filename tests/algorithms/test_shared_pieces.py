@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dgbench.algorithms.eqrm import kernel_quantile
-from dgbench.algorithms.gradients import MODEL, environment_gradients, risk_and_gradient, scale_gradient
-from dgbench.algorithms.kernels import BANDWIDTHS, MeanKernel, mean_mmd, mean_moment_distance
-from dgbench.algorithms.pairing import cyclic_pairs, draw_permutations, pair_rows, shuffle_second
 from dgbench.algorithms.rsc import _quantile
-from dgbench.types import BoundNetworks, EnvBatch, Networks
+from dgbench.modules import BoundNetworks, Networks
+from dgbench.objectives.gradients import MODEL, environment_gradients, risk_and_gradient, scale_gradient
+from dgbench.objectives.kernels import BANDWIDTHS, MeanKernel, mean_mmd, mean_moment_distance
+from dgbench.objectives.pairing import cyclic_pairs, pair_rows, shuffle_second
+from dgbench.objectives.random_inputs import Permutation
+from dgbench.tensors import EnvBatch
 
 SIZES = (3, 2, 4)
 
@@ -56,7 +58,7 @@ def test_shuffled_side_keeps_its_rows() -> None:
 
 
 def test_drawn_permutations() -> None:
-    drawn = draw_permutations(np.random.default_rng(0), (50, 2, 4))
+    drawn = Permutation((2, 4)).draw(np.random.default_rng(0), 50)
     assert (np.sort(drawn, -1) == np.arange(4)).all()
     assert len(np.unique(drawn.reshape(-1, 4), axis=0)) > 15
 
@@ -101,7 +103,7 @@ def test_environment_gradients(together: bool) -> None:
 
 
 def test_gradient_of_the_mean_kernel() -> None:
-    """Against the plain sum of exponentials, alone and mapped over members; two equal rows have no slope."""
+    """Against the plain sum of exponentials, alone and mapped over runs; two equal rows have no slope."""
     z = torch.rand(2, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).mul_(8)
     z[0, 1] = z[0, 0]
     weights = torch.tensor([[0.5, 0.5, 0, 0, 0], [0, 0, 0.2, 0.3, 0.5]], dtype=torch.float64)

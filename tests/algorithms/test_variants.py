@@ -11,16 +11,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dgbench.algorithms.arm import ARM
-from dgbench.algorithms.base import Algorithm
 from dgbench.algorithms.erdg import ERDG
 from dgbench.algorithms.mixstyle import MixStyle
 from dgbench.algorithms.mixup import Mixup
 from dgbench.algorithms.mldg import MLDG
 from dgbench.algorithms.mtl import MTL
-from dgbench.backbones.heads import build_head
-from dgbench.backbones.mixstyle import mix_styles
 from dgbench.errors import ConfigError
-from dgbench.types import EnvBatch, Networks, Outcome, Phase, Sizes, StyleMix, Tensors
+from dgbench.modules import Networks
+from dgbench.networks.heads import build_head
+from dgbench.networks.style_mixing import mix_styles
+from dgbench.objectives.contract import Algorithm, Update
+from dgbench.objectives.step import Hyperparameters, Outcome, Step
+from dgbench.requests import Sizes, StyleMix
+from dgbench.tensors import EnvBatch, Tensors
+from dgbench.training.modules import SingleRun
 
 SIZES = Sizes(n_features=4, n_classes=3, n_envs=2, image=(1, 3, 3))
 
@@ -35,21 +39,21 @@ def _double() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
 
 
-def _algorithm(kind: type[Algorithm], featurizer: nn.Module | None = None, **hparams: Any) -> Algorithm:
+def _algorithm(kind: type[Algorithm], featurizer: nn.Module | None = None, **hparams: Any) -> SingleRun:
     hparams = {"lr": 1e-2, "weight_decay": 0.0, **hparams}
     body = featurizer or nn.Sequential(nn.Flatten(), nn.Linear((1 + kind.extra_channels) * 9, 4))
     heads = {name: build_head(spec) for name, spec in kind.networks_needed(SIZES, hparams).items()}
-    return kind(Networks({"featurizer": body, **heads}), SIZES, hparams)
+    return SingleRun(kind(SIZES, hparams), Networks({"featurizer": body, **heads}))
 
 
 def _batch() -> EnvBatch:
     return EnvBatch(torch.randn(6, 1, 3, 3), torch.tensor([0, 1, 2, 0, 1, 1]), (3, 3))
 
 
-def _run(algorithm: Algorithm, batch: EnvBatch, noise: Tensors, phase: Phase | None = None) -> Outcome:
-    objective = phase.objective if phase else algorithm.objective
-    hp, state = algorithm.hp.tensors(), algorithm.memory.tensors()
-    return objective(algorithm.networks, batch, hp, state, noise, torch.tensor(0))
+def _run(run: SingleRun, batch: EnvBatch, noise: Tensors, update: Update | None = None) -> Outcome:
+    objective = update.objective if update else run.algorithm.objective
+    hp = Hyperparameters(run.hp.tensors())
+    return objective(Step(run.networks, batch, hp, run.memory.tensors(), noise, torch.tensor(0)))
 
 
 def test_mixup_shuffles_the_second_side() -> None:
@@ -83,14 +87,14 @@ def test_mtl_fixed_uses_the_moving_average() -> None:
         risks.append(F.cross_entropy(algorithm.networks.classifier(torch.cat([z, mean.expand_as(z)], 1)), y))
     torch.testing.assert_close(out.loss, risks[0] + risks[1])
     torch.testing.assert_close(out.state["means"], torch.stack(means).detach())
-    assert not algorithm.scoring_noise(None, 6)  # type: ignore[arg-type]
+    assert not algorithm.algorithm.prediction_inputs(6)
 
 
 @pytest.mark.parametrize(("variant", "trained"), [("reference", False), ("fixed", True)])
 def test_arm_context(variant: str, trained: bool) -> None:
     algorithm, batch = _algorithm(ARM, batch_size=3, variant=variant), _batch()
     networks = algorithm.networks
-    assert ("context" in algorithm.players()["model"].networks) == trained
+    assert ("context" in algorithm.algorithm.param_groups()["model"].networks) == trained
     average = networks.context(batch.x, (3, 3)).repeat_interleave(3, 0)
     logits = networks.logits(torch.cat([batch.x, average], 1))
     torch.testing.assert_close(_run(algorithm, batch, {}).loss, F.cross_entropy(logits, batch.y))
@@ -104,12 +108,14 @@ def test_erdg_legacy_clearing_steps_idle_networks_on_zero() -> None:
     algorithm, batch = _algorithm(ERDG, erdg_clearing="zero", **rates), _batch()
     modern = _algorithm(ERDG, erdg_clearing="remove", **rates)
     everyone = {"model", "discriminator", "experts", "rivals"}
-    assert [set(phase.players) for phase in algorithm.phases(0)] == [{"experts"}, everyone]
-    assert [set(phase.players) for phase in algorithm.phases(1)] == [everyone, everyone]
-    assert [set(phase.players) for phase in modern.phases(1)] == [{"experts"}, everyone - {"experts"}]
-    for phase, idle in zip(algorithm.phases(1), (("featurizer", "rival_0"), ("expert_0", "expert_1")), strict=True):
+    assert [set(update.groups) for update in algorithm.algorithm.updates(0)] == [{"experts"}, everyone]
+    assert [set(update.groups) for update in algorithm.algorithm.updates(1)] == [everyone, everyone]
+    assert [set(update.groups) for update in modern.algorithm.updates(1)] == [{"experts"}, everyone - {"experts"}]
+    for update, idle in zip(
+        algorithm.algorithm.updates(1), (("featurizer", "rival_0"), ("expert_0", "expert_1")), strict=True
+    ):
         algorithm.networks.zero_grad()
-        _run(algorithm, batch, {}, phase).loss.backward()
+        _run(algorithm, batch, {}, update).loss.backward()
         for parameter in algorithm.networks.params(*idle).values():
             assert parameter.grad is not None
             assert not parameter.grad.any()
@@ -149,7 +155,7 @@ def test_mixstyle_pairs_and_mixes() -> None:
         _algorithm(MixStyle, _Styled(), ms_type="crossdomain", ms_p=1.0, ms_alpha=0.1, ms_layers="2"),
         _batch(),
     )
-    noise = algorithm.noise_at(0, batch.sizes)
+    noise = algorithm.random_at(0, batch.sizes)
     assert noise["partner"].shape == (2, 1, 6)
     assert (noise["partner"][..., :3] >= 3).all()
     assert (noise["partner"][..., 3:] < 3).all()
@@ -168,6 +174,6 @@ def test_mixstyle_pairs_and_mixes() -> None:
 @pytest.mark.parametrize("kind", ["crossdomain", "random"])
 def test_mixstyle_without_stages_is_the_mean_risk(kind: str) -> None:
     algorithm, batch = _algorithm(MixStyle, ms_type=kind, ms_p=1.0, ms_alpha=0.1, ms_layers="123"), _batch()
-    out = _run(algorithm, batch, algorithm.noise_at(0, batch.sizes))
+    out = _run(algorithm, batch, algorithm.random_at(0, batch.sizes))
     torch.testing.assert_close(out.loss, F.cross_entropy(algorithm.networks.logits(batch.x), batch.y))
     assert float(out.logs["mixed_stages"]) == 0

@@ -15,14 +15,17 @@ from torch import Tensor, nn
 
 from dgbench.algorithms.erm import ERM
 from dgbench.callbacks.averaging import Averaging
-from dgbench.callbacks.checkpoint import Checkpoints
-from dgbench.callbacks.environment_errors import EnvironmentErrors
-from dgbench.data.environments import Environments, Pass
-from dgbench.data.module import EnvironmentData
-from dgbench.records import RunIdentity
-from dgbench.training.averaging import MovingAverage
+from dgbench.callbacks.checkpointer import Checkpointer
+from dgbench.callbacks.recorder import Recorder, RunRecord
+from dgbench.data.environments import Environments, EvalSet
+from dgbench.data.minibatches import EnvironmentData
+from dgbench.modules import Networks
+from dgbench.records.rows import RunIdentity
+from dgbench.requests import Sizes
+from dgbench.tensors import ErrorRecipe
+from dgbench.training.modules import SingleRun
 from dgbench.training.swad import Swad
-from dgbench.types import Networks, Score, Sizes
+from dgbench.training.weight_averages import MovingAverage
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
@@ -58,11 +61,11 @@ class _Toy(Environments):
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return self.x[indices], self.y[indices]
 
-    def scores(self, everywhere: bool, subsets: Sequence[str]) -> list[Score]:
-        return [Score(env, subset, {f"{env} {subset}": 1.0}) for env in self.given for subset in subsets]
+    def error_recipes(self, everywhere: bool, subsets: Sequence[str]) -> list[ErrorRecipe]:
+        return [ErrorRecipe(env, subset, {f"{env} {subset}": 1.0}) for env in self.given for subset in subsets]
 
-    def passes(self, names: Sequence[str]) -> Mapping[str, Pass]:
-        return {name: Pass(torch.from_numpy(self.subset(*name.split()))) for name in names}
+    def eval_sets(self, names: Sequence[str]) -> Mapping[str, EvalSet]:
+        return {name: EvalSet(torch.from_numpy(self.subset(*name.split()))) for name in names}
 
 
 class _Body(nn.Sequential):
@@ -88,28 +91,39 @@ class _Run:
     ) -> None:
         torch.manual_seed(0)
         networks = Networks({"featurizer": _Body(batchnorm), "classifier": nn.Linear(4, 2)})
-        self.module = ERM(networks, SIZES, {"lr": 0.05, "weight_decay": 0.0, "batch_size": 5})
+        self.module = SingleRun(ERM(SIZES, {"lr": 0.05, "weight_decay": 0.0, "batch_size": 5}), networks)
         self.path: list[dict[str, Tensor]] = []
         self.module.after_step.append(lambda step: self.path.append(_params(self.module)))
         environments = _Toy()
-        scores = environments.scores(True, ["val", "test"])
+        recipes = environments.error_recipes(True, ["val", "test"])
         self.data = EnvironmentData(
-            environments, ["a", "b"], scores, steps=STEPS, eval_every=EVERY, batch_size=5, eval_batch_size=4, seed=0
+            environments, ["a", "b"], recipes, steps=STEPS, eval_every=EVERY, batch_size=5, eval_batch_size=4, seed=0
         )
         identity = RunIdentity(
             run="r", algorithm="erm", hparams={}, backbone="toy", protocol="loo", fold="full", held_out=[], seed=0,
             code="0", **environments.identity(),
         )  # fmt: skip
         self.file, self.watch, self.rule = folder / "errors.jsonl", _Watch(), rule
-        errors = EnvironmentErrors(self.file, identity, scores, final_only=rule.final_only)
-        checkpoints = Checkpoints(folder, 0.0)
-        trainer = pl.Trainer(
-            accelerator="cpu", max_epochs=stop // EVERY, num_sanity_val_steps=0, logger=False,
-            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-            callbacks=[self.watch, errors, checkpoints, Averaging(rule)],
+        averaging, last, done = Averaging(rule), folder / "last.ckpt", 0
+
+        def save(trainer: Any, module: Any) -> None:
+            torch.save({"run": module.run_state(0), "averaging": averaging.state_dict()}, last)
+
+        if resume:
+            state = torch.load(last, weights_only=True)
+            self.module.load_run_states([state["run"]])
+            averaging.load_state_dict(state["averaging"])
+            done = self.module.steps_done
+        recorder = Recorder([RunRecord(self.file, identity, recipes)], final_only=rule.final_only)
+        checkpointer = Checkpointer(
+            save, [folder / "best.ckpt"], recorder, seconds=0.0, steps=STEPS, eval_every=EVERY
         )  # fmt: skip
-        last = str(checkpoints.last) if resume else None
-        trainer.fit(self.module, datamodule=self.data, ckpt_path=last, weights_only=True)
+        trainer = pl.Trainer(
+            accelerator="cpu", max_epochs=(stop - done) // EVERY, num_sanity_val_steps=0, logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+            callbacks=[self.watch, recorder, checkpointer, averaging],
+        )  # fmt: skip
+        trainer.fit(self.module, datamodule=self.data)
         if rule.final_only and stop == STEPS:
             trainer.validate(self.module, datamodule=self.data, verbose=False)
         self.best = torch.load(folder / "best.ckpt", weights_only=True) if (folder / "best.ckpt").exists() else None

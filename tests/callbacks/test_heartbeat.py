@@ -1,4 +1,4 @@
-"""Signs of life: how far a run is, in the folders of all members that train together."""
+"""Signs of life: how far a run is, in the folders of all runs that train together."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def beat_of(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_every_member_of_a_stack_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes on at step 100; 60 steps in 12 s are 5 a second. A beat within 5 s of the last is left out."""
+def test_every_run_of_a_stack_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It resumes at step 100; 60 steps in 12 s are 5 a second. A beat within 5 s of the last is left out."""
     clock = SimpleNamespace(now=1000.0)
     monkeypatch.setattr(heartbeat.time, "monotonic", lambda: clock.now)
     folders = [tmp_path / "a", tmp_path / "b"]

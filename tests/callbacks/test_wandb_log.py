@@ -43,17 +43,17 @@ def one(folder: Path, pattern: str) -> Path:
     ("fold", "environments"),
     [("0", ["0.10", "0.80", "0.85", "0.90"]), ("full", [f"{i / 100:.2f}" for i in range(101)])],
 )
-def test_a_member_is_a_run_with_its_errors(offline: Path, fold: str, environments: list[str]) -> None:
+def test_a_run_is_logged_with_its_errors(offline: Path, fold: str, environments: list[str]) -> None:
     """3 evaluations, each a history line with every error; the last is the summary and equals the rows."""
     file = one(offline, f"fold-{fold}-*/wandb/")
-    (study,) = (offline / "outputs").iterdir()
+    (study,) = (offline / "outputs").glob("sr_cmnist-*")
     records = [json.loads(line) for line in inspect(file).splitlines()]
     run = next(record["run"] for record in records if record["type"] == "run")
     assert run["run_group"] == study.name
     assert run["job_type"] == f"fold-{fold}"
     assert run["project"] == "dgbench"
     assert sorted(run["tags"]) == ["erm", "fold", "sr_cmnist", "tiny"]
-    assert file.name == f"run-{file.parents[2].name.split('-')[2]}.wandb", "a resume continues the run of the member"
+    assert file.name == f"run-{file.parents[2].name.split('-')[2]}.wandb", "a resume continues its W&B run"
 
     history = [record["history"]["item"] for record in records if record["type"] == "history"]
     assert [item["step"] for item in history] == [4, 8, 12]
@@ -64,7 +64,7 @@ def test_a_member_is_a_run_with_its_errors(offline: Path, fold: str, environment
     assert summary["exit_code"] == 0
     assert summary["config"]["trainer"]["steps"] == 12
     assert summary["config"]["algorithm"]["name"] == "erm"
-    assert summary["config"]["member"]["name"] == fold
+    assert summary["config"]["seed"] == 0
     rows = [json.loads(line) for line in (file.parents[2] / "errors.jsonl").read_text().splitlines()]
     final = {f"error/{r['subset']}/{r['env']}": r["wrong"] / r["seen"] for r in rows if r["step"] == 12}
     means = {"error/training_val", "error/held_out"}
@@ -119,25 +119,25 @@ def test_reports_see_no_runs_in_wandbs_folders(offline: Path, command: Any) -> N
     assert "wandb" not in ended.out
 
 
-def test_a_stack_that_was_killed_goes_on_in_the_same_runs(train: Any, tmp_path: Path) -> None:
-    """One run per member and one of the study, whichever command logged them; ids are the hashes of the folders."""
+def test_a_stack_that_was_killed_continues_in_the_same_runs(train: Any, tmp_path: Path) -> None:
+    """One W&B run per run and one of the study, whichever command logged them; ids are the hashes of the folders."""
     words = ("logger=wandb", "execution=stacked", "protocol.folds=[0,1]")
     env = {"WANDB_MODE": "offline"}
-    die = "from dgbench.cli import run\nimport os\nrun._tell = lambda *_: os.kill(os.getpid(), 9)"
+    die = "from dgbench.training import train_runs\nimport os\ntrain_runs.log_rows = lambda *_: os.kill(os.getpid(), 9)"
     assert train(*words, cwd=tmp_path, env=env, before=die).code == -9
     assert not list(tmp_path.rglob("*.wandb"))
     first = train(*words, cwd=tmp_path, env=env)
     again = train(*words, cwd=tmp_path, env=env)
     assert (first.code, again.code) == (0, 0), first.err + again.err
     runs = {file.name.removeprefix("run-").removesuffix(".wandb") for file in tmp_path.rglob("*.wandb")}
-    members = {folder.name.split("-")[2] for folder in tmp_path.glob("outputs/*/fold-*")}
-    assert len(members) == 2
-    assert members < runs
+    trained = {folder.name.split("-")[2] for folder in tmp_path.glob("outputs/*/fold-*")}
+    assert len(trained) == 2
+    assert trained < runs
     assert len(runs) == 3
 
 
 def test_one_table_syncs_everything(offline: Path) -> None:
-    """The folders that docs/wandb.md names hold every run: 5 members and the study."""
+    """The folders that docs/wandb.md names hold every W&B run: 5 runs and the study."""
     found = sorted(offline.glob("outputs/*/wandb/offline-run-*")) + sorted(
         offline.glob("outputs/*/*/wandb/offline-run-*")
     )

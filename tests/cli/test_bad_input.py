@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 NO_DOWNLOAD = "from torchvision.datasets import MNIST\nMNIST.mirrors = ['http://127.0.0.1:9/']\n"
 
-# what a user typed -> what the line must say; 9 is the discard port, on which nobody listens
+# what a user typed -> what the line must say; 9 is the discard port, on which nothing listens
 TYPED: dict[str, tuple[list[str], str]] = {
     "misspelt key": (["trainer.step=5"], r"key trainer\.step is unknown; did you mean trainer\.steps\?"),
     "unknown key": (["nonsense=1"], r"key nonsense is unknown"),
@@ -19,7 +20,15 @@ TYPED: dict[str, tuple[list[str], str]] = {
     "misspelt choice": (["algorithm=vrx"], r"algorithm=vrx is unknown; did you mean vrex\? choose from .*erm"),
     "unknown choice": (["dataset=imagenet"], r"dataset=imagenet is unknown; .*choose from .*sr_cmnist"),
     "unknown dataset key": (["dataset.colour=red"], r"key dataset\.colour is unknown"),
-    "unknown hyperparameter": (["algorithm.hparams.lambda=1"], r"key algorithm\.hparams\.lambda is unknown"),
+    "unknown hyperparameter": (["hparams.lambda=1"], r"hparams\.lambda is read by nothing .*choose from lr"),
+    "old address": (["trainer.lr=1"], r"trainer\.lr is set by hparams\.lr; write hparams\.lr=1"),
+    "old decay": (["trainer.weight_decay=1"], r"trainer\.weight_decay is set by .*; write hparams\.weight_decay=1"),
+    "old batch": (["trainer.batch_size=1"], r"trainer\.batch_size is set by .*; write hparams\.batch_size=1"),
+    "old set": (["hparams.set.lr=1"], r"hparams\.set\.lr is set by hparams\.lr; write hparams\.lr=1"),
+    "old sets": (["hparams.set={lr: 1}"], r"hparams\.set is set by hparams\.NAME"),
+    "old algorithm": (["algorithm.hparams.x=1"], r"algorithm\.hparams\.x is set by hparams\.x; write hparams\.x=1"),
+    "old members": (["execution.max_members=2"], r"execution\.max_members is set by .*; write execution\.max_runs=2"),
+    "old job": (["sweep.members_per_job=2"], r"sweep\.members_per_job is set by .*; write sweep\.runs_per_job=2"),
     "not an override": (["seed"], r"seed cannot be read: .*; write KEY=VALUE"),
     "unclosed list": (["dataset.given=[0.1,0.9"], r"dataset\.given=\[0\.1,0\.9 cannot be read: .*; write KEY=VALUE"),
     "ratio": (["dataset.ratio=0"], r"dataset\.ratio=0 is not an integer >= 1"),
@@ -32,8 +41,8 @@ TYPED: dict[str, tuple[list[str], str]] = {
     "no environment": (["dataset.given=[]"], r"dataset\.given is empty"),
     "given is a number": (["dataset.given=0.9"], r"dataset"),
     "too many environments": (["dataset.scale=300"], r"one subset is empty"),
-    "batch": (["trainer.batch_size=1000"], r"batch_size=1000 is larger than environment .*batch_size=308 or less"),
-    "batch zero": (["trainer.batch_size=0"], r"batch_size=0 "),
+    "batch": (["hparams.batch_size=1000"], r"batch_size=1000 is larger than .* environment.*batch_size=308 or less"),
+    "batch zero": (["hparams.batch_size=0"], r"batch_size=0 "),
     "image too small": (["backbone=mnist_cnn", "backbone.width=64"], r"these are 8 x 8; use backbone=mlp"),
     "width": (["backbone.width=0"], r"backbone\.width=0 "),
     "width word": (["backbone.width=wide"], r"backbone"),
@@ -47,17 +56,20 @@ TYPED: dict[str, tuple[list[str], str]] = {
     "steps word": (["trainer.steps=many"], r"trainer\.steps: .*many"),
     "steps null": (["trainer.steps=null"], r"trainer\.steps"),
     "eval_every": (["trainer.eval_every=-1"], r"trainer\.eval_every=-1 "),
-    "lr": (["trainer.lr=-1"], r"lr=-1"),
-    "lr nan": (["trainer.lr=nan"], r"lr=nan"),
+    "lr": (["hparams.lr=-1"], r"lr=-1"),
+    "lr nan": (["hparams.lr=nan"], r"hparams\.lr=nan is not a number"),
+    "weight decay": (["hparams.weight_decay=-1"], r"hparams\.weight_decay=-1 is not a finite number >= 0"),
+    "another rate": (["algorithm=dann", "hparams.lr_g=inf"], r"hparams\.lr_g=inf is not a finite number >= 0"),
+    "hyperparameter nan": (["algorithm=vrex", "hparams.vrex_lambda=nan"], r"vrex_lambda=nan is not a number"),
     "subsets": (["trainer.eval_subsets=[train]"], r"eval_subsets=\['train'\] must hold val and test"),
     "device": (["trainer.device=abacus"], r"abacus"),
     "precision": (["trainer.precision=3"], r"trainer\.precision=3"),
     "seed": (["seed=-1"], r"seed=-1 is not an integer >= 0"),
     "seed word": (["seed=x"], r"seed=x is not an integer >= 0"),
     "selection": (["selection=best"], r"selection=best is unknown; choose from last, .*oracle, train_val"),
-    "hyperparameter word": (["algorithm=vrex", "algorithm.hparams.vrex_lambda=big"], r"vrex_lambda"),
-    "no such class": (["algorithm._target_=dgbench.algorithms.erm.ERN"], r"algorithm\._target_=.*ERN"),
-    "another class": (["algorithm._target_=pathlib.Path"], r"_target_=pathlib\.Path is no dgbench Algorithm"),
+    "hyperparameter word": (["algorithm=vrex", "hparams.vrex_lambda=big"], r"vrex_lambda"),
+    "no such class": (["algorithm.objective=dgbench.algorithms.erm.ERN"], r"algorithm\.objective=.*ERN"),
+    "another class": (["algorithm.objective=pathlib.Path"], r"objective=pathlib\.Path is no dgbench Algorithm"),
     "no MNIST": (["dataset.base=mnist", "paths.data_dir=nowhere"], r"MNIST is not in nowhere.* set paths\.data_dir"),
     "bad interpolation": (["seed=${no.such.key}"], r"no\.such\.key|no\.such"),
 }
@@ -88,7 +100,9 @@ def test_an_output_folder_that_cannot_be_made(train: Any, tmp_path: Path, place:
     """A file stands where the folder should go: refused for every user, also for the superuser."""
     (tmp_path / "file").write_text("")
     ended = train(place.format(tmp_path), cwd=tmp_path)
-    assert_one_line(ended, rf"{re.escape(str(tmp_path))}/file.*: .*hydra\.run\.dir or paths\.output_dir")
+    assert_one_line(
+        ended, rf"{re.escape(str(tmp_path))}/file.*: .*; name a folder you may write with paths\.output_dir"
+    )
 
 
 def test_a_sweep_folder_that_cannot_be_made(train: Any, tmp_path: Path) -> None:
@@ -109,20 +123,42 @@ def test_a_corrupt_idx_file(train: Any, tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 100, 0.5])
-def test_a_checkpoint_cut_in_half(train: Any, tmp_path: Path, keep: float) -> None:
-    """Fold 0 is told to be mended, fold full goes on; without the broken file the same command completes."""
-    stop = "from dgbench.cli import member\nmember.write_status = lambda *_: None"  # trained, yet never DONE
-    assert train("protocol.folds=[0]", cwd=tmp_path, before=stop).code == 0
+def test_a_checkpoint_cut_in_half(train: Any, rows_of: Any, tmp_path: Path, keep: float) -> None:
+    """It is named, and fold 0 starts without it; its rows are those that it had."""
+    assert train("protocol.folds=[0]", cwd=tmp_path).code == 0
     (last,) = tmp_path.rglob("last.ckpt")
+    (status,) = tmp_path.rglob("status")
+    status.write_text("RUNNING\n")  # trained, yet never DONE
+    rows = rows_of(tmp_path)
     data = last.read_bytes()
     last.write_bytes(data[: int(keep * len(data)) if keep < 1 else int(keep)])
     ended = train("protocol.folds=[0,full]", cwd=tmp_path)
-    assert_one_line(ended, r"fold 0 of .* failed")
-    line = rf"FAILED: {re.escape(str(last))} is cut short or corrupt; delete it to train this fold from its beginning"
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    line = rf"{re.escape(str(last.relative_to(tmp_path)))} is cut short or no checkpoint .* starts without it"
     assert re.search(line, ended.err)
-    assert [p.read_text() for p in sorted(tmp_path.rglob("status"))][1] == "DONE\n"
+    assert [p.read_text() for p in tmp_path.rglob("status")] == ["DONE\n"] * 2
+    assert rows.items() <= rows_of(tmp_path).items()
+
+
+def test_a_checkpoint_of_another_run(train: Any, tmp_path: Path) -> None:
+    """It is refused, and fold full is trained; without the foreign file the same command completes."""
+    words = ("protocol.folds=[0,full]",)
+    assert train("seed=1", "protocol.folds=[0]", cwd=tmp_path).code == 0
+    assert train("protocol.folds=[0]", cwd=tmp_path).code == 0
+    own, foreign = (next(tmp_path.glob(f"outputs/*-s{seed}-*/fold-0-*")) for seed in (0, 1))
+    (own / "status").write_text("RUNNING\n")
+    last = own / "checkpoints" / "last.ckpt"
+    shutil.copy(foreign / "checkpoints" / "last.ckpt", last)
+    ended = train(*words, cwd=tmp_path)
+    assert_one_line(ended, r"fold 0 of .* failed")
+    names = [folder.name.split("-")[-1] for folder in (foreign, own)]
+    line = rf"FAILED: {re.escape(str(last.relative_to(tmp_path)))} is the checkpoint of {names[0]}, not of {names[1]}"
+    assert re.search(line, ended.err)
+    (full,) = own.parent.glob("fold-full-*/status")
+    assert full.read_text() == "DONE\n"
+    assert (own / "status").read_text().startswith("FAILED")
     last.unlink()
-    assert train("protocol.folds=[0,full]", cwd=tmp_path).code == 0
+    assert train(*words, cwd=tmp_path).code == 0
 
 
 def test_a_row_file_cut_in_half(train: Any, tmp_path: Path) -> None:
@@ -134,24 +170,22 @@ def test_a_row_file_cut_in_half(train: Any, tmp_path: Path) -> None:
     rows.write_bytes(whole[:-50])
     ended = train("protocol.folds=[0]", cwd=tmp_path)
     assert "Traceback" not in ended.err
-    assert f"{rows} line 24 dropped: not a whole JSON object" in ended.err
+    assert f"{rows.relative_to(tmp_path)} line 24 dropped: not a whole JSON object" in ended.err
     assert rows.read_bytes() == whole[:-50]
 
 
-def test_a_row_file_cut_in_half_is_mended_by_a_resume(train: Any, rows_of: Any, tmp_path: Path) -> None:
-    """The torn row belongs to the stretch after the last checkpoint, so it is written again."""
+def test_a_row_file_cut_in_half_is_completed_by_a_resume(train: Any, rows_of: Any, tmp_path: Path) -> None:
+    """The torn row was written after the last checkpoint, so it is written again."""
     whole = tmp_path / "whole"
     whole.mkdir()
     train("protocol.folds=[0]", cwd=whole)
     before = (
         "import os, signal\n"
-        "from dgbench.callbacks.checkpoint import Checkpoints\n"
-        "write = Checkpoints._write\n"
-        "calls = []\n"
-        "def second(self, trainer):\n"
-        "    calls.append(1)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL) if len(calls) == 2 else write(self, trainer)\n"
-        "Checkpoints._write = second"
+        "from dgbench.callbacks.checkpointer import Checkpointer\n"
+        "write = Checkpointer._write\n"
+        "def second(self, trainer, module):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL) if module.steps_done == 8 else write(self, trainer, module)\n"
+        "Checkpointer._write = second"
     )
     cut = tmp_path / "cut"
     cut.mkdir()
@@ -160,7 +194,7 @@ def test_a_row_file_cut_in_half_is_mended_by_a_resume(train: Any, rows_of: Any, 
     rows.write_bytes(rows.read_bytes()[:-50])
     ended = train("protocol.folds=[0]", cwd=cut)
     assert ended.code == 0, ended.err
-    assert f"{rows} line 16 dropped" in ended.err
+    assert f"{rows.relative_to(cut)} line 16 dropped" in ended.err
     assert rows_of(cut) == rows_of(whole)
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from omegaconf import OmegaConf
+import pytest
 
-from dgbench.callbacks.claims import Claims
-from dgbench.callbacks.status import write_status
-from dgbench.cli.sweeps.probing import Speeds
-from dgbench.records import PROGRESS_FILE
+from dgbench.records.beats import PROGRESS_FILE
+from dgbench.records.locks import RunLocks
+from dgbench.records.status import write_status
+from dgbench.sweeps.probing import Speeds
 
 SMALL = ["dataset.base=digits", "backbone.width=8", "trainer.steps=20", "trainer.eval_every=10", "trainer.device=cpu"]
 GRID = [*SMALL, "grid.seed=[0,1]", "grid.algorithm=[erm,vrex]"]
@@ -28,10 +29,10 @@ def rows_of(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_a_grid_leaves_what_single_studies_leave(command: Any, tmp_path: Path) -> None:
-    """Two algorithms times two seeds: four studies of five members, in the folders that they would have alone."""
+    """Two algorithms times two seeds: four studies of five runs, in the folders that they would have alone."""
     ended = command("train.py", *GRID, "execution=stacked", "paths.output_dir=together", cwd=tmp_path)
     assert ended.code == 0, ended.err
-    assert "(8 members together)" in ended.err  # four folds times two seeds of one algorithm
+    assert "(8 runs together)" in ended.err  # four folds times two seeds of one algorithm
     assert ended.out.startswith("algorithm ") and "Nothing was started" not in ended.out, "the plan comes first"
     assert counts(ended.out, "all") == [4, 20, 0, 0, 0, 0, 20] and known_time(ended.out)
     again = command("train.py", *GRID, "execution=stacked", "paths.output_dir=together", cwd=tmp_path)
@@ -42,7 +43,10 @@ def test_a_grid_leaves_what_single_studies_leave(command: Any, tmp_path: Path) -
     together, single = rows_of(tmp_path / "together"), rows_of(tmp_path / "alone")
     assert len(together) == 20
     for folder, rows in single.items():
-        assert [{**row, "loss": 0} for row in together[folder]] == [{**row, "loss": 0} for row in rows]
+        stacked, alone_rows = ([{**row, "loss": 0, "together": 0} for row in own] for own in (together[folder], rows))
+        assert stacked == alone_rows
+        assert {row["together"] for row in rows} == {1}
+        assert {row["together"] for row in together[folder]} == {2 if "fold-full-" in folder else 8}
 
 
 def counts(out: str, name: str) -> list[int]:
@@ -62,7 +66,7 @@ def test_plan_starts_nothing_and_knows_what_is_done(command: Any, tmp_path: Path
     ended = command("train.py", *GRID, "plan=true", cwd=tmp_path)
     assert ended.code == 0 and not ended.err, ended.err
     assert counts(ended.out, "all") == [4, 20, 0, 0, 0, 0, 20]
-    assert known_time(ended.out) and "1 job." in ended.out and "Nothing was started." in ended.out
+    assert not known_time(ended.out) and "1 job." in ended.out and "Nothing was started." in ended.out
     assert not list(tmp_path.rglob("errors.jsonl")) and not list(tmp_path.rglob("status"))
     sweep = ("-m", *SMALL, "seed=0,1", "algorithm=erm,vrex")
     counted = command("train.py", *sweep, "plan=true", cwd=tmp_path)
@@ -74,12 +78,12 @@ def test_plan_starts_nothing_and_knows_what_is_done(command: Any, tmp_path: Path
     after = command("train.py", *GRID, "plan=true", cwd=tmp_path)
     assert counts(after.out, "erm") == [2, 10, 5, 0, 0, 0, 5]
     assert counts(after.out, "all") == [4, 20, 5, 0, 0, 0, 15]
-    failed, killed, claimed = sorted(path.parent for path in tmp_path.rglob("status"))[:3]
+    failed, killed, locked = sorted(path.parent for path in tmp_path.rglob("status"))[:3]
     write_status(failed, "FAILED for a reason")
-    for folder in (killed, claimed):
+    for folder in (killed, locked):
         write_status(folder, "RUNNING")
-    with Claims() as claims:
-        claims.take(claimed)
+    with RunLocks() as locks:
+        locks.take(locked)
         assert counts(command("train.py", *GRID, "plan=true", cwd=tmp_path).out, "erm") == [2, 10, 2, 1, 1, 1, 5]
 
 
@@ -99,8 +103,8 @@ def test_what_cannot_be_clocked_is_told_once() -> None:
         raise RuntimeError("out of\nmemory")
 
     speeds = Speeds(clock)
-    study = OmegaConf.create({"dataset": {"name": "pacs"}, "backbone": {"name": "resnet18"}})
-    assert [speeds.of([(study, Path())]) for _ in range(2)] == [None, None]
+    study: Any = SimpleNamespace(info=SimpleNamespace(name="pacs"), spec=SimpleNamespace(backbone="resnet18"))
+    assert [speeds.of([study]) for _ in range(2)] == [None, None]
     assert speeds.notes() == ["not clocked, pacs with resnet18: RuntimeError: out of memory"]
 
 
@@ -151,7 +155,11 @@ def test_an_entry_of_an_experiments_grid_is_taken_out(command: Any, tmp_path: Pa
 def test_plan_of_a_dataset_that_is_not_here(command: Any, tmp_path: Path) -> None:
     """Counted from conf/dataset: two groups of PACS in one study, two algorithms; a probe says what it lacks, once."""
     words = ["dataset=pacs", "paths.data_dir=nowhere", "protocol=multi_test", "grid.algorithm=[erm,vrex]"]
-    ended = command("train.py", *words, "plan=true", cwd=tmp_path)
+    counted = command("train.py", *words, "plan=true", cwd=tmp_path)
+    assert counted.code == 0, counted.err
+    assert counts(counted.out, "all") == [2, 4, 0, 0, 0, 0, 4]
+    assert "not clocked" not in counted.out
+    ended = command("train.py", *words, "plan=probe", cwd=tmp_path)
     assert ended.code == 0, ended.err
     assert counts(ended.out, "all") == [2, 4, 0, 0, 0, 0, 4]
     assert ended.out.splitlines()[3].split()[-2] == "?"
@@ -162,5 +170,27 @@ def test_plan_of_a_dataset_that_is_not_here(command: Any, tmp_path: Path) -> Non
 
 def test_plan_counts_the_images_of_a_step(command: Any, tmp_path: Path) -> None:
     """Leave-one-out of 4 given environments: 3 in each fold and 4 in the full one."""
-    ended = command("train.py", *SMALL, "trainer.batch_size=20", "plan=true", cwd=tmp_path)
+    ended = command("train.py", *SMALL, "hparams.batch_size=20", "plan=true", cwd=tmp_path)
     assert ended.out.splitlines()[-1] == "sr_cmnist: 20 images of each of 3 to 4 environments per model and step"
+
+
+def test_a_study_typed_twice_is_trained_once(command: Any, tmp_path: Path) -> None:
+    """0.001 and 1e-3 are one learning rate: one study, five runs, each row once."""
+    words = ("dataset.base=digits", "backbone.width=8", "trainer.steps=4", "trainer.eval_every=4", "trainer.device=cpu")
+    ended = command("train.py", *words, "grid.hparams.lr=[0.001,1e-3]", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    (study,) = (tmp_path / "outputs").glob("sr_cmnist-*")
+    assert len(list(study.glob("fold-*"))) == 5
+    for file in study.rglob("errors.jsonl"):
+        found = map(json.loads, file.read_text().splitlines())
+        rows = [(row["step"], row["env"], row["subset"]) for row in found]
+        assert len(rows) == len(set(rows))
+
+
+@pytest.mark.parametrize("launcher", ["slurm", "local"])
+def test_a_launcher_without_a_sweep_is_refused(launcher: str, command: Any, tmp_path: Path) -> None:
+    ended = command("train.py", f"hydra/launcher={launcher}", cwd=tmp_path)
+    assert (ended.code, list(tmp_path.iterdir())) == (1, [])
+    assert ended.complaints == [
+        f"dgbench: hydra/launcher={launcher} starts the jobs of a sweep; add -m, or leave it out"
+    ]

@@ -6,16 +6,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from dgbench.cli.planned import keep_plan
+from dgbench.training.planned import keep_plan
 
 
 def test_jobs_that_share_a_folder_lose_nothing_of_their_plans(tmp_path: Path) -> None:
     names = [f"fold-{n}" for n in range(200)]
 
     def keep(name: str) -> None:
-        study: Any = SimpleNamespace(members=[SimpleNamespace(folder=tmp_path / name)])
-        keep_plan(tmp_path, [study])
+        study: Any = SimpleNamespace(folder=tmp_path, runs=[SimpleNamespace(folder=tmp_path / name)])
+        keep_plan([study])
 
     with ThreadPool(8) as jobs:
         jobs.map(keep, names)
-    assert sorted(json.loads((tmp_path / "planned.json").read_text())["members"]) == sorted(names)
+    assert sorted(json.loads((tmp_path / "planned.json").read_text())["runs"]) == sorted(names)

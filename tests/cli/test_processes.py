@@ -1,4 +1,4 @@
-"""Several processes train one member: the rows of one process, and nobody is left behind."""
+"""Several processes train one run: the rows of one process, and none is left behind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dgbench.records import read_rows
+from dgbench.records.rows import read_rows
 from tests.conftest import Command
 
 TWO = ("trainer=ddp", "trainer.precision=64-true", "protocol.folds=[0]")
@@ -18,7 +18,7 @@ TWO = ("trainer=ddp", "trainer.precision=64-true", "protocol.folds=[0]")
 # The further process as a fork of a warm one, which saves its imports; the tests of signals start the real thing.
 FORK = """
 import json, os, sys, traceback
-import dgbench.cli.process as further, dgbench.cli.processes as processes
+import dgbench.training.worker as further, dgbench.training.processes as processes
 
 class Forked:
     def __init__(self, folder, task):
@@ -78,16 +78,17 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def test_other_methods_train_on_shares_and_resume_exactly(train: Command, tmp_path: Path) -> None:
-    """Players, states and noise of SagNet in two processes; killed at the second evaluation and resumed."""
+def test_other_methods_train_on_parts_and_resume_exactly(train: Command, tmp_path: Path) -> None:
+    """Parameter groups, states and noise of SagNet in two processes; killed at the first evaluation and resumed."""
     words = (*TWO, "algorithm=sag_net", "trainer.schedule=cosine")
     die = FORK + (
-        "import os, dgbench.callbacks.checkpoint as c\n"
-        "write = c.Checkpoints._write\n"
-        "def last(self, trainer):\n"
-        "    write(self, trainer)\n"
-        "    os._exit(9)\n"
-        "c.Checkpoints._write = last\n"
+        "import os, dgbench.callbacks.checkpointer as c\n"
+        "write = c.Checkpointer._write\n"
+        "def last(self, trainer, module):\n"
+        "    write(self, trainer, module)\n"
+        "    if module.steps_done == 4 and trainer.global_rank == 0:\n"
+        "        os._exit(9)\n"
+        "c.Checkpointer._write = last\n"
     )
     whole = train(*words, cwd=_made(tmp_path / "whole"), before=FORK)
     assert whole.code == 0, whole.err
@@ -101,10 +102,15 @@ def test_other_methods_train_on_shares_and_resume_exactly(train: Command, tmp_pa
 
 
 def test_a_process_that_breaks_is_named(train: Command, tmp_path: Path) -> None:
-    """The second process cannot read its checkpoint: the fold fails with what it said."""
+    """The second process breaks in its first step: the fold fails with what it said."""
     lie = FORK + (
-        "start = processes._start\n"
-        "processes._start = lambda folder, task: start(folder, {**task, 'resume': 'no such file'})\n"
+        "from dgbench.training.modules import SingleRun\n"
+        "step = SingleRun.training_step\n"
+        "def broken(self, batch, index):\n"
+        "    if self.global_rank == 1:\n"
+        "        raise OSError('no such file')\n"
+        "    return step(self, batch, index)\n"
+        "SingleRun.training_step = broken\n"
     )
     ended = train(*TWO, cwd=tmp_path, before=lie)
     assert ended.code == 1
@@ -115,12 +121,12 @@ def test_a_process_that_breaks_is_named(train: Command, tmp_path: Path) -> None:
 
 
 def _others(folder: Path) -> list[str]:
-    """Processes of a member under ``folder`` that still run."""
+    """Processes of a run under ``folder`` that still run."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
             said = (place / "cmdline").read_bytes()
-            if b"dgbench.cli.process" in said and os.readlink(place / "cwd") == str(folder):
+            if b"dgbench.training.worker" in said and os.readlink(place / "cwd") == str(folder):
                 found.append(place.name)
         except OSError:
             continue

@@ -13,19 +13,26 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from dgbench.cli.entry import CONF, open_key
-from dgbench.cli.identity import MACHINE_KEYS, digest, science, study_folder
 from dgbench.cli.overrides import grammar, shortest_words
-from dgbench.cli.reproduce import _matters
+from dgbench.cli.reproduce import Reproduce, _matters
+from dgbench.configuration import CONF
+from dgbench.errors import ConfigError
+from dgbench.training.addresses import open_keys
+from dgbench.training.jobs import planned_again
+from tests.studies import plain
 
 ALGORITHMS = sorted(path.stem for path in (CONF / "algorithm").glob("*.yaml"))
 
 
 @pytest.fixture(scope="module")
 def composed() -> Iterator[Any]:
-    OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        yield lambda words: compose("train", [open_key(word) for word in words])
+        yield lambda words: compose("train", open_keys(words))
+
+
+def digest(config: DictConfig) -> str:
+    """Hash of the study, less what trains another one: a search."""
+    return planned_again(plain(config), Path("outputs")).spec.digest
 
 
 def back(config: DictConfig, composed: Any) -> list[str]:
@@ -43,23 +50,24 @@ def test_random_configurations_compose_to_the_same_hash(composed: Any, seed: int
         f"dataset.scale={rng.randint(1, 4)}",
         f"dataset.label_noise={rng.random()}",
         f"dataset.split_seed={rng.randrange(3)}",
-        f"trainer.lr={10 ** rng.uniform(-8, 0)!r}",
+        f"hparams.lr={10 ** rng.uniform(-8, 0)!r}",
         f"trainer.steps={rng.choice([1, 50, 700])}",
         f"trainer.eval_subsets={rng.choice(['[val,test]', '[train,val,test]'])}",
         f"backbone={rng.choice(['mlp', 'mnist_cnn'])}",
         f"hparams.draw={rng.randrange(20)}",
         f"hparams.space={rng.choice(['domainbed', 'yu2024'])}",
-        f"hparams.set.batch_size={rng.choice([8, 16])}",
+        f"hparams.batch_size={rng.choice([8, 16])}",
         f"averaging={rng.choice(['swad', 'eoa'])}",
         "dataset=cmnist",
+        "trainer.precision=64-true",
         "logger=wandb",
         "selection=oracle",
     ]
     words = rng.sample(pool, 7)
     config = composed(words)
     found = back(config, composed)
-    assert digest(science(composed(found))) == digest(science(config)), (words, found)
-    science_words = [word for word in words if word.partition(".")[0].partition("=")[0] not in MACHINE_KEYS]
+    assert digest(composed(found)) == digest(config), (words, found)
+    science_words = [word for word in words if word not in ("logger=wandb", "selection=oracle")]
     assert len(found) <= len(science_words) + 1, f"{found} says more than {words}"
 
 
@@ -68,9 +76,9 @@ def test_random_configurations_compose_to_the_same_hash(composed: Any, seed: int
     [
         ([], []),
         (["backbone.width=8"], ["backbone.width=8"]),
-        (["algorithm=vrex", "algorithm.hparams.vrex_lambda=3"], ["algorithm=vrex", "algorithm.hparams.vrex_lambda=3"]),
-        (["hparams.set.lr=0.1"], ["hparams.set.lr=0.1"]),
-        (["+backbone.hparams=[resnet_dropout]"], ["+backbone.hparams=[resnet_dropout]"]),
+        (["algorithm=vrex", "hparams.vrex_lambda=3"], ["algorithm=vrex", "hparams.vrex_lambda=3"]),
+        (["hparams.lr=0.1"], ["hparams.lr=0.1"]),
+        (["+backbone.hparams={dropout: resnet_dropout}"], ["+backbone.hparams.dropout=resnet_dropout"]),
         (["~backbone.width", "backbone.name=none"], ["backbone.name=none", "~backbone.width"]),
         (["experiment=sr_cmnist_14", "seed=1"], None),
         (["hparams=search_yu2024"], ["hparams.space=yu2024"]),
@@ -81,7 +89,7 @@ def test_words_are_those_that_differ(composed: Any, typed: list[str], words: lis
     config = composed(typed)
     found = back(config, composed)
     assert words is None or found == words
-    assert digest(science(composed(found))) == digest(science(config))
+    assert digest(composed(found)) == digest(config)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +109,7 @@ def test_a_run_is_made_again_bit_for_bit(train: Any, command: Any, tmp_path: Pat
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
-    words = ("algorithm=vrex", "hparams.draw=3", "trainer.batch_size=16", "protocol.folds=[1,full]", "seed=2")
+    words = ("algorithm=vrex", "hparams.draw=3", "hparams.batch_size=16", "protocol.folds=[1,full]", "seed=2")
     assert train(*words, cwd=first).code == 0
     (file,) = first.glob("outputs/*/fold-1-*/errors.jsonl")
     run = file.parent.name.split("-")[-1]
@@ -119,12 +127,14 @@ def test_a_run_is_made_again_bit_for_bit(train: Any, command: Any, tmp_path: Pat
 
     identity = json.loads((file.parent / "identity.json").read_text())
     assert identity["run"] == run
-    assert identity["seeds"] == {
+    spec = identity["spec"]
+    seeds = {**spec, **spec["dataset"]}
+    assert {key: seeds[key] for key in ("seed", "data_seed", "split_seed", "draw", "trial", "space")} == {
         "seed": 2, "data_seed": 0, "split_seed": 0, "draw": 3, "trial": 0, "space": "domainbed",
     }  # fmt: skip
     (session,) = identity["sessions"]
-    assert set(words) <= set(session["command"])
-    assert (session["threads"], session["resumed"], session["stack"]) == (1, False, 1)
+    assert set(open_keys(words)) <= set(session["command"])
+    assert (session["threads"], session["resumed_from"], session["together"]) == (1, 0, 1)
     import torch
 
     assert session["packages"]["torch"] == torch.__version__.split("+")[0]
@@ -137,12 +147,29 @@ def test_a_run_is_made_again_bit_for_bit(train: Any, command: Any, tmp_path: Pat
     assert "it was made by 0.0.1+old" in command("report.py", "report=reproduce", f"run={run}", cwd=first).err
 
 
+def test_a_study_is_made_again_by_its_own_hash(train: Any, command: Any, tmp_path: Path) -> None:
+    """Two of five folds were trained, so they are named; once all are there, the command needs none."""
+    words = ("algorithm=vrex", "seed=3")
+    assert train(*words, "protocol.folds=[1,full]", cwd=tmp_path).code == 0
+    (study,) = (tmp_path / "outputs").glob("*-s3-*")
+    asked = ("report=reproduce", f"run={study.name[-12:]}", "runs=outputs")
+    line = command("report.py", *asked, cwd=tmp_path).out.strip()
+    assert line.endswith((" protocol.folds=[1,full]", " 'protocol.folds=[1,full]'"))
+    assert train(*words, cwd=tmp_path).code == 0
+    line = command("report.py", *asked, cwd=tmp_path).out.strip()
+    assert line.startswith("python train.py ") and "protocol.folds" not in line
+    before = {path: path.read_bytes() for path in study.rglob("errors.jsonl")}
+    ended = command(*shlex.split(line)[1:], cwd=tmp_path)
+    assert (ended.code, {path: path.read_bytes() for path in study.rglob("errors.jsonl")}) == (0, before)
+    assert len(before) == 5
+
+
 @pytest.mark.parametrize(
     ("run", "complaint"),
     [
         ("nonsense", "run=nonsense is no hash of a run"),
-        ("abcdef012345", "run=abcdef012345: no run under multirun, outputs; give the whole hash"),
-        ("aaaa", "run=aaaa: 2 runs (aaaa00000001, aaaa00000002)"),
+        ("abcdef012345", "run=abcdef012345: no run or study under multirun, outputs; give the whole hash"),
+        ("aaaa", "run=aaaa: 2 runs or studies (aaaa00000001, aaaa00000002)"),
         ("bbbb00000001", "config.yaml cannot be read; the run was made by an older dgbench, or never began"),
     ],
 )
@@ -152,3 +179,8 @@ def test_a_run_that_cannot_be_made_again(command: Any, tmp_path: Path, run: str,
     ended = command("report.py", "report=reproduce", f"run={run}", cwd=tmp_path)
     assert (ended.code, len(ended.complaints)) == (1, 1)
     assert complaint in ended.complaints[0]
+
+
+def test_a_folder_given_as_text_is_one_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"run=0123456789ab: no run or study under {tmp_path};"):
+        Reproduce(run="0123456789ab", roots=str(tmp_path)).show()

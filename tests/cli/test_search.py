@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 SMALL = ["dataset.base=digits", "backbone.width=8", "trainer.steps=8", "trainer.eval_every=4", "trainer.device=cpu"]
-YU = [*SMALL, "hparams=search_yu2024", "hparams.scheme.draws=[1,2,3]", "protocol.folds=[0,1]", "trainer.lr=null"]
+YU = [*SMALL, "hparams=search_yu2024", "hparams.scheme.draws=[1,2,3]", "protocol.folds=[0,1]"]
 
 
 def rows_of(folder: Path) -> dict[str, list[dict[str, Any]]]:
@@ -76,9 +76,9 @@ def closing(out: str) -> str:
 
 
 def test_a_draw_that_failed_holds_the_choice_back(yu: tuple[Path, Any], command: Any, tmp_path: Path) -> None:
-    """Draw 2 meets a full disk: no choice yet. Mended by the same command, which ends with the rows of the others."""
+    """Draw 2 meets a full disk: no choice yet. Fixed by the same command, which ends with the rows of the others."""
     full = """
-from dgbench.callbacks import environment_errors as e
+from dgbench.callbacks import recorder as e
 whole = e.append_rows
 def disk(path, rows):
     if rows[0].identity.draw == 2:
@@ -88,11 +88,11 @@ e.append_rows = disk
 """
     ended = command("train.py", *YU, "execution=single", cwd=tmp_path, before=full)
     assert ended.code == 1
-    assert "the search of erm is not complete: 2 models to go" in ended.err
+    assert "the search of erm is not complete: 2 models to train" in ended.err
     assert not list(tmp_path.glob("outputs/*/search.json"))
     assert len(rows_of(tmp_path)) == 4
-    mended = command("train.py", *YU, "execution=single", cwd=tmp_path)
-    assert mended.code == 0, mended.err
+    fixed = command("train.py", *YU, "execution=single", cwd=tmp_path)
+    assert fixed.code == 0, fixed.err
     (mine,), (theirs,) = (list(folder.glob("outputs/*/search.json")) for folder in (tmp_path, yu[0]))
     folds = [{k: f["draw"] for k, f in json.loads(file.read_text())["folds"].items()} for file in (mine, theirs)]
     assert folds[0] == folds[1]
@@ -102,14 +102,12 @@ e.append_rows = disk
 def test_a_draw_that_diverged_has_lost(command: Any, tmp_path: Path) -> None:
     """Draw 1 of the search diverges; the others are chosen among and trained again."""
     poison = """
-from dgbench.cli import study
-given = study.hyperparameters
-def hyperparameters(config, switches):
-    trainer, values = given(config, switches)
-    if config.hparams.draw == 1:
-        trainer.lr = values["lr"] = 1e30
-    return trainer, values
-study.hyperparameters = hyperparameters
+from dgbench.training import jobs
+given = jobs.hyperparameters
+def hyperparameters(config, settings, smallest):
+    values = given(config, settings, smallest)
+    return {**values, "lr": 1e30} if config["hparams"]["draw"] == 1 else values
+jobs.hyperparameters = hyperparameters
 """
     ended = command("train.py", *YU, "protocol.folds=[0]", cwd=tmp_path, before=poison)
     assert ended.code == 1

@@ -13,17 +13,21 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.backbones.build import build_networks
-from dgbench.backbones.small import MNISTCNN
-from dgbench.cli.absent_data import known_without_images
-from dgbench.cli.entry import CONF
-from dgbench.cli.fold_plan import planned_folds
-from dgbench.cli.hyperparameters import hyperparameters
-from dgbench.cli.identity import study_folder
+from dgbench.configuration import CONF
+from dgbench.networks.build import build_networks
+from dgbench.networks.small import MNISTCNN
+from dgbench.networks.weights import RandomWeights
+from dgbench.objectives.contract import Algorithm
 from dgbench.protocols.folds import Fold
 from dgbench.reports.published import published
-from dgbench.types import Sizes
+from dgbench.requests import Sizes
+from dgbench.training.dataset_options import dataset_options, described
+from dgbench.training.fold_plan import planned_folds
+from dgbench.training.hyperparameters import hyperparameters
+from dgbench.training.initial import filled_dataset
+from dgbench.training.modules import SingleRun
+from dgbench.training.settings import trainer_settings
+from tests.studies import plain
 
 TABLES = sorted(path for path in (CONF / "experiment").glob("*.yaml") if re.match(r"[a-z]+\d{4}_table", path.stem))
 APART = {"algorithm", "seed"}  # multiplied, not composed: every algorithm composes with everything (test_conf.py)
@@ -31,7 +35,6 @@ APART = {"algorithm", "seed"}  # multiplied, not composed: every algorithm compo
 
 def combinations(name: str) -> tuple[list[DictConfig], int, dict[str, Any]]:
     """The configurations of a preset, how many studies each stands for, and its grid."""
-    OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
     with initialize_config_dir(str(CONF), version_base="1.3"):
         grid: dict[str, Any] = OmegaConf.to_container(compose("train", [f"experiment={name}"]).grid)  # type: ignore[assignment]
         keys = [key for key in grid if key not in APART]
@@ -41,10 +44,14 @@ def combinations(name: str) -> tuple[list[DictConfig], int, dict[str, Any]]:
 
 
 def folds(config: DictConfig) -> list[Fold]:
-    dataset: Any = OmegaConf.to_container(config.dataset, resolve=True, throw_on_missing=False)
-    known = known_without_images(dataset)
-    assert known, f"conf/dataset/{config.dataset.name}.yaml names no environments"
-    return planned_folds(config, known)
+    options = dataset_options(filled_dataset(RandomWeights(), plain(config)["dataset"]))
+    return planned_folds(plain(config)["protocol"], described(options, absent_ok=True))
+
+
+def values_of(config: DictConfig) -> dict[str, Any]:
+    """Every hyperparameter, as if the dataset were absent."""
+    content = plain(config)
+    return hyperparameters(content, trainer_settings(content["trainer"]), 0)
 
 
 def models(config: DictConfig) -> int:
@@ -71,7 +78,7 @@ def test_the_header_counts_the_models(path: Path) -> None:
 def test_every_combination_has_its_settings(path: Path) -> None:
     """Steps, folds that leave something to train on, hyperparameters that resolve, and a selection that is built."""
     for config in combinations(path.stem)[0]:
-        trainer, values = hyperparameters(config, Algorithm.static)
+        trainer, values = trainer_settings(plain(config)["trainer"]), values_of(config)
         assert trainer.steps in (1000, 2000, 5000, 10000, 15000)
         assert trainer.steps % trainer.eval_every == 0 or trainer.eval_every == 300
         assert values["lr"] > 0
@@ -91,7 +98,7 @@ def test_what_the_papers_say_of_single_datasets() -> None:
         ("outdoor", "water"),
     ]
     assert [len(fold.held_out) for fold in folds(yu["office_home"])] == [1, 1, 1, 1]
-    ye = {config.dataset.name: config.trainer.lr for config in combinations("ye2022_table1")[0]}
+    ye = {config.dataset.name: config.hparams.get("lr") for config in combinations("ye2022_table1")[0]}
     assert ye == {"pacs": 3e-5, "office_home": 3e-5, "terra_incognita": None}
 
 
@@ -111,15 +118,15 @@ def test_every_algorithm_can_train_on_as_many_environments(path: Path) -> None:
     for algorithm in grid.get("algorithm", ["erm"]):
         with initialize_config_dir(str(CONF), version_base="1.3"):
             config = compose("train", [f"experiment={path.stem}", f"algorithm={algorithm}"])
-        found = get_class(config.algorithm._target_)
+        found = get_class(config.algorithm.objective)
         for n_envs, draw in sorted(sizes):
             config.hparams.draw = draw
-            _, values = hyperparameters(config, found.static)
+            values = values_of(config)
             shapes = Sizes(n_features=0, n_classes=3, n_envs=n_envs, image=(3, 8, 8))
             small = partial(MNISTCNN, width=8, min_size=8)
             needed = partial(_networks_needed, found, values)
             networks, made = build_networks(small, shapes, needed, found.extra_channels, 0)
-            found(networks, made, values, seed=0)
+            SingleRun(found(made, values), networks)
 
 
 def _networks_needed(algorithm: type[Algorithm], values: dict[str, Any], sizes: Sizes) -> Any:

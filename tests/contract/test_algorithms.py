@@ -18,10 +18,17 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.backbones.heads import build_head
 from dgbench.errors import ConfigError
-from dgbench.types import EnvBatch, Networks, Outcome, Phase, Sizes, Tensors
+from dgbench.modules import Networks
+from dgbench.networks.heads import build_head
+from dgbench.objectives.contract import Algorithm, Update
+from dgbench.objectives.random_inputs import draw
+from dgbench.objectives.step import Hyperparameters, Outcome, Prediction, Step
+from dgbench.requests import Sizes
+from dgbench.tensors import EnvBatch, Tensors
+from dgbench.training.modules import SingleRun
+from dgbench.training.modules.run_inputs import as_tensors
+from dgbench.training.optimizers import adam_settings
 
 FOLDER = Path(__file__).parents[2] / "conf" / "algorithm"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -66,10 +73,10 @@ def _fast(name: str) -> dict[str, float]:
 
 
 def _kind(name: str) -> type[Algorithm]:
-    return hydra.utils.get_class(_config(name)["_target_"])
+    return hydra.utils.get_class(_config(name)["objective"])
 
 
-def _algorithm(name: str, n_envs: int = 3, seed: int = 0, norm: bool = True, **changed: Any) -> Algorithm:
+def _algorithm(name: str, n_envs: int = 3, seed: int = 0, norm: bool = True, **changed: Any) -> SingleRun:
     kind, hparams = _kind(name), {**_hparams(name), **changed}
     sizes = Sizes(n_features=6, n_classes=K, n_envs=n_envs, image=SHAPE)
     pixels = (SHAPE[0] + kind.extra_channels) * SHAPE[1] * SHAPE[2]
@@ -77,7 +84,7 @@ def _algorithm(name: str, n_envs: int = 3, seed: int = 0, norm: bool = True, **c
         torch.manual_seed(seed)
         layers = [nn.Flatten(), nn.Linear(pixels, 6), *([nn.BatchNorm1d(6)] if norm else []), nn.Tanh()]
         heads = {key: build_head(spec) for key, spec in kind.networks_needed(sizes, hparams).items()}
-        return kind(Networks({"featurizer": nn.Sequential(*layers), **heads}), sizes, hparams, seed)
+        return SingleRun(kind(sizes, hparams), Networks({"featurizer": nn.Sequential(*layers), **heads}), seed)
 
 
 def _batch(sizes: tuple[int, ...], seed: int = 0) -> EnvBatch:
@@ -89,46 +96,50 @@ def _batch(sizes: tuple[int, ...], seed: int = 0) -> EnvBatch:
     return batch
 
 
-def _noise(algorithm: Algorithm, sizes: tuple[int, ...], seed: int = 0) -> dict[str, Tensor]:
-    drawn = algorithm.draw_noise(np.random.default_rng(seed), 2, sizes, algorithm.values)
-    assert all(len(array) == 2 for array in drawn.values()), "axis 0 of noise is the step"
-    return {key: algorithm._on_device(array[1]) for key, array in drawn.items()}
+def _noise(run: SingleRun, sizes: tuple[int, ...], seed: int = 0) -> dict[str, Tensor]:
+    inputs = run.algorithm.random_inputs(sizes)
+    drawn = draw(inputs, np.random.default_rng(seed), 2)
+    assert {name: array.shape for name, array in drawn.items()} == {n: (2, *each.shape) for n, each in inputs.items()}
+    return as_tensors({key: array[1] for key, array in drawn.items()}, torch.empty(()))
 
 
-def _phases(algorithm: Algorithm) -> Iterator[tuple[int, Phase]]:
+def _updates(run: SingleRun) -> Iterator[tuple[int, Update]]:
     for step in STEPS:
-        for phase in algorithm.phases(step):
-            yield step, phase
+        for update in run.algorithm.updates(step):
+            yield step, update
 
 
-def _names(algorithm: Algorithm, phase: Phase) -> list[str]:
-    players = algorithm.players()
-    return list(algorithm.networks.params(*(name for player in phase.players for name in players[player].networks)))
+def _names(run: SingleRun, update: Update) -> list[str]:
+    groups = run.algorithm.param_groups()
+    return list(run.networks.params(*(name for group in update.groups for name in groups[group].networks)))
 
 
-def _run(algorithm: Algorithm, phase: Phase, step: int, batch: EnvBatch, noise: Tensors) -> Outcome:
-    return phase.objective(
-        algorithm.networks, batch, algorithm.hp.tensors(), algorithm.memory.tensors(), noise, torch.tensor(step)
-    )
+def _step(run: SingleRun, step: int, batch: EnvBatch, noise: Tensors) -> Step:
+    hp = Hyperparameters(run.hp.tensors())
+    return Step(run.networks, batch, hp, run.memory.tensors(), noise, torch.tensor(step))
 
 
-def _gradients(algorithm: Algorithm, phase: Phase, out: Outcome) -> dict[str, Tensor]:
-    """As training takes them: of the players' parameters; 0 where the loss does not reach."""
+def _run(run: SingleRun, update: Update, step: int, batch: EnvBatch, noise: Tensors) -> Outcome:
+    return update.objective(_step(run, step, batch, noise))
+
+
+def _gradients(algorithm: SingleRun, update: Update, out: Outcome) -> dict[str, Tensor]:
+    """As training takes them: of the groups' parameters; 0 where the loss does not reach."""
     params = algorithm.networks.params()
-    names = _names(algorithm, phase)
+    names = _names(algorithm, update)
     if out.grads is not None:
         return {key: out.grads[key] for key in names}
     found = torch.autograd.grad(out.loss, [params[key] for key in names], allow_unused=True)
     return {key: torch.zeros_like(params[key]) if g is None else g for key, g in zip(names, found, strict=True)}
 
 
-def _assert_works(algorithm: Algorithm, sizes: tuple[int, ...]) -> None:
+def _assert_works(algorithm: SingleRun, sizes: tuple[int, ...]) -> None:
     batch, noise = _batch(sizes), _noise(algorithm, sizes)
-    for step, phase in _phases(algorithm):
-        out = _run(algorithm, phase, step, batch, noise)
+    for step, update in _updates(algorithm):
+        out = _run(algorithm, update, step, batch, noise)
         assert out.loss.shape == ()
         assert out.loss.isfinite()
-        assert all(g.isfinite().all() for g in _gradients(algorithm, phase, out).values())
+        assert all(g.isfinite().all() for g in _gradients(algorithm, update, out).values())
         assert {key: v.shape for key, v in out.state.items()}.items() <= {
             key: v.shape for key, v in algorithm.memory.tensors().items()
         }.items()
@@ -139,7 +150,9 @@ def _assert_works(algorithm: Algorithm, sizes: tuple[int, ...]) -> None:
 
 def test_yaml_names_a_documented_class(name: str) -> None:
     config = _config(name)
-    assert set(config) == {"_target_", "name", "hparams", "search"}
+    assert set(config) - {"shared"} == {"_target_", "objective", "name", "hparams", "search"}
+    assert set(config.get("shared", SHARED)) <= set(SHARED), "which of the shared hyperparameters it reads"
+    assert config["_target_"] == "dgbench.training.modules.training_module"
     assert config["name"] == name
     assert issubclass(_kind(name), Algorithm)
     assert re.search(r"\((.+\d{4}.*)\)", _kind(name).__doc__ or ""), "the docstring cites the paper"
@@ -162,32 +175,32 @@ def test_yaml_search_spaces(name: str) -> None:
                 assert kind == "choice" or (kind in BOUNDED and len(values) == 2 and values[0] < values[1])
 
 
-class _Watched(dict[str, Any]):
-    """A dictionary that remembers which keys were read."""
+class _Watched(Hyperparameters):
+    """Hyperparameters that remember which of them were read."""
 
     def __init__(self, values: Mapping[str, Any], read: set[str]) -> None:
         super().__init__(values)
-        self.read = read
+        object.__setattr__(self, "read", read)
 
     def __getitem__(self, key: str) -> Any:
-        self.read.add(key)
+        object.__getattribute__(self, "read").add(key)
         return super().__getitem__(key)
 
 
 def test_every_hyperparameter_is_used_and_stated(name: str) -> None:
-    algorithm = _algorithm(name)
-    read: set[str] = {key for key in (algorithm.reset_at, algorithm.reset_lr) if key is not None}
+    run = _algorithm(name)
+    algorithm = run.algorithm
+    read: set[str] = {key for key in (algorithm.reset_adam_at, algorithm.reset_lr) if key is not None}
     algorithm.values = _Watched(algorithm.values, read)
     algorithm.networks_needed(algorithm.sizes, algorithm.values)
-    algorithm.configure_optimizers()
-    batch, noise = _batch((6, 6, 6)), _noise(algorithm, (6, 6, 6))
-    hp, state = _Watched(algorithm.hp.tensors(), read), algorithm.memory.tensors()
-    for step, phase in _phases(algorithm):
-        phase.objective(algorithm.networks, batch, hp, state, noise, torch.tensor(step))
-    scoring = algorithm.scoring_noise(np.random.default_rng(0), 6)
-    algorithm.predict(
-        algorithm.networks, batch.x[:6], hp, state, {key: algorithm._on_device(a) for key, a in scoring.items()}
-    )
+    for group in algorithm.param_groups().values():
+        adam_settings(algorithm.values, group)
+    batch, noise = _batch((6, 6, 6)), _noise(run, (6, 6, 6))
+    hp, state = _Watched(run.hp.tensors(), read), run.memory.tensors()
+    for step, update in _updates(run):
+        update.objective(Step(run.networks, batch, hp, state, noise, torch.tensor(step)))
+    scoring = run.draws.for_prediction(6, torch.empty(()), "images")
+    algorithm.predict(Prediction(run.networks, batch.x[:6], hp, state, scoring))
     assert read - set(SHARED) == set(_config(name)["hparams"]) - set(SHARED)
     assert algorithm.static - set(SHARED) <= set(_config(name)["hparams"])
     assert set(algorithm.choices) <= algorithm.static
@@ -215,9 +228,9 @@ def test_objective_is_pure(name: str) -> None:
         **algorithm.hp.tensors(), **algorithm.memory.tensors(), "x": batch.x, "y": batch.y,
     }  # fmt: skip
     before, states = {key: value.clone() for key, value in inputs.items()}, _global_states()
-    for step, phase in _phases(algorithm):
-        outs = [_run(algorithm, phase, step, batch, noise) for _ in range(2)]
-        gradients = [_gradients(algorithm, phase, out) for out in outs]
+    for step, update in _updates(algorithm):
+        outs = [_run(algorithm, update, step, batch, noise) for _ in range(2)]
+        gradients = [_gradients(algorithm, update, out) for out in outs]
         assert torch.equal(outs[0].loss, outs[1].loss)
         assert all(torch.equal(value, gradients[1][key]) for key, value in gradients[0].items())
         assert all(torch.equal(value, outs[1].state[key]) for key, value in outs[0].state.items())
@@ -231,13 +244,14 @@ def test_predictions_that_depend_on_other_images_say_so(name: str) -> None:
     for changed in ({}, *switches):
         algorithm = _algorithm(name, **changed)
         algorithm.networks.eval()
-        batch, noise = _batch((6, 6)), algorithm.noise_for_scoring(12, "images")
+        batch, noise = _batch((6, 6)), algorithm.draws.for_prediction(12, torch.empty(()), "images")
         beside = torch.cat([batch.x[:1], 5 * batch.x[1:].flip(0)])
+        hp, state = Hyperparameters(algorithm.hp.tensors()), algorithm.memory.tensors()
         one, other = (
-            algorithm.predict(algorithm.networks, x, algorithm.hp.tensors(), algorithm.memory.tensors(), noise)[0]
+            algorithm.algorithm.predict(Prediction(algorithm.networks, x, hp, state, noise))[0]
             for x in (batch.x, beside)
         )
-        assert torch.allclose(one, other) == (algorithm.group_size(algorithm.values) == 0)
+        assert torch.allclose(one, other) == (algorithm.algorithm.group_size(algorithm.algorithm.values) == 0)
 
 
 def test_noise_depends_on_the_generator_alone(name: str) -> None:
@@ -251,15 +265,15 @@ def test_noise_depends_on_the_generator_alone(name: str) -> None:
 def test_order_of_environments(name: str) -> None:
     """Without noise by position, environments in another order give the same loss and gradient."""
     algorithm = _algorithm(name)
-    if algorithm.order_matters:
+    if algorithm.algorithm.order_matters:
         return
     batch, noise = _batch((6, 6, 6)), _noise(algorithm, (6, 6, 6))
     rows = torch.arange(18).view(3, 6)[[2, 0, 1]].flatten()
     turned = EnvBatch(batch.x[rows], batch.y[rows], batch.sizes)
-    for step, phase in _phases(algorithm):
-        outs = [_run(algorithm, phase, step, each, noise) for each in (batch, turned)]
+    for step, update in _updates(algorithm):
+        outs = [_run(algorithm, update, step, each, noise) for each in (batch, turned)]
         torch.testing.assert_close(outs[0].loss, outs[1].loss)
-        torch.testing.assert_close(*(_gradients(algorithm, phase, out) for out in outs))
+        torch.testing.assert_close(*(_gradients(algorithm, update, out) for out in outs))
 
 
 def test_unequal_minibatches(name: str) -> None:
@@ -278,14 +292,16 @@ def test_few_environments(name: str, n_envs: int) -> None:
     _assert_works(algorithm, (6,) * n_envs)
 
 
-def _functional(algorithm: Algorithm, phase: Phase, sizes: tuple[int, ...], step: int) -> Any:
-    """Gradients and new state as a pure function of everything that differs between members."""
-    trained = set(_names(algorithm, phase))
+def _functional(algorithm: SingleRun, update: Update, sizes: tuple[int, ...], step: int) -> Any:
+    """Gradients and new state as a pure function of everything that differs between runs."""
+    trained = set(_names(algorithm, update))
 
     def gradients(params: Tensors, buffers: Tensors, hp: Tensors, state: Tensors, noise: Tensors, x: Tensor, y: Tensor):  # type: ignore[no-untyped-def]
         def loss(own: Tensors):  # type: ignore[no-untyped-def]
             nets = algorithm.networks.bind({**params, **own, **{key: value.clone() for key, value in buffers.items()}})
-            out = phase.objective(nets, EnvBatch(x, y, sizes), hp, state, noise, torch.tensor(step))
+            out = update.objective(
+                Step(nets, EnvBatch(x, y, sizes), Hyperparameters(hp), state, noise, torch.tensor(step))
+            )
             return out.loss, (dict(out.state), dict(out.grads or {}))
 
         found, (new, given) = torch.func.grad(loss, has_aux=True)({k: v for k, v in params.items() if k in trained})
@@ -295,11 +311,11 @@ def _functional(algorithm: Algorithm, phase: Phase, sizes: tuple[int, ...], step
 
 
 def test_stacked_equals_looped(name: str) -> None:
-    """Three members mapped by vmap have the gradients and state that each has alone, and that modules have."""
-    members = [_algorithm(name, seed=seed) for seed in range(3)]
-    first, sizes = members[0], (6, 6, 6)
-    if not first.stackable:
-        assert first.why_not_stackable
+    """Three runs mapped by vmap have the gradients and state that each has alone, and that modules have."""
+    runs = [_algorithm(name, seed=seed) for seed in range(3)]
+    first, sizes = runs[0], (6, 6, 6)
+    if not first.algorithm.stackable:
+        assert first.algorithm.why_not_stackable
         return
     inputs = [
         (
@@ -308,17 +324,20 @@ def test_stacked_equals_looped(name: str) -> None:
             {key: value + 0.1 * i for key, value in a.memory.tensors().items()},
             _noise(a, sizes, seed=i), _batch(sizes, i).x, _batch(sizes, i).y,
         )
-        for i, a in enumerate(members)
+        for i, a in enumerate(runs)
     ]  # fmt: skip
     stacked = torch.utils._pytree.tree_map(lambda *leaves: torch.stack(leaves).detach(), *inputs)
-    for step, phase in _phases(first):
-        function = _functional(first, phase, sizes, step)
+    for step, update in _updates(first):
+        function = _functional(first, update, sizes, step)
         alone = [function(*each) for each in inputs]
         together = torch.func.vmap(function)(*stacked)
         expected = torch.utils._pytree.tree_map(lambda *leaves: torch.stack(leaves), *alone)
         torch.testing.assert_close(together, expected, rtol=1e-9, atol=1e-9)
-        out = phase.objective(first.networks, EnvBatch(*inputs[0][5:], sizes), *inputs[0][2:5], torch.tensor(step))
-        torch.testing.assert_close(_gradients(first, phase, out), alone[0][0], rtol=1e-9, atol=1e-9)
+        hp, state, noise, x, y = inputs[0][2:]
+        out = update.objective(
+            Step(first.networks, EnvBatch(x, y, sizes), Hyperparameters(hp), state, noise, torch.tensor(step))
+        )
+        torch.testing.assert_close(_gradients(first, update, out), alone[0][0], rtol=1e-9, atol=1e-9)
 
 
 # ---- training ---------------------------------------------------------------------------------------------------
@@ -337,7 +356,7 @@ class _Loader(pl.LightningDataModule):
         return batch
 
 
-def _train(algorithm: Algorithm, folder: Path) -> pl.Trainer:
+def _train(algorithm: SingleRun, folder: Path) -> pl.Trainer:
     trainer = pl.Trainer(
         max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False, default_root_dir=folder,
@@ -346,7 +365,7 @@ def _train(algorithm: Algorithm, folder: Path) -> pl.Trainer:
     return trainer
 
 
-def _error(algorithm: Algorithm) -> float:
+def _error(algorithm: SingleRun) -> float:
     batch = _batch((60, 60, 60), seed=1234)
     with torch.no_grad():
         return float((algorithm.eval()(batch.x).argmax(1) != batch.y).double().mean())
@@ -358,13 +377,13 @@ def test_learns_and_survives_a_checkpoint(name: str, tmp_path: Path) -> None:
     before = _error(algorithm)
     trainer = _train(algorithm, tmp_path)
     after = _error(algorithm)
-    assert int(algorithm.steps_done) == 80
+    assert algorithm.steps_done == 80
     assert after < 0.7 * before, f"error {before:.2f} before and {after:.2f} after 80 steps"
 
     trainer.save_checkpoint(tmp_path / "model.ckpt")
     checkpoint = torch.load(tmp_path / "model.ckpt", weights_only=True)
     again = _algorithm(name, norm=False, seed=5, **_fast(name))
-    again.noise_seed = algorithm.noise_seed
+    again.draws.seed = algorithm.draws.seed
     again.load_state_dict(checkpoint["state_dict"])
     x = _batch((6, 6, 6), seed=77).x
     with torch.no_grad():

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dgbench.data.spurious import SpuriousEnvironments
-from dgbench.data.sr_cmnist import sr_cmnist
+from dgbench.data.datasets.spurious import SpuriousEnvironments
+from dgbench.data.datasets.sr_cmnist import SRCMNIST
 
 Make = Callable[..., SpuriousEnvironments]
 
@@ -33,6 +33,6 @@ def make() -> Make:
             "data_seed": 0,
             "split_seed": 0,
         }
-        return sr_cmnist(**{**keys, **changes})
+        return SRCMNIST(**{**keys, **changes}).build()
 
     return build

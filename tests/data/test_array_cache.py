@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dgbench.data.array_cache import COMPLETE, DATA, PROGRESS, cached_array
+from dgbench.data.store.array_cache import COMPLETE, DATA, PROGRESS, cached_array
 from dgbench.errors import DataError
 
 SHAPE = (10, 2)

@@ -14,8 +14,8 @@ from torch import Tensor
 from torchvision import transforms
 from torchvision.transforms import functional as tv
 
-from dgbench.data import augment
-from dgbench.data.augment import N_UNIFORM, TRIES, Augmentation
+from dgbench.data.transforms import augment
+from dgbench.data.transforms.augment import N_UNIFORM, TRIES, Augmentation
 from dgbench.errors import ConfigError
 
 DOMAINBED: dict[str, Any] = {

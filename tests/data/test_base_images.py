@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from torchvision.datasets import MNIST
 
-from dgbench.data import base_images
-from dgbench.data.base_images import load_base_images
-from dgbench.data.download import any_answers
-from dgbench.data.sr_cmnist import sr_cmnist
+from dgbench.data.datasets import base_files
+from dgbench.data.datasets.base_images import load_base_images
+from dgbench.data.datasets.sr_cmnist import SRCMNIST
+from dgbench.data.fetch.download import any_answers
 from dgbench.errors import DataError
 
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -32,7 +32,7 @@ def idx(shape: tuple[int, ...], *, kind: int = 8, fill: int = 0) -> bytes:
 
 @pytest.fixture(autouse=True)
 def closed_port(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """No test reaches the network: the mirror is a port of this machine that nobody listens on."""
+    """No test reaches the network: the mirror is a port of this machine that nothing listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
         address = f"http://127.0.0.1:{free.getsockname()[1]}/"
@@ -156,10 +156,10 @@ def test_a_server_that_answers_anything_is_reachable(status: str, closed_port: s
 
 def test_auto_falls_back_to_digits_loudly(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        environments = sr_cmnist(
+        environments = SRCMNIST(
             name="sr_cmnist", base="auto", data_dir=str(tmp_path), resolution=28, given=None, ratio=3, scale=1,
             label_noise=0.25, pool_fraction=0.142857, val_fraction=0.2, evaluation="exact", data_seed=0, split_seed=0,
-        )  # fmt: skip
+        ).build()  # fmt: skip
     assert environments.identity()["base"] == "digits"
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
@@ -177,7 +177,7 @@ def test_a_download_that_breaks_off_falls_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A mirror answers, then fails to deliver: torchvision's error is told and the digits are used."""
-    monkeypatch.setattr(base_images, "any_answers", lambda *_: True)
+    monkeypatch.setattr(base_files, "any_answers", lambda *_: True)
     assert load_base_images("auto", tmp_path, 28).name == "digits"
     told = [record.getMessage().split(":")[0] for record in caplog.records]
     assert told == ["MNIST could not be downloaded", "base images"]

@@ -15,16 +15,14 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from dgbench.cli.build import build as build_group
-from dgbench.cli.build import without
-from dgbench.cli.entry import CONF
-from dgbench.cli.study import NOT_BUILT
-from dgbench.data import corrupted_store
-from dgbench.data.corrupted_environments import CorruptedEnvironments
-from dgbench.data.corrupted_given import given_environments
-from dgbench.data.corruptions import CORRUPTIONS, Chance, corrupt
+from dgbench.configuration import CONF
+from dgbench.data.datasets.corrupted_environments import CorruptedEnvironments
+from dgbench.data.datasets.corrupted_given import given_environments
+from dgbench.data.store import corrupted_store
+from dgbench.data.transforms.corruptions import CORRUPTIONS, Chance, corrupt
 from dgbench.errors import DgbenchError
 from dgbench.seeding import derive
+from tests.datasets import built
 
 DOMAINS = ["art_painting", "cartoon", "photo", "sketch"]
 CLASSES = {"cat": 14, "dog": 11}
@@ -40,7 +38,7 @@ def build(tmp_path: Path, image_tree: Callable[..., Path]) -> Callable[..., Corr
             config = compose("train", [f"dataset={dataset}", f"paths.cache_dir={tmp_path}/cache", *words])
         OmegaConf.set_struct(config, False)
         config.dataset.update({"root": str(root), "image_size": 32, "workers": 2, **changes})
-        return build_group(without(config, "dataset", *NOT_BUILT), "dataset")  # type: ignore[no-any-return]
+        return built(config)  # type: ignore[no-any-return]
 
     return make
 
@@ -58,12 +56,14 @@ def clean_positions(environments: CorruptedEnvironments, env: str, subset: str) 
 
 def test_sixty_four_environments(build: Build) -> None:
     environments = build()
-    tested = [score.env for score in environments.scores(True, ["train", "val", "test"]) if score.subset == "test"]
+    tested = [
+        score.env for score in environments.error_recipes(True, ["train", "val", "test"]) if score.subset == "test"
+    ]
     assert tested == environments.everywhere
     assert len(set(tested)) == 64
     assert tested[:2] == ["art_painting", "art_painting+gaussian_noise"]
     assert Counter(env.partition("+")[0] for env in tested) == dict.fromkeys(DOMAINS, 16)
-    held_out = environments.scores(False, ["train", "val", "test"], training=environments.given[1:])
+    held_out = environments.error_recipes(False, ["train", "val", "test"], training=environments.given[1:])
     assert Counter(score.subset for score in held_out) == {"train": 4, "val": 4, "test": 4}
     assert {score.env for score in held_out} == set(environments.given)
 
@@ -212,7 +212,7 @@ def test_bad_images_are_left_out(build: Build, tmp_path: Path) -> None:
 
 
 def images_of(environments: CorruptedEnvironments, *names: str) -> torch.Tensor:
-    passes = environments.passes(list(names))
+    passes = environments.eval_sets(list(names))
     return torch.cat([environments.gather(scored.indices)[0] for scored in passes.values()])
 
 
@@ -268,7 +268,7 @@ def test_two_at_once(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_files_are_named_by_what_decides_their_content(build: Build, tmp_path: Path) -> None:
     def folders(**changes: Any) -> set[str]:
         environments = build(**{**KEYS, **changes})
-        environments.passes(["test/photo+fog"])
+        environments.eval_sets(["test/photo+fog"])
         return {path.name for path in (tmp_path / "cache" / "corrupted").rglob("photo+fog-pool-*") if path.is_dir()}
 
     first = folders()
@@ -321,4 +321,4 @@ def test_only_image_files_can_be_corrupted() -> None:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("train", ["dataset=sr_cmnist", "corruptions=hendrycks"])
     with pytest.raises(DgbenchError, match="corruptions=hendrycks does not go with dataset=sr_cmnist"):
-        build_group(without(config, "dataset", *NOT_BUILT), "dataset")
+        built(config)

@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgbench.data.corruptions import CORRUPTIONS, Chance, corrupt
-from dgbench.data.corruptions.filters import edge, gaussian, mirror, mirror_inside, motion, padded
+from dgbench.data.transforms.corruptions import CORRUPTIONS, Chance, corrupt
+from dgbench.data.transforms.corruptions.filters import edge, gaussian, mirror, mirror_inside, motion, padded
 from dgbench.errors import ConfigError, DataError
 
 SEED = 7

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from dgbench.data.environments import PassLoader
-from dgbench.data.spurious import SpuriousEnvironments
+from dgbench.data.datasets.spurious import SpuriousEnvironments
+from dgbench.data.environments import EvalSetLoader
 
 Make = Callable[..., SpuriousEnvironments]
 
@@ -23,11 +23,11 @@ def predict(x: Tensor) -> Tensor:
 
 def errors(environments: SpuriousEnvironments, batch_size: int = 100) -> dict[tuple[str, str], float]:
     """(environment, subset) -> error, the way that rows get it."""
-    scores = environments.scores(everywhere=True, subsets=("train", "val", "test"))
+    scores = environments.error_recipes(everywhere=True, subsets=("train", "val", "test"))
     names = list(dict.fromkeys(name for score in scores for name in score.mixture))
     rates = {}
-    for name, scored in environments.passes(names).items():
-        batches = list(PassLoader(environments, name, scored, batch_size))
+    for name, scored in environments.eval_sets(names).items():
+        batches = list(EvalSetLoader(environments, name, scored, batch_size))
         assert [batch.index for batch in batches] == list(range(math.ceil(len(scored.indices) / batch_size)))
         wrong = sum(int((predict(batch.x) != batch.y).sum()) for batch in batches)
         rates[name] = wrong / len(scored.indices)
@@ -51,7 +51,7 @@ def test_exact_errors_equal_brute_force(make: Make) -> None:
 
 def test_all_environments_cost_two_passes(make: Make) -> None:
     environments = make()
-    scores = environments.scores(everywhere=True, subsets=("test",))
+    scores = environments.error_recipes(everywhere=True, subsets=("test",))
     assert len(scores) == 101
     assert {name for score in scores for name in score.mixture} == {"test+0", "test+1"}
     assert all(math.isclose(sum(score.mixture.values()), 1) for score in scores)
@@ -69,25 +69,25 @@ def test_own_subsets_are_scored_in_their_own_colors(make: Make) -> None:
 def test_scores_follow_what_is_asked(make: Make) -> None:
     """Folds that hold something out are tested on the given environments, the full one everywhere."""
     environments = make(given=[0.9, 0.125])
-    some = environments.scores(everywhere=False, subsets=("val", "test"))
+    some = environments.error_recipes(everywhere=False, subsets=("val", "test"))
     assert [(s.env, s.subset) for s in some] == [
         ("0.90", "val"),
         ("0.125" + "0", "val"),
         ("0.90", "test"),
         ("0.1250", "test"),
     ]
-    everywhere = environments.scores(everywhere=True, subsets=("test",))
+    everywhere = environments.error_recipes(everywhere=True, subsets=("test",))
     assert [s.env for s in everywhere] == [f"{i / 100:.2f}" for i in range(101)] + ["0.1250"]
 
 
 def test_predictions_in_groups_are_scored_in_sampled_colors(make: Make) -> None:
     """No pass then shows one color rule for all images, which no environment between 0 and 1 does."""
     exact, sampled = make(), make(evaluation="sampled")
-    found = exact.scores(everywhere=True, subsets=("val", "test"), grouped=True)
-    assert found == sampled.scores(everywhere=True, subsets=("val", "test"))
+    found = exact.error_recipes(everywhere=True, subsets=("val", "test"), grouped=True)
+    assert found == sampled.error_recipes(everywhere=True, subsets=("val", "test"))
     names = [name for score in found for name in score.mixture]
-    for name, scored in exact.passes(names).items():
-        same = sampled.passes([name])[name]
+    for name, scored in exact.eval_sets(names).items():
+        same = sampled.eval_sets([name])[name]
         assert torch.equal(scored.indices, same.indices)
         assert scored.feature is same.feature is None or torch.equal(scored.feature, same.feature)
 
@@ -126,7 +126,7 @@ def test_sampled_errors_scatter_around_exact_ones(make: Make) -> None:
 
 def test_sampled_colors_are_the_same_every_time_and_differ_between_environments(make: Make) -> None:
     environments = make(evaluation="sampled")
-    first, second = environments.passes(["test/0.50"]), environments.passes(["test/0.51", "test/0.50"])
+    first, second = environments.eval_sets(["test/0.50"]), environments.eval_sets(["test/0.51", "test/0.50"])
     features = [p.feature for p in (first["test/0.50"], second["test/0.50"], second["test/0.51"])]
     assert torch.equal(features[0], features[1])  # type: ignore[arg-type]
     assert (features[0] != features[2]).double().mean() > 0.3  # type: ignore[union-attr] # half of them differ by chance

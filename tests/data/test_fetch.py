@@ -21,13 +21,14 @@ from pathlib import Path
 
 import pytest
 
-from dgbench.data import download as downloads
-from dgbench.data import fetch as fetching
-from dgbench.data.arrange import terra_incognita
-from dgbench.data.download import download
-from dgbench.data.extract import extract
-from dgbench.data.fetch import Archive, Source, fetch, sources
+from dgbench.data.fetch import command as fetching
+from dgbench.data.fetch import download as downloads
+from dgbench.data.fetch.arrange import terra_incognita
+from dgbench.data.fetch.command import Archive, Source, fetch, sources
+from dgbench.data.fetch.download import download
+from dgbench.data.fetch.extract import extract
 from dgbench.errors import ConfigError, DataError
+from dgbench.records.locks import try_alone
 
 CONTENT = bytes(range(256)) * 1024  # 256 KiB
 SHA = hashlib.sha256(CONTENT).hexdigest()
@@ -118,7 +119,7 @@ def test_a_broken_transfer_goes_on_where_it_stopped(server: Server, tmp_path: Pa
 
 def test_the_next_call_goes_on_where_the_last_one_stopped(server: Server, tmp_path: Path) -> None:
     server.files["a"], server.cut["a"] = CONTENT, [100_000, 0]
-    with pytest.raises(DataError, match=r"a could not be downloaded .*it goes on where it stopped"):
+    with pytest.raises(DataError, match=r"a could not be downloaded .*it continues where it stopped"):
         download([server.url("a")], tmp_path / "a", None)
     assert download([server.url("a")], tmp_path / "a", None) == SHA
     assert server.ranges[-1] == ("a", "bytes=100000-")
@@ -210,7 +211,7 @@ def test_a_full_disk_is_told_before_anything_is_written(
     server.files["a"] = CONTENT
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr(downloads.shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(DataError, match=r"has 0.0 GB free, a needs 0.0 GB more; make room"):
+    with pytest.raises(DataError, match=r"has 0.0 GB free, a needs 0.0 GB more; free some space"):
         download([server.url("a")], tmp_path / "a", None)
     assert not list(tmp_path.iterdir())
 
@@ -312,8 +313,8 @@ def test_bombs_are_refused(tmp_path: Path, kind: str) -> None:
 
 def test_what_the_disk_cannot_hold_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 2000})
-    monkeypatch.setattr("dgbench.data.extract.shutil.disk_usage", lambda _: usage)
-    with pytest.raises(DataError, match="unpacks to more; make room"):
+    monkeypatch.setattr("dgbench.data.fetch.extract.shutil.disk_usage", lambda _: usage)
+    with pytest.raises(DataError, match="unpacks to more; free space"):
         extract(zipped(tmp_path / "a", FILES), tmp_path / "out")
 
 
@@ -423,7 +424,7 @@ def test_two_processes_do_not_fetch_the_same(server: Server, tmp_path: Path) -> 
     data = tmp_path / "data"
     (data / ".fetch" / "pictures").mkdir(parents=True)
     with (
-        fetching._alone(data / ".fetch" / "pictures", "pictures"),
+        try_alone(data / ".fetch" / "pictures.lock"),
         pytest.raises(DataError, match="another process is fetching pictures"),
     ):
         fetch(served(server, tmp_path), data, say=lambda _: None)
@@ -434,7 +435,7 @@ def test_the_blocks_of_the_configuration() -> None:
     known = sources()
     assert {"pacs", "vlcs", "office_home", "terra_incognita", "domain_net", "nico_pp", "l_cifar10"} <= known.keys()
     for name, source in known.items():
-        text = (fetching.CONF / f"{name}.yaml").read_text()
+        text = (fetching.DATASETS / f"{name}.yaml").read_text()
         assert re.search(rf"^root: \$\{{paths\.data_dir\}}/{re.escape(source.folder)}\b", text, re.M), name
         assert source.license != "not stated", name
         assert source.manual, name
@@ -442,7 +443,7 @@ def test_the_blocks_of_the_configuration() -> None:
             assert all(re.match(r"https?://", url) for url in archive.urls)
             assert archive.sha256 is None or re.fullmatch(r"[0-9a-f]{64}", archive.sha256)
         if source.arrange:
-            assert source.arrange == "dgbench.data.arrange.terra_incognita"
+            assert source.arrange == "dgbench.data.fetch.arrange.terra_incognita"
 
 
 def test_a_block_that_cannot_be_read(tmp_path: Path) -> None:
@@ -469,7 +470,7 @@ def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
     """The real command against a server that never answers."""
     code = f"""if True:
         import runpy, sys, time
-        import dgbench.data.download as downloads
+        import dgbench.data.fetch.download as downloads
         downloads.any_answers = lambda *_: time.sleep(60)
         sys.argv = ["fetch", "pacs", "--to", {str(tmp_path)!r}]
         runpy.run_module("dgbench.data.fetch", run_name="__main__")
@@ -480,7 +481,7 @@ def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=30)[1] == (
-        "dgbench: interrupted; the same command goes on where this one stopped\n"
+        "dgbench: interrupted; the same command continues where this one stopped\n"
     )
     assert process.returncode == 130
 

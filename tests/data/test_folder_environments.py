@@ -15,16 +15,13 @@ from omegaconf import OmegaConf
 from PIL import Image
 from torchvision import transforms
 
-from dgbench.cli.build import build as build_group
-from dgbench.cli.build import without
-from dgbench.cli.entry import CONF
-from dgbench.cli.study import NOT_BUILT
-from dgbench.data.folder_environments import FolderEnvironments
-from dgbench.data.image_store import FileStore, ResidentStore
-from dgbench.data.module import EnvironmentData, StretchLoader
-from dgbench.data.stacked import StackedData
+from dgbench.configuration import CONF
+from dgbench.data.datasets.folder_environments import FolderEnvironments
+from dgbench.data.minibatches import EnvironmentData, IntervalLoader
+from dgbench.data.store.image_store import FileStore, ResidentStore
 from dgbench.errors import DgbenchError
-from dgbench.types import EnvBatch
+from dgbench.tensors import EnvBatch
+from tests.datasets import built
 
 Tree = Callable[..., Path]
 TWO = {"cat": 6, "dog": 4}
@@ -40,7 +37,7 @@ def build(tmp_path: Path) -> Callable[..., FolderEnvironments]:
         config.dataset.root = str(root)
         OmegaConf.set_struct(config, False)
         config.dataset.update({"image_size": 8, **changes})
-        return build_group(without(config, "dataset", *NOT_BUILT), "dataset")  # type: ignore[no-any-return]
+        return built(config)  # type: ignore[no-any-return]
 
     return make
 
@@ -94,7 +91,7 @@ def test_a_split_depends_on_its_seed_alone(image_tree: Tree, build: Build) -> No
 def test_rows_are_domainbeds(image_tree: Tree, build: Build) -> None:
     """val everywhere (out-splits); test where never trained (in-split); train where trained (in-split)."""
     environments = build(image_tree(a=TWO, b=TWO, c=TWO))
-    found = environments.scores(False, ["train", "val", "test"], ("a", "c"))
+    found = environments.error_recipes(False, ["train", "val", "test"], ("a", "c"))
     assert [(s.env, s.subset, dict(s.mixture)) for s in found] == [
         ("a", "train", {"train/a": 1.0}),
         ("c", "train", {"train/c": 1.0}),
@@ -103,10 +100,10 @@ def test_rows_are_domainbeds(image_tree: Tree, build: Build) -> None:
         ("c", "val", {"val/c": 1.0}),
         ("b", "test", {"train/b": 1.0}),
     ]
-    passes = environments.passes(["train/b", "val/c"])
+    passes = environments.eval_sets(["train/b", "val/c"])
     assert passes["train/b"].indices.tolist() == environments.subset("b", "train").tolist()
     assert passes["val/c"].indices.tolist() == environments.subset("c", "val").tolist()
-    assert all(s.subset != "test" for s in environments.scores(True, ["val", "test"], ("a", "b", "c")))
+    assert all(s.subset != "test" for s in environments.error_recipes(True, ["val", "test"], ("a", "b", "c")))
 
 
 def test_listed_subsets(image_tree: Tree, build: Build, tmp_path: Path) -> None:
@@ -123,7 +120,7 @@ def test_listed_subsets(image_tree: Tree, build: Build, tmp_path: Path) -> None:
     assert of["day", "val"] == [1, 7]
     assert of["day", "test"] == [2, 8]
     assert (len(of["night", "train"]), len(of["night", "val"]), of["night", "test"]) == (4, 2, [])
-    tests = environments.scores(False, ["test"], ("day",))
+    tests = environments.error_recipes(False, ["test"], ("day",))
     assert [(s.env, dict(s.mixture)) for s in tests] == [("day", {"test/day": 1.0}), ("night", {"train/night": 1.0})]
 
 
@@ -144,7 +141,7 @@ def test_a_broken_image(image_tree: Tree, build: Build, caplog: Any, content: st
     file = root / "a" / "dog" / "02.png"
     whole = file.read_bytes()
     file.write_bytes({"empty": b"", "half": whole[: len(whole) // 2], "text": b"<html>not found</html>"}[content])
-    with pytest.raises(DgbenchError, match=r"a/dog/02\.png cannot be decoded \(.*\); mend or delete it, or") as caught:
+    with pytest.raises(DgbenchError, match=r"a/dog/02\.png cannot be decoded \(.*\); fix or delete it, or") as caught:
         build(root)
     assert "\n" not in str(caught.value)
     with caplog.at_level(logging.WARNING):
@@ -189,7 +186,7 @@ def test_a_copy_that_differs_from_the_published_one_is_told(image_tree: Tree, bu
 
 def data_of(environments: FolderEnvironments, training: Sequence[str] = ("a", "b"), **changes: Any) -> EnvironmentData:
     keys = {"steps": 200, "eval_every": 100, "batch_size": 3, "eval_batch_size": 4, "seed": 0, **changes}
-    return EnvironmentData(environments, training, environments.scores(False, ["val", "test"], training), **keys)
+    return EnvironmentData(environments, training, environments.error_recipes(False, ["val", "test"], training), **keys)
 
 
 def same(first: Sequence[EnvBatch], second: Sequence[EnvBatch]) -> None:
@@ -219,7 +216,7 @@ def test_an_environment_is_augmented_alike_in_every_fold(image_tree: Tree, build
 def test_members_of_a_stack_see_what_they_would_see_alone(image_tree: Tree, build: Build) -> None:
     environments = build(image_tree(a=TWO, b=TWO, c=TWO))
     alone = [data_of(environments, ("a", "b")), data_of(environments, ("b", "c"), seed=5)]
-    stacked = StackedData(alone).batches(63, 2)
+    stacked = EnvironmentData.stack(alone).batches(63, 2)
     for i, data in enumerate(alone):
         same([EnvBatch(batch.x[i], batch.y[i], batch.sizes) for batch in stacked], data.batches(63, 2))
 
@@ -229,7 +226,7 @@ def test_training_images_are_augmented_and_scored_ones_are_not(image_tree: Tree,
     for augment in ("domainbed", "ood_bench", "nico", "none"):
         environments = build(root, augment=augment)
         data = data_of(environments)
-        plain, _ = environments.gather(torch.from_numpy(data.order(3)))
+        plain, _ = environments.gather(torch.from_numpy(data.runs[0].order(3)))
         assert torch.equal(data.batches(3, 1)[0].x, plain) is (augment == "none")
         assert environments.identity()["variant"]["augment"] == augment
         scored = next(iter(data.val_dataloader()[0]))
@@ -250,7 +247,7 @@ def test_images_decoded_ahead_are_those_asked_for(image_tree: Tree, build: Build
     """Training chunks and scoring batches through the DataLoader, then a hint that turns out wrong."""
     root = image_tree(a=TWO, b=TWO, c=TWO)
     resident, ahead = (data_of(build(root, store=store), steps=5, eval_every=5) for store in ("ram", "none"))
-    chunks = [list(StretchLoader(data, lambda: 2)) for data in (resident, ahead)]
+    chunks = [list(IntervalLoader(data, lambda: 2)) for data in (resident, ahead)]
     same(*[[batch for chunk in found for batch in chunk] for found in chunks])
     for one, other in zip(resident.val_dataloader(), ahead.val_dataloader(), strict=True):
         same(list(one), list(other))  # type: ignore[arg-type]
@@ -265,5 +262,5 @@ def test_a_broken_image_met_ahead(image_tree: Tree, build: Build) -> None:
     (root / "a" / "cat" / "01.png").write_bytes(b"")
     environments = build(root, store="none")
     environments.expect([torch.tensor([1, 2])])
-    with pytest.raises(DgbenchError, match=r"^\S+a/cat/01\.png cannot be decoded \(.*\); mend or delete it$"):
+    with pytest.raises(DgbenchError, match=r"^\S+a/cat/01\.png cannot be decoded \(.*\); fix or delete it$"):
         environments.gather(torch.tensor([1, 2]))

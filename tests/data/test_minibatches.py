@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from dgbench.data.module import CHUNK_BYTES, CHUNK_STEPS, EnvironmentData, StretchLoader
-from dgbench.data.spurious import SpuriousEnvironments
-from dgbench.data.stacked import StackedData
+from dgbench.data.datasets.spurious import SpuriousEnvironments
+from dgbench.data.minibatches import CHUNK_BYTES, CHUNK_STEPS, EnvironmentData, IntervalLoader
 from dgbench.errors import ConfigError
-from dgbench.types import EnvBatch
+from dgbench.tensors import EnvBatch
 
 Make = Callable[..., SpuriousEnvironments]
 GIVEN = ("0.80", "0.85", "0.90", "0.10")
@@ -27,7 +26,7 @@ def environments(make: Make) -> SpuriousEnvironments:
 
 def data_of(environments: SpuriousEnvironments, training: Sequence[str] = GIVEN, **changes: Any) -> EnvironmentData:
     keys = {"steps": 1000, "eval_every": 100, "batch_size": 16, "eval_batch_size": 64, "seed": 0, **changes}
-    return EnvironmentData(environments, training, environments.scores(False, ("val", "test")), **keys)
+    return EnvironmentData(environments, training, environments.error_recipes(False, ("val", "test")), **keys)
 
 
 def same(first: Sequence[EnvBatch], second: Sequence[EnvBatch]) -> bool:
@@ -42,7 +41,7 @@ def test_rows_come_from_their_environments(environments: SpuriousEnvironments) -
     training = ("0.10", "0.85")
     data = data_of(environments, training)
     for step in (0, 63, 64, 500):
-        order = data.order(step)
+        order = data.runs[0].order(step)
         assert order.shape == (32,)
         for part, env in zip(order.reshape(2, 16), training, strict=True):
             assert set(part) <= set(environments.subset(env, "train"))
@@ -75,7 +74,7 @@ def test_with_replacement_and_uniform(environments: SpuriousEnvironments) -> Non
     own = environments.subset("0.10", "train")
     data = data_of(environments, ["0.10"], batch_size=len(own))
     assert len(own) == 308
-    drawn = [data.order(step) for step in range(640)]
+    drawn = [data.runs[0].order(step) for step in range(640)]
     assert abs(np.mean([len(set(step)) for step in drawn]) - 195) < 2
     counts = np.array(np.unique(np.concatenate(drawn), return_counts=True)[1])
     assert len(counts) == 308
@@ -108,7 +107,7 @@ def test_a_pure_function_of_the_seed(environments: SpuriousEnvironments) -> None
 def test_an_environment_shows_the_same_images_in_every_fold(environments: SpuriousEnvironments) -> None:
     """At step 70 environment 0.10 stands last of four, first of two, or alone: the same 16 images."""
     folds = [GIVEN, ("0.10", "0.80"), ("0.10",)]
-    orders = [data_of(environments, fold).order(70).reshape(-1, 16) for fold in folds]
+    orders = [data_of(environments, fold).runs[0].order(70).reshape(-1, 16) for fold in folds]
     assert np.array_equal(orders[0][3], orders[1][0])
     assert np.array_equal(orders[0][3], orders[2][0])
     assert np.array_equal(orders[0][0], orders[1][1])
@@ -116,7 +115,8 @@ def test_an_environment_shows_the_same_images_in_every_fold(environments: Spurio
 
 def test_environments_are_drawn_independently(environments: SpuriousEnvironments) -> None:
     """Places within two subsets of 308 images agree in about 64 * 16 / 308 = 3 of 1,024 draws, not in all of them."""
-    order = np.concatenate([data_of(environments, GIVEN[:2]).order(step).reshape(2, 16) for step in range(64)], axis=1)
+    drawing = data_of(environments, GIVEN[:2]).runs[0]
+    order = np.concatenate([drawing.order(step).reshape(2, 16) for step in range(64)], axis=1)
     places = [{int(i): k for k, i in enumerate(environments.subset(env, "train"))} for env in GIVEN[:2]]
     drawn = [[places[e][int(i)] for i in order[e]] for e in (0, 1)]
     assert sum(a == b for a, b in zip(*drawn, strict=True)) < 20
@@ -125,7 +125,7 @@ def test_environments_are_drawn_independently(environments: SpuriousEnvironments
 def test_a_minibatch_larger_than_an_environment(environments: SpuriousEnvironments) -> None:
     """1540 dealt images, 385 for each of four environments, 77 of them for val: 308 are left."""
     data_of(environments, batch_size=308)
-    with pytest.raises(ConfigError, match=r"trainer\.batch_size=309 is larger than environment 0\.80 with 308"):
+    with pytest.raises(ConfigError, match=r"hparams\.batch_size=309 is larger than environment 0\.80 with 308"):
         data_of(environments, batch_size=309)
 
 
@@ -133,10 +133,10 @@ def test_a_minibatch_larger_than_an_environment(environments: SpuriousEnvironmen
     ("done", "chunks"),
     [(0, [32, 32, 32, 4]), (37, [32, 31]), (99, [1]), (100, [32, 32, 32, 4]), (200, [32, 18]), (250, [])],
 )
-def test_stretches_end_at_evaluations(environments: SpuriousEnvironments, done: int, chunks: list[int]) -> None:
-    """250 steps, judged every 100: a stretch goes from the steps done to the next multiple of 100, or the end."""
+def test_intervals_end_at_evaluations(environments: SpuriousEnvironments, done: int, chunks: list[int]) -> None:
+    """250 steps, judged every 100: an interval goes from the steps done to the next multiple of 100, or the end."""
     data = data_of(environments, steps=250)
-    found = list(StretchLoader(data, lambda: done))
+    found = list(IntervalLoader(data, lambda: done))
     assert [len(chunk) for chunk in found] == chunks
     flat = [batch for chunk in found for batch in chunk]
     assert not flat or same(flat, data_of(environments, steps=250).batches(done, sum(chunks)))
@@ -154,7 +154,7 @@ def test_chunks_shrink_with_the_images(environments: SpuriousEnvironments) -> No
 def test_chunks_are_larger_beside_a_device(environments: SpuriousEnvironments, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every chunk costs a turn of the loop, for which a device of short kernels waits."""
     monkeypatch.setattr(environments, "to", lambda device: None)
-    stack = StackedData([data_of(environments, batch_size=308)] * 3)
+    stack = EnvironmentData.stack([data_of(environments, batch_size=308)] * 3)
     for kind, steps in (("cpu", 4), ("meta", CHUNK_STEPS), ("cpu", 4)):
         strategy = SimpleNamespace(root_device=torch.device(kind))
         monkeypatch.setattr(stack, "trainer", SimpleNamespace(strategy=strategy, global_rank=0, world_size=1))
@@ -166,8 +166,8 @@ def test_passes_are_loaders_in_order(environments: SpuriousEnvironments) -> None
     """Four val passes and two over the pool; 77 images in batches of 64 are two batches."""
     data = data_of(environments)
     loaders = data.val_dataloader()
-    assert [loader.name for loader in loaders] == data.pass_names()
-    assert data.pass_names() == [*(f"val/{env}" for env in GIVEN), "test+0", "test+1"]
+    assert [loader.name for loader in loaders] == data.eval_set_names()
+    assert data.eval_set_names() == [*(f"val/{env}" for env in GIVEN), "test+0", "test+1"]
     first = list(loaders[0])
     assert len(loaders[0]) == 2
     assert [len(batch.y) for batch in first] == [64, 13]
@@ -177,27 +177,27 @@ def test_passes_are_loaders_in_order(environments: SpuriousEnvironments) -> None
 
 
 def test_a_stack_gives_each_member_what_it_gets_alone(environments: SpuriousEnvironments) -> None:
-    """Three members with other folds and other seeds, side by side; other training environments, as many."""
-    members = [
+    """Three runs with other folds and other seeds, side by side; other training environments, as many."""
+    runs = [
         data_of(environments, ("0.80", "0.85", "0.90")),
         data_of(environments, ("0.10", "0.85", "0.90"), seed=1),
         data_of(environments, ("0.80", "0.85", "0.90"), seed=2),
     ]
-    stack = StackedData(members)
+    stack = EnvironmentData.stack(runs)
     batches = stack.batches(60, 10)
     assert batches[0].x.shape == (3, 48, 2, 8, 8)
     assert batches[0].sizes == (16, 16, 16)
-    for number, member in enumerate(members):
-        alone = member.batches(60, 10)
+    for number, run in enumerate(runs):
+        alone = run.batches(60, 10)
         assert same(alone, [EnvBatch(batch.x[number], batch.y[number], batch.sizes) for batch in batches])
     assert stack.chunk_steps() == CHUNK_STEPS
-    large = StackedData([data_of(environments, batch_size=308)] * 3)
+    large = EnvironmentData.stack([data_of(environments, batch_size=308)] * 3)
     assert large.chunk_steps() == CHUNK_BYTES[0] // (3 * 4 * 308 * 4 * 128) == 4
 
 
-def test_a_stack_scores_what_its_members_score_once(environments: SpuriousEnvironments, make: Make) -> None:
+def test_a_stack_scores_what_its_runs_score_once(environments: SpuriousEnvironments, make: Make) -> None:
     """The full fold is judged everywhere (101), the other in the four given ones, which are among them; val of four."""
-    members = [data_of(environments, GIVEN[:2]), data_of(environments, GIVEN[2:])]
-    members[1].scores = environments.scores(True, ("val", "test"))
-    scored = [(score.env, score.subset) for score in StackedData(members).scores]
+    runs = [data_of(environments, GIVEN[:2]), data_of(environments, GIVEN[2:])]
+    runs[1].recipes = environments.error_recipes(True, ("val", "test"))
+    scored = [(score.env, score.subset) for score in EnvironmentData.stack(runs).recipes]
     assert len(scored) == len(set(scored)) == 101 + 4

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from dgbench.data.image_table import table_of_rows
-from dgbench.data.nico_lists import official_lists
+from dgbench.data.datasets.image_table import table_of_rows
+from dgbench.data.datasets.nico_lists import official_lists
 from dgbench.errors import DataError
 
 FOLDER = "NICO_DG_official"
 
 
 def test_official_lists(image_tree: Callable[..., Path]) -> None:
-    """Paths below the root with blanks in class names, a number nobody needs, train and test apart."""
+    """Paths below the root with blanks in class names, a number that is not needed, train and test apart."""
     root = image_tree(
         "nico/NICO_DG", dim={"hot air balloon": 2, "cat": 1}, rock={"hot air balloon": 1, "cat": 1}
     ).parent
@@ -34,7 +34,9 @@ def test_official_lists(image_tree: Callable[..., Path]) -> None:
     assert table.label.tolist() == [0, 1, 1, 0, 1]
     assert table.listed.tolist() == [0, 0, 2, 2, 2]
     (lists / "rock_test.txt").write_text("NICO_DG/rock/cat/00.png\n")
-    with pytest.raises(DataError, match=r"rock_test\.txt line 1 is no path and number: NICO_DG/rock/cat/00\.png; mend"):
+    with pytest.raises(
+        DataError, match=r"rock_test\.txt line 1 is no path and number: NICO_DG/rock/cat/00\.png; correct"
+    ):
         official_lists(root=root, folder=FOLDER)
     with pytest.raises(
         DataError, match=r"nowhere is no folder of .*; put NICO\+\+'s official lists there, or take a tree"

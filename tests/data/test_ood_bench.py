@@ -12,13 +12,14 @@ import pytest
 from hydra import compose, initialize_config_dir
 from PIL import Image
 
-from dgbench.cli.build import build, without
-from dgbench.cli.entry import CONF
-from dgbench.cli.study import NOT_BUILT
-from dgbench.data import ood_bench
+from dgbench.configuration import CONF
+from dgbench.data.datasets import ood_bench
+from dgbench.data.datasets.image_folders import ImageFolders
 from dgbench.data.environments import Environments
-from dgbench.data.image_folders import image_folders
 from dgbench.errors import ConfigError, DataError
+from dgbench.training.building import NOT_BUILT, without
+from tests.datasets import built
+from tests.studies import plain
 
 RNG = np.random.default_rng(0)
 
@@ -40,7 +41,7 @@ def made(name: str, root: Path, *words: str) -> Environments:
     ]
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("train", overrides)
-    return build(without(config, "dataset", *NOT_BUILT), "dataset")  # type: ignore[no-any-return]
+    return built(config)  # type: ignore[no-any-return]
 
 
 def contents(environments: Environments) -> dict[tuple[str, str], int]:
@@ -278,7 +279,7 @@ def test_the_fixed_split_names_environments_that_exist(name: str) -> None:
     assert len(split["test"]) == 1
 
 
-def test_image_folders_takes_any_reader(tmp_path: Path) -> None:
+def test_any_reader_is_taken(tmp_path: Path) -> None:
     """A user's own layout is one function."""
     for i in range(8):
         image(tmp_path / f"{i}.png")
@@ -288,9 +289,9 @@ def test_image_folders_takes_any_reader(tmp_path: Path) -> None:
 
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("train", ["dataset=image_folder", f"dataset.root={tmp_path}", "dataset.image_size=4"])
-    keys = without(config, "dataset", *NOT_BUILT, "_target_").dataset
+    keys = without(plain(config), "dataset", *NOT_BUILT, "_target_")["dataset"]
     given = {**keys, "reader": reader, "val_fraction": 0.5, "cache_dir": str(tmp_path / "cache")}
-    assert image_folders(**given).given == ["env0", "env1"]  # type: ignore[arg-type]
+    assert ImageFolders(**given).build().given == ["env0", "env1"]  # type: ignore[arg-type]
 
 
 # ---- CMNIST of IRM ----------------------------------------------------------------------------------------------
@@ -304,7 +305,7 @@ def test_cmnist_irm_sizes() -> None:
     """60,000 digits: 25,000 (2,500 val) in 0.1 and in 0.2; for 0.9 a pool of 9,000 and 1,000 val."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("train", ["dataset=cmnist_irm"])
-    environments = build(without(config, "dataset", *NOT_BUILT), "dataset")
+    environments = built(config)
     sizes = {env: [len(environments.subset(env, part)) for part in ("train", "val")] for env in environments.given}
     assert sizes == {"0.10": [22_500, 2500], "0.20": [22_500, 2500], "0.90": [0, 1000]}
     assert len(environments.pool) == 9000

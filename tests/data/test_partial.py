@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgbench.data.environments import Environments, Pass
+from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.partial import PartialEnvironments
 from dgbench.errors import DataError
-from dgbench.types import Score
+from dgbench.tensors import ErrorRecipe
 
 
 class Small(Environments):
@@ -36,16 +36,16 @@ class Small(Environments):
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return indices.float().view(-1, 1, 1, 1), self.labels[indices]
 
-    def scores(
+    def error_recipes(
         self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
-    ) -> list[Score]:
+    ) -> list[ErrorRecipe]:
         assert (everywhere, list(training)) == (False, [] if "test" in subsets else ["a", "b"])
-        return [Score(env, name, {f"{name}/{env}": 1.0}) for name in subsets for env in self.given]
+        return [ErrorRecipe(env, name, {f"{name}/{env}": 1.0}) for name in subsets for env in self.given]
 
-    def passes(self, names: Sequence[str]) -> Mapping[str, Pass]:
+    def eval_sets(self, names: Sequence[str]) -> Mapping[str, EvalSet]:
         places = {name: name.split("/") for name in names}
         found = {name: torch.from_numpy(self.subset(env, subset)) for name, (subset, env) in places.items()}
-        return {name: Pass(indices, indices % 2) for name, indices in found.items()}
+        return {name: EvalSet(indices, indices % 2) for name, indices in found.items()}
 
 
 # class 0 trains in a with 2 images and is tested in b; class 1 trains in b and is tested in a with 1 image
@@ -70,11 +70,11 @@ def test_training_images(view: PartialEnvironments) -> None:
 
 def test_scores_say_what_was_held_out(view: PartialEnvironments) -> None:
     """val counts the classes trained on, test the classes never trained on there."""
-    scores = view.scores(False, ["val", "test"])
+    scores = view.error_recipes(False, ["val", "test"])
     assert [(s.env, s.subset, s.held_out) for s in scores] == [
         ("a", "val", False), ("b", "val", False), ("a", "test", True), ("b", "test", True),
     ]  # fmt: skip
-    passes = view.passes([name for score in scores for name in score.mixture])
+    passes = view.eval_sets([name for score in scores for name in score.mixture])
     val_a, val_b, test_a, test_b = (passes[name].indices.tolist() for s in scores for name in s.mixture)
     assert (val_a, val_b) == ([5], [18])
     assert len(test_a) == 1
@@ -91,7 +91,7 @@ def test_which_images_a_limit_keeps_depends_on_the_split_seed_alone(view: Partia
 
 def test_nothing_left_is_told_before_training() -> None:
     with pytest.raises(DataError, match=r"environment b has no test image of class 2; choose another protocol\.seed"):
-        PartialEnvironments(Small(), TRAINING, {"b": {2: None}}).scores(False, ["test"])
+        PartialEnvironments(Small(), TRAINING, {"b": {2: None}}).error_recipes(False, ["test"])
 
 
 def test_labels_without_images() -> None:

@@ -12,8 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
-from dgbench.data.base_images import BaseImages
-from dgbench.data.pictures import CIFAR_BATCHES, load_pictures
+from dgbench.data.datasets.base_images import BaseImages
+from dgbench.data.datasets.picture_files import CIFAR_BATCHES
+from dgbench.data.datasets.pictures import load_pictures
 from dgbench.errors import ConfigError, DataError
 
 Load = Callable[..., BaseImages]

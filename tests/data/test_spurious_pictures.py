@@ -15,13 +15,12 @@ from PIL import Image
 from torch import Tensor
 
 from dgbench.cli import contact_sheet
-from dgbench.cli.build import build, without
-from dgbench.cli.entry import CONF
-from dgbench.cli.study import NOT_BUILT
-from dgbench.data.environments import PassLoader
-from dgbench.data.paint import LINE_COLORS, colored_line, tint
-from dgbench.data.spurious import SpuriousEnvironments
+from dgbench.configuration import CONF
+from dgbench.data.datasets.spurious import SpuriousEnvironments
+from dgbench.data.environments import EvalSetLoader
+from dgbench.data.transforms.paint import LINE_COLORS, colored_line, tint
 from dgbench.errors import ConfigError
+from tests.datasets import built
 
 CACHE = tempfile.TemporaryDirectory()
 CLASSES = {"c_cats_dogs": 2, "l_cifar10": 10}
@@ -48,7 +47,7 @@ def made(name: str, root: Path | str, **changes: Any) -> SpuriousEnvironments:
         config = compose("train", [f"dataset={name}"])
     here = {"root": str(root), "image_size": 8, "cache_dir": str(CACHE.name), "workers": 1}
     config.dataset = {**config.dataset, **here, **changes}
-    return build(without(config, "dataset", *NOT_BUILT), "dataset")  # type: ignore[no-any-return]
+    return built(config)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +92,7 @@ def test_what_e_means(trees: dict[str, Path], name: str, e_means: str, share: fl
     equal = (environments.feature[own] == environments.labels[own]).double().mean().item()
     assert abs(equal - share) < 4 * (0.16 / len(own)) ** 0.5
     assert environments.identity()["variant"]["e_means"] == e_means
-    mixture = {score.env: score.mixture for score in environments.scores(True, ("test",))}["0.20"]
+    mixture = {score.env: score.mixture for score in environments.error_recipes(True, ("test",))}["0.20"]
     assert mixture["test+0"] == pytest.approx(share, abs=1e-12)
 
 
@@ -116,13 +115,13 @@ def test_ten_lines_exactly(trees: dict[str, Path]) -> None:
     def predict(x: Tensor) -> Tensor:
         return (x.flatten(1) @ weight.T).argmax(1)
 
-    scores = [score for score in environments.scores(True, ("test",)) if score.env in ("0.00", "0.37", "1.00")]
+    scores = [score for score in environments.error_recipes(True, ("test",)) if score.env in ("0.00", "0.37", "1.00")]
     names = list(dict.fromkeys(name for score in scores for name in score.mixture))
     assert len(names) == 10
     wrong = {
-        name: sum(int((predict(b.x) != b.y).sum()) for b in PassLoader(environments, name, scored, 64))
+        name: sum(int((predict(b.x) != b.y).sum()) for b in EvalSetLoader(environments, name, scored, 64))
         / len(environments.pool)
-        for name, scored in environments.passes(names).items()
+        for name, scored in environments.eval_sets(names).items()
     }
     assert len(set(wrong.values())) > 2, "the predictor looks at the line"
     for score in scores:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from dgbench.data.base_images import load_base_images
-from dgbench.data.paint import two_channel_color
-from dgbench.data.spurious import SpuriousEnvironments
+from dgbench.data.datasets.base_images import load_base_images
+from dgbench.data.datasets.spurious import SpuriousEnvironments
+from dgbench.data.transforms.paint import two_channel_color
 from dgbench.errors import ConfigError
 
 Make = Callable[..., SpuriousEnvironments]
@@ -124,7 +124,9 @@ def test_the_data_seed_changes_all_of_it(make: Make) -> None:
     assert not np.array_equal(np.sort(first.pool), np.sort(second.pool))
     assert not torch.equal(first.labels, second.labels)
     assert not np.array_equal(own_images(first, "0.10"), own_images(second, "0.10"))
-    sampled = [make(evaluation="sampled", data_seed=seed).passes(["test/0.50"])["test/0.50"].feature for seed in (0, 1)]
+    sampled = [
+        make(evaluation="sampled", data_seed=seed).eval_sets(["test/0.50"])["test/0.50"].feature for seed in (0, 1)
+    ]
     assert not torch.equal(*sampled)
 
 
@@ -145,7 +147,7 @@ def test_pool_and_label_noise_do_not_depend_on_the_environments(make: Make) -> N
 def test_building_leaves_the_global_generators_alone(make: Make) -> None:
     before = np.random.get_state()[1].tolist(), torch.get_rng_state()  # type: ignore[index,union-attr]
     environments = make(evaluation="sampled")
-    environments.passes(["test/0.30"])
+    environments.eval_sets(["test/0.30"])
     assert np.random.get_state()[1].tolist() == before[0]  # type: ignore[index,union-attr]
     assert torch.equal(torch.get_rng_state(), before[1])
 
@@ -248,7 +250,7 @@ def test_shares_and_environments_that_only_validate(make: Make) -> None:
     assert sizes == [[616, 154], [308, 77], [0, 385]]
     parts = [environments.subset(env, part) for env in environments.given for part in ("train", "val")]
     assert sorted(np.concatenate([environments.pool, *parts])) == list(range(DIGITS))
-    scored = {(s.env, s.subset) for s in environments.scores(False, ("train", "val", "test"))}
+    scored = {(s.env, s.subset) for s in environments.error_recipes(False, ("train", "val", "test"))}
     assert scored == {(env, part) for env in environments.given for part in ("train", "val", "test")} - {
         ("0.90", "train")
     }

@@ -44,7 +44,7 @@ def follow(page: str, folder: Path, extra: str) -> tuple[list[dict[str, Any]], s
     command = re.sub(r"\bpython\b", sys.executable, command, count=1)
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("DGBENCH", "HYDRA", "WANDB", "PYTHON"))}
     ended = subprocess.run(
-        ["bash", "-c", f"{command} hydra.run.dir={folder / 'out'} paths.cache_dir={folder / 'cache'} {extra}"],
+        ["bash", "-c", f"{command} paths.output_dir={folder / 'out'} paths.cache_dir={folder / 'cache'} {extra}"],
         cwd=ROOT,
         env={**environment, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
@@ -52,7 +52,9 @@ def follow(page: str, folder: Path, extra: str) -> tuple[list[dict[str, Any]], s
         timeout=300,
     )
     assert ended.returncode == 0, ended.stderr
-    rows = [json.loads(line) for path in folder.glob("out/*/errors.jsonl") for line in path.read_text().splitlines()]
+    rows = [
+        json.loads(line) for path in folder.glob("out/*/fold-*/errors.jsonl") for line in path.read_text().splitlines()
+    ]
     return rows, ended.stdout
 
 
@@ -65,6 +67,17 @@ def test_adding_an_algorithm_works_as_the_page_says(tmp_path: Path) -> None:
     assert max(row["step"] for row in rows) == 60
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_examples_of_adding_an_algorithm_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks that are whole programs: comparing with a reference, and a trainer of one's own."""
+    monkeypatch.chdir(ROOT)
+    text = (ROOT / "docs" / "adding_an_algorithm.md").read_text()
+    programs = re.findall(r"^```python\n(import .*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    assert len(programs) == 2
+    for number, program in enumerate(programs):
+        exec(compile(program, f"example {number}", "exec"), {"__name__": f"example_{number}"})
+
+
 def test_adding_a_dataset_works_as_the_page_says(tmp_path: Path) -> None:
     """Four classes of 60 pictures; the full fold is judged in all 101 environments and the given ones."""
     rng = np.random.default_rng(0)
@@ -74,7 +87,7 @@ def test_adding_a_dataset_works_as_the_page_says(tmp_path: Path) -> None:
             Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(
                 tmp_path / "my_pictures" / name / f"{i}.png"
             )
-    rows, _ = follow("adding_a_dataset.md", tmp_path, "backbone.width=16 trainer.batch_size=8 trainer.eval_every=20")
+    rows, _ = follow("adding_a_dataset.md", tmp_path, "backbone.width=16 hparams.batch_size=8 trainer.eval_every=20")
     assert {row["dataset"] for row in rows} == {"corners"}
     assert {row["fold"] for row in rows} == {"0", "1", "2", "full"}
     judged = {row["env"] for row in rows if row["fold"] == "full" and row["subset"] == "test"}

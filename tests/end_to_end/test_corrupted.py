@@ -21,7 +21,7 @@ def train(command: Any, image_tree: Callable[..., Path], tmp_path: Path) -> Call
     def run(*words: object, dataset: str = "pacs_corrupted") -> Any:
         return command(
             "train.py", f"dataset={dataset}", f"dataset.root={root}", "dataset.image_size=32", "backbone=mlp",
-            "backbone.width=8", "trainer.steps=4", "trainer.eval_every=2", "trainer.batch_size=3",
+            "backbone.width=8", "trainer.steps=4", "trainer.eval_every=2", "hparams.batch_size=3",
             "trainer.device=cpu", f"paths.cache_dir={tmp_path}/cache", *words, cwd=tmp_path,
         )  # fmt: skip
 
@@ -35,7 +35,7 @@ def rows_in(folder: Path) -> list[dict[str, Any]]:
 def test_the_full_fold_is_judged_everywhere(train: Any, command: Any, tmp_path: Path) -> None:
     """3 domains x (clean, 2 corruptions) = 9 environments; 20 images a domain: 4 in the pool, 13 train, 3 val.
 
-    Members trained alone and together err alike.
+    Runs trained alone and together err alike.
     """
     words = ("dataset.corruptions=[contrast,shot_noise]", "dataset.given=1-1-1", "dataset.severity=5")
     for mode in ("single", "stacked"):

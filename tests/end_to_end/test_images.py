@@ -14,13 +14,13 @@ CLASSES = {"cat": 7, "dog": 6}
 
 @pytest.fixture
 def pacs(command: Any, image_tree: Callable[..., Path]) -> Callable[..., Any]:
-    """``pacs(cwd=...)``: four tiny environments under PACS' name, 4 steps, judged every 2."""
+    """``pacs(cwd=...)``: four tiny environments under PACS' name, 4 steps, evaluated every 2."""
     root = image_tree(art_painting=CLASSES, cartoon=CLASSES, photo=CLASSES, sketch=CLASSES)
 
     def run(*words: object, **options: Any) -> Any:
         return command(
             "train.py", "dataset=pacs", f"dataset.root={root}", "dataset.image_size=16", "backbone=mlp",
-            "backbone.width=8", "trainer.steps=4", "trainer.eval_every=2", "trainer.batch_size=3",
+            "backbone.width=8", "trainer.steps=4", "trainer.eval_every=2", "hparams.batch_size=3",
             "trainer.device=cpu", "trainer.checkpoint_seconds=0", *words, **options,
         )  # fmt: skip
 
@@ -54,19 +54,19 @@ def test_every_environment_has_rows(pacs: Any, command: Any, tmp_path: Path) -> 
 
 
 def test_killed_and_started_again(pacs: Any, rows_of: Any, tmp_path: Path) -> None:
-    """Killed while it writes its second checkpoint; the same command goes on to the same rows."""
+    """Killed while it writes its second checkpoint; the same command continues to the same rows."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     whole.mkdir()
     cut.mkdir()
     before = (
         "import os, signal\n"
-        "from dgbench.callbacks.checkpoint import Checkpoints\n"
-        "write = Checkpoints._write\n"
+        "from dgbench.callbacks.checkpointer import Checkpointer\n"
+        "write = Checkpointer._write\n"
         "calls = []\n"
-        "def second(self, trainer):\n"
+        "def second(self, *arguments):\n"
         "    calls.append(1)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL) if len(calls) == 2 else write(self, trainer)\n"
-        "Checkpoints._write = second"
+        "    os.kill(os.getpid(), signal.SIGKILL) if len(calls) == 2 else write(self, *arguments)\n"
+        "Checkpointer._write = second"
     )
     words = ("protocol.folds=[2]", "execution=single")
     assert pacs(*words, cwd=whole).code == 0
@@ -77,7 +77,7 @@ def test_killed_and_started_again(pacs: Any, rows_of: Any, tmp_path: Path) -> No
     assert rows_of(cut) == rows_of(whole)
 
 
-def test_a_stack_gives_the_rows_of_its_members(pacs: Any, rows_of: Any, tmp_path: Path) -> None:
+def test_a_stack_gives_the_rows_of_its_runs(pacs: Any, rows_of: Any, tmp_path: Path) -> None:
     """Same images, order and augmentation; what is left is floating-point summation, too small to flip an answer."""
     folders = {mode: tmp_path / mode for mode in ("single", "stacked")}
     for mode, folder in folders.items():

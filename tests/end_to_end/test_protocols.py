@@ -39,8 +39,10 @@ def test_groups_single_and_stacked(train: Any, tmp_path: Path) -> None:
     assert {fold: rows[0]["held_out"] for fold, rows in found.items()} == {"0": GIVEN[:2], "1": GIVEN[2:]}
     assert found["0"][0]["folds"] == [GIVEN[:2], GIVEN[2:]]
     assert scored(found["0"])["test"] == {"0.80": True, "0.85": True, "0.90": False, "0.10": False}
+    own = {"loss": 0, "together": 0}
     for fold, rows in found.items():
-        assert [{**row, "loss": 0} for row in stacked[fold]] == [{**row, "loss": 0} for row in rows]
+        assert [{**row, **own} for row in stacked[fold]] == [{**row, **own} for row in rows]
+        assert [{row["together"] for row in kept} for kept in (rows, stacked[fold])] == [{1}, {2}]
     assert [line.split()[:2] for line in ended.out.splitlines()[2:6]] == [
         ["0", "0.80"], ["0", "0.85"], ["1", "0.90"], ["1", "0.10"],
     ]  # fmt: skip
@@ -76,14 +78,14 @@ def test_environments_of_each_class(train: Any, tmp_path: Path, setting: str) ->
     """
     counts = ["protocol.dominant=1", "protocol.minor=1", "protocol.test=1", "protocol.exclusive=2"]
     caps = ["protocol.minor_images=30", "protocol.test_images=20"]
-    words = ["protocol=flexible", f"protocol.setting={setting}", *counts, *caps, "trainer.batch_size=16"]
+    words = ["protocol=flexible", f"protocol.setting={setting}", *counts, *caps, "hparams.batch_size=16"]
     ended = train(*words, cwd=tmp_path)
     assert ended.code == 0, ended.err
     (rows,) = rows_by_fold(tmp_path).values()
     assert rows[0]["protocol"] == f"flexible-{setting}-1-1-1-s0"
     (config,) = tmp_path.rglob("fold-*/config.yaml")
-    member = yaml.safe_load(config.read_text())["member"]
-    tested, training = member["membership"]["tested"], member["membership"]["training"]
+    membership = yaml.safe_load(config.read_text())["fold"]["membership"]
+    tested, training = membership["tested"], membership["training"]
     classes = Counter(label for part in tested.values() for label in part)
     assert classes == {0: 1, 1: 1}
     assert Counter(label for part in training.values() for label in part) == {0: 2, 1: 2}
@@ -93,7 +95,7 @@ def test_environments_of_each_class(train: Any, tmp_path: Path, setting: str) ->
     }
     again = train(*words, "execution=stacked", "seed=1", cwd=tmp_path)
     assert again.code == 1
-    assert "scores other images in each model; use execution=single" in again.complaints[0]
+    assert "scores others in each run; use execution=single" in again.complaints[0]
 
 
 def test_the_oracle_trains_on_other_images_of_its_tests(train: Any, tmp_path: Path) -> None:

@@ -21,42 +21,46 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # where a process can die: between rows and checkpoint, between best and last checkpoint, in the middle of each file
 KILLS = {
-    "before the first row": "from dgbench.callbacks import environment_errors as e\ne.append_rows = die",
-    "between rows and checkpoint": "Checkpoints._write = die_second",
-    "between best and last checkpoint": "pl.Trainer.save_checkpoint = die_second",
+    "before the first row": "from dgbench.callbacks import recorder as r\nr.append_rows = die",
+    "between rows and checkpoint": "Checkpointer._write = die_at(2, Checkpointer._write)",
+    "between best and last checkpoint": "Snapshot.save = die_at(2, Snapshot.save)",
     "inside the second row block": (
-        "from dgbench.callbacks import environment_errors as e\n"
-        "whole = e.append_rows\n"
+        "from dgbench.callbacks import recorder as r\n"
+        "whole = r.append_rows\n"
         "def half(path, rows, n=[]):\n"
         "    n.append(1)\n"
         "    whole(path, rows)\n"
         "    if len(n) == 2:\n"
         "        os.truncate(path, path.stat().st_size - 100)\n"
         "        die()\n"
-        "e.append_rows = half"
+        "r.append_rows = half"
     ),
     "inside the second last.ckpt": (
-        "whole = pl.Trainer.save_checkpoint\n"
-        "def half(self, path, n=[]):\n"
+        "from dgbench.training import checkpoints as c\n"
+        "whole = c.write_whole_with\n"
+        "def half(path, writer, n=[]):\n"
         "    n.append(1)\n"
-        "    whole(self, path)\n"
-        "    if len(n) == 2:\n"
-        "        os.truncate(path, 1000)\n"
-        "        die()\n"
-        "pl.Trainer.save_checkpoint = half"
+        "    def cut(file):\n"
+        "        writer(file)\n"
+        "        if len(n) == 2:\n"
+        "            file.truncate(1000)\n"
+        "            die()\n"
+        "    whole(path, cut)\n"
+        "c.write_whole_with = half"
     ),
-    "in the third stretch": "StudyProgress.on_train_batch_end = die_third",
+    "in the third interval": "StudyProgress.on_train_batch_end = die_at(3, StudyProgress.on_train_batch_end)",
     "before DONE": (
-        "from dgbench.cli import member\n"
-        "whole = member.write_status\n"
-        "member.write_status = lambda folder, mark: die() if mark == 'DONE' else whole(folder, mark)"
+        "from dgbench.records import status as s\n"
+        "whole = s.write_status\n"
+        "s.write_status = lambda folder, word, *why: die() if word == 'DONE' else whole(folder, word, *why)"
     ),
 }
 PRELUDE = """
 import os, signal
 import pytorch_lightning as pl
-from dgbench.callbacks.checkpoint import Checkpoints
+from dgbench.callbacks.checkpointer import Checkpointer
 from dgbench.callbacks.progress import StudyProgress
+from dgbench.training.checkpoints import Snapshot
 how = signal.SIGKILL
 def die(*_, **__):
     os.kill(os.getpid(), how)
@@ -66,7 +70,6 @@ def die_at(n, whole):
         calls.append(1)
         return die() if len(calls) == n else whole(*arguments, **options)
     return call
-die_third = die_at(3, StudyProgress.on_train_batch_end)
 """
 
 
@@ -82,9 +85,9 @@ def test_a_study_trains_every_fold_and_prints_its_measures(train: Any, tmp_path:
     fold full 4 val + 101 test rows: 3 * (4 * 8 + 105) = 411."""
     ended = train(cwd=tmp_path)
     assert ended.code == 0, ended.err
-    (study,) = (tmp_path / "outputs").iterdir()
+    (study,) = (tmp_path / "outputs").glob("[!.]*")
     assert re.fullmatch(r"sr_cmnist-erm-mlp-8-s0-[0-9a-f]{12}", study.name)
-    assert f"rows: {study}" in ended.out.splitlines()
+    assert f"rows: {study.relative_to(tmp_path)}" in ended.out.splitlines()
     assert [line.split()[:2] for line in ended.out.splitlines()[2:6]] == [
         ["0", "0.80"], ["1", "0.85"], ["2", "0.90"], ["3", "0.10"],
     ]  # fmt: skip
@@ -97,18 +100,18 @@ def test_a_study_trains_every_fold_and_prints_its_measures(train: Any, tmp_path:
     ]
     assert len([line for line in ended.err.splitlines() if line.endswith(" done")]) == 5
 
-    members = sorted(p for p in study.iterdir() if p.name.startswith("fold-"))
-    assert [p.name.split("-")[1] for p in members] == ["0", "1", "2", "3", "full"]
+    runs = sorted(p for p in study.iterdir() if p.name.startswith("fold-"))
+    assert [p.name.split("-")[1] for p in runs] == ["0", "1", "2", "3", "full"]
     counts = []
-    for member in members:
-        rows = [json.loads(line) for line in (member / "errors.jsonl").read_text().splitlines()]
+    for run in runs:
+        rows = [json.loads(line) for line in (run / "errors.jsonl").read_text().splitlines()]
         counts.append(Counter((row["step"], row["subset"]) for row in rows))
-        assert (member / "status").read_text() == "DONE\n"
+        assert (run / "status").read_text() == "DONE\n"
         assert {row["base"] for row in rows} == {"digits"}
-        assert {row["run"] for row in rows} == {member.name.split("-")[2]}
-        assert {p.name for p in member.iterdir()} == {
+        assert {row["run"] for row in rows} == {run.name.split("-")[2]}
+        assert {p.name for p in run.iterdir()} == {
             "checkpoints",
-            "claim",
+            "lock",
             "config.yaml",
             "errors.jsonl",
             "identity.json",
@@ -116,7 +119,7 @@ def test_a_study_trains_every_fold_and_prints_its_measures(train: Any, tmp_path:
             "progress.json",
             "status",
         }
-        assert {p.name for p in (member / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+        assert {p.name for p in (run / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
     assert counts[0] == {(step, subset): 4 for step in (4, 8, 12) for subset in ("val", "test")}
     assert counts[4] == {(step, subset): n for step in (4, 8, 12) for subset, n in (("val", 4), ("test", 101))}
     assert sum(sum(count.values()) for count in counts) == 411
@@ -130,20 +133,15 @@ def test_the_same_command_again_trains_nothing(train: Any, whole: tuple[Path, An
     assert again.out == first.out
     assert again.err.count("was done before") == 2
     assert rows_of(folder) == before
-    assert len(list((folder / "outputs").iterdir())) == 1
+    assert len(list((folder / "outputs").glob("[!.]*"))) == 1
 
 
 @pytest.mark.parametrize("moment", KILLS)
-def test_a_killed_study_goes_on_to_the_same_rows(
+def test_a_killed_study_continues_to_the_same_rows(
     train: Any, whole: tuple[Path, Any], rows_of: Rows, tmp_path: Path, moment: str
 ) -> None:
     words = ("protocol.folds=[0,full]", "algorithm=vrex")
-    second = "die_second = die_at(2, {})\n"
-    lines = {
-        "Checkpoints._write = die_second": second.format("Checkpoints._write"),
-        "pl.Trainer.save_checkpoint = die_second": second.format("pl.Trainer.save_checkpoint"),
-    }
-    killed = train(*words, cwd=tmp_path, before=PRELUDE + lines.get(KILLS[moment], "") + KILLS[moment])
+    killed = train(*words, cwd=tmp_path, before=PRELUDE + KILLS[moment])
     assert killed.code == -signal.SIGKILL, killed.err
     assert rows_of(tmp_path) != rows_of(whole[0])
     resumed = train(*words, cwd=tmp_path)
@@ -154,14 +152,14 @@ def test_a_killed_study_goes_on_to_the_same_rows(
 
 def test_a_resumed_fold_does_not_begin_again(train: Any, tmp_path: Path) -> None:
     """Killed while it trains steps 8 to 11; the second process trains those 4 of fold 0's 12."""
-    train("protocol.folds=[0]", cwd=tmp_path, before=PRELUDE + KILLS["in the third stretch"])
+    train("protocol.folds=[0]", cwd=tmp_path, before=PRELUDE + KILLS["in the third interval"])
     count = """
-from dgbench.algorithms.base import Algorithm
-step = Algorithm._step
+from dgbench.training.modules import SingleRun
+step = SingleRun._step
 def counted(self, number, *rest):
     print("trained", number)
     return step(self, number, *rest)
-Algorithm._step = counted
+SingleRun._step = counted
 """
     resumed = train("protocol.folds=[0]", cwd=tmp_path, before=count)
     assert [line for line in resumed.out.splitlines() if line.startswith("trained")] == [
@@ -193,7 +191,7 @@ def test_kill_9_from_outside(train: Any, rows_of: Rows, tmp_path: Path) -> None:
     for folder in (cut, kept):
         done = train(*longer, cwd=folder)
         assert done.code == 0, done.err
-    assert len(list(cut.glob("outputs/*"))) == 1
+    assert len(list(cut.glob("outputs/[!.]*"))) == 1
     assert rows_of(cut) == rows_of(kept)
 
 
@@ -201,34 +199,35 @@ def test_ctrl_c_ends_with_one_line_and_can_be_resumed(
     train: Any, whole: tuple[Path, Any], rows_of: Rows, tmp_path: Path
 ) -> None:
     words = ("protocol.folds=[0,full]", "algorithm=vrex")
-    press = PRELUDE + "how = signal.SIGINT\n" + KILLS["in the third stretch"]
+    press = PRELUDE + "how = signal.SIGINT\n" + KILLS["in the third interval"]
     stopped = train(*words, cwd=tmp_path, before=press)
     assert stopped.code == 130
-    assert stopped.complaints == ["dgbench: interrupted; the same command goes on where this one stopped"]
+    assert stopped.complaints == ["dgbench: interrupted; the same command continues"]
     assert "Traceback" not in stopped.err
+    assert [path.read_text() for path in tmp_path.rglob("status")] == ["INTERRUPTED\n"]
     assert train(*words, cwd=tmp_path).code == 0
     assert rows_of(tmp_path) == rows_of(whole[0])
 
 
 def test_a_diverging_fold_fails_alone(train: Any, tmp_path: Path) -> None:
-    """The loss of fold 1 becomes infinite at step 5; folds 0 and full go on."""
+    """The loss of fold 1 becomes infinite at step 5; folds 0 and full are trained to their end."""
     poison = """
 import torch
 from dgbench.algorithms.erm import ERM
 good = ERM.objective
-def bad(self, nets, batch, hp, state, noise, step):
-    out = good(self, nets, batch, hp, state, noise, step)
-    if self.sizes.n_envs == 3 and int(step) == 5 and bad.fold == 1:
+def bad(self, s):
+    out = good(self, s)
+    if self.sizes.n_envs == 3 and int(s.step) == 5 and bad.fold == 1:
         return type(out)(out.loss * float("inf"))
     return out
 bad.fold = -1
 ERM.objective = bad
 from dgbench.callbacks.progress import StudyProgress
-begin = StudyProgress.fold
-def fold(self, title):
+begin = StudyProgress.begin
+def counted(self, *arguments):
     bad.fold += 1
-    begin(self, title)
-StudyProgress.fold = fold
+    begin(self, *arguments)
+StudyProgress.begin = counted
 """
     ended = train("protocol.folds=[0,1,full]", cwd=tmp_path, before=poison)
     assert ended.code == 1
@@ -240,9 +239,9 @@ StudyProgress.fold = fold
     assert "Traceback" not in ended.err
     assert re.search(r"^  average +-$", ended.out, re.M)
 
-    mended = train("protocol.folds=[0,1,full]", cwd=tmp_path)
-    assert mended.code == 0, mended.err
-    assert mended.err.count("was done before") == 2
+    again = train("protocol.folds=[0,1,full]", cwd=tmp_path)
+    assert again.code == 0, again.err
+    assert again.err.count("was done before") == 2
 
 
 @pytest.mark.parametrize(("steps", "mode"), [(1, "single"), (12, "single"), (12, "stacked")])
@@ -250,7 +249,7 @@ def test_a_learning_rate_that_breaks_the_weights_fails_every_fold(
     train: Any, tmp_path: Path, steps: int, mode: str
 ) -> None:
     """With a single step the loss itself is finite: the evaluation after it notices."""
-    words = ("protocol.folds=[0,full]", "trainer.lr=1e30", f"trainer.steps={steps}", f"execution={mode}")
+    words = ("protocol.folds=[0,full]", "hparams.lr=1e30", f"trainer.steps={steps}", f"execution={mode}")
     ended = train(*words, cwd=tmp_path)
     assert ended.code == 1
     statuses = [p.read_text() for p in tmp_path.rglob("status")]
@@ -262,15 +261,13 @@ def test_a_learning_rate_that_breaks_the_weights_fails_every_fold(
 def test_a_sweep_makes_one_study_per_combination(train: Any, tmp_path: Path) -> None:
     ended = train("-m", "algorithm=erm,vrex", "seed=0,1", "protocol.folds=[full]", cwd=tmp_path)
     assert ended.code == 0, ended.err
-    studies = sorted(p.name.rsplit("-", 1)[0] for p in (tmp_path / "multirun").iterdir() if p.is_dir())
+    studies = sorted(p.name.rsplit("-", 1)[0] for p in (tmp_path / "multirun").glob("[!.]*") if p.is_dir())
     assert studies == [f"sr_cmnist-{a}-mlp-8-s{s}" for a in ("erm", "vrex") for s in (0, 1)]
     assert len(list(tmp_path.rglob("errors.jsonl"))) == 4
 
 
-@pytest.mark.parametrize(
-    "sweep", ["seed=x,0", "dataset.ratio=0,3", "backbone.width=-1,8", "algorithm.hparams.irm_lambda=x,1"]
-)
-def test_a_failing_job_is_told_at_once_and_stops_no_other(train: Any, tmp_path: Path, sweep: str) -> None:
+@pytest.mark.parametrize("sweep", ["seed=x,0", "dataset.ratio=0,3", "backbone.width=-1,8", "hparams.irm_lambda=x,1"])
+def test_a_failing_job_is_reported_at_once_and_stops_no_other(train: Any, tmp_path: Path, sweep: str) -> None:
     ended = train("-m", "algorithm=irm", "protocol.folds=[full]", sweep, cwd=tmp_path)
     assert ended.code == 1
     assert len(ended.complaints) == 1
@@ -280,16 +277,16 @@ def test_a_failing_job_is_told_at_once_and_stops_no_other(train: Any, tmp_path: 
 
 
 @pytest.mark.parametrize(("press", "code"), [("how = signal.SIGKILL\n", -9), ("how = signal.SIGINT\n", 130)])
-def test_a_stack_that_is_stopped_goes_on_to_the_same_rows(
+def test_a_stack_that_is_stopped_continues_to_the_same_rows(
     train: Any, rows_of: Rows, tmp_path: Path, press: str, code: int
 ) -> None:
-    """All folds train together; the process ends in the third stretch of 4 steps."""
+    """All folds train together; the process ends in the third interval of 4 steps."""
     words = ("execution=stacked", "algorithm=vrex", "protocol.folds=[0,1,full]")
     kept, cut = tmp_path / "kept", tmp_path / "cut"
     kept.mkdir()
     cut.mkdir()
     assert train(*words, cwd=kept).code == 0
-    stopped = train(*words, cwd=cut, before=PRELUDE + press + KILLS["in the third stretch"])
+    stopped = train(*words, cwd=cut, before=PRELUDE + press + KILLS["in the third interval"])
     assert stopped.code == code, stopped.err
     assert "Traceback" not in stopped.err
     assert rows_of(cut) != rows_of(kept)

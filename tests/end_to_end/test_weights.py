@@ -12,7 +12,7 @@ import timm
 import torch
 
 CLASSES = {"cat": 7, "dog": 6}
-# an address on which nobody listens, and no file of this machine's own cache
+# an address where nothing listens, and no file of this machine's own cache
 NO_HUB = {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_CACHE": "nowhere", "HF_HOME": "nowhere"}
 
 
@@ -24,7 +24,7 @@ def resnet(command: Any, image_tree: Callable[..., Path]) -> Callable[..., Any]:
     def run(*words: object, **options: Any) -> Any:
         return command(
             "train.py", "dataset=image_folder", f"dataset.root={root}", "dataset.image_size=32", "backbone=resnet18",
-            "backbone.arch=test_resnet", "trainer.steps=3", "trainer.eval_every=3", "trainer.batch_size=4",
+            "backbone.arch=test_resnet", "trainer.steps=3", "trainer.eval_every=3", "hparams.batch_size=4",
             "trainer.device=cpu", "trainer.checkpoint_seconds=0", "protocol.folds=[0]", *words, **options,
         )  # fmt: skip
 
@@ -35,7 +35,7 @@ def rows_in(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for file in folder.rglob("errors.jsonl") for line in file.read_text().splitlines()]
 
 
-def test_two_files_of_weights_make_two_members_and_two_boards(resnet: Any, command: Any, tmp_path: Path) -> None:
+def test_two_files_of_weights_make_two_runs_and_two_boards(resnet: Any, command: Any, tmp_path: Path) -> None:
     names = []
     for version in (1, 2):
         net = timm.create_model("test_resnet", pretrained=False, num_classes=10)
@@ -62,7 +62,7 @@ def test_mixstyle_trains_on_a_resnet(resnet: Any, tmp_path: Path) -> None:
     for p in (0, 1):
         folder = tmp_path / str(p)
         folder.mkdir()
-        ended = resnet("algorithm=mixstyle", f"hparams.set.ms_p={p}", cwd=folder)
+        ended = resnet("algorithm=mixstyle", f"hparams.ms_p={p}", cwd=folder)
         assert ended.code == 0, ended.err
         losses[p] = [row["loss"] for row in rows_in(folder)]
     assert len(losses[0]) == len(losses[1]) > 0

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.algorithms.and_mask import ANDMask
-from dgbench.algorithms.base import Algorithm
 from dgbench.algorithms.cdann import CDANN
 from dgbench.algorithms.coral import CORAL
 from dgbench.algorithms.dann import DANN
@@ -36,8 +35,13 @@ from dgbench.algorithms.rsc import RSC
 from dgbench.algorithms.sag_net import SagNet
 from dgbench.algorithms.sd import SD
 from dgbench.algorithms.vrex import VREx
-from dgbench.backbones.heads import build_head
-from dgbench.types import EnvBatch, Networks, Outcome, Phase, Sizes
+from dgbench.modules import Networks
+from dgbench.networks.heads import build_head
+from dgbench.objectives.contract import Algorithm, Update
+from dgbench.objectives.step import Outcome
+from dgbench.requests import Sizes
+from dgbench.tensors import EnvBatch
+from dgbench.training.modules import SingleRun
 
 N, B, M, K = 3, 4, 5, 3
 SIZES = Sizes(n_features=M, n_classes=K, n_envs=N, image=(1, 1, M))
@@ -71,7 +75,7 @@ def _fill(module: nn.Module) -> None:
         parameter.data = 0.5 * torch.cos(0.3 + 0.7 * t)
 
 
-def _algorithm(kind: type[Algorithm], hparams: dict[str, Any]) -> Algorithm:
+def _algorithm(kind: type[Algorithm], hparams: dict[str, Any]) -> SingleRun:
     hparams = {"lr": 1e-3, "weight_decay": 0.0, **hparams}
     featurizer = nn.Linear(M, M, bias=False)
     featurizer.weight.data = torch.eye(M)
@@ -86,35 +90,43 @@ def _algorithm(kind: type[Algorithm], hparams: dict[str, Any]) -> Algorithm:
     if "style" in heads:
         for head, source in zip(heads["style"].parameters(), classifier.parameters(), strict=True):
             head.data = -source.data
-    return kind(Networks({"featurizer": featurizer, **heads}), SIZES, hparams)
+    run = SingleRun(kind(SIZES, hparams), Networks({"featurizer": featurizer, **heads}))
+    run.configure_optimizers()
+    return run
 
 
-def _run(algorithm: Algorithm, phase: Phase, step: int = 0, noise: dict[str, Tensor] | None = None) -> Outcome:
-    """One phase as training runs it: new state kept, gradients left on the parameters of the phase's players."""
-    out = phase.objective(
-        algorithm.networks, _batch(), algorithm.hp.tensors(), algorithm.memory.tensors(), noise or NOISE,
-        torch.tensor(step),
-    )  # fmt: skip
-    algorithm.memory.assign(out.state)
-    params = algorithm.networks.params()
-    owned = [name for player in phase.players for name in algorithm.players()[player].networks]
-    for parameter in params.values():
+class _Given:
+    """Fixed numbers in the place of drawn ones."""
+
+    def __init__(self, values: dict[str, Tensor]) -> None:
+        self.values = values
+
+    def at(self, *_: Any) -> dict[str, Tensor]:
+        return self.values
+
+
+def _run(run: SingleRun, update: Update, step: int = 0, noise: dict[str, Tensor] | None = None) -> Outcome:
+    """One update as training runs it: new state kept, gradients left on the parameters of its groups."""
+    outcomes = []
+
+    def kept(s: Any) -> Outcome:
+        outcomes.append(update.objective(s))
+        return outcomes[-1]
+
+    for parameter in run.networks.parameters():
         parameter.grad = None
-    if out.grads is None:
-        out.loss.backward(inputs=list(algorithm.networks.params(*owned).values()))
-    else:
-        for name, gradient in out.grads.items():
-            params[name].grad = gradient
-    return out
+    run.draws = _Given(noise or NOISE)  # type: ignore[assignment]
+    run._differentiate(Update(kept, update.groups), update.groups, step, torch.tensor(step), _batch())
+    return outcomes[0]
 
 
-def _gradient(algorithm: Algorithm, name: str, *place: int) -> float:
+def _gradient(algorithm: SingleRun, name: str, *place: int) -> float:
     gradient = algorithm.networks.params()[name].grad
     assert gradient is not None
     return float(gradient[place])
 
 
-def _four_gradients(algorithm: Algorithm) -> list[float]:
+def _four_gradients(algorithm: SingleRun) -> list[float]:
     """dW[0,0], dW[2,3], dA[0,0], dA[2,3]."""
     return [
         _gradient(algorithm, f"{name}.weight", *place)
@@ -217,8 +229,8 @@ CASES = {
 def test_first_call(name: str) -> None:
     case = CASES[name]
     algorithm = _algorithm(case.kind, case.hparams)
-    (phase,) = algorithm.phases(0)
-    out = _run(algorithm, phase)
+    (update,) = algorithm.algorithm.updates(0)
+    out = _run(algorithm, update)
     for value, expected in zip(_four_gradients(algorithm), case.gradients, strict=True):
         _close(value, expected)
     if case.loss is not None:
@@ -237,19 +249,19 @@ def test_risks_of_the_toy_problem() -> None:
 
 def test_group_dro_weights() -> None:
     algorithm = _algorithm(GroupDRO, CASES["group_dro"].hparams)
-    out = _run(algorithm, algorithm.phases(0)[0])
+    out = _run(algorithm, algorithm.algorithm.updates(0)[0])
     assert out.state["q"].tolist() == pytest.approx([0.3461, 0.3757, 0.2783], abs=6e-5)
 
 
 def test_group_dro_divided_by_n() -> None:
     algorithm = _algorithm(GroupDRO, {"groupdro_eta": 0.5, "groupdro_divide_by_n": True})
-    _close(_run(algorithm, algorithm.phases(0)[0]).loss, 2.40056044 / 3)
+    _close(_run(algorithm, algorithm.algorithm.updates(0)[0]).loss, 2.40056044 / 3)
 
 
 def test_fishr_second_call() -> None:
     algorithm = _algorithm(Fishr, FISHR)
-    _run(algorithm, algorithm.phases(0)[0])
-    out = _run(algorithm, algorithm.phases(1)[0], step=1)
+    _run(algorithm, algorithm.algorithm.updates(0)[0])
+    out = _run(algorithm, algorithm.algorithm.updates(1)[0], step=1)
     _close(out.loss, 42.49288821)
     _close(out.logs["penalty"], 0.04012331)
     for value, expected in zip(
@@ -264,9 +276,9 @@ def test_fishr_second_call() -> None:
 )
 def test_discriminator_step(kind: type[Algorithm], loss: float, output: tuple[float, float]) -> None:
     algorithm = _algorithm(kind, DISCRIMINATOR)
-    (phase,) = algorithm.phases(1)
-    assert phase.players == ("discriminator",)
-    _close(_run(algorithm, phase, step=1).loss, loss)
+    (update,) = algorithm.algorithm.updates(1)
+    assert update.groups == ("discriminator",)
+    _close(_run(algorithm, update, step=1).loss, loss)
     _close(_gradient(algorithm, "discriminator.4.weight", 0, 0), output[0])
     _close(_gradient(algorithm, "discriminator.4.weight", 0, 1), output[1])
     if kind is CDANN:
@@ -277,13 +289,13 @@ def test_discriminator_turns() -> None:
     """With k = 1 training starts with the generator; with k = 2 it goes D, G, D, D, G, D."""
     for k, turns in ((1, "GDGD"), (2, "DGDDGD")):
         algorithm = _algorithm(DANN, {**DISCRIMINATOR, "d_steps_per_g_step": k})
-        assert "".join(algorithm.phases(t)[0].players[0][0].upper() for t in range(len(turns))) == turns
+        assert "".join(algorithm.algorithm.updates(t)[0].groups[0][0].upper() for t in range(len(turns))) == turns
 
 
 def test_sag_net() -> None:
     algorithm = _algorithm(SagNet, {"sag_w_adv": 0.1})
     noise = {"mix": NOISE["mix"], "permutation": REVERSED_ROWS.expand(3, -1)}
-    content, style, adversary = algorithm.phases(0)
+    content, style, adversary = algorithm.algorithm.updates(0)
     _close(_run(algorithm, content, noise=noise).loss, 2.09696647)
     _close(_gradient(algorithm, "classifier.weight", 0, 0), 0.12718395)
     _close(_gradient(algorithm, "classifier.weight", 2, 3), 0.31083099)
@@ -295,8 +307,8 @@ def test_sag_net() -> None:
 
 def test_erdg() -> None:
     algorithm = _algorithm(ERDG, {**ENTROPY, "erdg_clearing": "remove"})
-    experts, main = algorithm.phases(0)
-    assert experts.players == ("experts",)
+    experts, main = algorithm.algorithm.updates(0)
+    assert experts.groups == ("experts",)
     _close(_run(algorithm, experts).loss, 1.54906886)
     out = _run(algorithm, main)
     logs = {"main": 2.36958293, "discriminator": 1.44231850, "others": 1.54906886, "rival": 1.54906886}

@@ -133,12 +133,11 @@ def test_draw_0_is_the_default_set_of_the_kind() -> None:
 
 
 def test_the_strongest_value_wins() -> None:
-    """set > typed > draw (the algorithm's distribution) > the algorithm's default > the shared default."""
+    """chosen > draw (the algorithm's distribution) > the algorithm's default > the shared default."""
     own = {"hparams": {"lr": 2.0}, "search": {"domainbed": {"lr": {"choice": [3.0]}}}}
     assert resolve(SHARED, own, kind="small", read=READ)["lr"] == 2.0
     assert resolve(SHARED, own, kind="small", number=1, read=READ)["lr"] == 3.0
-    assert resolve(SHARED, own, kind="small", number=1, typed={"lr": 4.0}, read=READ)["lr"] == 4.0
-    assert resolve(SHARED, own, kind="small", number=1, typed={"lr": 4.0}, chosen={"lr": 5.0}, read=READ)["lr"] == 5.0
+    assert resolve(SHARED, own, kind="small", number=1, chosen={"lr": 4.0}, read=READ)["lr"] == 4.0
 
 
 @pytest.mark.parametrize("space", list(SHARED["search"]))
@@ -156,7 +155,10 @@ def test_every_algorithm_draws_in_every_space(name: str, space: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"chosen": {"vrex": 1}}, "hparams.set key vrex is unknown; choose from lr, batch_size, weight_decay"),
+        (
+            {"chosen": {"vrex": 1}},
+            "hparams.vrex is read by nothing in this study; choose from lr, batch_size",
+        ),
         ({"space": "mine"}, "hparams.space mine is unknown; choose from domainbed, ood_bench, yu2024"),
         ({"kind": None}, "dataset.image_kind None is unknown; choose from small, large"),
         ({"rng": "mine"}, "hparams.rng mine is unknown; choose from per_name, single_stream"),

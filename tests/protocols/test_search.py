@@ -8,8 +8,8 @@ import pytest
 
 from dgbench.errors import ConfigError
 from dgbench.protocols.search import Scheme
-from dgbench.protocols.selection import Last, TrainVal
-from dgbench.protocols.selection_beyond import Yu2024
+from dgbench.selection.beyond import Yu2024
+from dgbench.selection.methods import Last, TrainVal
 
 VARIES = ("seed", "dataset.split_seed")
 BASE = {"seed": 5, "dataset.split_seed": 0}

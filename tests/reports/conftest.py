@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from dgbench.records import ROW_FILE, Row, RunIdentity, append_rows
+from dgbench.records.rows import ROW_FILE, Row, RunIdentity, append_rows
 
 GIVEN = ["0.90", "0.85", "0.80", "0.10"]
 GRID = [f"{i / 20:.2f}" for i in range(21)]
@@ -25,10 +26,10 @@ def identity(algorithm: str = "erm", fold: str = "0", seed: int = 0, **changes: 
     return RunIdentity(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def member_rows(
+def run_rows(
     who: RunIdentity, error: Callable[[str, int], float], steps: Iterable[int] = (100, 200), grid: list[str] = GRID
 ) -> list[Row]:
-    """What training writes for one member: val in every given environment, test in every environment it is judged."""
+    """What training writes for one run: val in every given environment, test in every environment it is judged."""
     rows = []
     judged = [*grid, *(env for env in who.given if env not in grid)] if who.fold == "full" else who.given
     for step in steps:
@@ -51,7 +52,7 @@ def member_rows(
     return rows
 
 
-def write_member(
+def write_run(
     root: Path,
     who: RunIdentity,
     error: Callable[[str, int], float] = lambda env, step: 0.25,
@@ -60,18 +61,20 @@ def write_member(
     folder: str = "",
     steps: Iterable[int] = (100, 200),
     grid: list[str] = GRID,
+    together: int | None = None,
 ) -> Path:
     path = root / (folder or f"{who.algorithm}_seed{who.seed}_fold{who.fold}")
     path.mkdir(parents=True)
     (path / "status").write_text(status + "\n")
-    append_rows(path / ROW_FILE, member_rows(who, error, steps, grid))
+    rows = run_rows(who, error, steps, grid)
+    append_rows(path / ROW_FILE, [replace(row, together=together) for row in rows])
     return path
 
 
 @pytest.fixture
 def make() -> SimpleNamespace:
     """The helpers above: test modules cannot import this file."""
-    return SimpleNamespace(GIVEN=GIVEN, identity=identity, member_rows=member_rows, write_member=write_member)
+    return SimpleNamespace(GIVEN=GIVEN, GRID=GRID, identity=identity, run_rows=run_rows, write_run=write_run)
 
 
 @pytest.fixture
@@ -84,7 +87,7 @@ def small_study(tmp_path: Path) -> Path:
             for fold, env in enumerate(GIVEN):
                 who = identity(algorithm, str(fold), seed)
                 value = held_out[algorithm][fold] + 0.02 * seed
-                write_member(tmp_path, who, lambda e, s, env=env, value=value: value if e == env else 0.1)  # type: ignore[misc]
+                write_run(tmp_path, who, lambda e, s, env=env, value=value: value if e == env else 0.1)  # type: ignore[misc]
             top = slope[algorithm]
-            write_member(tmp_path, identity(algorithm, "full", seed), lambda e, s, top=top: top * (1 - float(e)))  # type: ignore[misc]
+            write_run(tmp_path, identity(algorithm, "full", seed), lambda e, s, top=top: top * (1 - float(e)))  # type: ignore[misc]
     return tmp_path

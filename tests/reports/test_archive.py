@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import lzma
+import os
+import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +15,14 @@ import pytest
 
 from dgbench.errors import RecordError
 from dgbench.reports.archive import main
-from dgbench.reports.collect import collect
+from dgbench.reports.reading.collect import collect
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def _runs(make: Any, folder: Path) -> Path:
     for seed in (0, 1):
-        make.write_member(folder / str(seed), make.identity(seed=seed), lambda env, step: 0.25)
+        make.write_run(folder / str(seed), make.identity(seed=seed), lambda env, step: 0.25)
     return folder
 
 
@@ -34,7 +39,7 @@ def test_an_archive_gives_what_the_folders_gave(make: Any, tmp_path: Path, capsy
 def test_archive_and_folders_mix_and_the_same_run_counts_once(make: Any, tmp_path: Path) -> None:
     folder, file = _runs(make, tmp_path / "runs"), tmp_path / "rows.jsonl.xz"
     main([str(file), str(folder)])
-    make.write_member(tmp_path / "new", make.identity(seed=2), lambda env, step: 0.5)
+    make.write_run(tmp_path / "new", make.identity(seed=2), lambda env, step: 0.5)
     found = collect([file, folder / "0", tmp_path / "new"])
     assert [run.identity["seed"] for run in found.runs] == [0, 1, 2]
     assert [problem.kind for problem in found.problems] == ["duplicate"]
@@ -61,6 +66,24 @@ def test_keys_that_are_younger_than_an_archive_get_their_defaults(make: Any, tmp
     assert {run.identity["averaging"] for run in collect([file]).runs} == {"none"}
 
 
+def test_the_committed_archive_is_read() -> None:
+    """It is older than `together` and `content`."""
+    found = collect([ROOT / "results" / "hwang2024_table1_scale1.jsonl.xz"])
+    assert (len(found.runs), len(found.rows), found.problems) == (756, 19992, [])
+    assert {run.status for run in found.runs} == {"DONE"}
+    assert {run.together for run in found.runs} == {None}
+    assert {run.identity["content"] for run in found.runs} == {""}
+    first = found.rows[(found.rows["run"] == 0) & (found.rows["env"] == "0.80")]
+    assert found.runs[0].identity["run"] == "4c33bcf096ad" and first["wrong"].iloc[0] == 395.0
+
+
+def test_how_many_trained_together_is_kept(make: Any, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl.xz"
+    make.write_run(tmp_path / "runs", make.identity(), together=5)
+    main([str(file), str(tmp_path / "runs")])
+    assert [run.together for run in collect([file]).runs] == [5]
+
+
 @pytest.mark.parametrize("content", [b"", b"no archive", lzma.compress(b"{"), lzma.compress(b'{"run": 1}\n')])
 def test_what_is_no_archive_is_named(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "rows.jsonl.xz"
@@ -69,12 +92,90 @@ def test_what_is_no_archive_is_named(tmp_path: Path, content: bytes) -> None:
         collect([file])
 
 
-def test_a_cut_archive_is_named(make: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kept", [-20, 0.5])
+def test_of_a_cut_archive_the_runs_before_the_cut_are_used(make: Any, tmp_path: Path, kept: float) -> None:
+    """Without its end, where all runs are whole; and cut within a later one of runs that are hard to compress."""
+    file = tmp_path / "rows.jsonl.xz"
+    for seed in range(200):
+        dice = random.Random(seed)
+        make.write_run(tmp_path / "runs" / str(seed), make.identity(seed=seed), lambda e, s, dice=dice: dice.random())
+    main([str(file), str(tmp_path / "runs")])
+    content = file.read_bytes()
+    file.write_bytes(content[:-20] if kept == -20 else content[: int(kept * len(content))])
+    found = collect([file])
+    assert len(found.runs) == 200 if kept == -20 else 20 < len(found.runs) < 180
+    cut = found.problems[-1]
+    assert (cut.kind, cut.where) == ("cut archive", str(file))
+    assert cut.reason == (
+        f"what follows its line {len(found.runs)} is lost (Compressed file ended before the end-of-stream marker was "
+        "reached); copy the file again"
+    )
+
+
+def rewrite(file: Path, change: Callable[[dict[str, Any]], object], line: int = 0) -> None:
+    """Change one run of an archive."""
+    with lzma.open(file, "rt") as handle:
+        lines = [json.loads(text) for text in handle]
+    change(lines[line])
+    with lzma.open(file, "wt") as handle:
+        handle.writelines(json.dumps(each) + "\n" for each in lines)
+
+
+BAD: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+    (lambda run: run["rows"]["wrong"].pop(), "has 15 values of wrong, row_count is 16"),
+    (lambda run: run["rows"].pop("loss"), "lacks loss"),
+    (lambda run: run["rows"].update(env="0.90"), "has no values of env, row_count is 16"),
+    (lambda run: run["rows"]["step"].__setitem__(3, 1e30), "step is 1e+30, not a whole number from 0 to 2147483647"),
+    (lambda run: run["rows"]["wrong"].__setitem__(3, 1001), "counts more images wrong than seen, or fewer than none"),
+    (lambda run: run["rows"]["env"].__setitem__(1, "0.90"), "has 1 rows twice"),
+    (lambda run: run.pop("rows"), "is no JSON object with run, identity and rows (half-written?)"),
+    (lambda run: run["run"].pop("status"), "lacks status"),
+    (lambda run: run["run"].update(status="OK"), 'status is "OK", no status'),
+    (lambda run: run["run"].update(last_step=300), "last_step is 300, its last row is of step 200"),
+    (lambda run: run["run"].update(row_count=None), "row_count is null, not a whole number from 0 to 2147483647"),
+    (lambda run: run["run"]["identity"].pop("given"), "lacks given"),
+    (lambda run: run["run"]["identity"].update(hparams=[1]), "hparams is [1], not a mapping"),
+    (lambda run: run["run"].update(identity=[]), "lacks a mapping"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), BAD, ids=[reason for _, reason in BAD])
+def test_a_bad_run_is_named_by_its_line_and_left_out(
+    make: Any, tmp_path: Path, change: Callable[[dict[str, Any]], object], reason: str
+) -> None:
     file = tmp_path / "rows.jsonl.xz"
     main([str(file), str(_runs(make, tmp_path / "runs"))])
-    file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(RecordError, match="no whole archive"):
+    rewrite(file, change, 1)
+    found = collect([file])
+    assert [run.identity["seed"] for run in found.runs] == [0] and len(found.rows) == 16
+    assert [(p.kind, p.where, p.reason) for p in found.problems] == [("bad run in archive", f"{file}:2", reason)]
+    rewrite(file, change)
+    with pytest.raises(RecordError, match=r"rows\.jsonl\.xz is no whole archive of runs \(2 lines, the first "):
         collect([file])
+
+
+def test_of_several_archives_a_broken_one_is_named(make: Any, tmp_path: Path) -> None:
+    shelf = tmp_path / "shelf"
+    shelf.mkdir()
+    main([str(shelf / "good.jsonl.xz"), str(_runs(make, tmp_path / "runs"))])
+    (shelf / "bad.jsonl.xz").write_text("no archive")
+    os.mkfifo(shelf / "pipe.jsonl.xz")
+    (shelf / "folder.jsonl.xz").mkdir()
+    found = collect([shelf])
+    assert len(found.runs) == 2
+    assert [(problem.kind, Path(problem.where).name) for problem in found.problems] == [
+        ("unreadable archive", name) for name in ("bad.jsonl.xz", "folder.jsonl.xz", "pipe.jsonl.xz")
+    ]
+
+
+def test_a_split_for_every_seed_is_read_again(make: Any, tmp_path: Path) -> None:
+    """An archive says `by seed`, where rows have a number."""
+    file = tmp_path / "rows.jsonl.xz"
+    for seed in (0, 1):
+        make.write_run(tmp_path / "runs" / str(seed), make.identity(seed=seed, split_seed=seed))
+    main([str(file), str(tmp_path / "runs")])
+    found = collect([file])
+    assert {run.identity["split_seed"] for run in found.runs} == {"by seed"} and found.problems == []
 
 
 def test_wrong_command_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

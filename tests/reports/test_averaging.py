@@ -6,39 +6,46 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dgbench.protocols.selection import Last
-from dgbench.records import ROW_FILE, read_rows
-from dgbench.reports.closing import closing_table
-from dgbench.reports.collect import collect
-from dgbench.reports.comparisons import compare
+from dgbench.records.rows import ROW_FILE, read_rows
+from dgbench.reports.reading.collect import collect
+from dgbench.reports.settings.apply_selection import select_runs
+from dgbench.reports.settings.closing import closing_table
+from dgbench.reports.settings.evaluation import evaluate
+from dgbench.reports.settings.selected_runs import of_collection
+from dgbench.reports.settings.study_values import algorithms_of
+from dgbench.selection.methods import Last
+
+
+def algorithms(root: Path) -> list[str]:
+    """The algorithms of the one setting under a folder, as tables name them."""
+    collection = collect([root])
+    evaluation = evaluate(of_collection(collection, select_runs(collection, Last())))
+    assert len(evaluation.settings) == 1
+    return algorithms_of(evaluation.studies)
 
 
 def test_averaged_weights_are_an_entry_of_their_own(make: Any, tmp_path: Path) -> None:
     for averaging in ("none", "swad", "eoa"):
         who = make.identity("vrex", averaging=averaging, run=averaging)
-        make.write_member(tmp_path, who, folder=averaging)
-    [comparison], _ = compare(collect([tmp_path]), Last())
-    assert comparison.algorithms == ["vrex", "vrex+eoa", "vrex+swad"]
+        make.write_run(tmp_path, who, folder=averaging)
+    assert algorithms(tmp_path) == ["vrex", "vrex+eoa", "vrex+swad"]
 
 
 def test_settings_of_an_average_tell_entries_apart(make: Any, tmp_path: Path) -> None:
     for ratio in (0.2, 0.3):
         hparams = {"lr": 0.001, "averaging.tolerance_ratio": ratio}
         who = make.identity("erm", averaging="swad", run=str(ratio), hparams=hparams)
-        make.write_member(tmp_path, who, folder=str(ratio))
-    [comparison], _ = compare(collect([tmp_path]), Last())
-    assert comparison.algorithms == [f"erm+swad (averaging.tolerance_ratio={ratio})" for ratio in (0.2, 0.3)]
+        make.write_run(tmp_path, who, folder=str(ratio))
+    assert algorithms(tmp_path) == [f"erm+swad (averaging.tolerance_ratio={ratio})" for ratio in (0.2, 0.3)]
 
 
 def test_the_closing_table_names_it(make: Any) -> None:
-    rows = [
-        json.loads(row.to_json()) for row in make.member_rows(make.identity(averaging="swad"), lambda env, step: 0.1)
-    ]
+    rows = [json.loads(row.to_json()) for row in make.run_rows(make.identity(averaging="swad"), lambda env, step: 0.1)]
     assert "sr_cmnist erm+swad seed 0" in closing_table(rows, Last())
 
 
 def test_rows_without_the_key_were_not_averaged(make: Any, tmp_path: Path) -> None:
-    file = make.write_member(tmp_path, make.identity()) / ROW_FILE
+    file = make.write_run(tmp_path, make.identity()) / ROW_FILE
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     for line in lines:
         del line["averaging"]

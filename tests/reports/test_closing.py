@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from dgbench.errors import RecordError
-from dgbench.protocols.selection import Last, Oracle
-from dgbench.reports.closing import closing_table
+from dgbench.reports.settings.closing import closing_table
+from dgbench.selection.methods import Last, Oracle
 
 
 def rows(make: Any, folds: str, **changes: Any) -> list[dict[str, Any]]:
-    """Folds err .1 .2 .3 .4 in order where they are held out; the full member errs 1 - e."""
+    """Folds err .1 .2 .3 .4 in order where they are held out; the full run errs 1 - e."""
     found = []
     for fold in folds.split():
         who = make.identity("erm", fold, **changes)
         error = (lambda e, s: 1 - float(e)) if fold == "full" else (lambda e, s, f=fold: (int(f) + 1) / 10)
-        found += [json.loads(row.to_json()) for row in make.member_rows(who, error)]
+        found += [json.loads(row.to_json()) for row in make.run_rows(who, error)]
     return found
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 from collections.abc import Callable
 from itertools import combinations
@@ -14,16 +15,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dgbench.errors import RecordError
-from dgbench.protocols.selection import Oracle, TrainVal
-from dgbench.protocols.selection_beyond import LooVal
-from dgbench.reports.comparisons import compare
+from dgbench.reports.boards.board_values import lines_of
+from dgbench.reports.boards.boards import boards
+from dgbench.reports.document import name_of
+from dgbench.reports.frames import Cell, cells
 from dgbench.reports.importers.domainbed import read_domainbed
-from dgbench.reports.leaderboard import LeaderboardReport
-from dgbench.reports.leaderboard_cells import leaderboard_cells
-from dgbench.reports.selected import select_runs
+from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
+from dgbench.reports.settings.apply_selection import select_runs
+from dgbench.reports.settings.evaluation import evaluate
+from dgbench.reports.settings.selected_runs import of_collection
+from dgbench.selection.beyond import LooVal
+from dgbench.selection.methods import Oracle, TrainVal
 
 Record = dict[str, Any]
 ENVIRONMENTS = 4
@@ -152,6 +158,11 @@ def printed(values: list[float]) -> tuple[float, float]:
 # ---- the tests ----
 
 
+def row(table: pd.DataFrame, algorithm: str) -> list[Cell]:
+    (line,) = (line for line in cells(table) if line[0].value == algorithm)
+    return line
+
+
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Record]]:
     root = tmp_path_factory.mktemp("sweep")
@@ -165,17 +176,18 @@ WAYS = [(TrainVal(), train_val), (LooVal(), loo_val), (Oracle(), oracle)]
 def test_every_search_reports_what_domainbed_reports(sweep: Any, selection: Any, way: Way) -> None:
     root, records = sweep
     collection = read_domainbed(root)
-    boards, _ = leaderboard_cells(collection, select_runs(collection, selection), selection)
-    (board,) = [board for board in boards if board.identity["protocol"] == "loo"]
-    cells = {cells.identity["dataset"]: cells for cells in board.datasets}
+    found, _ = boards(of_collection(collection, select_runs(collection, selection)))
+    (board,) = [board for board in found if board.identity["protocol"] == "loo"]
+    ours = {dataset.identity["dataset"]: dataset for dataset in board.datasets}
     compared = 0
-    for dataset, ours in (("PACS", cells["pacs"]), ("VLCS", cells["vlcs"])):
-        for algorithm, name in ALGORITHMS.items():
-            theirs = accuracies(records, dataset, algorithm, way)
-            mine = {
-                trial: {ours.environments.index(env): value for env, value in found.items()}
-                for trial, found in ours.accuracy[name].items()
-            }
+    for name, dataset in (("PACS", ours["pacs"]), ("VLCS", ours["vlcs"])):
+        for algorithm, label in ALGORITHMS.items():
+            theirs = accuracies(records, name, algorithm, way)
+            lines = lines_of(board, dataset)
+            known = lines[(lines["algorithm"] == label) & lines["accuracy"].notna()]
+            mine: dict[int, dict[int, float]] = {}
+            for trial, env, value in zip(known["seed"], known["env"], known["accuracy"], strict=True):
+                mine.setdefault(trial, {})[dataset.environments.index(env)] = value
             assert mine == theirs  # exactly, not approximately
             compared += sum(map(len, theirs.values()))
     assert compared > 40
@@ -187,9 +199,9 @@ def test_tables_equal_domainbeds(sweep: Any, selection: Any, way: Way) -> None:
     root, records = sweep
     document = LeaderboardReport()(read_domainbed(root), selection)
     section = next(s for s in document.sections if s.title.endswith("loo"))
-    tables = {table.name: table for table in section.tables}
+    tables = {name_of(table): table for table in section.tables}
     for dataset, title in (("PACS", "dataset_pacs"), ("VLCS", "dataset_vlcs")):
-        line = {str(row[0].value): row for row in tables[title].rows}["erm"]
+        line = row(tables[title], "erm")
         theirs = accuracies(records, dataset, "ERM", way)
         means = []
         for e in range(ENVIRONMENTS):
@@ -202,7 +214,7 @@ def test_tables_equal_domainbeds(sweep: Any, selection: Any, way: Way) -> None:
             assert 100 * cell.std == pytest.approx(error, abs=1e-9)  # type: ignore[operator]
         average = line[1 + ENVIRONMENTS].value
         assert 100 * float(average) == pytest.approx(sum(means) / ENVIRONMENTS, abs=1e-9)  # type: ignore[arg-type]
-    of_erm = {str(row[0].value): row for row in tables["leaderboard"].rows}["erm"]
+    of_erm = row(tables["leaderboard"], "erm")
     for place, dataset in enumerate(("PACS", "VLCS"), start=1):
         theirs = accuracies(records, dataset, "ERM", way)
         whole = [found for found in theirs.values() if len(found) == ENVIRONMENTS]
@@ -215,25 +227,27 @@ def test_missing_runs_are_named_with_the_fix(sweep: Any) -> None:
     root, _ = sweep
     document = LeaderboardReport()(read_domainbed(root), TrainVal())
     board = next(s for s in document.sections if s.title.endswith("loo")).tables[0]
-    cell = {str(row[0].value): row for row in board.rows}["vrex"][2]
-    assert cell.flag == "(n=2)"
-    (line,) = [row for row in document.problems.rows if "vlcs, vrex seed 2" in str(row[1].value)]
-    assert "not planned: no run holds out VOC2007" in str(line[2].value)
-    assert "import the folder again" in str(line[2].value)
-    assert "train.py" not in str(document.problems.rows)
+    assert row(board, "vrex")[2].flag == "(n=2)"
+    problems = document.problems
+    (why,) = problems.loc[problems["where"].str.contains("vlcs, vrex seed 2"), "reason"]
+    assert "not planned: no run holds out VOC2007" in why
+    assert "import the folder again" in why
+    assert not problems["reason"].str.contains("train.py").any()
 
 
 def test_measures_of_an_imported_sweep(sweep: Any) -> None:
     """worst+gap of ERM's chosen draws; no model of all environments, so no ideal, with the reason."""
     root, records = sweep
-    comparisons, problems = compare(read_domainbed(root), TrainVal())
-    comparison = next(c for c in comparisons if c.identity["dataset"] == "pacs")
-    study = next(s for s in comparison.studies if (s.algorithm, s.seed) == ("erm", 0))
+    collection = read_domainbed(root)
+    evaluation = evaluate(of_collection(collection, select_runs(collection, TrainVal())))
+    (pacs,) = (setting for setting in evaluation.settings if setting.identity["dataset"] == "pacs")
+    studies = evaluation.of(pacs.title).studies.set_index(["algorithm", "seed"])
+    study = studies.loc[("erm", 0)]
     errors = [1 - value for value in accuracies(records, "PACS", "ERM", train_val)[0].values()]
-    assert study.measures.worst_gap == pytest.approx(max(errors) + (max(errors) - min(errors)) / 2)
-    assert study.measures.ideal is None
-    assert "no model of all environments" in study.measures.reasons["ideal"]
-    assert {problem.kind for problem in problems} == {"pair runs", "missing folds"}
+    assert study["worst_gap"] == pytest.approx(max(errors) + (max(errors) - min(errors)) / 2)
+    assert math.isnan(study["ideal"])
+    assert "no model of all environments" in study["ideal.reason"]
+    assert {problem.kind for problem in evaluation.problems} == {"pair runs", "missing folds"}
 
 
 def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
@@ -281,3 +295,77 @@ def test_names_that_do_not_fit_and_empty_folders(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="has 3 environments"):
         read_domainbed(tmp_path, environments=["x", "y"])
     assert read_domainbed(tmp_path, environments=["x", "y", "z"]).runs[0].identity["given"] == ["x", "y", "z"]
+
+
+def test_accuracies_that_are_none_are_named_and_reach_no_table(tmp_path: Path) -> None:
+    """Environment 0 is held out: what is reported of it and what the oracle looks at, and a training accuracy."""
+    values = [[78.3, -0.1, 0.5, 0.5, 0.5, 0.5], [0.5, math.nan, math.inf, 0.5, 0.5, 0.5], [0.0, 1.0, 0.5, 0.5, 1, 0]]
+    folder = write_run(tmp_path / "a", [record(step, accuracies) for step, accuracies in enumerate(values)])
+    found = read_domainbed(tmp_path, environments=["x", "y", "z"])
+    rows = found.rows
+    assert len(rows) == 18 - 2
+    gone = rows[rows["accuracy"].isna()]
+    assert gone[["step", "env", "subset"]].to_numpy().tolist() == [[0, "x", "val"], [1, "x", "val"]]
+    assert rows["accuracy"].dropna().between(0, 1).all()
+    assert [(p.kind, p.where, p.reason) for p in found.problems] == [
+        ("dropped accuracy", f"{folder}/results.jsonl:1", "env0_in_acc is 78.3, no fraction in [0, 1], and so 1 more"),
+        ("dropped accuracy", f"{folder}/results.jsonl:2", "env0_out_acc is NaN, no fraction in [0, 1], and so 1 more"),
+    ]
+
+
+def bad(folder: Path, **changes: Any) -> None:
+    """One record, its keys or its args changed; `...` removes a key."""
+    line = record(0, [0.5] * 6)
+    for key, value in changes.items():
+        place = line if key in line else line["args"]
+        place[key] = value
+        if value is ...:
+            del place[key]
+    write_run(folder, [line])
+
+
+def test_a_bad_folder_is_named_and_the_others_are_used(tmp_path: Path) -> None:
+    write_run(tmp_path / "good", [record(0, [0.5] * 6)])
+    cases: dict[str, tuple[dict[str, Any], str]] = {
+        "args": ({"args": ...}, "lacks args"),
+        "algorithm": ({"algorithm": None}, "algorithm is null, not text"),
+        "dataset": ({"dataset": ...}, "lacks dataset in args"),
+        "outside": ({"test_envs": [3]}, "PACS has 3 environments, held out [3]"),
+        "negative": ({"test_envs": [-1]}, "test_envs has an item that is -1, not a whole number from 0 to 1000"),
+        "text": ({"test_envs": "0"}, 'test_envs is "0", not a list'),
+        "hparams": ({"hparams": [1]}, "hparams is [1], not a mapping"),
+        "trial": ({"trial_seed": "zero"}, 'trial_seed is "zero", not a whole number'),
+        "step": ({"step": 1.5}, "step is 1.5, not a whole number from 0 to 2147483647"),
+        "alone": ({"env2_out_acc": ...}, "has env2_in_acc and lacks env2_out_acc"),
+    }
+    for name, (changes, _) in cases.items():
+        bad(tmp_path / name, **changes)
+    for name in ("pipe", "folder"):
+        (tmp_path / name).mkdir()
+    os.mkfifo(tmp_path / "pipe" / "results.jsonl")
+    (tmp_path / "folder" / "results.jsonl").mkdir()
+    found = read_domainbed(tmp_path)
+    assert [Path(run.folder).name for run in found.runs] == ["good"] and len(found.rows) == 6
+    told = {
+        problem.where.removeprefix(f"{tmp_path}/").split("/")[0]: problem.reason for problem in reversed(found.problems)
+    }
+    assert told.keys() == {*cases, "pipe", "folder"}
+    for name, (_, reason) in cases.items():
+        assert told[name].startswith(reason), name
+    assert told["pipe"] == "results.jsonl: not a regular file; make it readable"
+
+
+def test_a_folder_that_cannot_be_searched_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "a", [record(0, [0.5] * 6)])
+    write_run(tmp_path / "locked" / "b", [record(0, [0.5] * 6, trial_seed=1)])
+    scandir = os.scandir
+
+    def denied(path: str) -> Any:
+        if path == str(tmp_path / "locked"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    found = read_domainbed(tmp_path)
+    assert len(found.runs) == 1
+    assert [(p.kind, p.where) for p in found.problems] == [("unreadable folder", str(tmp_path / "locked"))]

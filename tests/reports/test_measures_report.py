@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
 
 from dgbench.errors import ConfigError, RecordError
-from dgbench.protocols.selection import Last, Oracle
-from dgbench.reports.collect import collect
-from dgbench.reports.document import Cell, Table, show
-from dgbench.reports.measures_report import MeasuresReport
+from dgbench.records.rows import ROW_FILE, append_rows
+from dgbench.reports.document import title_of
+from dgbench.reports.frames import Cell, cells, look_of, show
+from dgbench.reports.kinds.measures_report import MeasuresReport
+from dgbench.reports.reading.collect import collect
 from dgbench.reports.renderers import write
 from dgbench.reports.renderers.page import render_html
 from dgbench.reports.renderers.terminal import plain_document
+from dgbench.reports.results import measures, results
+from dgbench.reports.settings.studies import evaluate_study
+from dgbench.selection.methods import Last, Oracle
 
 CONF = Path(__file__).parents[2] / "conf"
 
@@ -28,9 +34,13 @@ def build(root: Path, **options: object):  # type: ignore[no-untyped-def]
     return MeasuresReport()(collect([root]), Last(), **options)  # type: ignore[arg-type]
 
 
-def cells(table: Table, key: str) -> dict[str, Cell]:
-    row = next(row for row in table.rows if row[0].value == key)
-    return {column.title: cell for column, cell in zip(table.columns, row, strict=True)}
+def line(table: pd.DataFrame, key: str) -> dict[str, Cell]:
+    row = next(row for row in cells(table) if row[0].value == key)
+    return {column.shown: cell for column, cell in zip(look_of(table).columns, row, strict=True)}
+
+
+def problems(document: Any) -> dict[str, str]:
+    return dict(zip(document.problems["problem"], document.problems["reason"], strict=True))
 
 
 def test_measures_by_hand(small_study: Path) -> None:
@@ -40,7 +50,7 @@ def test_measures_by_hand(small_study: Path) -> None:
     ideal .9 at e = 0 for both. vrex: average .325 and .345, worst+gap .4 + .1/2 = .45 and .47, ideal .4.
     """
     measures, held_out, selected, correlation, *_ = build(small_study).sections[0].tables
-    erm, vrex = cells(measures, "erm"), cells(measures, "vrex")
+    erm, vrex = line(measures, "erm"), line(measures, "vrex")
     assert erm["average (%)"].value == pytest.approx(0.36)
     assert erm["average (%)"].std == pytest.approx(0.02 / 2**0.5)
     assert erm["worst+gap (%)"].value == pytest.approx(1.11)
@@ -49,56 +59,54 @@ def test_measures_by_hand(small_study: Path) -> None:
     assert vrex["worst+gap (%)"].best
     assert not erm["worst+gap (%)"].best
     assert show(erm["average (%)"], "percent") == "36.0 ± 1.4"
-    assert cells(held_out, "erm")["0.10 (%)"].value == pytest.approx(0.81)
-    assert cells(selected, "average")["mean over seeds"].value == "vrex"
-    assert cells(selected, "average")["degradation"].value == pytest.approx(0)
-    assert cells(correlation, "average")["mean over seeds"].value == pytest.approx(1)
+    assert line(held_out, "erm")["0.10 (%)"].value == pytest.approx(0.81)
+    assert line(selected, "average")["mean over seeds"].value == "vrex"
+    assert line(selected, "average")["degradation"].value == pytest.approx(0)
+    assert line(correlation, "average")["mean over seeds"].value == pytest.approx(1)
 
 
 def test_a_wrong_pick_costs_its_ideal_error(make: Any, tmp_path: Path) -> None:
     """a: held-out errors .1 .1 .1 .6 (average .225), ideal .9; b: .3 all (average .3), ideal .3: average loses .6."""
     for name, errors, top in (("a", [0.1, 0.1, 0.1, 0.6], 0.9), ("b", [0.3] * 4, 0.3)):
         for fold, error in enumerate(errors):
-            make.write_member(tmp_path, make.identity(name, str(fold)), lambda env, step, error=error: error)
-        make.write_member(tmp_path, make.identity(name, "full"), lambda env, step, top=top: top)
+            make.write_run(tmp_path, make.identity(name, str(fold)), lambda env, step, error=error: error)
+        make.write_run(tmp_path, make.identity(name, "full"), lambda env, step, top=top: top)
     selected, correlation = build(tmp_path).sections[0].tables[2:4]
-    assert cells(selected, "average")["seed 0"].value == "a"
-    assert cells(selected, "average")["degradation"].value == pytest.approx(0.6)
-    assert cells(selected, "worst+gap")["degradation"].value == 0
-    assert cells(correlation, "average")["seed 0"].value == pytest.approx(-1)
-    assert "2 algorithms: a rank correlation can only be 1 or -1" in " ".join(correlation.notes)
+    assert line(selected, "average")["seed 0"].value == "a"
+    assert line(selected, "average")["degradation"].value == pytest.approx(0.6)
+    assert line(selected, "worst+gap")["degradation"].value == 0
+    assert line(correlation, "average")["seed 0"].value == pytest.approx(-1)
+    assert "2 algorithms: a rank correlation can only be 1 or -1" in " ".join(look_of(correlation).notes)
 
 
 def test_missing_and_failed_folds_are_not_averaged_over(make: Any, tmp_path: Path) -> None:
     for fold in ("0", "1", "full"):
-        make.write_member(tmp_path, make.identity("erm", fold))
-    make.write_member(tmp_path, make.identity("erm", "2"), status="FAILED loss became nan at step 7")
+        make.write_run(tmp_path, make.identity("erm", fold))
+    make.write_run(tmp_path, make.identity("erm", "2"), status="FAILED loss became nan at step 7")
     document = build(tmp_path)
-    row = cells(document.sections[0].tables[0], "erm")
+    row = line(document.sections[0].tables[0], "erm")
     assert row["average (%)"].value is None
     assert "fold 2: failed: loss became nan at step 7" in row["average (%)"].reason
     assert row["ideal (%)"].value == pytest.approx(0.25)
-    assert cells(document.sections[0].tables[1], "erm")["0.90 (%)"].value == pytest.approx(0.25)
-    problem = next(row for row in document.problems.rows if row[0].value == "missing folds")
-    assert "fold 3 (0.10 held out): no rows" in str(problem[2].value)
-    assert "'protocol.folds=[2,3]'" in str(problem[2].value)
+    assert line(document.sections[0].tables[1], "erm")["0.90 (%)"].value == pytest.approx(0.25)
+    assert "fold 3 (0.10 held out): no rows" in problems(document)["missing folds"]
+    assert "'protocol.folds=[2,3]'" in problems(document)["missing folds"]
     hydra = tmp_path / ".hydra"
     hydra.mkdir()
     (hydra / "overrides.yaml").write_text("[algorithm=erm, 'protocol.folds=[0,1]', dataset.scale=2]")
-    problem = next(row for row in build(tmp_path).problems.rows if row[0].value == "missing folds")
     fill = "python train.py algorithm=erm dataset.scale=2 'protocol.folds=[2,3]'"
-    assert str(problem[2].value).endswith(fill)
-    assert "1 seed: no standard deviation" in " ".join(document.sections[0].tables[0].notes)
+    assert problems(build(tmp_path))["missing folds"].endswith(fill)
+    assert "1 seed: no standard deviation" in " ".join(look_of(document.sections[0].tables[0]).notes)
 
 
 def test_a_fold_that_failed_before_its_first_row_says_so(make: Any, tmp_path: Path) -> None:
     for fold in ("0", "1", "3", "full"):
-        make.write_member(tmp_path / "study", make.identity("erm", fold))
+        make.write_run(tmp_path / "study", make.identity("erm", fold))
     failed = tmp_path / "study" / "fold-2"
     failed.mkdir()
     (failed / "status").write_text("FAILED loss became nan at step 7")
     (failed / "config.yaml").write_text("member: {name: '2'}")
-    row = cells(build(tmp_path).sections[0].tables[0], "erm")
+    row = line(build(tmp_path).sections[0].tables[0], "erm")
     assert row["average (%)"].reason == "fold 2: failed: loss became nan at step 7"
 
 
@@ -113,7 +121,7 @@ def test_unlike_results_never_share_a_table(make: Any, tmp_path: Path) -> None:
         )
     ):
         who = make.identity("erm", "full", run=str(index), **changes)
-        make.write_member(tmp_path, who, folder=str(index))
+        make.write_run(tmp_path, who, folder=str(index))
     sections = [section for section in build(tmp_path).sections if section.folded]
     assert len(sections) == 5
     assert len({section.name for section in sections}) == 5
@@ -121,8 +129,8 @@ def test_unlike_results_never_share_a_table(make: Any, tmp_path: Path) -> None:
 
 
 def test_mixed_code_is_refused_and_can_be_split(make: Any, tmp_path: Path) -> None:
-    make.write_member(tmp_path, make.identity("erm", "0", code="0.1.0+abc"))
-    make.write_member(tmp_path, make.identity("irm", "0", code="0.1.0+def"))
+    make.write_run(tmp_path, make.identity("erm", "0", code="0.1.0+abc"))
+    make.write_run(tmp_path, make.identity("irm", "0", code="0.1.0+def"))
     with pytest.raises(RecordError, match=r"0\.1\.0\+abc.*0\.1\.0\+def.*split_by=code"):
         build(tmp_path)
     assert len(build(tmp_path, split_by="code").sections) == 2
@@ -133,22 +141,100 @@ def test_mixed_code_is_refused_and_can_be_split(make: Any, tmp_path: Path) -> No
 def test_hyperparameter_sets_get_names_of_their_own(make: Any, tmp_path: Path) -> None:
     for weight in (1, 10):
         who = make.identity("vrex", "0", run=str(weight), hparams={"lr": 0.001, "penalty": weight})
-        make.write_member(tmp_path, who, folder=str(weight))
-    names = [row[0].value for row in build(tmp_path).sections[0].tables[1].rows]
+        make.write_run(tmp_path, who, folder=str(weight))
+    names = build(tmp_path).sections[0].tables[1]["algorithm"].tolist()
     assert names == ["vrex (penalty=1)", "vrex (penalty=10)"]
 
 
 def test_every_title_names_the_selection(small_study: Path) -> None:
     document = MeasuresReport()(collect([small_study]), Oracle())
     for section in document.sections:
-        assert all("ORACLE SELECTION" in item.title for item in [*section.tables, *section.figures])
+        assert all("ORACLE SELECTION" in title_of(item, document) for item in [*section.tables, *section.figures])
 
 
 def test_no_environment_beyond_the_given_means_no_ideal(make: Any, tmp_path: Path) -> None:
-    make.write_member(tmp_path, make.identity("erm", "full"), grid=[])
-    row = cells(build(tmp_path).sections[0].tables[0], "erm")
+    make.write_run(tmp_path, make.identity("erm", "full"), grid=[])
+    row = line(build(tmp_path).sections[0].tables[0], "erm")
     assert row["ideal (%)"].value is None
     assert "ideal is not known" in row["ideal (%)"].reason
+
+
+def test_the_ideal_is_refused_where_an_environment_is_missing(make: Any, tmp_path: Path) -> None:
+    """erm is tested in all 21 environments and the given ones; vrex lacks three that erm has, irm a given one."""
+    make.write_run(tmp_path, make.identity("erm", "full"))
+    make.write_run(tmp_path, make.identity("vrex", "full"), grid=[e for e in make.GRID if not "0.00" <= e < "0.15"])
+    rows = [row for row in make.run_rows(make.identity("irm", "full"), lambda e, s: 0.2) if row.env != "0.90"]
+    (tmp_path / "irm").mkdir()
+    (tmp_path / "irm" / "status").write_text("DONE")
+    append_rows(tmp_path / "irm" / ROW_FILE, rows)
+    document = build(tmp_path)
+    table = document.sections[0].tables[0]
+    assert line(table, "erm")["ideal (%)"].value == pytest.approx(0.25)
+    assert line(table, "vrex")["ideal (%)"].value is None
+    assert line(table, "vrex")["ideal (%)"].reason == "fold full: no test row of 0.00, 0.05 at step 200"
+    assert line(table, "irm")["ideal (%)"].reason == "fold full: no test row of 0.90 at step 200"
+    [told] = document.problems.query("problem == 'environments differ'").to_dict("records")
+    assert told["where"] == "irm, vrex"
+    found = measures(results(tmp_path)).set_index("label")["ideal"]
+    assert found.isna().to_dict() == {"erm": False, "vrex": True, "irm": True}
+
+
+def test_an_environment_that_only_another_step_has_is_missing(make: Any) -> None:
+    rows = make.run_rows(make.identity("erm", "full"), lambda e, s: 0.2)
+    raw = [json.loads(row.to_json()) for row in rows if (row.step, row.env) != (200, "0.50")]
+    study = evaluate_study({"full": raw}, raw[0], Last())
+    assert study.measures.ideal is None
+    assert study.measures.reasons["ideal"] == "fold full: no test row of 0.50 at step 200"
+
+
+def test_a_fold_that_lacks_one_of_its_tested_environments_gives_no_average(make: Any) -> None:
+    """multi_test holds out two environments a fold; fold 1 was tested in one of its two alone."""
+    folds = [["0.90", "0.85"], ["0.80", "0.10"]]
+    by_fold = {}
+    for number, tested in enumerate(folds):
+        who = make.identity("erm", str(number), protocol="multi_test", folds=folds, held_out=tested)
+        by_fold[str(number)] = [json.loads(row.to_json()) for row in make.run_rows(who, lambda e, s: 0.2)]
+    assert evaluate_study(by_fold, by_fold["0"][0], Last()).measures.average == pytest.approx(0.2)
+    by_fold["1"] = [row for row in by_fold["1"] if row["env"] != "0.10"]
+    study = evaluate_study(by_fold, by_fold["0"][0], Last())
+    assert study.measures.average is None
+    assert study.measures.reasons["average"] == "fold 1: no test row of 0.10 at step 200"
+    assert study.held_out == pytest.approx({"0.90": 0.2, "0.85": 0.2, "0.80": 0.2})
+
+
+def test_the_lead_is_judged_by_a_test_of_the_two_that_the_data_chose(small_study: Path, make: Any) -> None:
+    """worst+gap of vrex is lower by .65 in both of 2 seeds: 2 of 4 relabelings lead by so much."""
+    expected = (
+        "Lowest worst+gap: vrex, then erm, higher in 2 of 2 seeds; one of two equal algorithms would lead by as much "
+        "in 1 of 2 cases (permutation test), the fewest that 2 seeds can show."
+    )
+    assert expected in look_of(build(small_study).sections[0].tables[0]).notes
+
+
+@pytest.mark.parametrize(
+    ("last", "sentence"),
+    [
+        (0.5, "higher in 6 of 6 seeds; one of two equal algorithms would lead by as much in 1 of 32 cases"),
+        (0.1, "higher in 5 of 6 seeds; one of two equal algorithms would lead by as much in 7 of 32 cases"),
+    ],
+)
+def test_what_six_seeds_say_of_a_lead(make: Any, tmp_path: Path, last: float, sentence: str) -> None:
+    """b is higher by .2 in 5 seeds, and by .2 or -.2 in the last: 2 or 14 of 64 relabelings reach it."""
+    for seed in range(6):
+        for name, error in (("a", 0.3), ("b", 0.5 if seed < 5 else last)):
+            for fold in range(4):
+                make.write_run(tmp_path, make.identity(name, str(fold), seed), lambda e, s, error=error: error)
+    notes = " ".join(look_of(build(tmp_path).sections[0].tables[0]).notes)
+    assert sentence in notes
+
+
+def test_a_curve_over_seeds_does_not_peak_at_the_ideal(small_study: Path, make: Any, tmp_path_factory: Any) -> None:
+    [figure] = build(small_study).sections[0].figures
+    assert "The tabulated ideal is the mean over seeds of each seed's highest point" in figure.caption
+    one = tmp_path_factory.mktemp("one")
+    make.write_run(one, make.identity("erm", "full"))
+    [figure] = build(one).sections[0].figures
+    assert "The highest point of a curve is its ideal error." in figure.caption
 
 
 def test_written_files(small_study: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -159,9 +245,9 @@ def test_written_files(small_study: Path, tmp_path_factory: pytest.TempPathFacto
     assert len([name for name in names if name.endswith(".png")]) == 1
     with open(out / "measures.csv", newline="") as handle:
         lines = list(csv.DictReader(handle))
-    line = next(line for line in lines if line["algorithm"] == "erm" and line["quantity"] == "worst+gap")
-    assert float(line["value"]) == pytest.approx(1.11)
-    assert line["n"] == "2"
+    erm = next(line for line in lines if line["algorithm"] == "erm")
+    assert float(erm["worst_gap"]) == pytest.approx(1.11)
+    assert erm["worst_gap.n"] == "2"
     assert "| **46.0 ± 1.4** |" in (out / "report.md").read_text()
     assert "46.0 ± 1.4*" in plain_document(document)
     with pytest.raises(RecordError, match="choose output="):
@@ -174,11 +260,11 @@ def test_page_loads_nothing(small_study: Path) -> None:
     assert "https://" not in page
     assert not re.search(r"(src|href)=\"(?!#|data:)", page)
     assert "<svg" in page
-    assert "<strong>46.0 ± 1.4</strong>" in page
+    assert "<strong>46.0 <small>± 1.4</small></strong>" in page
 
 
 def test_names_are_escaped(make: Any, tmp_path: Path) -> None:
-    make.write_member(tmp_path, make.identity("<script>x", "0"), folder="a")
+    make.write_run(tmp_path, make.identity("<script>x", "0"), folder="a")
     assert "<script>x" not in render_html(build(tmp_path))
 
 
@@ -187,13 +273,13 @@ def test_a_report_never_imports_torch(make: Any, tmp_path: Path) -> None:
     for seed in range(2):
         for algorithm in "ab":
             for fold in ("0", "1", "2", "3", "full"):
-                make.write_member(tmp_path, make.identity(algorithm, fold, seed), lambda e, s: 0.2)
+                make.write_run(tmp_path, make.identity(algorithm, fold, seed), lambda e, s: 0.2)
     code = (
         "import sys\n"
-        "from dgbench.reports.collect import collect\n"
-        "from dgbench.reports.measures_report import MeasuresReport\n"
+        "from dgbench.reports.reading.collect import collect\n"
+        "from dgbench.reports.kinds.measures_report import MeasuresReport\n"
         "from dgbench.reports.renderers import write\n"
-        "from dgbench.protocols.selection import TrainVal\n"
+        "from dgbench.selection.methods import TrainVal\n"
         f"write(MeasuresReport()(collect([{str(tmp_path)!r}]), TrainVal()), {str(tmp_path / 'out')!r})\n"
         "assert 'torch' not in sys.modules\n"
     )

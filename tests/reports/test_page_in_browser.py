@@ -1,4 +1,4 @@
-"""The page in headless Chromium: it loads without a console error, its tables sort, a phone sees no wide page."""
+"""The page in headless Chromium: no console error, the answer on the first screen, tables that sort, fit for phones."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from dgbench.protocols.selection import Last
-from dgbench.reports.collect import collect
-from dgbench.reports.measures_report import MeasuresReport
+from dgbench.reports.kinds.measures_report import MeasuresReport
+from dgbench.reports.reading.collect import collect
 from dgbench.reports.renderers.page import render_html
+from dgbench.selection.methods import Last
 
 BROWSER = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
 FLAGS = (
@@ -30,11 +30,11 @@ pytestmark = [
 
 # Runs before the page's own script, so that its errors are heard too.
 LISTEN = "<script>window.heard = []; addEventListener('error', e => heard.push(String(e.message)));</script>"
-# Clicks the header of every table's last column twice, opens a folded section by its address, measures at 390 pixels.
+# Clicks the header of every table's last column twice, opens what is folded by its address, then looks at the page in
+# frames of a phone (everything unfolded) and of a laptop (as it comes).
 ASK = """<script>
-addEventListener("load", () => {
+addEventListener("load", async () => {
   const answer = {heard: window.heard, tables: []};
-  const number = cell => cell.dataset.key === "" ? null : Number(cell.dataset.key);
   for (const table of document.querySelectorAll("table")) {
     const heads = table.tHead.rows[0].cells, head = heads[heads.length - 1], column = heads.length - 1;
     const read = () => Array.from(table.tBodies[0].rows, row => row.cells[column].dataset.key);
@@ -45,32 +45,65 @@ addEventListener("load", () => {
     found.down = read(); found.second = head.getAttribute("aria-sort");
     answer.tables.push(found);
   }
-  const folded = document.querySelector("details.whole");
-  if (folded) location.hash = "#" + folded.parentNode.id;
-  const frame = document.createElement("iframe");
-  frame.width = 390; frame.height = 800; frame.style.border = 0;
-  frame.srcdoc = window.original;
-  frame.addEventListener("load", () => {
-    answer.width = frame.contentDocument.documentElement.scrollWidth;
-    answer.opened = folded ? folded.open : null;
-    const out = document.createElement("pre");
-    out.id = "answer";
-    out.textContent = JSON.stringify(answer);
-    document.body.append(out);
+  const later = time => new Promise(done => setTimeout(done, time));
+  const to = async (element, folded) => {
+    if (!folded) return null;
+    location.hash = "#" + element.id;
+    await later(100);
+    return folded.open && element.getBoundingClientRect().bottom > 0;
+  };
+  const whole = document.querySelector("details.whole"), item = document.querySelector("section:not(.leading) .item");
+  answer.whole = await to(whole && whole.parentNode, whole);
+  answer.item = await to(item, item);
+  const links = [...document.querySelectorAll("a[href^='#']")];
+  answer.links = links.length;
+  answer.dead = links.map(a => a.getAttribute("href").slice(1)).filter(name => !document.getElementById(name));
+  const meaning = dfn => document.getElementById(dfn.getAttribute("aria-describedby")).textContent;
+  answer.words = Array.from(
+    document.querySelectorAll("dfn"), dfn => [dfn.textContent, dfn.dataset.meaning === meaning(dfn)]);
+  const framed = async (page, width, height) => {
+    const frame = document.createElement("iframe");
+    frame.width = width; frame.height = height; frame.style.border = 0; frame.srcdoc = page;
+    document.body.append(frame);
+    await new Promise(done => frame.addEventListener("load", done));
+    await later(300);
+    return frame.contentDocument;
+  };
+  const phone = await framed(window.unfolded, 390, 844);
+  answer.width = phone.documentElement.scrollWidth;
+  answer.boxes = Array.from(phone.querySelectorAll(".box"), box => {
+    const inner = box.firstElementChild, goes_on = inner.scrollWidth > inner.clientWidth + 1;
+    inner.scrollLeft = 40;
+    const first = inner.querySelector("tbody th"), left = first && first.getBoundingClientRect().left;
+    return {shaded: box.classList.contains("right"), goes_on,
+            moved: first ? Math.abs(left - inner.getBoundingClientRect().left - 1) : 0};
   });
-  document.body.append(frame);
+  const laptop = await framed(window.original, 1280, 800);
+  const bottom = where => { const e = laptop.querySelector(where); return e && e.getBoundingClientRect().bottom; };
+  answer.first = [".leading > .answer", ".leading svg", ".leading .first table"].map(bottom);
+  answer.wide = laptop.documentElement.scrollWidth;
+  laptop.defaultView.scrollTo(0, laptop.documentElement.scrollHeight);
+  await later(100);
+  answer.contents = laptop.querySelector(".contents")?.getBoundingClientRect().top;
+  const out = document.createElement("pre");
+  out.id = "answer";
+  out.textContent = JSON.stringify(answer);
+  document.body.append(out);
 });
 </script>"""
 
 
 def opened(page: str, folder: Path) -> tuple[dict[str, Any], str]:
     """What the page answers, and what the browser wrote to its log."""
-    inner = json.dumps(page.replace("<details", "<details open")).replace("</", "<\\/")
-    text = page.replace("<head>", f"<head>{LISTEN}<script>window.original = {inner};</script>", 1)
+    original, unfolded = (
+        json.dumps(text).replace("</", "<\\/") for text in (page, page.replace("<details", "<details open"))
+    )
+    frames = f"<script>window.original = {original}; window.unfolded = {unfolded};</script>"
+    text = page.replace("<head>", f"<head>{LISTEN}{frames}", 1)
     file = folder / "page.html"
     file.write_text(text.replace("</body>", ASK + "</body>"), encoding="utf-8")
     assert BROWSER is not None
-    command = [BROWSER, *FLAGS, f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=5000", file.as_uri()]
+    command = [BROWSER, *FLAGS, f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=9000", file.as_uri()]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     answer = re.search(r'<pre id="answer">(.*?)</pre>', ended.stdout, re.DOTALL)
     assert answer, f"the page gave no answer; the browser said: {ended.stderr[-2000:]}"
@@ -93,7 +126,7 @@ def study(make: Any, tmp_path: Path) -> Path:
                         who = make.identity(name, fold, seed, variant=variant, run=run)
                         error = 0.2 + 0.1 * at + 0.02 * seed
                         shift = lambda e, s, b=error, k=at: min(1.0, b + k * (1 - float(e)) / 4)  # noqa: E731
-                        make.write_member(root, who, shift, folder=run)
+                        make.write_run(root, who, shift, folder=run)
     return root
 
 
@@ -110,8 +143,23 @@ def test_sorts_without_a_console_error_and_fits_a_phone(study: Path, tmp_path: P
             assert keys == present + [""] * (len(keys) - len(present)), f"{table['title']}: absent values come last"
             if table["number"]:
                 assert present == sorted(present, key=float, reverse=reverse), table["title"]
-    assert answer["opened"] is True
+    assert (answer["whole"], answer["item"]) == (True, True)
     assert answer["width"] == 390
+    assert any(box["goes_on"] for box in answer["boxes"])
+    assert all(box["shaded"] == box["goes_on"] for box in answer["boxes"])
+    assert all(box["moved"] < 1 for box in answer["boxes"]), "the first column stays"
+    assert (answer["links"] > 10, answer["dead"]) == (True, [])
+    assert [term for term, _ in answer["words"]][:2] == ["selection", "worst+gap"]
+    assert all(same for _, same in answer["words"])
+
+
+def test_the_first_screen_holds_answer_picture_and_main_table(study: Path, tmp_path: Path) -> None:
+    answer, _ = opened(render_html(MeasuresReport()(collect([study]), Last())), tmp_path)
+    text, picture, table = answer["first"]
+    assert 0 < text < min(picture, table)
+    assert max(picture, table) <= 800
+    assert answer["wide"] == 1280
+    assert answer["contents"] == 0, "the contents stay in sight"
 
 
 def test_a_script_error_would_be_heard(tmp_path: Path) -> None:

@@ -6,15 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from dgbench.protocols.selection import Last, TrainVal
-from dgbench.reports.closing import TARGET_ORACLE, closing_table
-from dgbench.reports.collect import collect
-from dgbench.reports.document import Cell, Document, Table
-from dgbench.reports.leaderboard import LeaderboardReport
-from dgbench.reports.leakage import LeakageReport
-from dgbench.reports.measures_report import MeasuresReport
+from dgbench.reports.document import Document, name_of
+from dgbench.reports.frames import Cell, cells, look_of
+from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
+from dgbench.reports.kinds.leakage_report import LeakageReport
+from dgbench.reports.kinds.measures_report import MeasuresReport
+from dgbench.reports.reading.collect import collect
+from dgbench.reports.settings.closing import TARGET_ORACLE, closing_table
+from dgbench.selection.methods import Last, TrainVal
 
 GIVEN = ["a", "b", "c", "d"]
 PAIRS = [["a", "b"], ["c", "d"]]
@@ -42,10 +44,10 @@ def folds(make: Any, protocol: str, plan: dict[str, Any], root: Path | None = No
         own = {**changes, "run": name, "evaluation": "sampled", **more}
         who = make.identity("erm", fold, **own)
         known = dict(zip(tests[int(fold)] if tests else held_out, errors, strict=True))
-        found = make.member_rows(who, lambda env, step, known=known: known.get(env, 0.01), steps=[5], grid=[])
+        found = make.run_rows(who, lambda env, step, known=known: known.get(env, 0.01), steps=[5], grid=[])
         rows += [json.loads(row.to_json()) for row in found]
         if root:
-            make.write_member(
+            make.write_run(
                 root, who, lambda env, step, known=known: known.get(env, 0.01), folder=name, steps=[5], grid=[]
             )
     return rows
@@ -59,13 +61,14 @@ def value(text: str, measure: str) -> str:
     return next(line[-1] for line in lines(text) if line and line[0] == measure)
 
 
-def tables(document: Document) -> dict[str, Table]:
-    return {table.name: table for section in document.sections for table in section.tables}
+def tables(document: Document) -> dict[str, pd.DataFrame]:
+    return {name_of(table): table for section in document.sections for table in section.tables}
 
 
-def row(table: Table, first: str) -> dict[str, Cell]:
-    (cells,) = (line for line in table.rows if line[0].value == first)
-    return {column.title: cell for column, cell in zip(table.columns, cells, strict=True)}
+def row(table: pd.DataFrame, first: str) -> dict[str, Cell]:
+    """Column name -> cell, of the line of that algorithm."""
+    (line,) = (line for line in cells(table) if line[0].value == first)
+    return {column.name: cell for column, cell in zip(look_of(table).columns, line, strict=True)}
 
 
 # ---- the closing table ------------------------------------------------------------------------------------------
@@ -133,7 +136,7 @@ def test_many_folds_with_one_reason_are_told_once(make: Any) -> None:
     """24 folds, of which 20 failed alike, one otherwise, and two have no rows: no line each, one reason each."""
     given = [f"e{i}" for i in range(24)]
     who = make.identity("erm", "3", given=given, held_out=["e3"])
-    rows = [json.loads(r.to_json()) for r in make.member_rows(who, lambda e, s: 0.25, steps=[5], grid=[])]
+    rows = [json.loads(r.to_json()) for r in make.run_rows(who, lambda e, s: 0.25, steps=[5], grid=[])]
     failed = {str(i): "failed: no space left" for i in range(4, 24)} | {"0": "failed: loss became nan"}
     text = closing_table(rows, Last(), failed)
     assert [line for line in lines(text) if line[0].isdecimal()] == [["3", "e3", "5", "25.0"]]
@@ -150,22 +153,22 @@ def test_measures(make: Any, tmp_path: Path) -> None:
     for protocol, plan in PLANS.items():
         folds(make, protocol, plan, tmp_path)
     document = MeasuresReport()(collect([tmp_path]), Last())
-    found = {section.title: {table.name: table for table in section.tables} for section in document.sections}
+    found = {section.title: {name_of(table): table for table in section.tables} for section in document.sections}
     assert len(found) == 4
     averages = {"fixed": 0.4, "multi_test": 0.35, "single_source": 0.425, "target_oracle": 0.125}
     for title, own in found.items():
         (protocol,) = (name for name in averages if f"protocol={name}" in title)
-        cells = row(own["measures"], "erm")
-        assert cells["average (%)"].value == pytest.approx(averages[protocol])
-        assert cells["worst+gap (%)"].value is None
-        assert f"protocol={protocol} does not hold out each given environment once" in cells["worst+gap (%)"].reason
+        erm = row(own["measures"], "erm")
+        assert erm["average"].value == pytest.approx(averages[protocol])
+        assert erm["worst_gap"].value is None
+        assert f"protocol={protocol} does not hold out each given environment once" in erm["worst_gap"].reason
         assert title.startswith("TARGET ORACLE ") == (protocol == "target_oracle")
-        (note,) = own["held_out_errors"].notes
+        (note,) = look_of(own["held_out_errors"]).notes
         assert (note == TARGET_ORACLE) == (protocol == "target_oracle")
         assert "Leave-one" not in note
-    assert TARGET_ORACLE in document.lead
+    assert TARGET_ORACLE in document.warnings
     (fixed,) = (own["held_out_errors"] for title, own in found.items() if "protocol=fixed" in title)
-    assert [column.title for column in fixed.columns] == ["algorithm", "d (%)"]
+    assert [column.shown for column in look_of(fixed).columns] == ["algorithm", "d (%)"]
 
 
 def test_studies_with_other_groups_stand_apart(make: Any, tmp_path: Path) -> None:
@@ -187,31 +190,31 @@ def test_leaderboard(make: Any, tmp_path: Path) -> None:
     for protocol, plan in PLANS.items():
         folds(make, protocol, plan, tmp_path)
     document = LeaderboardReport()(collect([tmp_path]), Last())
-    cells = {}
+    found = {}
     for section in document.sections:
         if "protocol" in section.title:
-            table = next(t for t in section.tables if t.name.startswith("dataset_"))
-            cells[section.title.split()[-1]] = (section.title, table, row(table, "erm"))
-    assert {name: found[2]["average (%)"].value for name, found in cells.items()} == pytest.approx(
+            table = next(t for t in section.tables if name_of(t).startswith("dataset_"))
+            found[section.title.split()[-1]] = (section.title, table, row(table, "erm"))
+    assert {name: erm["average"].value for name, (_, _, erm) in found.items()} == pytest.approx(
         {"multi_test": 0.65, "fixed": 0.6, "single_source": 0.575, "target_oracle": 0.875}
     )
-    assert cells["single_source"][2]["d (%)"].value == pytest.approx(0.5)
-    assert [c.title for c in cells["fixed"][1].columns if "d (%)" in c.title or "c (%)" in c.title] == ["d (%)"]
-    assert cells["target_oracle"][0].startswith("TARGET ORACLE")
-    assert TARGET_ORACLE in cells["target_oracle"][1].notes
-    assert TARGET_ORACLE in document.lead
-    assert not any(TARGET_ORACLE in found[1].notes for name, found in cells.items() if name != "target_oracle")
+    assert found["single_source"][2]["d"].value == pytest.approx(0.5)
+    assert [env for env in GIVEN if env in found["fixed"][1]] == ["d"]
+    assert found["target_oracle"][0].startswith("TARGET ORACLE")
+    assert TARGET_ORACLE in look_of(found["target_oracle"][1]).notes
+    assert TARGET_ORACLE in document.warnings
+    assert sum(TARGET_ORACLE in look_of(table).notes for _, table, _ in found.values()) == 1
 
 
 def test_a_group_that_no_run_has_is_missing_by_name(make: Any, tmp_path: Path) -> None:
-    """The plan stands in the rows, so a board knows of fold 1 though nobody ever started it."""
+    """The plan stands in the rows, so a board knows of fold 1 though it was never started."""
     folds(make, "multi_test", {"0": MULTI_TEST["0"]}, tmp_path)
     document = LeaderboardReport()(collect([tmp_path]), Last())
-    cells = row(next(t for t in document.sections[0].tables if t.name.startswith("dataset_")), "erm")
-    assert cells["a (%)"].value == pytest.approx(0.9)
-    assert cells["c (%)"].value is None
-    assert "no run holds out c, d" in cells["c (%)"].reason
-    assert "protocol.folds=[1]" in cells["c (%)"].reason
+    erm = row(next(t for t in document.sections[0].tables if name_of(t).startswith("dataset_")), "erm")
+    assert erm["a"].value == pytest.approx(0.9)
+    assert erm["c"].value is None
+    assert "no run holds out c, d" in erm["c"].reason
+    assert "protocol.folds=[1]" in erm["c"].reason
 
 
 def test_leakage_over_two_test_domains(make: Any, tmp_path: Path) -> None:
@@ -225,4 +228,4 @@ def test_leakage_over_two_test_domains(make: Any, tmp_path: Path) -> None:
     document = LeakageReport()(collect([tmp_path]), TrainVal())
     (section,) = document.sections
     assert "multi_test" in str(section.facts)
-    assert {str(line[1].value) for line in section.tables[0].rows} == {"validation", "oracle, K=1", "oracle, K=2"}
+    assert set(section.tables[0]["chosen by"]) == {"validation", "oracle, K=1", "oracle, K=2"}

@@ -10,10 +10,10 @@ import statistics
 import pytest
 
 from dgbench.errors import ConfigError
-from dgbench.measures import spearman
-from dgbench.measures.accuracy_summary import domain_std, mean
-from dgbench.measures.ranking import rank_changes, ranking_score, ranks
 from dgbench.reports.published import boards, names, published
+from dgbench.statistics import spearman
+from dgbench.statistics.accuracy_summary import domain_std, mean
+from dgbench.statistics.ranking import rank_changes, ranking_score, ranks
 
 YU = ["yu2024_table5_supervised", "yu2024_table5_moco_v2", "yu2024_table5_moco_v3"]
 

@@ -8,23 +8,31 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from dgbench.errors import ConfigError
-from dgbench.protocols.selection import Last
-from dgbench.reports.collect import collect
-from dgbench.reports.document import Cell, Column, Document, Section, Table, is_negative, keep, remake, show
-from dgbench.reports.measures_report import MeasuresReport
+from dgbench.reports.document import Document, Section, keep, name_of, problem_table, remake
+from dgbench.reports.frames import Cell, Column, cells, entry, is_negative, look_of, show, table, with_look
+from dgbench.reports.kinds.measures_report import MeasuresReport
+from dgbench.reports.reading.collect import collect
 from dgbench.reports.renderers import listed, write
+from dgbench.reports.renderers.data_files import MISSING, parquet_available, write_parquet
 from dgbench.reports.renderers.latex import escape, latex_table
 from dgbench.reports.renderers.markdown import markdown_table
-from dgbench.reports.renderers.parquet import MISSING, parquet_available, write_parquet
+from dgbench.reports.renderers.terminal import plain_document
+from dgbench.selection.methods import Last
 
 
-def table(rows: int = 1) -> Table:
-    columns = [Column("algorithm_name & co"), Column("scale", key=True), Column("rho", "correlation")]
-    cells = [Cell("group_dro 100%"), Cell("1"), Cell(-0.25, 0.1, 3, low=-0.5, high=0.125)]
-    return Table("t", "A_title (50%)", columns, [cells] * rows, ["A note with # and ^."])
+def made(lines: int = 1) -> pd.DataFrame:
+    columns = [Column("algorithm_name & co"), Column("scale", key=True), Column("rho", unit="correlation")]
+    line = {"algorithm_name & co": "group_dro 100%", "scale": "1"}
+    line |= entry("rho", -0.25, std=0.1, n=3, low=-0.5, high=0.125)
+    return table([line] * lines, "t", "A_title (50%)", columns, ["A note with # and ^."])
+
+
+def other(name: str, value: float) -> pd.DataFrame:
+    return table([{"x": value}], name, name, [Column("x", unit="percent")])
 
 
 @pytest.fixture
@@ -70,27 +78,28 @@ def test_latex_by_structure(document: Document, tmp_path: Path) -> None:
 
 
 def test_latex_marks_and_escapes() -> None:
-    text = latex_table(replace(table(), rows=[[Cell("[a]"), Cell("1"), Cell(-0.25, best=True)]]), "where", "python x")
+    line = {"algorithm_name & co": "[a]", "scale": "1", **entry("rho", -0.25, best=True)}
+    bold = with_look(pd.DataFrame([line]), look_of(made()))
+    text = latex_table(bold, "A_title (50%), where", "python x")
     assert text.startswith("% python x\n")
     assert r"\textbf{\underline{$-$0.25}}" in text
     assert "{[}a]" in text
     assert r"algorithm\_name \& co" in text
     assert r"A\_title (50\%), where." in text
-    assert "longtable" in latex_table(table(46))
+    assert "longtable" in latex_table(made(46))
     assert escape("±\\{}→") == r"$\pm$\textbackslash{}\{\}?"
 
 
 def test_intervals_are_shown_and_kept(tmp_path: Path) -> None:
-    assert show(table().rows[0][2], "correlation") == "-0.25 [-0.50, 0.12] ± 0.10"
+    assert show(cells(made())[0][2], "correlation") == "-0.25 [-0.50, 0.12] ± 0.10"
     assert is_negative(Cell(-0.1), "correlation")
     assert not is_negative(Cell(-0.1), "points")
-    made = Document("T", [], [Section("s", "S", [], [table()], [])], Table("problems", "P", [Column("x")], []))
-    write(made, tmp_path)
+    write(Document("T", "", [Section("s", "S", [made()])], problem_table([])), tmp_path)
     with open(tmp_path / "t.csv", newline="") as handle:
         [line] = csv.DictReader(handle)
-    assert (line["scale"], line["quantity"]) == ("1", "rho")
-    assert (line["low"], line["high"], line["std"]) == ("-0.5", "0.125", "0.1")
-    assert "| <u>-0.25 [-0.50, 0.12] ± 0.10</u> |" in markdown_table(table())
+    assert (line["scale"], line["rho"]) == ("1", "-0.25")
+    assert (line["rho.low"], line["rho.high"], line["rho.std"]) == ("-0.5", "0.125", "0.1")
+    assert "| <u>-0.25 [-0.50, 0.12] ± 0.10</u> |" in markdown_table(made())
 
 
 def test_every_caption_has_its_command(document: Document, tmp_path: Path) -> None:
@@ -98,7 +107,7 @@ def test_every_caption_has_its_command(document: Document, tmp_path: Path) -> No
     page, text = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
     for section in document.sections:
         for item in (*section.tables, *section.figures):
-            command = f"python report.py 'runs=[x]' 'only=[{item.name}]'"
+            command = f"python report.py 'runs=[x]' 'only=[{name_of(item)}]'"
             assert remake(document, item) == command
             assert command in text
             assert command.replace("'", "&#39;") in page
@@ -106,7 +115,7 @@ def test_every_caption_has_its_command(document: Document, tmp_path: Path) -> No
 
 def test_only_some_tables(document: Document) -> None:
     kept = keep(document, ["correlation"])
-    assert [table.name for section in kept.sections for table in section.tables] == ["correlation"]
+    assert [name_of(each) for section in kept.sections for each in section.tables] == ["correlation"]
     assert kept.sections[0].figures == []
     with pytest.raises(ConfigError, match=r"only=\['corelation'\] is in no section; did you mean correlation\?"):
         keep(document, ["corelation"])
@@ -125,12 +134,35 @@ def test_parquet_or_a_plain_line(document: Document, tmp_path: Path) -> None:
         assert paths == []
         assert "pip install 'dgbench[parquet]'" in MISSING
         pytest.skip("pyarrow is not installed")
-    import pandas as pd
-
     frame = pd.read_parquet(paths[0])
     line = frame[(frame.table == "measures") & (frame.key == "algorithm=erm") & (frame.quantity == "worst+gap")]
     assert line["value"].item() == pytest.approx(1.11)
     assert line["n"].item() == 2
+
+
+def test_the_terminal_begins_with_the_answer_and_prints_main_tables_alone() -> None:
+    first = Section("a", "No answer yet", [made()])
+    second = Section("b", "Answered", [other("main", 0.5), other("more", 0.25)], answer=["It is so."])
+    folded = Section("c", "Folded", [other("hidden", 0.125)], answer=["Not here."], folded=True)
+    text = plain_document(Document("T", "s", [first, second, folded], problem_table([]), warnings=["Beware."]))
+    lines = [line for line in text.splitlines() if line]
+    assert lines[:4] == ["Beware.", "== Answered ==", "It is so.", "main (s)"]
+    assert "== No answer yet ==" in lines
+    assert not {"more (s)", "hidden (s)", "Not here."} & set(lines)
+    assert "2 more tables and figures stand in the report." in lines
+
+
+def test_markdown_holds_everything_with_the_answer_first(document: Document, tmp_path: Path) -> None:
+    write(document, tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    [section] = document.sections
+    assert text.startswith(f"# {document.title}\n\n## {section.title}\n\n{section.answer[0]}\n\n")
+    places = [text.index(f"### {look_of(each).title} (") for each in section.tables]
+    picture = text.index(f"({section.figures[0].name}.png)")
+    assert picture < min(places)
+    assert places[0] == min(places)
+    assert all(f"- {term}: {sentence}" in text for term, sentence in document.words.items())
+    assert all(f"- {name}: {value}" in text for name, value in section.facts)
 
 
 def test_many_files_are_listed_by_kind(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +32,7 @@ def test_code_versions_share_a_table_where_they_are_declared_the_same(
 ) -> None:
     code = make.identity("erm", "0", 0).code
     for fold in ("0", "1", "2", "full"):
-        make.write_member(small_study, make.identity("newer", fold, 0, code="0.2.0"))
+        make.write_run(small_study, make.identity("newer", fold, 0, code="0.2.0"))
     words = ("report.py", f"runs=[{small_study}]", f"output={tmp_path / 'out'}")
     refused = command(*words, cwd=tmp_path)
     assert (refused.code, len(refused.complaints)) == (1, 1)
@@ -56,10 +57,12 @@ def test_a_broken_wandb_breaks_no_report(command: Any, small_study: Path, tmp_pa
 
 
 def test_the_speed_benchmark_runs(tmp_path: Path) -> None:
-    """Few rows: 2 configurations are begun, so that the whole path is walked."""
+    """Few rows: 2 settings are begun, so that the whole path is walked. The exit code tells how fast the machine is."""
     command = [sys.executable, str(BENCHMARK), "--rows", "60000", "--keep", str(tmp_path / "rows")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=100)
-    assert ended.returncode == 0, ended.stderr
-    assert "rows 60,000" in ended.stdout
-    assert "4.00 GB: met" in ended.stdout
+    assert ended.returncode in (0, 1) and ended.stderr == ""
+    assert "made 60,000 rows" in ended.stdout
+    figures = r"{} +[\d.]+ s of {} s, peak memory 0\.\d\d of 1 GB, page 0\.[1-9]\d MB: (met|MISSED)\n"
+    for what, seconds in (("all", 40), ("again, 10 runs new", 8), ("100 runs", 4)):
+        assert re.search(figures.format(what, seconds), ended.stdout), ended.stdout

@@ -1,4 +1,4 @@
-"""The state of a sweep from marks, heartbeats and claims."""
+"""The state of a sweep from statuses, beats and locks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from dgbench.callbacks.claims import Claims, is_claimed
 from dgbench.errors import ConfigError, RecordError
-from dgbench.reports.run_states import duration, run_states
-from dgbench.reports.status_report import StatusReport, status_text
+from dgbench.records.locks import RunLocks, is_locked
+from dgbench.reports.kinds.status_report import StatusReport, status_text
+from dgbench.reports.reading.run_states import run_states
 
 NOW = 1_000_000.0
 STUDY = "pacs-erm-resnet18-s0-0123456789ab"
@@ -26,6 +26,8 @@ STUDY = "pacs-erm-resnet18-s0-0123456789ab"
 def make(root: Path, name: str, status: str, study: str = STUDY, **beat: Any) -> Path:
     folder = root / study / name
     folder.mkdir(parents=True)
+    if status in ("DONE", "RUNNING"):
+        (folder / "errors.jsonl").write_text("{}\n")
     if status:
         (folder / "status").write_text(status + "\n")
         os.utime(folder / "status", (NOW - 5, NOW - 5))
@@ -35,8 +37,8 @@ def make(root: Path, name: str, status: str, study: str = STUDY, **beat: Any) ->
     return folder
 
 
-def states(root: Path, claimed: bool = True) -> dict[str, tuple[str, str]]:
-    found, _ = run_states([root], NOW, 600.0, lambda folder: claimed)
+def states(root: Path, locked: bool = True) -> dict[str, tuple[str, str]]:
+    found, _ = run_states([root], NOW, 600.0, lambda folder: locked)
     return {state.folder.name: (state.state, state.why) for state in found}
 
 
@@ -51,6 +53,8 @@ def test_what_every_mark_means(tmp_path: Path) -> None:
     make(tmp_path, "failed", "FAILED loss became nan at step 3")
     make(tmp_path, "running", "RUNNING", step=40)
     make(tmp_path, "begins", "RUNNING")
+    make(tmp_path, "stopped", "INTERRUPTED", step=40)
+    make(tmp_path, "early", "INTERRUPTED")
     (make(tmp_path, "configured", "") / "config.yaml").write_text("{}")
     (tmp_path / STUDY / "planned.json").write_text(json.dumps({"members": ["done", "never", "../other/far"]}))
     assert states(tmp_path) == {
@@ -58,6 +62,8 @@ def test_what_every_mark_means(tmp_path: Path) -> None:
         "failed": ("failed", "loss became nan at step 3"),
         "running": ("running", ""),
         "begins": ("running", ""),
+        "stopped": ("waiting", "interrupted at step 40 of 100; the same command resumes it"),
+        "early": ("waiting", "interrupted; the same command resumes it"),
         "configured": ("waiting", "configured, never started"),
         "never": ("waiting", ""),
         "far": ("waiting", ""),
@@ -65,20 +71,20 @@ def test_what_every_mark_means(tmp_path: Path) -> None:
 
 
 def test_what_is_stuck(tmp_path: Path) -> None:
-    """An old beat without a claim, a claim without a beat for more than 600 s, a process of this host that is gone."""
+    """An old beat without a lock, a lock without a beat for more than 600 s, a process of this host that is gone."""
     make(tmp_path, "late", "RUNNING", time=NOW - 120)
     make(tmp_path, "silent", "RUNNING", time=NOW - 700)
     make(tmp_path, "gone", "RUNNING", host=socket.gethostname(), pid=(pid := dead_process()))
     make(tmp_path, "alive", "RUNNING", host=socket.gethostname(), pid=os.getpid(), time=NOW - 500)
-    claimed, free = states(tmp_path), states(tmp_path, claimed=False)
-    gone = ("stuck", f"its process {pid} is gone at step 40 of 100; the same command goes on")
-    assert claimed == {
+    locked, free = states(tmp_path), states(tmp_path, locked=False)
+    gone = ("stuck", f"its process {pid} is gone at step 40 of 100; the same command resumes it")
+    assert locked == {
         "late": ("running", ""),
         "silent": ("stuck", "no sign of life for 11 min 40 s at step 40 of 100, process 7 on elsewhere"),
         "gone": gone,
         "alive": ("running", ""),
     }
-    why = "nobody holds its claim at step 40 of 100, {} after its last sign of life; the same command goes on"
+    why = "no process holds its lock at step 40 of 100, {} after its last sign of life; the same command resumes it"
     assert free == {
         "late": ("stuck", why.format("2 min 00 s")),
         "silent": ("stuck", why.format("11 min 40 s")),
@@ -87,12 +93,101 @@ def test_what_is_stuck(tmp_path: Path) -> None:
     }
 
 
-def test_a_real_claim_is_seen(tmp_path: Path) -> None:
+def test_a_clock_that_is_ahead_is_not_believed(tmp_path: Path) -> None:
+    """Two hours: the lock tells whether it runs. Four seconds: clocks differ by as much."""
+    make(tmp_path, "ahead", "RUNNING", time=NOW + 7200)
+    make(tmp_path, "almost", "RUNNING", time=NOW + 4)
+    os.utime(make(tmp_path, "marked", "RUNNING") / "status", (NOW, NOW + 60))
+    locked, free = states(tmp_path), states(tmp_path, locked=False)
+    assert locked == dict.fromkeys(("ahead", "almost", "marked"), ("running", ""))
+    assert free["ahead"] == (
+        "stuck",
+        "no process holds its lock at step 40 of 100, whose clock is ahead of this one; the same command resumes it",
+    )
+    assert (free["almost"], free["marked"][0]) == (("running", ""), "stuck")
+    _, problems = run_states([tmp_path], NOW, 600.0, lambda folder: True)
+    what = "its last sign of life is {} in the future; whether it runs is told by its lock alone"
+    assert [(p.kind, Path(p.where).name, p.reason) for p in problems] == [
+        ("clock ahead", "ahead", what.format("2 h 00 min")),
+        ("clock ahead", "marked", what.format("1 min 00 s")),
+    ]
+
+
+@pytest.mark.parametrize(
+    "plan", ["{", "[]", '{"runs": "abc"}', '{"runs": [1]}', '{"runs": ["a\\u0000b"]}', "[" * 50000, None]
+)
+def test_a_plan_that_cannot_be_read_is_named(tmp_path: Path, plan: str | None, capsys: Any) -> None:
+    make(tmp_path, "run", "DONE")
+    file = tmp_path / STUDY / "planned.json"
+    file.write_text(plan) if plan is not None else os.mkfifo(file)
+    found, problems = run_states([tmp_path], NOW, 600.0, is_locked)
+    assert [state.folder.name for state in found] == ["run"]
+    assert [(problem.kind, problem.where) for problem in problems] == [("unreadable plan", str(file))]
+    assert StatusReport(str(tmp_path), is_locked).show() == 2
+    assert "All that can be read is done; see the problems." in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_searched_is_not_all_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    make(tmp_path, "run", "DONE")
+    make(tmp_path, "hidden", "FAILED no space left", study="locked")
+    assert StatusReport([str(tmp_path)], is_locked).show() == 3
+    scandir = os.scandir
+
+    def denied(path: str) -> Any:
+        if str(path) == str(tmp_path / "locked"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    capsys.readouterr()
+    assert StatusReport([str(tmp_path)], is_locked).show() == 2
+    out = capsys.readouterr().out
+    assert "All done" not in out and f"unreadable folder {tmp_path / 'locked'}: Permission denied" in out
+    with pytest.raises(RecordError, match=r"no runs under .*unreadable folder"):
+        StatusReport([str(tmp_path / "locked")], is_locked).show()
+
+
+def test_folders_given_as_text_are_one_folder(tmp_path: Path) -> None:
+    make(tmp_path, "run", "DONE")
+    assert StatusReport(str(tmp_path), is_locked).show() == 0
+    with pytest.raises(RecordError, match="no runs under /nowhere;"):
+        StatusReport("/nowhere", is_locked).show()
+
+
+@pytest.mark.parametrize("rows", [None, ""])
+def test_done_without_rows_waits_and_is_named(tmp_path: Path, rows: str | None) -> None:
+    folder = make(tmp_path, "run", "DONE")
+    (folder / "errors.jsonl").unlink()
+    if rows is not None:
+        (folder / "errors.jsonl").write_text(rows)
+    found, problems = run_states([tmp_path], NOW, 600.0, lambda folder: False)
+    why = "DONE, but errors.jsonl is missing or empty; the same command trains it again from its beginning"
+    assert [(state.state, state.why) for state in found] == [("waiting", why)]
+    assert [(problem.kind, problem.where, problem.reason) for problem in problems] == [("lost rows", str(folder), why)]
+    assert StatusReport([str(tmp_path)], lambda folder: False).show() == 2
+
+
+def test_folders_that_hold_no_run_are_passed_over(tmp_path: Path) -> None:
+    """Records of jobs, checkpoints of stacks, and folders of studies that were refused."""
+    make(tmp_path, "run", "DONE")
+    for name in (".stacks/0123", ".jobs", "empty", "sr_cmnist-erm-s0-0123456789ab/.hydra"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / ".stacks" / "0123" / "status").write_text("RUNNING\n")
+    (tmp_path / ".jobs" / "k.json").write_text("[]")
+    (tmp_path / "refused").mkdir()
+    (tmp_path / "refused" / "train.log").write_text("")
+    found, problems = run_states([tmp_path], NOW, 600.0, lambda folder: False)
+    assert [state.folder.name for state in found] == ["run"] and problems == []
+
+
+def test_a_real_lock_is_seen(tmp_path: Path) -> None:
     folder = make(tmp_path, "run", "RUNNING", time=NOW - 120)
-    with Claims() as claims:
+    with RunLocks() as claims:
         assert claims.take(folder)
-        assert run_states([tmp_path], NOW, 600.0, is_claimed)[0][0].state == "running"
-    assert run_states([tmp_path], NOW, 600.0, is_claimed)[0][0].state == "stuck"
+        assert run_states([tmp_path], NOW, 600.0, is_locked)[0][0].state == "running"
+    assert run_states([tmp_path], NOW, 600.0, is_locked)[0][0].state == "stuck"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"step": 1}', '{"step": "x", "steps": 1, "steps_per_s": 1}'])
@@ -108,9 +203,10 @@ def test_the_table(tmp_path: Path) -> None:
         make(tmp_path, name, "RUNNING", pid=9)
     make(tmp_path, "c", "DONE")
     make(tmp_path, "d", "FAILED no space left", study="pacs-vrex-resnet18-s1-0123456789ab")
-    (tmp_path / STUDY / "planned.json").write_text(json.dumps({"members": ["e"]}))
+    (tmp_path / STUDY / "planned.json").write_text(json.dumps({"runs": ["e"]}))
     found, _ = run_states([tmp_path], NOW, 600.0, lambda folder: True)
     lines = [" ".join(line.split()) for line in status_text(found).splitlines()]
+    assert not [line for line in lines if line == "waiting"], "nothing is to be said of what was never begun"
     assert lines[2] == "pacs-erm-resnet18 4 1 2 0 0 1 4 55 s"
     assert lines[3] == "pacs-vrex-resnet18 1 0 0 1 0 0 -"
     assert lines[4] == "all 5 1 2 1 0 1 4 55 s"
@@ -120,9 +216,25 @@ def test_the_table(tmp_path: Path) -> None:
     assert lines[-1].endswith("/d: no space left")
 
 
+def test_time_left_counts_what_an_interrupted_run_has_done(tmp_path: Path) -> None:
+    """60 steps to go of the one that runs and 30 of the one that was interrupted, at 2 steps/s: 45 s."""
+    make(tmp_path, "a", "RUNNING", step=40)
+    stopped = make(tmp_path, "b", "INTERRUPTED", step=70)
+    found, _ = run_states([tmp_path], NOW, 600.0, lambda folder: True)
+    lines = [" ".join(line.split()) for line in status_text(found).splitlines()]
+    assert lines[2] == "pacs-erm-resnet18 2 0 1 0 0 1 2 45 s"
+    assert f"{stopped}: interrupted at step 70 of 100; the same command resumes it" in lines
+
+
 @pytest.mark.parametrize(
     ("marks", "code"),
-    [(["DONE"], 0), (["DONE", "RUNNING"], 2), (["DONE", "FAILED x"], 3), (["RUNNING", "FAILED x"], 3)],
+    [
+        (["DONE"], 0),
+        (["DONE", "RUNNING"], 2),
+        (["DONE", "INTERRUPTED"], 2),
+        (["DONE", "FAILED x"], 3),
+        (["RUNNING", "FAILED x"], 3),
+    ],
 )
 def test_the_exit_code(tmp_path: Path, marks: list[str], code: int) -> None:
     for number, mark in enumerate(marks):
@@ -141,29 +253,20 @@ def test_live_until_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="no runs under"):
-        StatusReport([str(tmp_path)], is_claimed).show()
+        StatusReport([str(tmp_path)], is_locked).show()
     with pytest.raises(ConfigError, match=r"report\.every=0 is not a number > 0"):
-        StatusReport([str(tmp_path)], is_claimed, every=0)
-
-
-def test_durations() -> None:
-    assert [duration(s) for s in (9.6, 125, 3 * 3600 + 605, 100_000)] == [
-        "10 s",
-        "2 min 05 s",
-        "3 h 10 min",
-        "1 d 03 h",
-    ]
+        StatusReport([str(tmp_path)], is_locked, every=0)
 
 
 def test_as_a_user_has_it(train: Any, command: Any, tmp_path: Path) -> None:
     """Killed in the middle: a stuck run and waiting ones, exit code 3; after the same command all done, 0."""
-    die = "from dgbench.callbacks.environment_errors import EnvironmentErrors as e\nimport os\n"
-    die += "e.on_validation_epoch_end = lambda *_: os.kill(os.getpid(), 9)"
+    die = "from dgbench.callbacks.recorder import Recorder as r\nimport os\n"
+    die += "r.on_validation_epoch_end = lambda *_: os.kill(os.getpid(), 9)"
     assert train("protocol.folds=[0,1]", cwd=tmp_path, before=die).code == -9
     ended = command("report.py", "report=status", "runs=[outputs]", cwd=tmp_path)
     assert ended.code == 3, ended.err
     assert ended.out.splitlines()[2].split()[1:7] == ["2", "0", "0", "0", "1", "1"]
-    assert "is gone at step 0 of 12; the same command goes on" in ended.out
+    assert "is gone at step 0 of 12; the same command resumes it" in ended.out
     assert train("protocol.folds=[0,1]", cwd=tmp_path).code == 0
     ended = command("report.py", "report=status", "runs=[outputs]", cwd=tmp_path)
     assert (ended.code, ended.out.splitlines()[-1]) == (0, "  All done."), ended.err

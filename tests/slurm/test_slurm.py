@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from dgbench.callbacks.claims import claimant, is_claimed
-from dgbench.callbacks.status import read_status
+from dgbench.records.locks import is_locked, lock_holder
+from dgbench.records.status import read_status
 
 pytestmark = pytest.mark.slurm
 
@@ -59,10 +59,10 @@ def until(done: Callable[[], Any], process: subprocess.Popen[str], folder: Path)
 
 
 def trained(folder: Path, seed: int) -> tuple[int, str] | None:
-    """Process and Slurm job that train a member of a seed at this moment."""
-    for claim in folder.glob(f"multirun/*-s{seed}-*/fold-*/claim"):
-        said = re.search(r"process (\d+) job (\S+)", claimant(claim.parent))
-        if said and is_claimed(claim.parent):
+    """Process and Slurm job that train a run of a seed at this moment."""
+    for lock in folder.glob(f"multirun/*-s{seed}-*/fold-*/lock"):
+        said = re.search(r"process (\d+) job (\S+)", lock_holder(lock.parent))
+        if said and is_locked(lock.parent):
             return int(said[1]), said[2]
     return None
 
@@ -83,7 +83,7 @@ def warned(pid: int) -> bool:
 
 def requeued(folder: Path) -> bool:
     """Whether a job had itself requeued at its time limit."""
-    logs = [path.read_text() for path in folder.glob("multirun/*/job.log")]
+    logs = [path.read_text() for path in folder.glob("multirun/.jobs/*.log")]
     return any("Caught signal SIGUSR2" in log and "Exiting gracefully" in log for log in logs)
 
 
@@ -122,34 +122,37 @@ def test_every_run_is_done_exactly_once(
     assert requeued(shared)
 
     second = start(shared, cluster, *SWEEP, *QUEUE)
-    until(lambda: trained(shared, 0), second, shared)
+    process, _ = until(lambda: trained(shared, 0), second, shared)
+    os.kill(process, signal.SIGSTOP)  # or it may be done before the third command asks the queue
     second.send_signal(signal.SIGINT)
     assert second.wait(60) == 130
-    assert "the jobs go on in the queue: the same command watches them again" in (shared / "err").read_text()
-    assert start(shared, cluster, *SWEEP, *QUEUE).wait(240) == 0, (shared / "err").read_text()
-    err = (shared / "err").read_text()
-    assert "2 of 3 jobs were done before" in err and "1 jobs are in the queue already" in err
+    assert "the jobs stay in the queue: the same command watches them again" in (shared / "err").read_text()
+    third = start(shared, cluster, *SWEEP, *QUEUE)
+    until(lambda: "1 job is in the queue already" in (shared / "err").read_text(), third, shared)
+    os.kill(process, signal.SIGCONT)
+    assert third.wait(240) == 0, (shared / "err").read_text()
+    assert "2 of 3 jobs were done before" in (shared / "err").read_text()
     fourth = start(shared, cluster, *SWEEP, *QUEUE)
     assert fourth.wait(60) == 0
     assert (shared / "err").read_text().splitlines()[-1] == "nothing to do: all 3 jobs are done (retry=all)"
 
     statuses = sorted(shared.glob("multirun/*/fold-*"))
-    assert [read_status(member) for member in statuses] == ["DONE"] * 6
-    ends = [(member / "log.txt").read_text().count("done at step") for member in statuses]
+    assert [read_status(folder).word for folder in statuses] == ["DONE"] * 6
+    ends = [(folder / "log.txt").read_text().count("done at step 2000: DONE") for folder in statuses]
     assert ends == [1] * 6, "each was done by one process"
     assert command("train.py", *SWEEP, cwd=alone).code == 0
     assert rows_of(shared) == rows_of(alone)
     assert not slurm(cluster, "squeue", "--noheader").strip()
 
 
-def test_small_members_share_a_job(cluster: dict[str, str], tmp_path: Path) -> None:
+def test_small_runs_share_a_job(cluster: dict[str, str], tmp_path: Path) -> None:
     """Three studies of two models, four models to a job: two jobs of the queue. A seed that is none fails alone."""
-    words = ("-m", *TINY, "trainer.steps=4", "trainer.eval_every=4", "seed=0,1,x", "sweep.members_per_job=4")
+    words = ("-m", *TINY, "trainer.steps=4", "trainer.eval_every=4", "seed=0,1,x", "sweep.runs_per_job=4")
     assert start(tmp_path, cluster, *words, *QUEUE).wait(240) == 1
     err = (tmp_path / "err").read_text()
-    assert "3 jobs in 2 jobs of the queue" in err
+    assert "3 of the sweep's jobs submitted as 2 of the queue's" in err
     assert re.search(r"seed=x: FAILED: seed=x is not an integer >= 0", err), err
-    assert err.splitlines()[-1].startswith("dgbench: 1 of 3 jobs failed (seed=x); mend the cause")
+    assert err.splitlines()[-1].startswith("dgbench: 1 of 3 jobs failed (seed=x); correct the cause")
     assert [path.read_text() for path in tmp_path.rglob("status")] == ["DONE\n"] * 4
 
 

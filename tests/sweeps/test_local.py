@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from dgbench.callbacks.claims import claimant, is_claimed
-from dgbench.cli.sweeps import local, machine
 from dgbench.errors import ConfigError
+from dgbench.records.locks import is_locked, lock_holder
+from dgbench.sweeps import local, machine
 
 TINY = (
     "dataset.base=digits",
@@ -52,13 +52,13 @@ def test_rows_are_those_of_one_process_and_a_failed_job_stops_no_other(
     assert rows_of(shared / "multirun") == rows_of(alone / "multirun")
     assert len(rows_of(shared)) == 4
     assert ended.complaints == [
-        "dgbench: 2 of 4 jobs failed (algorithm=erm seed=x; algorithm=vrex seed=x); mend the cause and start the same "
-        "command again"
+        "dgbench: 2 of 4 jobs failed (algorithm=erm seed=x; algorithm=vrex seed=x); correct the cause and start the "
+        "same command again"
     ]
     assert len([line for line in ended.err.splitlines() if "FAILED: seed=x is not an integer" in line]) == 2
     assert ended.out == "", "what jobs print goes to their logs"
-    (log,) = shared.glob("multirun/*-vrex-*-s0-*/job.log")
-    assert "(selection: last step)" in log.read_text()
+    logs = [log.read_text() for log in shared.glob("multirun/.jobs/*.log")]
+    assert sorted(re.findall(r"(\w+) seed 0 \(selection: last step\)", "".join(logs))) == ["erm", "vrex"]
 
 
 @pytest.mark.parametrize("many", [("grid.seed=[0,1]",), ("hparams=search", "hparams.scheme.draws=2")])
@@ -90,9 +90,9 @@ def sweep(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def claimed(folder: Path) -> list[tuple[Path, int]]:
-    """Members being trained, with the process that trains each."""
-    found = [path.parent for path in folder.rglob("claim") if is_claimed(path.parent)]
-    pids = [(path, re.search(r"process (\d+)", claimant(path))) for path in found]
+    """Runs being trained, with the process that trains each."""
+    found = [path.parent for path in folder.rglob("lock") if is_locked(path.parent)]
+    pids = [(path, re.search(r"process (\d+)", lock_holder(path))) for path in found]
     return [(path, int(match[1])) for path, match in pids if match]
 
 
@@ -112,9 +112,9 @@ def running(pid: int) -> bool:
 
 def test_a_job_whose_process_dies_twice_is_given_up(sweep: subprocess.Popen[str], tmp_path: Path) -> None:
     """The first job's process is killed, its replacement too; then Ctrl-C ends the rest with exit code 130."""
-    member, first = until(lambda: claimed(tmp_path), sweep)[0]
+    run, first = until(lambda: claimed(tmp_path), sweep)[0]
     os.kill(first, signal.SIGKILL)
-    second = until(lambda: [pid for path, pid in claimed(tmp_path) if path == member and pid != first], sweep)[0]
+    second = until(lambda: [pid for path, pid in claimed(tmp_path) if path == run and pid != first], sweep)[0]
     os.kill(second, signal.SIGKILL)
     until(lambda: "its process died 2 times" in (tmp_path / "err").read_text(), sweep)
     until(lambda: len(claimed(tmp_path)) == 2, sweep)  # its neighbor, and the third job
@@ -123,7 +123,7 @@ def test_a_job_whose_process_dies_twice_is_given_up(sweep: subprocess.Popen[str]
     assert sweep.wait(30) == 130
     assert not claimed(tmp_path) and not any(running(pid) for pid in pids)
     err = (tmp_path / "err").read_text()
-    assert err.splitlines()[-1] == "dgbench: interrupted; the same command goes on where this one stopped"
+    assert err.splitlines()[-1] == "dgbench: interrupted; the same command continues"
     assert "Traceback" not in err and "leaked" not in err
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from dgbench.callbacks.status import read_status, write_status
-from dgbench.cli.sweeps.marks import is_left, mark_end
+from dgbench.data.datasets.base_files import MNIST_KINDS, MNIST_PARTS
+from dgbench.records.status import read_status, write_status
+from dgbench.training.job_record import is_left, record_end
 
 SWEEP = (
     "-m",
@@ -28,7 +29,7 @@ import sys
 for name in [name for name in sys.modules if name.split(".")[0] == "torch"]:
     sys.modules[name] = None  # importing torch raises now
 """
-NO_DOWNLOAD = "from dgbench.data import base_images\nbase_images.any_answers = lambda *_: False\n"
+NO_DOWNLOAD = "from dgbench.data.datasets import base_files\nbase_files.any_answers = lambda *_: False\n"
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def again(command: Any, finished: Path, folder: Path, *words: str, **options: An
     return command("train.py", *SWEEP, *words, cwd=folder, **options)
 
 
-def member(folder: Path, study: str, fold: str) -> Path:
+def run_folder(folder: Path, study: str, fold: str) -> Path:
     (found,) = folder.glob(f"multirun/{study}/fold-{fold}-*")
     return found
 
@@ -58,27 +59,27 @@ def test_nothing_to_do_without_torch(command: Any, finished: Path, tmp_path: Pat
 
 
 def test_only_jobs_with_something_left_are_launched(command: Any, finished: Path, tmp_path: Path) -> None:
-    """One member's folder is gone, and a seed is new: one job of each algorithm for the seed, and that job."""
+    """One run's folder is gone, and a seed is new: one job of each algorithm for the seed, and that job."""
     again(command, finished, tmp_path, before=LIGHT)
-    gone = member(tmp_path, "*-vrex-*-s0-*", "full")
+    gone = run_folder(tmp_path, "*-vrex-*-s0-*", "full")
     shutil.rmtree(gone)
     ended = again(command, finished, tmp_path, "seed=0,1,2")
     assert ended.code == 0, ended.err
     assert ended.err.splitlines()[0] == "3 of 6 jobs were done before"
     assert ended.out.count("(selection: last step)") == 3
-    assert read_status(gone) == "DONE"
+    assert read_status(gone).word == "DONE"
     assert len(list(tmp_path.rglob("errors.jsonl"))) == 12
 
 
-def test_retry_and_failed_members(command: Any, finished: Path, tmp_path: Path) -> None:
+def test_retry_and_failed_runs(command: Any, finished: Path, tmp_path: Path) -> None:
     again(command, finished, tmp_path, before=LIGHT)
-    failed = member(tmp_path, "*-erm-*-s1-*", "0")
+    failed = run_folder(tmp_path, "*-erm-*-s1-*", "0")
     write_status(failed, "FAILED for a reason")
     spared = again(command, finished, tmp_path, "retry=none", before=LIGHT)
     assert spared.err == "nothing to do: all 4 jobs are done (retry=none)\n"
     tried = again(command, finished, tmp_path, "retry=failed")
     assert tried.err.splitlines()[0] == "3 of 4 jobs were done before"
-    assert read_status(failed) == "DONE"
+    assert read_status(failed).word == "DONE"
     over = again(command, finished, tmp_path, "retry=failed", before=LIGHT)
     assert over.err == "nothing to do: all 4 jobs are done (retry=failed)\n"
 
@@ -90,12 +91,21 @@ def test_a_job_asked_for_twice_runs_once(command: Any, tmp_path: Path) -> None:
 
 
 def test_images_that_may_change_are_looked_at_again(command: Any, tmp_path: Path) -> None:
-    """Digits stood in for MNIST: once MNIST is there, the same command trains other members."""
+    """Digits stood in for MNIST: once MNIST's files are there, the same command looks at them; these are broken."""
     words = [word for word in SWEEP if not word.startswith(("algorithm", "seed", "dataset.base"))]
-    for _ in range(2):
-        ended = command("train.py", *words, "paths.data_dir=none", cwd=tmp_path, before=NO_DOWNLOAD)
+    for again in (False, True):
+        ended = command("train.py", *words, "paths.data_dir=data", cwd=tmp_path, before=NO_DOWNLOAD)
         assert ended.code == 0, ended.err
-        assert "nothing to do" not in ended.err
+        assert ("nothing to do" in ended.err) is again
+    raw = tmp_path / "data" / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for part in MNIST_PARTS:
+        for kind in MNIST_KINDS:
+            (raw / f"{part}-{kind}").write_text("<html>")
+    ended = command("train.py", *words, "paths.data_dir=data", cwd=tmp_path, before=NO_DOWNLOAD)
+    assert ended.code == 1
+    assert "nothing to do" not in ended.err
+    assert "data/MNIST/raw/" in ended.err
 
 
 def test_a_job_that_hydra_refuses_stops_the_sweep_before_it_starts(command: Any, tmp_path: Path) -> None:
@@ -106,18 +116,24 @@ def test_a_job_that_hydra_refuses_stops_the_sweep_before_it_starts(command: Any,
 
 
 def test_what_is_left_of_a_job(tmp_path: Path) -> None:
-    """Two members, one of them in the folder of another study, as in a grid."""
-    job, own, other = tmp_path / "job", tmp_path / "job" / "fold-0-a", tmp_path / "study" / "fold-1-b"
+    """Two runs of two studies, as in a grid."""
+    job, own, other = tmp_path, tmp_path / "one" / "fold-0-a", tmp_path / "other" / "fold-1-b"
     for folder in (own, other):
         folder.mkdir(parents=True)
         write_status(folder, "DONE")
+        (folder / "errors.jsonl").write_text("{}\n")
     assert is_left(job, "k", "all"), "it never came to its end"
-    mark_end(job, "k", [own, other])
+    record_end(job, "k", [own, other])
     assert [is_left(job, "k", retry) for retry in ("all", "failed", "none")] == [False] * 3
     assert is_left(job, "another", "all")
     write_status(other, "FAILED x")
     assert [is_left(job, "k", retry) for retry in ("all", "failed", "none")] == [True, True, False]
     write_status(other, "RUNNING")
     assert [is_left(job, "k", retry) for retry in ("all", "failed", "none")] == [True, False, True]
+    write_status(other, "INTERRUPTED")
+    assert [is_left(job, "k", retry) for retry in ("all", "failed", "none")] == [True, False, True]
+    write_status(other, "DONE")
+    (other / "errors.jsonl").write_text("")
+    assert [is_left(job, "k", retry) for retry in ("all", "failed", "none")] == [True, False, True], "no rows"
     (job / ".jobs" / "k.json").write_text('["fold')
-    assert is_left(job, "k", "all"), "half a mark is none"
+    assert is_left(job, "k", "all"), "half a record is none"

@@ -1,4 +1,4 @@
-"""Rules that average weights: EoA's moving average, SWAD's decisions, ensembles. theta after step s is s."""
+"""Rules that average weights: EoA's moving average, SWAD's decisions. theta after step s is s."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from dgbench.errors import ConfigError, RecordError
-from dgbench.training.averaging import MovingAverage, RunningMean
-from dgbench.training.ensemble import ensemble_logits, load_weights
+from dgbench.errors import ConfigError
 from dgbench.training.swad import Swad
+from dgbench.training.weight_averages import MovingAverage, RunningMean
 
 
 def _at(step: float) -> dict[str, Tensor]:
@@ -58,7 +57,7 @@ def test_moving_average_of_100_and_more_steps(flavor: str, expected: dict[int, t
     assert not rule.finished
 
 
-def test_moving_average_goes_on_from_its_state(tmp_path: Path) -> None:
+def test_moving_average_continues_from_its_state(tmp_path: Path) -> None:
     whole, part = MovingAverage(start=3), MovingAverage(start=3)
     for step in range(1, 8):
         whole.update(step, _at(step), {})
@@ -145,30 +144,3 @@ def test_swad_before_any_evaluation_scores_the_live_weights() -> None:
 def test_what_cannot_work_is_refused(make: Any, match: str) -> None:
     with pytest.raises(ConfigError, match=match):
         make()
-
-
-def _linear(weight: list[list[float]]) -> nn.Linear:
-    layer = nn.Linear(1, 2, bias=False)
-    layer.weight.data = torch.tensor(weight)
-    return layer
-
-
-def test_an_ensemble_sums_logits(tmp_path: Path) -> None:
-    """x = 1: logits (3, 0) and (0, 2) and (0, 2) sum to (3, 4)."""
-    members = []
-    for number, weight in enumerate(([[3.0], [0.0]], [[0.0], [2.0]], [[0.0], [2.0]])):
-        path = tmp_path / f"{number}.ckpt"
-        torch.save({"step": 1, "state_dict": _linear(weight).state_dict()}, path)
-        members.append(load_weights(_linear([[0.0], [0.0]]), path))
-    logits = ensemble_logits(members, torch.ones(1, 1))
-    assert logits.tolist() == [[3.0, 4.0]]
-    assert not logits.requires_grad
-    assert not any(member.training for member in members)
-
-
-def test_ensembles_refuse_nothing_and_broken_files(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="at least one member"):
-        ensemble_logits([], torch.ones(1, 1))
-    (tmp_path / "torn.ckpt").write_bytes(b"PK")
-    with pytest.raises(RecordError, match=r"torn.ckpt does not load"):
-        load_weights(_linear([[0.0], [0.0]]), tmp_path / "torn.ckpt")

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from dgbench.data.environments import Environments
-from dgbench.data.features import CachedFeatures
+from dgbench.data.store.features import CachedFeatures
 from dgbench.errors import ConfigError
-from dgbench.records import read_rows
-from tests.training.test_stacked import both_ways, fit, make_study, run
+from dgbench.training.checkpoints import Snapshot, own_file
+from tests.studies import groups_of, small_study
+from tests.training.test_stacked import DOUBLE, both_ways, fit, modules_of, rows_of, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
 CNN = ("backbone=mnist_cnn", "backbone.min_size=8")  # four stages
@@ -33,15 +34,15 @@ def double() -> Iterator[None]:
 @pytest.mark.parametrize("algorithm", ["erm", "fishr", "mldg", "dann"])
 def test_it_equals_training_on_images(algorithm: str, tuning: tuple[str, ...], double: None, tmp_path: Path) -> None:
     """Every tensor of the module after 5 steps, frozen ones included, and its predictions."""
-    words = (f"algorithm={algorithm}", *CNN, *tuning)
-    plain, cached = make_study(tmp_path, *words), make_study(tmp_path, *words, CACHED)
-    assert plain.members[0].folder == cached.members[0].folder, "how it is computed is no part of the hash"
+    words = (f"algorithm={algorithm}", DOUBLE, *CNN, *tuning)
+    plain, cached = small_study(tmp_path, *words), small_study(tmp_path, *words, CACHED)
+    assert plain.runs[0].folder == cached.runs[0].folder, "how it is computed is no part of the hash"
     modules = [study.module(study.folds[0]) for study in (plain, cached)]
     for study, module in zip((plain, cached), modules, strict=True):
-        fit(module, study.members[0].data.batches(0, 5))
+        fit(module, study.runs[0].data.batches(0, 5))
     for one, other in zip(modules[0].state_dict().values(), modules[1].state_dict().values(), strict=True):
         torch.testing.assert_close(other, one, rtol=0, atol=1e-12)
-    for name, scored in plain.environments.passes(plain.members[0].data.pass_names()).items():
+    for name, scored in plain.environments.eval_sets(plain.runs[0].data.eval_set_names()).items():
         positions = scored.indices[:7], None if scored.feature is None else scored.feature[:7]
         both = [m.eval()(s.environments.gather(*positions)[0]) for m, s in zip(modules, (plain, cached), strict=True)]
         torch.testing.assert_close(both[1], both[0], rtol=0, atol=1e-12, msg=name)
@@ -49,17 +50,13 @@ def test_it_equals_training_on_images(algorithm: str, tuning: tuple[str, ...], d
 
 def test_stacked_heads_over_one_set_of_features(double: None, tmp_path: Path) -> None:
     """Four folds share the features; a frozen convolution no longer runs, so they stack on a CPU, too."""
-    from dgbench.cli.stacking import plan_groups
-
-    study = make_study(tmp_path, "algorithm=irm", *CNN, "tuning=lp", CACHED)
-    members = [member for member in study.members if member.fold.held_out]
-    modules = [study.module(member.fold) for member in members]
-    assert both_ways(modules, [member.data for member in members], 5) < 1e-12
+    study = small_study(tmp_path, "algorithm=irm", DOUBLE, *CNN, "tuning=lp", CACHED)
+    runs = [own for own in study.runs if own.fold.held_out]
+    assert both_ways(modules_of(runs), [own.data for own in runs], 5) < 1e-12
     sizes = {}
     for name, words in {"cached": ("tuning=lp", CACHED), "images": ("tuning=lp",)}.items():
-        other = make_study(tmp_path, *CNN, *words)
-        groups = plan_groups([(other, member) for member in other.members], study.config.execution)
-        sizes[name] = [len(group.members) for group in groups]
+        other = small_study(tmp_path, *CNN, *words)
+        sizes[name] = [len(group.runs) for group in groups_of(other)]
     assert sizes == {"cached": [4, 1], "images": [1] * 5}
 
 
@@ -68,27 +65,27 @@ def test_rows_are_the_same(mode: str, tmp_path: Path) -> None:
     """In double precision, through training, evaluation with painted colors, and checkpoints."""
     words = ("tuning=lp", "trainer.precision=64-true", "protocol.folds=[0,full]", "dataset.evaluation=exact")
     studies = [run(tmp_path / name, mode, *words, *more)[0] for name, more in (("a", ()), ("b", (CACHED,)))]
-    for one, other in zip(studies[0].members, studies[1].members, strict=True):
-        expected, found = (read_rows(member.folder / "errors.jsonl")[0] for member in (one, other))
+    for one, other in zip(studies[0].runs, studies[1].runs, strict=True):
+        expected, found = rows_of(one), rows_of(other)
         assert len(found) == len(expected) >= 16
         for a, b in zip(expected, found, strict=True):
             assert b["loss"] == pytest.approx(a["loss"], abs=1e-12)
             assert {**b, "loss": 0, "code": ""} == {**a, "loss": 0, "code": ""}
-        last = [torch.load(m.checkpoint, weights_only=True)["state_dict"] for m in (one, other)]
+        last = [Snapshot.load(own_file(m)).runs[m.hash]["state_dict"] for m in (one, other)]  # type: ignore[union-attr]
         assert {key: value.shape for key, value in last[0].items()} == {key: v.shape for key, v in last[1].items()}
 
 
 def test_studies_with_the_same_frozen_weights_share_them(tmp_path: Path) -> None:
     """Algorithms share, seeds with random initial weights do not."""
-    first = make_study(tmp_path, "tuning=lp", CACHED)
-    same = make_study(tmp_path, "tuning=lp", CACHED, "algorithm=vrex", environments=first.source)
-    other = make_study(tmp_path, "tuning=lp", CACHED, "seed=1", environments=first.source)
+    first = small_study(tmp_path, "tuning=lp", CACHED)
+    same = small_study(tmp_path, "tuning=lp", CACHED, "algorithm=vrex", source=first.source)
+    other = small_study(tmp_path, "tuning=lp", CACHED, "seed=1", source=first.source)
     assert same.environments is first.environments
     assert other.environments is not first.environments
 
 
 def test_each_image_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = make_study(tmp_path, "tuning=lp", CACHED)
+    study = small_study(tmp_path, "tuning=lp", CACHED)
     seen: list[int] = []
     gather = type(study.source).gather
 
@@ -98,7 +95,7 @@ def test_each_image_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(type(study.source), "gather", counted)
     for step in (0, 1, 0):
-        study.members[0].data.batches(step, 2)
+        study.runs[0].data.batches(step, 2)
     own = [study.source.subset(env, part) for env in study.source.given for part in ("train", "val")]
     pool = study.source.pool  # type: ignore[attr-defined]
     assert sum(seen) == len(np.unique(np.concatenate(own))) + 2 * len(pool)  # the pool is painted in two colors
@@ -109,20 +106,20 @@ def test_each_image_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_file_is_used_again_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("tuning=lp", CACHED, f"tuning.cache_dir={tmp_path / 'features'}")
-    first = make_study(tmp_path, *words)
-    batch = first.members[0].data.batches(0, 1)[0]
+    first = small_study(tmp_path, *words)
+    batch = first.runs[0].data.batches(0, 1)[0]
     (file,) = (tmp_path / "features").iterdir()
     computed = CachedFeatures._all
     monkeypatch.setattr(CachedFeatures, "_all", lambda self: pytest.fail("computed again"))
-    again = make_study(tmp_path, *words).members[0].data.batches(0, 1)[0]
+    again = small_study(tmp_path, *words).runs[0].data.batches(0, 1)[0]
     assert torch.equal(again.x, batch.x) and torch.equal(again.y, batch.y)
 
     features, labels = torch.load(file, weights_only=True)
     torch.save([features + 1, labels], file)
     with pytest.raises(ConfigError, match="holds features of other images; delete it"):
-        make_study(tmp_path, *words).members[0].data.batches(0, 1)
+        small_study(tmp_path, *words).runs[0].data.batches(0, 1)
     monkeypatch.setattr(CachedFeatures, "_all", computed)
-    make_study(tmp_path, *words, "seed=1").members[0].data.batches(0, 1)
+    small_study(tmp_path, *words, "seed=1").runs[0].data.batches(0, 1)
     assert len(list((tmp_path / "features").iterdir())) == 2, "other weights, another file"
 
 
@@ -145,10 +142,10 @@ def test_a_file_is_used_again_and_checked(tmp_path: Path, monkeypatch: pytest.Mo
 )
 def test_what_does_not_go_with_it(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
-        make_study(tmp_path, "tuning=lp", CACHED, *words)
+        small_study(tmp_path, "tuning=lp", CACHED, *words)
 
 
 def test_augmentation_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Environments, "training_noise", lambda self, rng, n: {"flip": rng.random(n)})
     with pytest.raises(ConfigError, match=r"set dataset.augment=none, or tuning.cache_features=false"):
-        make_study(tmp_path, "tuning=lp", CACHED)
+        small_study(tmp_path, "tuning=lp", CACHED)

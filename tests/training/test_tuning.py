@@ -9,47 +9,47 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.data.module import EnvironmentData
+from dgbench.data.minibatches import EnvironmentData
 from dgbench.errors import ConfigError
-from dgbench.records import read_rows
-from dgbench.training.stacked import StackedMembers
-from dgbench.types import EnvBatch, Networks
-from tests.training.test_stacked import ALGORITHMS, fit, make_study, run
+from dgbench.modules import Networks
+from dgbench.tensors import EnvBatch
+from dgbench.training.modules import SingleRun, StackedRuns
+from tests.studies import small_study
+from tests.training.test_stacked import ALGORITHMS, DOUBLE, fit, modules_of, rows_of, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
 STEPS = 3
-LP = ("tuning=lp", "hparams.set.weight_decay=0.1")  # a decay would move what has no gradient
+LP = ("tuning=lp", "hparams.weight_decay=0.1")  # a decay would move what has no gradient
 
 
-def _together(modules: list[Algorithm], data: list[EnvironmentData]) -> list[Algorithm]:
+def _together(modules: list[SingleRun], data: list[EnvironmentData]) -> list[SingleRun]:
     batches = [each.batches(0, STEPS) for each in data]
     stacked = [
         EnvBatch(torch.stack([b[k].x for b in batches]), torch.stack([b[k].y for b in batches]), batches[0][k].sizes)
         for k in range(STEPS)
     ]
-    stack = StackedMembers(modules)
+    stack = StackedRuns(modules)
     fit(stack, stacked)
     return [stack.write_back(i) for i in range(len(modules))]
 
 
-def _featurizer(module: Algorithm) -> dict[str, Tensor]:
+def _featurizer(module: SingleRun) -> dict[str, Tensor]:
     return {key: value.clone() for key, value in module.networks["featurizer"].state_dict().items()}
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_linear_probing_moves_heads_only(algorithm: str, tmp_path: Path) -> None:
     """Three steps with weight decay: the featurizer's tensors bit for bit, the classifier's not."""
-    study = make_study(tmp_path, f"algorithm={algorithm}", *LP)
-    members = study.members[:2]
-    modules = [study.module(member.fold) for member in members]
+    study = small_study(tmp_path, f"algorithm={algorithm}", *LP)
+    runs = study.runs[:2]
+    modules = modules_of(runs)
     before = copy.deepcopy(modules)
-    alone = study.module(members[0].fold)
-    fit(alone, members[0].data.batches(0, STEPS))
+    alone = study.module(runs[0].fold)
+    fit(alone, runs[0].data.batches(0, STEPS))
     assert all(p.grad is None for p in alone.networks["featurizer"].parameters())
     held = [p for o in _optimizers(alone) for group in o.param_groups for p in group["params"]]
     assert {id(p) for p in held}.isdisjoint({id(p) for p in alone.networks["featurizer"].parameters()})
-    for start, end in [(before[0], alone), *zip(before, _together(modules, [m.data for m in members]), strict=True)]:
+    for start, end in [(before[0], alone), *zip(before, _together(modules, [own.data for own in runs]), strict=True)]:
         features = _featurizer(start)
         assert all(torch.equal(value, features[key]) for key, value in _featurizer(end).items())
         assert not any(
@@ -60,24 +60,24 @@ def test_linear_probing_moves_heads_only(algorithm: str, tmp_path: Path) -> None
         )
 
 
-def _optimizers(module: Algorithm) -> list[torch.optim.Optimizer]:
+def _optimizers(module: SingleRun) -> list[torch.optim.Optimizer]:
     found = module.optimizers()
     return list(found) if isinstance(found, list) else [found]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("algorithm", ["erm", "iga", "mldg", "sag_net", "erdg"])
-def test_frozen_members_of_a_stack_equal_their_single_runs(algorithm: str, tmp_path: Path) -> None:
+def test_a_stack_of_frozen_networks_equals_single_runs(algorithm: str, tmp_path: Path) -> None:
     """Two seeds, so two frozen featurizers, and two folds, in double precision."""
     torch.set_default_dtype(torch.float64)
     try:
-        first = make_study(tmp_path, f"algorithm={algorithm}", *LP)
-        other = make_study(tmp_path, f"algorithm={algorithm}", *LP, "seed=1", environments=first.environments)
-        members = [(first, first.members[0]), (other, other.members[2])]
-        modules = [study.module(member.fold) for study, member in members]
+        first = small_study(tmp_path, f"algorithm={algorithm}", DOUBLE, *LP)
+        other = small_study(tmp_path, f"algorithm={algorithm}", DOUBLE, *LP, "seed=1", source=first.source)
+        runs = [first.runs[0], other.runs[2]]
+        modules = modules_of(runs)
         alone = copy.deepcopy(modules)
-        for module, (_, member) in zip(alone, members, strict=True):
-            fit(module, member.data.batches(0, STEPS))
-        for one, both in zip(alone, _together(modules, [m.data for _, m in members]), strict=True):
+        for module, own in zip(alone, runs, strict=True):
+            fit(module, own.data.batches(0, STEPS))
+        for one, both in zip(alone, _together(modules, [own.data for own in runs]), strict=True):
             for key, value in one.state_dict().items():
                 torch.testing.assert_close(both.state_dict()[key], value, rtol=1e-9, atol=1e-9)
     finally:
@@ -86,12 +86,12 @@ def test_frozen_members_of_a_stack_equal_their_single_runs(algorithm: str, tmp_p
 
 def test_equal_frozen_weights_are_kept_once(tmp_path: Path) -> None:
     """Folds of one seed share their frozen featurizer, seeds do not."""
-    first = make_study(tmp_path, *LP)
-    other = make_study(tmp_path, *LP, "seed=1", environments=first.environments)
+    first = small_study(tmp_path, *LP)
+    other = small_study(tmp_path, *LP, "seed=1", source=first.source)
     weight = "featurizer.layers.1.weight"
     for studies, leading in (([first, first], ()), ([first, other], (2,))):
-        stack = StackedMembers([study.module(study.folds[i]) for i, study in enumerate(studies)])
-        batches = [study.members[i].data.batches(0, 1)[0] for i, study in enumerate(studies)]
+        stack = StackedRuns([study.module(study.folds[i]) for i, study in enumerate(studies)])
+        batches = [study.runs[i].data.batches(0, 1)[0] for i, study in enumerate(studies)]
         fit(
             stack,
             [EnvBatch(torch.stack([b.x for b in batches]), torch.stack([b.y for b in batches]), batches[0].sizes)],
@@ -136,8 +136,8 @@ def test_rows_say_what_was_trained(mode: str, tmp_path: Path) -> None:
     rows = {}
     for tuning in ("ft", "lp"):
         study, _ = run(tmp_path, mode, f"tuning={tuning}", "protocol.folds=[0]")
-        rows[tuning] = read_rows(study.members[0].folder / "errors.jsonl")[0][0]
-        assert ("-lp-" in study.members[0].folder.parent.name) is False  # the folder is the test's own
+        rows[tuning] = rows_of(study.runs[0])[0]
+        assert ("-lp-" in study.folder.name) == (tuning == "lp")
     assert [(r["tuning"], r["n_trainable"], r["n_parameters"]) for r in rows.values()] == [
         ("ft", 1122, 1122),
         ("lp", 18, 1122),
@@ -148,27 +148,27 @@ def test_rows_say_what_was_trained(mode: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["-1", "some", "1.5", "null"])
 def test_bad_number_of_stages(value: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"tuning.freeze_stages=.* is no number of stages; give"):
-        make_study(tmp_path, "tuning=freeze", f"tuning.freeze_stages={value}")
+        small_study(tmp_path, "tuning=freeze", f"tuning.freeze_stages={value}")
 
 
 @pytest.mark.parametrize("mode", ["single", "stacked"])
 def test_frozen_stages_stand_still_and_later_ones_move(mode: str, tmp_path: Path) -> None:
     """The first two of four convolutions with their norms, bit for bit, with weight decay."""
     words = ("backbone=mnist_cnn", "backbone.min_size=8", "tuning=freeze", "tuning.freeze_stages=2",
-             "hparams.set.weight_decay=0.1", "algorithm=mldg")  # fmt: skip
-    study = make_study(tmp_path, *words)
-    member, module = study.members[0], study.module(study.folds[0])
+             "hparams.weight_decay=0.1", "algorithm=mldg")  # fmt: skip
+    study = small_study(tmp_path, *words)
+    own, module = study.runs[0], study.module(study.folds[0])
     before = _featurizer(module)
     if mode == "single":
-        fit(module, member.data.batches(0, STEPS))
+        fit(module, own.data.batches(0, STEPS))
     else:
-        (module,) = _together([module], [member.data])
+        (module,) = _together([module], [own.data])
     moved = {key for key, value in _featurizer(module).items() if not torch.equal(value, before[key])}
     assert moved == {f"{kind}.{i}.{part}" for kind in ("convs", "norms") for i in (2, 3) for part in ("weight", "bias")}
-    assert member.identity.tuning == "freeze2"
+    assert own.identity(module).tuning == "freeze2"
 
 
 def test_more_stages_than_there_are(tmp_path: Path) -> None:
-    study = make_study(tmp_path, "tuning=freeze", "tuning.freeze_stages=2")
+    study = small_study(tmp_path, "tuning=freeze", "tuning.freeze_stages=2")
     with pytest.raises(ConfigError, match=r"freeze_stages=2 leaves nothing .* 2-stage backbone; give at most 1"):
         study.module(study.folds[0])

@@ -13,15 +13,17 @@ import pytest
 import torch
 from torch import nn
 
-from dgbench.algorithms.shares import averaged, shares
-from dgbench.algorithms.updates import UpdateRule, clipped, learning_rate, take_steps
-from dgbench.cli.study import Study
 from dgbench.errors import ConfigError
-from dgbench.records import read_rows
-from dgbench.types import EnvBatch, Player
-from tests.training.test_stacked import both_ways, fit, make_study, run
+from dgbench.objectives.contract import ParamGroup
+from dgbench.tensors import EnvBatch
+from dgbench.training.fit import make_trainer
+from dgbench.training.micro_batches import averaged, micro_batches
+from dgbench.training.optimizers import UpdateRule, clipped, learning_rate, take_steps
+from dgbench.training.study import Study
+from tests.studies import small_study, stopping_at, train_study
+from tests.training.test_stacked import DOUBLE, both_ways, fit, modules_of, rows_of, run
 
-ALGORITHMS = ["erm", "fishr", "and_mask", "sag_net", "eqrm", "dann"]  # loss, reset, own gradients, several players
+ALGORITHMS = ["erm", "fishr", "and_mask", "sag_net", "eqrm", "dann"]  # loss, reset, own gradients, several groups
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
 
@@ -59,44 +61,34 @@ def test_it_is_pytorchs_schedule() -> None:
     ("reset_at", "expected"), [(2, [1.0, 1.0, 8.0, 8.0]), (0, [8.0] * 4), (2.5, [1.0] * 4)], ids=str
 )
 def test_a_reset_changes_the_full_rate_and_not_the_schedule(reset_at: float, expected: list[float]) -> None:
-    member = SimpleNamespace(
-        values={"lr": 1.0, "at": reset_at, "lr2": 8.0}, reset_at="at", reset_lr="lr2", rule=UpdateRule()
-    )
-    assert [learning_rate(member, Player(("featurizer",)), t) for t in range(4)] == expected
-    member.rule = UpdateRule(steps=4, schedule="cosine")
-    factors = [member.rule.factor(t) for t in range(4)]
-    found = [learning_rate(member, Player(("featurizer",)), t) for t in range(4)]
+    values = {"lr": 1.0, "at": reset_at, "lr2": 8.0}
+    algorithm: Any = SimpleNamespace(values=values, reset_adam_at="at", reset_lr="lr2")
+    group = ParamGroup(("featurizer",))
+    assert [learning_rate(algorithm, group, UpdateRule(), t) for t in range(4)] == expected
+    rule = UpdateRule(steps=4, schedule="cosine")
+    factors = [rule.factor(t) for t in range(4)]
+    found = [learning_rate(algorithm, group, rule, t) for t in range(4)]
     assert found == [rate * factor for rate, factor in zip(expected, factors, strict=True)]
 
 
-def test_every_player_follows_the_schedule(tmp_path: Path) -> None:
+def test_every_group_follows_the_schedule(tmp_path: Path) -> None:
     """A discriminator, too: the rates that its Adam holds after the last of 5 steps of 5."""
-    study = make_study(tmp_path, "algorithm=dann", "trainer.schedule=cosine", "trainer.steps=5")
+    study = small_study(tmp_path, "algorithm=dann", "trainer.schedule=cosine", "trainer.steps=5")
     module = study.module(study.folds[0])
-    fit(module, study.members[0].data.batches(0, 5))
+    fit(module, study.runs[0].data.batches(0, 5))
     rates = [optimizer.param_groups[0]["lr"] for optimizer in module.optimizers()]
     # step 4 trains the generator, step 3 the discriminator
-    assert rates[0] == pytest.approx(module.values["lr_g"] * (1 + math.cos(math.pi * 4 / 5)) / 2)
-    assert rates[1] == pytest.approx(module.values["lr_d"] * (1 + math.cos(math.pi * 3 / 5)) / 2)
+    assert rates[0] == pytest.approx(module.algorithm.values["lr_g"] * (1 + math.cos(math.pi * 4 / 5)) / 2)
+    assert rates[1] == pytest.approx(module.algorithm.values["lr_d"] * (1 + math.cos(math.pi * 3 / 5)) / 2)
 
 
 @pytest.mark.parametrize("mode", ["single", "stacked"])
 def test_a_resumed_run_follows_the_schedule_exactly(mode: str, tmp_path: Path) -> None:
-    """Stopped after the first of two stretches and resumed: the rows of the undisturbed run, bit for bit."""
-    from dgbench.data.module import EnvironmentData
-
-    words = ("algorithm=eqrm", "hparams.set.eqrm_burnin_iters=30", "trainer.schedule=cosine",
+    """Stopped after the first of two intervals and resumed: the rows of the undisturbed run, bit for bit."""
+    words = ("algorithm=eqrm", "hparams.eqrm_burnin_iters=30", "trainer.schedule=cosine",
              "trainer.gradient_clip=0.5", "trainer.checkpoint_seconds=0", "protocol.folds=[0]")  # fmt: skip
     whole, _ = run(tmp_path / "whole", mode, *words)
-    order = EnvironmentData.order
-
-    def stop(self: EnvironmentData, step: int) -> Any:
-        if step >= 30:
-            raise RuntimeError("stopped")
-        return order(self, step)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EnvironmentData, "order", stop)
+    with stopping_at(30):
         _, complete = run(tmp_path / "cut", mode, *words)
     assert not any(complete.values())
     resumed, complete = run(tmp_path / "cut", mode, *words)
@@ -107,16 +99,16 @@ def test_a_resumed_run_follows_the_schedule_exactly(mode: str, tmp_path: Path) -
 def _errors(study: Study) -> list[tuple[Any, ...]]:
     return [
         (row["fold"], row["step"], row["env"], row["subset"], row["wrong"], row["loss"])
-        for member in study.members
-        for row in read_rows(member.folder / "errors.jsonl")[0]
+        for own in study.runs
+        for row in rows_of(own)
     ]
 
 
 # ---- clipping ---------------------------------------------------------------------------------------------------
 
 
-def test_clipping_is_per_member() -> None:
-    """Two members; norms 5 (3, 4) and 0.5 (0.3, 0.4); limit 1: the first is divided by 5, the second left alone."""
+def test_clipping_is_per_run() -> None:
+    """Two runs; norms 5 (3, 4) and 0.5 (0.3, 0.4); limit 1: the first is divided by 5, the second left alone."""
     given = {"a": torch.tensor([[3.0], [0.3]]).double(), "b": torch.tensor([4.0, 0.4]).double(), "c": None}
     found = clipped(given, 1.0)
     assert found["a"] is not None and found["b"] is not None
@@ -126,7 +118,7 @@ def test_clipping_is_per_member() -> None:
     assert clipped(given, None) is given
 
 
-def test_a_broken_member_does_not_touch_the_others() -> None:
+def test_a_broken_run_does_not_touch_the_others() -> None:
     found = clipped({"a": torch.tensor([[math.nan], [3.0]]), "b": torch.tensor([[1.0], [4.0]])}, 1.0)
     assert found["a"] is not None and found["b"] is not None
     assert found["a"][0].isnan() and found["b"][0].isnan()
@@ -134,28 +126,28 @@ def test_a_broken_member_does_not_touch_the_others() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_clipped_and_scheduled_members_equal_their_single_runs(algorithm: str, double: None, tmp_path: Path) -> None:
-    words = (f"algorithm={algorithm}", "trainer.gradient_clip=0.05", "trainer.schedule=cosine", "trainer.steps=12")
-    first = make_study(tmp_path, *words)
-    studies = [first, make_study(tmp_path, *words, "seed=1", environments=first.environments)]
-    members = [(studies[0], studies[0].members[0]), (studies[1], studies[1].members[3])]
-    modules = [study.module(member.fold) for study, member in members]
+def test_clipped_and_scheduled_stacks_equal_single_runs(algorithm: str, double: None, tmp_path: Path) -> None:
+    words = (f"algorithm={algorithm}", DOUBLE, "trainer.gradient_clip=0.05", "trainer.schedule=cosine",
+             "trainer.steps=12")  # fmt: skip
+    first = small_study(tmp_path, *words)
+    runs = [first.runs[0], small_study(tmp_path, *words, "seed=1", source=first.source).runs[3]]
+    modules = modules_of(runs)
     free = copy.deepcopy(modules[0])
     free.rule = UpdateRule(steps=12, schedule="cosine")
-    assert both_ways(modules, [member.data for _, member in members], 12) < 1e-9
-    fit(free, members[0][1].data.batches(0, 12))
+    assert both_ways(modules, [own.data for own in runs], 12) < 1e-9
+    fit(free, runs[0].data.batches(0, 12))
     assert _distance(free, modules[0]) > 1e-6, "the limit was reached"
 
 
 # ---- accumulation -----------------------------------------------------------------------------------------------
 
 
-def test_shares_hold_equal_parts_of_every_environment() -> None:
+def test_micro_batches_hold_equal_parts_of_every_environment() -> None:
     batch = EnvBatch(torch.arange(8.0)[:, None], torch.arange(8), (4, 4))
-    found = shares(batch, 2)
+    found = micro_batches(batch, 2)
     assert [part.y.tolist() for part in found] == [[0, 1, 4, 5], [2, 3, 6, 7]]
     assert [part.sizes for part in found] == [(2, 2), (2, 2)]
-    assert shares(batch, 1)[0] is batch
+    assert micro_batches(batch, 1)[0] is batch
 
 
 def test_states_are_averaged() -> None:
@@ -166,12 +158,12 @@ def test_states_are_averaged() -> None:
 @pytest.mark.parametrize("algorithm", ["erm", "mtl", "and_mask", "vrex", "sag_net"])
 def test_accumulation(algorithm: str, double: None, tmp_path: Path) -> None:
     """ERM takes the same updates; other methods work with smaller minibatches and differ, but train."""
-    words = (f"algorithm={algorithm}", "trainer.steps=6")
-    whole, cut = (make_study(tmp_path, *words, *more) for more in ((), ("trainer.accumulate=4",)))
+    words = (f"algorithm={algorithm}", DOUBLE, "trainer.steps=6")
+    whole, cut = (small_study(tmp_path, *words, *more) for more in ((), ("trainer.accumulate=4",)))
     modules = [study.module(study.folds[0]) for study in (whole, cut)]
     start = copy.deepcopy(modules[0])
     for study, module in zip((whole, cut), modules, strict=True):
-        fit(module, study.members[0].data.batches(0, 6))
+        fit(module, study.runs[0].data.batches(0, 6))
     distances = [_distance(a, b) for a, b in ((modules[0], modules[1]), (start, modules[1]))]
     assert distances[1] > 1e-3
     assert (distances[0] < 1e-12) == (algorithm == "erm")
@@ -181,10 +173,10 @@ def _distance(a: nn.Module, b: nn.Module) -> float:
     return max(float((p - q).detach().abs().max()) for p, q in zip(a.parameters(), b.parameters(), strict=True))
 
 
-def test_each_share_has_its_own_noise(tmp_path: Path) -> None:
-    module = make_study(tmp_path, "algorithm=mtl").module
-    algorithm = module(make_study(tmp_path).folds[0])
-    one, again, other = (algorithm.noise_at(0, (4, 4, 4), share)["summary"] for share in (0, 0, 1))
+def test_each_micro_batch_has_its_own_noise(tmp_path: Path) -> None:
+    module = small_study(tmp_path, "algorithm=mtl").module
+    algorithm = module(small_study(tmp_path).folds[0])
+    one, again, other = (algorithm.random_at(0, (4, 4, 4), part)["summary"] for part in (0, 0, 1))
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
 
@@ -195,13 +187,13 @@ def test_each_share_has_its_own_noise(tmp_path: Path) -> None:
 @pytest.mark.parametrize("algorithm", ["erm", "and_mask", "mldg"])
 def test_memory_format_changes_nothing(algorithm: str, double: None, tmp_path: Path) -> None:
     """Adam's fused form ignores strides, so gradients must lie as their parameters do, whoever computed them."""
-    words = (f"algorithm={algorithm}", "backbone=mnist_cnn", "backbone.min_size=8")
-    studies = [make_study(tmp_path, *words, *more) for more in ((), ("trainer.channels_last=true",))]
+    words = (f"algorithm={algorithm}", DOUBLE, "backbone=mnist_cnn", "backbone.min_size=8")
+    studies = [small_study(tmp_path, *words, *more) for more in ((), ("trainer.channels_last=true",))]
     modules = [study.module(study.folds[0]) for study in studies]
     weight = dict(modules[1].named_parameters())["networks.featurizer.convs.1.weight"]
     assert weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous()
     for study, module in zip(studies, modules, strict=True):
-        fit(module, study.members[0].data.batches(0, 3))
+        fit(module, study.runs[0].data.batches(0, 3))
     assert _distance(*modules) < 1e-12
 
 
@@ -215,8 +207,8 @@ class Wrapped:
         self.optimizer.step()
 
 
-def test_scaled_gradients_of_two_players_make_the_same_step() -> None:
-    """Gradients times 2^16, unscaled before clipping, give the step of the plain ones to both players."""
+def test_scaled_gradients_of_two_groups_make_the_same_step() -> None:
+    """Gradients times 2^16, unscaled before clipping, give the step of the plain ones to both groups."""
     results = []
     for scale in (1.0, 65536.0):
         weights = [nn.Parameter(torch.tensor([1.0, -2.0])), nn.Parameter(torch.tensor([0.5]))]
@@ -247,13 +239,10 @@ def test_gradients_that_overflow_are_left_out_and_the_scale_sinks() -> None:
 @pytest.mark.parametrize("algorithm", ["erm", "and_mask", "fishr", "dann"])
 def test_mixed_precision_trains(algorithm: str, tmp_path: Path) -> None:
     """Three steps in bfloat16 stay near those in single precision; weights stay float32."""
-    study = make_study(tmp_path, f"algorithm={algorithm}", "trainer.precision=bf16-mixed", "trainer.steps=3",
+    study = small_study(tmp_path, f"algorithm={algorithm}", "trainer.precision=bf16-mixed", "trainer.steps=3",
                        "trainer.eval_every=3", "execution=single", "protocol.folds=[0]")  # fmt: skip
-    from dgbench.callbacks.progress import StudyProgress
-    from dgbench.cli.run import train_all
-
-    assert all(train_all([study], study.config.execution, StudyProgress(1, 3, "test"), None).complete.values())
-    rows = read_rows(study.members[0].folder / "errors.jsonl")[0]
+    assert all(train_study(study).values())
+    rows = rows_of(study.runs[0])
     assert {row["step"] for row in rows} == {3}
     assert rows[0]["hparams"]["trainer.precision"] == "bf16-mixed"
 
@@ -268,24 +257,22 @@ def test_mixed_precision_trains(algorithm: str, tmp_path: Path) -> None:
         ("trainer.matmul=low", "trainer.matmul=low is unknown; choose one of highest, high, medium"),
         ("trainer.gradient_clip=0", "trainer.gradient_clip=0.0 is not a norm > 0; give one, or null"),
         ("trainer.accumulate=0", "trainer.accumulate=0 is not at least 1; give a positive number"),
-        ("trainer.accumulate=3", r"trainer.batch_size=8 cannot be cut .* set trainer.batch_size to a multiple of 3"),
+        ("trainer.accumulate=3", r"hparams.batch_size=8 cannot be cut .* set hparams.batch_size to a multiple of 3"),
     ],
 )
 def test_bad_keys(override: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
-        make_study(tmp_path, override)
+        small_study(tmp_path, override)
 
 
 def test_half_precision_on_a_cpu_is_refused_and_not_replaced(tmp_path: Path) -> None:
-    from dgbench.cli.member import make_trainer
-
-    study = make_study(tmp_path, "trainer.precision=16-mixed")
+    study = small_study(tmp_path, "trainer.precision=16-mixed")
     with pytest.raises(ConfigError, match=r"fp16 is not supported on CPU.*trainer.precision=16-mixed"):
-        make_trainer(study, [])
+        make_trainer(study, [], 1)
 
 
 @pytest.mark.parametrize("override", ["trainer.devices=2", "trainer.accumulate=2", "trainer.channels_last=true"])
 def test_what_cannot_stack_says_so(override: str, tmp_path: Path) -> None:
-    reason = make_study(tmp_path, override).why_not_stacked()
+    reason = small_study(tmp_path, override).why_not_stacked()
     assert reason is not None
     assert override.split("=")[0] in reason

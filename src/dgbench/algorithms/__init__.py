@@ -1,1 +1,1 @@
-"""Pure objectives, one algorithm per file. Only ``conf/algorithm`` knows which exist."""
+"""The algorithms, one pure objective per file. Only ``conf/algorithm`` knows which exist."""

@@ -6,10 +6,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.algorithms.contract import Choices
-from dgbench.algorithms.gradients import MODEL, detached, environment_gradients
-from dgbench.types import EnvBatch, Networks, Outcome, Tensors
+from dgbench.objectives.contract import Algorithm, Choices
+from dgbench.objectives.gradients import MODEL, detached, environment_gradients
+from dgbench.objectives.step import Outcome, Step
 
 
 class ANDMask(Algorithm):
@@ -23,12 +22,10 @@ class ANDMask(Algorithm):
     static = frozenset({"forward"})
     choices: ClassVar[Choices] = {"forward": ("separate", "together")}
 
-    def objective(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
-        params = detached(nets.params(*MODEL))
-        risks, gradients = environment_gradients(nets, params, batch, self.values["forward"] == "together")
-        return Outcome(risks.mean(), grads={key: _masked(g, hp["tau"]) for key, g in gradients.items()})
+    def objective(self, s: Step) -> Outcome:
+        params = detached(s.networks.params(*MODEL))
+        risks, gradients = environment_gradients(s.networks, params, s.batch, self.values["forward"] == "together")
+        return Outcome(risks.mean(), grads={key: _masked(g, s.hp.tau) for key, g in gradients.items()})
 
 
 def _masked(gradients: Tensor, tau: Tensor) -> Tensor:

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.algorithms.contract import Choices
-from dgbench.types import ContextSpec, EnvBatch, LinearSpec, Networks, NetworkSpec, Outcome, Player, Sizes, Tensors
+from dgbench.modules import AnyNetworks
+from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
+from dgbench.objectives.step import Outcome, Prediction, Step
+from dgbench.requests import ContextSpec, LinearSpec, NetworkSpec, Sizes
 
 
 class ARM(Algorithm):
@@ -41,23 +41,21 @@ class ARM(Algorithm):
     def group_size(cls, hparams: Mapping[str, Any]) -> int:
         return int(hparams["batch_size"])
 
-    def players(self) -> dict[str, Player]:
+    def param_groups(self) -> dict[str, ParamGroup]:
         trained = ("context",) if self.values["variant"] == "fixed" else ()
-        return {"model": Player(("featurizer", "classifier", *trained))}
+        return {"model": ParamGroup(("featurizer", "classifier", *trained))}
 
-    def objective(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
-        return Outcome(F.cross_entropy(self._adapted_logits(nets, batch.x, batch.sizes), batch.y))
+    def objective(self, s: Step) -> Outcome:
+        return Outcome(s.risk(self._adapted_logits(s.networks, s.x, s.sizes)))
 
-    def predict(self, nets: Networks, x: Tensor, hp: Tensors, state: Tensors, noise: Tensors) -> Tensor:
+    def predict(self, s: Prediction) -> Tensor:
         size = self.values["batch_size"]
-        groups = (size,) * (len(x) // size) if len(x) % size == 0 else (len(x),)
-        return self._adapted_logits(nets, x, groups)
+        groups = (size,) * (len(s.x) // size) if len(s.x) % size == 0 else (len(s.x),)
+        return self._adapted_logits(s.networks, s.x, groups)
 
-    def _adapted_logits(self, nets: Networks, x: Tensor, groups: tuple[int, ...]) -> Tensor:
+    def _adapted_logits(self, networks: AnyNetworks, x: Tensor, groups: tuple[int, ...]) -> Tensor:
         """(n, C, H, W) -> (n, K); ``groups`` are the sizes of the consecutive groups."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.values["variant"] == "fixed"):
-            context = nets.context(x, groups)
+            context = networks.context(x, groups)
         rows = torch.cat([c.expand(size, -1, -1, -1) for c, size in zip(context, groups, strict=True)])
-        return nets.logits(torch.cat([x, rows], 1))
+        return networks.logits(torch.cat([x, rows], 1))

@@ -9,7 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from dgbench.algorithms.dann import DANN
-from dgbench.types import EmbeddingSpec, EnvBatch, Networks, NetworkSpec, Player, Sizes
+from dgbench.objectives.contract import ParamGroup
+from dgbench.objectives.step import Step
+from dgbench.requests import EmbeddingSpec, NetworkSpec, Sizes
 
 
 class CDANN(DANN):
@@ -25,14 +27,14 @@ class CDANN(DANN):
         embedding = EmbeddingSpec(sizes.n_classes, sizes.n_features)
         return {**super().networks_needed(sizes, hparams), "embedding": embedding}
 
-    def players(self) -> dict[str, Player]:
-        players = super().players()
-        players["discriminator"] = replace(players["discriminator"], networks=("discriminator", "embedding"))
-        return players
+    def param_groups(self) -> dict[str, ParamGroup]:
+        groups = super().param_groups()
+        groups["discriminator"] = replace(groups["discriminator"], networks=("discriminator", "embedding"))
+        return groups
 
-    def discriminator_input(self, nets: Networks, z: Tensor, y: Tensor) -> Tensor:
-        return z + nets.embedding(y)
+    def discriminator_input(self, s: Step, z: Tensor) -> Tensor:
+        return z + s.networks.embedding(s.y)
 
-    def row_weights(self, batch: EnvBatch) -> Tensor:
-        same_class = (batch.y[:, None] == batch.y[None]).sum(1)
-        return 1 / (same_class * (1 + batch.y.max())).to(batch.x.dtype)
+    def row_weights(self, s: Step) -> Tensor:
+        same_class = (s.y[:, None] == s.y[None]).sum(1)
+        return 1 / (same_class * (1 + s.y.max())).to(s.x.dtype)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from dgbench.algorithms.base import Algorithm
-from dgbench.algorithms.kernels import mean_moment_distance
-from dgbench.algorithms.risks import environment_risks, separate_features
-from dgbench.types import EnvBatch, Networks, Outcome, Tensors
+from dgbench.objectives.contract import Algorithm
+from dgbench.objectives.kernels import mean_moment_distance
+from dgbench.objectives.step import Outcome, Step
 
 
 class CORAL(Algorithm):
@@ -18,10 +15,8 @@ class CORAL(Algorithm):
     A minibatch of one row has no covariance (NaN).
     """
 
-    def objective(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
-        z = separate_features(nets, batch)
-        penalty = mean_moment_distance(z, batch)
-        loss = environment_risks(nets.classifier(z), batch).mean() + hp["mmd_gamma"] * penalty
+    def objective(self, s: Step) -> Outcome:
+        z = s.separate_features()
+        penalty = mean_moment_distance(z, s.batch)
+        loss = s.environment_risks(s.networks.classifier(z)).mean() + s.hp.mmd_gamma * penalty
         return Outcome(loss, {"penalty": penalty.detach()})

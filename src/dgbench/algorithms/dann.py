@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.algorithms.contract import Choices
-from dgbench.types import EnvBatch, LinearSpec, MLPSpec, Networks, NetworkSpec, Outcome, Phase, Player, Sizes, Tensors
+from dgbench.objectives.contract import Algorithm, Choices, ParamGroup, Update
+from dgbench.objectives.step import Outcome, Step
+from dgbench.requests import LinearSpec, MLPSpec, NetworkSpec, Sizes
 
 
 class DANN(Algorithm):
@@ -39,54 +39,50 @@ class DANN(Algorithm):
             ),
         }
 
-    def players(self) -> dict[str, Player]:
+    def param_groups(self) -> dict[str, ParamGroup]:
         return {
-            "generator": Player(("featurizer", "classifier"), "lr_g", "weight_decay_g", "beta1", 0.9),
-            "discriminator": Player(("discriminator",), "lr_d", "weight_decay_d", "beta1", 0.9),
+            "generator": ParamGroup(("featurizer", "classifier"), "lr_g", "weight_decay_g", "beta1", 0.9),
+            "discriminator": ParamGroup(("discriminator",), "lr_d", "weight_decay_d", "beta1", 0.9),
         }
 
-    def phases(self, step: int) -> Sequence[Phase]:
+    def updates(self, step: int) -> Sequence[Update]:
         k = self.values["d_steps_per_g_step"]
         if (step + 1) % (1 + k) < k:
-            return (Phase(self.discriminate, ("discriminator",)),)
-        return (Phase(self.objective, ("generator",)),)
+            return (Update(self.discriminate, ("discriminator",)),)
+        return (Update(self.objective, ("generator",)),)
 
-    def objective(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
-        z = nets.featurizer(batch.x)
-        adversary = self._discriminator_loss(nets, z, batch, hp)
-        return Outcome(F.cross_entropy(nets.classifier(z), batch.y) - hp["lambda"] * adversary)
+    def objective(self, s: Step) -> Outcome:
+        z = s.features()
+        adversary = self._discriminator_loss(s, z)
+        return Outcome(s.risk(s.networks.classifier(z)) - s.hp["lambda"] * adversary)
 
-    def discriminate(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
+    def discriminate(self, s: Step) -> Outcome:
         """The discriminator's loss; the features are constants."""
-        return Outcome(self._discriminator_loss(nets, nets.featurizer(batch.x).detach(), batch, hp))
+        return Outcome(self._discriminator_loss(s, s.features().detach()))
 
-    def discriminator_input(self, nets: Networks, z: Tensor, y: Tensor) -> Tensor:
+    def discriminator_input(self, s: Step, z: Tensor) -> Tensor:
         """(N, m) what the discriminator sees."""
         return z
 
-    def row_weights(self, batch: EnvBatch) -> Tensor:
+    def row_weights(self, s: Step) -> Tensor:
         """(N,) weight of each row in the discriminator's cross entropy."""
-        return batch.x.new_full((len(batch.y),), 1 / len(batch.y))
+        return s.x.new_full((len(s.y),), 1 / len(s.y))
 
-    def _discriminator_loss(self, nets: Networks, z: Tensor, batch: EnvBatch, hp: Tensors) -> Tensor:
+    def _discriminator_loss(self, s: Step, z: Tensor) -> Tensor:
         def scored(u: Tensor) -> tuple[Tensor, Tensor]:
-            out = nets.discriminator(u)
-            each = F.cross_entropy(out, batch.env, reduction="none")
-            return self._sum_to_penalize(out, each, batch), each
+            out = s.networks.discriminator(u)
+            each = F.cross_entropy(out, s.env, reduction="none")
+            return self._sum_to_penalize(s, out, each), each
 
-        seen = self.discriminator_input(nets, z, batch.y)
+        seen = self.discriminator_input(s, z)
         if not self.values["grad_penalty"]:
-            return (self.row_weights(batch) * scored(seen)[1]).sum()
+            return (self.row_weights(s) * scored(seen)[1]).sum()
         slopes, each = torch.func.grad(scored, has_aux=True)(seen)
-        loss: Tensor = (self.row_weights(batch) * each).sum() + hp["grad_penalty"] * slopes.pow(2).sum(1).mean()
+        loss: Tensor = (self.row_weights(s) * each).sum() + s.hp.grad_penalty * slopes.pow(2).sum(1).mean()
         return loss
 
-    def _sum_to_penalize(self, out: Tensor, each: Tensor, batch: EnvBatch) -> Tensor:
+    def _sum_to_penalize(self, s: Step, out: Tensor, each: Tensor) -> Tensor:
         if self.values["dann_gp"] == "ce":
             return each.sum()
         totals = out.softmax(1).sum(0).unbind()
-        return torch.stack([size * total for size, total in zip(batch.sizes, totals, strict=True)]).sum()
+        return torch.stack([size * total for size, total in zip(s.sizes, totals, strict=True)]).sum()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.algorithms.risks import environment_risks, separate_logits
-from dgbench.types import EnvBatch, Networks, Outcome, Tensors
+from dgbench.objectives.contract import Algorithm
+from dgbench.objectives.step import Outcome, Step
 
 BISECTIONS = 32
 
@@ -24,15 +23,13 @@ class EQRM(Algorithm):
     """
 
     min_envs = 2  # one risk has no standard deviation
-    reset_at = "eqrm_burnin_iters"
+    reset_adam_at = "eqrm_burnin_iters"
     reset_lr = "eqrm_lr"
 
-    def objective(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
-        risks = environment_risks(separate_logits(nets, batch), batch)
-        quantile = kernel_quantile(risks, hp["eqrm_quantile"])
-        return Outcome(torch.where(step >= hp["eqrm_burnin_iters"], quantile, risks.mean()))
+    def objective(self, s: Step) -> Outcome:
+        risks = s.environment_risks(s.separate_logits())
+        quantile = kernel_quantile(risks, s.hp.eqrm_quantile)
+        return Outcome(torch.where(s.step >= s.hp.eqrm_burnin_iters, quantile, risks.mean()))
 
 
 def kernel_quantile(values: Tensor, alpha: Tensor) -> Tensor:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.algorithms.contract import Choices
-from dgbench.algorithms.gradients import detached, scale_gradient
-from dgbench.types import EnvBatch, LinearSpec, Networks, NetworkSpec, Outcome, Phase, Player, Sizes, Tensors
+from dgbench.objectives.contract import Algorithm, Choices, ParamGroup, Update
+from dgbench.objectives.gradients import detached, scale_gradient
+from dgbench.objectives.step import Outcome, Step
+from dgbench.requests import LinearSpec, NetworkSpec, Sizes
 
 MAIN = ("model", "discriminator", "rivals")
 
@@ -42,54 +42,50 @@ class ERDG(Algorithm):
         heads = {name: head for kind in ("expert", "rival") for name in _names(kind, n)}
         return {"classifier": LinearSpec(m, k), "discriminator": LinearSpec(m, n, xavier_gain=0.1), **heads}
 
-    def players(self) -> dict[str, Player]:
+    def param_groups(self) -> dict[str, ParamGroup]:
         return {
-            "model": Player(("featurizer", "classifier")),
-            "discriminator": Player(("discriminator",), "lr_d"),
-            "experts": Player(_names("expert", self.sizes.n_envs), "lr_c"),
-            "rivals": Player(_names("rival", self.sizes.n_envs), "lr_cp"),
+            "model": ParamGroup(("featurizer", "classifier")),
+            "discriminator": ParamGroup(("discriminator",), "lr_d"),
+            "experts": ParamGroup(_names("expert", self.sizes.n_envs), "lr_c"),
+            "rivals": ParamGroup(_names("rival", self.sizes.n_envs), "lr_cp"),
         }
 
-    def phases(self, step: int) -> Sequence[Phase]:
+    def updates(self, step: int) -> Sequence[Update]:
         zero = self.values["erdg_clearing"] == "zero"
         idle_first = MAIN if zero and step > 0 else ()
         idle_then = ("experts",) if zero else ()
         return (
-            Phase(self.train_experts, ("experts", *idle_first)),
-            Phase(self.objective, (*MAIN, *idle_then)),
+            Update(self.train_experts, ("experts", *idle_first)),
+            Update(self.objective, (*MAIN, *idle_then)),
         )
 
-    def train_experts(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
+    def train_experts(self, s: Step) -> Outcome:
         """L1."""
-        own = _own_risk(nets, "expert", nets.featurizer(batch.x).detach(), batch)
-        return Outcome(own + self._nothing(nets), {"own": own.detach()})
+        own = _own_risk(s, "expert", s.features().detach())
+        return Outcome(own + self._nothing(s), {"own": own.detach()})
 
-    def objective(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
-        z = nets.featurizer(batch.x)
-        main = F.cross_entropy(nets.classifier(z), batch.y)
+    def objective(self, s: Step) -> Outcome:
+        z = s.features()
+        main = s.risk(s.networks.classifier(z))
         # one scalar serves everyone: scaled on the way back to the featurizer only
-        environment = F.cross_entropy(nets.discriminator(scale_gradient(z, -hp["lbd_d"])), batch.env)
-        rival = _own_risk(nets, "rival", scale_gradient(z, -hp["lbd_cp"]), batch)
-        fixed = nets.bind(detached(nets.params(*_names("expert", len(batch.sizes)))))
-        parts, labels = batch.split(z), batch.split(batch.y)
+        environment = F.cross_entropy(s.networks.discriminator(scale_gradient(z, -s.hp.lbd_d)), s.env)
+        rival = _own_risk(s, "rival", scale_gradient(z, -s.hp.lbd_cp))
+        fixed = s.networks.bind(detached(s.networks.params(*_names("expert", len(s.sizes)))))
+        parts, labels = s.split(z), s.split(s.y)
         others = [
             F.cross_entropy(getattr(fixed, name)(torch.cat(_but(parts, i))), torch.cat(_but(labels, i)))
             for i, name in enumerate(_names("expert", len(parts)))
         ]
         other = torch.stack(others).mean()
         logs = {"main": main, "discriminator": environment, "others": other, "rival": rival}
-        loss = main + environment + hp["lbd_c"] * other + rival + self._nothing(nets)
+        loss = main + environment + s.hp.lbd_c * other + rival + self._nothing(s)
         return Outcome(loss, detached(logs))
 
-    def _nothing(self, nets: Networks) -> Tensor | float:
+    def _nothing(self, s: Step) -> Tensor | float:
         """0, and in the legacy form with a zero gradient for every parameter."""
         if self.values["erdg_clearing"] == "remove":
             return 0.0
-        return torch.stack([0.0 * value.sum() for value in nets.params().values()]).sum()
+        return torch.stack([0.0 * value.sum() for value in s.networks.params().values()]).sum()
 
 
 def _names(kind: str, n: int) -> tuple[str, ...]:
@@ -100,7 +96,7 @@ def _but(parts: Sequence[Tensor], i: int) -> list[Tensor]:
     return [part for j, part in enumerate(parts) if j != i]
 
 
-def _own_risk(nets: Networks, kind: str, z: Tensor, batch: EnvBatch) -> Tensor:
+def _own_risk(s: Step, kind: str, z: Tensor) -> Tensor:
     """Mean over environments of the cross entropy of each environment's head on its own rows."""
-    cut = zip(_names(kind, len(batch.sizes)), batch.split(z), batch.split(batch.y), strict=True)
-    return torch.stack([F.cross_entropy(getattr(nets, name)(part), y) for name, part, y in cut]).mean()
+    cut = zip(_names(kind, len(s.sizes)), s.split(z), s.split(s.y), strict=True)
+    return torch.stack([F.cross_entropy(getattr(s.networks, name)(part), y) for name, part, y in cut]).mean()

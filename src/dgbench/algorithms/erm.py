@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-from torch.nn import functional as F
-
-from dgbench.algorithms.base import Algorithm
-from dgbench.types import EnvBatch, Networks, Outcome, Tensors
+from dgbench.objectives.contract import Algorithm
+from dgbench.objectives.step import Outcome, Step
 
 
 class ERM(Algorithm):
@@ -15,7 +12,5 @@ class ERM(Algorithm):
     L = CE(f(X), Y), the mean over the N rows: an environment with more images weighs more.
     """
 
-    def objective(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
-        return Outcome(F.cross_entropy(nets.logits(batch.x), batch.y))
+    def objective(self, s: Step) -> Outcome:
+        return Outcome(s.risk(s.logits()))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.types import EnvBatch, Networks, Outcome, Sizes, Tensors
+from dgbench.modules import Networks
+from dgbench.objectives.contract import Algorithm
+from dgbench.objectives.step import Outcome, Step
 
 
 class Fishr(Algorithm):
@@ -20,26 +20,24 @@ class Fishr(Algorithm):
     Adam is re-created. The average runs from step 0.
     """
 
-    reset_at = "penalty_anneal_iters"
+    reset_adam_at = "penalty_anneal_iters"
 
-    def initial_state(self, sizes: Sizes) -> dict[str, Tensor]:
-        return {"variances": torch.zeros(sizes.n_envs, sizes.n_classes, sizes.n_features + 1)}
+    def initial_state(self, networks: Networks) -> dict[str, Tensor]:
+        return {"variances": torch.zeros(self.sizes.n_envs, self.sizes.n_classes, self.sizes.n_features + 1)}
 
-    def objective(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
-        z = nets.featurizer(batch.x)
-        logits = nets.classifier(z)
-        onehot = (torch.arange(logits.shape[1], device=z.device) == batch.y[:, None]).to(z.dtype)
-        residuals = batch.split(logits.softmax(1) - onehot)
-        inputs = batch.split(torch.cat([z, torch.ones_like(z[:, :1])], 1))
+    def objective(self, s: Step) -> Outcome:
+        z = s.features()
+        logits = s.networks.classifier(z)
+        onehot = (torch.arange(logits.shape[1], device=z.device) == s.y[:, None]).to(z.dtype)
+        residuals = s.split(logits.softmax(1) - onehot)
+        inputs = s.split(torch.cat([z, torch.ones_like(z[:, :1])], 1))
         now = torch.stack([_variance_of_products(r, u) for r, u in zip(residuals, inputs, strict=True)])
-        ema = hp["ema"]
-        variances = ema * state["variances"] + (1 - ema) * now
+        ema = s.hp.ema
+        variances = ema * s.state["variances"] + (1 - ema) * now
         corrected = variances / (1 - ema)
         penalty = (corrected - corrected.mean(0)).pow(2).mean()
-        weight = torch.where(step >= hp["penalty_anneal_iters"], hp["lambda"], 0.0)
-        loss = F.cross_entropy(logits, batch.y) + weight * penalty
+        weight = torch.where(s.step >= s.hp.penalty_anneal_iters, s.hp["lambda"], 0.0)
+        loss = s.risk(logits) + weight * penalty
         return Outcome(loss, {"penalty": penalty.detach()}, {"variances": variances.detach()})
 
 

@@ -7,10 +7,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.algorithms.contract import Choices
-from dgbench.algorithms.risks import environment_risks, separate_logits
-from dgbench.types import EnvBatch, Networks, Outcome, Sizes, Tensors
+from dgbench.modules import Networks
+from dgbench.objectives.contract import Algorithm, Choices
+from dgbench.objectives.step import Outcome, Step
 
 
 class GroupDRO(Algorithm):
@@ -23,14 +22,12 @@ class GroupDRO(Algorithm):
     static = frozenset({"groupdro_divide_by_n"})
     choices: ClassVar[Choices] = {"groupdro_divide_by_n": (True, False)}
 
-    def initial_state(self, sizes: Sizes) -> dict[str, Tensor]:
-        return {"q": torch.ones(sizes.n_envs)}
+    def initial_state(self, networks: Networks) -> dict[str, Tensor]:
+        return {"q": torch.ones(self.sizes.n_envs)}
 
-    def objective(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
-        risks = environment_risks(separate_logits(nets, batch), batch)
-        q = state["q"] * (hp["groupdro_eta"] * risks.detach()).exp()
+    def objective(self, s: Step) -> Outcome:
+        risks = s.environment_risks(s.separate_logits())
+        q = s.state["q"] * (s.hp.groupdro_eta * risks.detach()).exp()
         q = q / q.sum()
         loss = (q * risks).sum()
         return Outcome(loss / len(risks) if self.values["groupdro_divide_by_n"] else loss, state={"q": q})

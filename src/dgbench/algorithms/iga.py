@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.algorithms.contract import Choices
-from dgbench.algorithms.gradients import MODEL, detached, environment_gradients
-from dgbench.types import EnvBatch, Networks, Outcome, Tensors
+from dgbench.objectives.contract import Algorithm, Choices
+from dgbench.objectives.gradients import MODEL, detached, environment_gradients
+from dgbench.objectives.step import Outcome, Step
 
 
 class IGA(Algorithm):
@@ -26,14 +24,12 @@ class IGA(Algorithm):
     static = frozenset({"iga_graph", "forward"})
     choices: ClassVar[Choices] = {"iga_graph": (True, False), "forward": ("separate", "together")}
 
-    def objective(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
-        params = nets.params(*MODEL)
+    def objective(self, s: Step) -> Outcome:
+        params = s.networks.params(*MODEL)
         graph, together = self.values["iga_graph"], self.values["forward"] == "together"
-        risks, gradients = environment_gradients(nets, params, batch, together, differentiable=graph)
+        risks, gradients = environment_gradients(s.networks, params, s.batch, together, differentiable=graph)
         if not graph:
             gradients = detached(gradients)
         # the sum of g_e - mean g is 0, so it is no matter that the mean is a constant
         penalty = torch.stack([(g - g.mean(0).detach()).pow(2).sum() for g in gradients.values()]).sum()
-        return Outcome(risks.mean() + hp["penalty"] * penalty, {"penalty": penalty.detach()})
+        return Outcome(risks.mean() + s.hp.penalty * penalty, {"penalty": penalty.detach()})

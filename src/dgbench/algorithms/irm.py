@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.algorithms.risks import environment_risks
-from dgbench.types import EnvBatch, Networks, Outcome, Tensors
+from dgbench.objectives.contract import Algorithm
+from dgbench.objectives.step import Outcome, Step
 
 
 class IRM(Algorithm):
@@ -19,16 +17,14 @@ class IRM(Algorithm):
     ``irm_penalty_anneal_iters`` and ``irm_lambda`` from then on; at that step Adam is re-created.
     """
 
-    reset_at = "irm_penalty_anneal_iters"
+    reset_adam_at = "irm_penalty_anneal_iters"
 
-    def objective(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
-        logits = nets.logits(batch.x)
+    def objective(self, s: Step) -> Outcome:
+        logits = s.logits()
         # <onehot(y), l> by gathering: one_hot cannot be mapped by vmap
-        slopes = (logits.softmax(1) * logits).sum(1) - logits.gather(1, batch.y[:, None]).squeeze(1)
-        halves = [(part[0::2].mean(), part[1::2].mean()) for part in batch.split(slopes)]
+        slopes = (logits.softmax(1) * logits).sum(1) - logits.gather(1, s.y[:, None]).squeeze(1)
+        halves = [(part[0::2].mean(), part[1::2].mean()) for part in s.split(slopes)]
         penalty = torch.stack([even * odd for even, odd in halves]).mean()
-        weight = torch.where(step >= hp["irm_penalty_anneal_iters"], hp["irm_lambda"], 1.0)
-        loss = environment_risks(logits, batch).mean() + weight * penalty
+        weight = torch.where(s.step >= s.hp.irm_penalty_anneal_iters, s.hp.irm_lambda, 1.0)
+        loss = s.environment_risks(logits).mean() + weight * penalty
         return Outcome(loss, {"penalty": penalty.detach()})

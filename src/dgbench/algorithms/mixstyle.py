@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.algorithms.contract import Choices
-from dgbench.algorithms.pairing import cyclic_pairs, draw_permutations
-from dgbench.types import EnvBatch, Networks, Outcome, StyleMix, Tensors
+from dgbench.objectives.contract import Algorithm, Choices
+from dgbench.objectives.pairing import cyclic_pairs
+from dgbench.objectives.random_inputs import Bernoulli, Beta, CrossPermutation, Permutation, RandomInput, RandomInputs
+from dgbench.objectives.step import Outcome, Step
+from dgbench.requests import StyleMix
 
 
 class MixStyle(Algorithm):
@@ -33,50 +33,40 @@ class MixStyle(Algorithm):
     order_matters = True
     why_not_cacheable = "it mixes styles inside the featurizer, anew at every step"
 
-    def draw_noise(
-        self, rng: np.random.Generator, steps: int, sizes: tuple[int, ...], hparams: Mapping[str, Any]
-    ) -> dict[str, np.ndarray]:
-        stages = len(str(hparams["ms_layers"]))
-        if hparams["ms_type"] == "crossdomain":
-            longest, shape = max(sizes), (steps, len(sizes), stages)
-            halves = [start + draw_permutations(rng, (*shape, longest)) for start in (longest, 0)]
-            partner = np.concatenate(halves, -1)
+    def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
+        stages, partner = len(str(self.values["ms_layers"])), "the row whose style is borrowed"
+        partners: RandomInput
+        if self.values["ms_type"] == "crossdomain":
+            shape = (len(sizes), stages)
+            partners = CrossPermutation((*shape, 2 * max(sizes)), partner)
         else:
-            shape = (steps, 1, stages)
-            partner = draw_permutations(rng, (*shape, sum(sizes)))
-        alpha = hparams["ms_alpha"]
-        active = rng.random(shape) <= hparams["ms_p"]
+            shape = (1, stages)
+            partners = Permutation((*shape, sum(sizes)), partner)
         return {
-            "permutation": draw_permutations(rng, (steps, len(sizes))),
-            "active": active,
-            "weight": rng.beta(alpha, alpha, partner.shape),
-            "partner": partner,
+            "partner": partners,
+            "active": Bernoulli(shape, "whether a stage mixes", p=self.values["ms_p"]),
+            "permutation": Permutation((len(sizes),), "cyclic order of the environments"),
+            "weight": Beta(partners.shape, "weight of a row's own style", alpha=self.values["ms_alpha"]),
         }
 
-    def objective(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
+    def objective(self, s: Step) -> Outcome:
         if self.values["ms_type"] == "random":
-            rows = torch.arange(len(batch.y), device=batch.y.device)[None]
-            weights = batch.x.new_full(rows.shape, 1 / len(batch.y))
+            rows = torch.arange(len(s.y), device=s.y.device)[None]
+            weights = s.x.new_full(rows.shape, 1 / len(s.y))
         else:
-            pairs = cyclic_pairs(batch, noise["permutation"])
+            pairs = cyclic_pairs(s.batch, s.random["permutation"])
             rows, weights = torch.cat([pairs.first, pairs.second], 1), torch.cat([pairs.weight] * 2, 1) / 2
-        x, y = batch.x[rows], batch.y[rows]  # (passes, n, ...)
-        logits = torch.stack([self._logits(nets, x[i], noise, i) for i in range(len(x))])
+        x, y = s.x[rows], s.y[rows]  # (passes, n, ...)
+        stages = [int(digit) for digit in str(self.values["ms_layers"]) if int(digit) in s.networks.style_stages()]
+        logits = torch.stack([_mixed_logits(s, x[i], i, stages) for i in range(len(x))])
         each = F.cross_entropy(logits.movedim(-1, 1), y, reduction="none")
-        return Outcome((each * weights).sum(1).mean(), {"mixed_stages": batch.x.new_full((), len(self._stages()))})
+        return Outcome((each * weights).sum(1).mean(), {"mixed_stages": s.x.new_full((), len(stages))})
 
-    def _stages(self) -> list[int]:
-        able = getattr(self.networks["featurizer"], "style_stages", ())
-        return [int(digit) for digit in str(self.values["ms_layers"]) if int(digit) in able]
 
-    def _logits(self, nets: Networks, x: Tensor, noise: Tensors, i: int) -> Tensor:
-        stages = self._stages()
-        if not stages:
-            return nets.logits(x)
-        styles = {
-            stage: StyleMix(noise["active"][i, k], noise["weight"][i, k], noise["partner"][i, k])
-            for k, stage in enumerate(stages)
-        }
-        return nets.classifier(nets.featurizer(x, styles=styles))
+def _mixed_logits(s: Step, x: Tensor, i: int, stages: Sequence[int]) -> Tensor:
+    """(n, K) logits of pass ``i`` over the images (n, C, H, W), styles mixed after these stages."""
+    if not stages:
+        return s.networks.logits(x)
+    active, weight, partner = (s.random[name][i] for name in ("active", "weight", "partner"))
+    styles = {stage: StyleMix(active[k], weight[k], partner[k]) for k, stage in enumerate(stages)}
+    return s.networks.classifier(s.networks.featurizer(x, styles=styles))

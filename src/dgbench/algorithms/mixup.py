@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.algorithms.contract import Choices
-from dgbench.algorithms.pairing import cyclic_pairs, draw_permutations, shuffle_second
-from dgbench.types import EnvBatch, Networks, Outcome, Tensors
+from dgbench.objectives.contract import Algorithm, Choices
+from dgbench.objectives.pairing import cyclic_pairs, shuffle_second
+from dgbench.objectives.random_inputs import Beta, Permutation, RandomInput, RandomInputs, Uniform
+from dgbench.objectives.step import Outcome, Step
 
 
 class Mixup(Algorithm):
@@ -29,28 +27,25 @@ class Mixup(Algorithm):
     order_matters = True
     why_not_cacheable = "it mixes images, and features of a mixture are no mixture of features"
 
-    def draw_noise(
-        self, rng: np.random.Generator, steps: int, sizes: tuple[int, ...], hparams: Mapping[str, Any]
-    ) -> dict[str, np.ndarray]:
-        n, alpha = len(sizes), hparams["mixup_alpha"]
-        noise = {"permutation": draw_permutations(rng, (steps, n)), "weight": rng.beta(alpha, alpha, (steps, n))}
-        if hparams["mixup_inner_permutation"]:
-            noise["keys"] = rng.random((steps, n, max(sizes)))
-        return noise
-
-    def objective(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
-        pairs = cyclic_pairs(batch, noise["permutation"])
+    def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
+        n = len(sizes)
+        inputs: dict[str, RandomInput] = {
+            "permutation": Permutation((n,), "cyclic order of the environments"),
+            "weight": Beta((n,), "w of each pair", alpha=self.values["mixup_alpha"]),
+        }
         if self.values["mixup_inner_permutation"]:
-            pairs = shuffle_second(pairs, noise["keys"])
-        w = noise["weight"].view(-1, 1, *[1] * (batch.x.dim() - 1))
-        mixed = w * batch.x[pairs.first] + (1 - w) * batch.x[pairs.second]
-        logits = torch.stack([nets.logits(u) for u in mixed])  # (n, L, K), one pass per pair
-        return Outcome(
-            (noise["weight"] * self._risks(logits, batch.y[pairs.first], pairs.weight)).mean()
-            + ((1 - noise["weight"]) * self._risks(logits, batch.y[pairs.second], pairs.weight)).mean()
-        )
+            inputs["keys"] = Uniform((n, max(sizes)), "order of the second side's rows, by sorting")
+        return inputs
+
+    def objective(self, s: Step) -> Outcome:
+        pairs = cyclic_pairs(s.batch, s.random["permutation"])
+        if self.values["mixup_inner_permutation"]:
+            pairs = shuffle_second(pairs, s.random["keys"])
+        w = s.random["weight"].view(-1, 1, *[1] * (s.x.dim() - 1))
+        mixed = w * s.x[pairs.first] + (1 - w) * s.x[pairs.second]
+        logits = torch.stack([s.networks.logits(u) for u in mixed])  # (n, L, K), one pass per pair
+        own, other = (self._risks(logits, s.y[rows], pairs.weight) for rows in (pairs.first, pairs.second))
+        return Outcome((s.random["weight"] * own).mean() + ((1 - s.random["weight"]) * other).mean())
 
     @staticmethod
     def _risks(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:

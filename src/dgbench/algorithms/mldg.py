@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.algorithms.contract import Choices
-from dgbench.algorithms.gradients import MODEL, detached, risk_and_gradient
-from dgbench.algorithms.pairing import Pairs, cyclic_pairs, draw_permutations, pair_rows, weighted_risk
 from dgbench.errors import ConfigError
-from dgbench.types import BoundNetworks, EnvBatch, Networks, Outcome, Sizes, Tensors
+from dgbench.modules import BoundNetworks
+from dgbench.objectives.contract import Algorithm, Choices
+from dgbench.objectives.gradients import MODEL, detached, risk_and_gradient
+from dgbench.objectives.pairing import Pairs, cyclic_pairs, pair_rows, weighted_risk
+from dgbench.objectives.random_inputs import Permutation, RandomInputs
+from dgbench.objectives.step import Outcome, Step
+from dgbench.requests import Sizes
+from dgbench.tensors import EnvBatch, Tensors
 
 ADAM_EPSILON = 1e-8
 
@@ -43,13 +45,11 @@ class MLDG(Algorithm):
         if hparams["mldg_episodes"] == "split" and not 1 <= n_test < sizes.n_envs:
             raise ConfigError(
                 f"MLDG cannot set aside n_meta_test={n_test} of {sizes.n_envs} training environment(s) and learn from "
-                "the rest; lower algorithm.hparams.n_meta_test or set algorithm.hparams.mldg_episodes=pairs"
+                "the rest; lower hparams.n_meta_test or set hparams.mldg_episodes=pairs"
             )
 
-    def draw_noise(
-        self, rng: np.random.Generator, steps: int, sizes: tuple[int, ...], hparams: Mapping[str, Any]
-    ) -> dict[str, np.ndarray]:
-        return {"permutation": draw_permutations(rng, (steps, len(sizes)))}
+    def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
+        return {"permutation": Permutation((len(sizes),), "order of the environments, from which episodes are cut")}
 
     def _episodes(self, batch: EnvBatch, permutation: Tensor) -> Pairs:
         if self.values["mldg_episodes"] == "pairs":
@@ -59,36 +59,32 @@ class MLDG(Algorithm):
         turn = torch.arange(n_train, device=permutation.device) % n_test
         return pair_rows(batch, permutation[:n_train], permutation[n_train:][turn])
 
-    def objective(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
-        params = detached(nets.params(*MODEL))
+    def objective(self, s: Step) -> Outcome:
+        params = detached(s.networks.params(*MODEL))
         total = {key: torch.zeros_like(value) for key, value in params.items()}
-        loss = batch.x.new_zeros(())
-        episodes = self._episodes(batch, noise["permutation"])
+        loss = s.x.new_zeros(())
+        episodes = self._episodes(s.batch, s.random["permutation"])
         for first, second, weight in zip(
             episodes.first.unbind(), episodes.second.unbind(), episodes.weight.unbind(), strict=True
         ):
-            risk_i, g_i = self._descend(nets, params, batch, first, weight)
-            ahead = {key: self._adam_step(value, g_i[key], hp) for key, value in params.items()}
-            risk_j, g_j = self._descend(nets, ahead, batch, second, weight)
-            loss = loss + risk_i + hp["mldg_beta"] * risk_j
-            total = {key: value + g_i[key] + hp["mldg_beta"] * g_j[key] for key, value in total.items()}
-        n = len(batch.sizes)
+            risk_i, g_i = self._descend(s, params, first, weight)
+            ahead = {key: self._adam_step(s, value, g_i[key]) for key, value in params.items()}
+            risk_j, g_j = self._descend(s, ahead, second, weight)
+            loss = loss + risk_i + s.hp.mldg_beta * risk_j
+            total = {key: value + g_i[key] + s.hp.mldg_beta * g_j[key] for key, value in total.items()}
+        n = len(s.sizes)
         return Outcome(loss / n, grads={key: value / n for key, value in total.items()})
 
     @staticmethod
-    def _descend(
-        nets: Networks, params: Tensors, batch: EnvBatch, rows: Tensor, weight: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        x, y = batch.x[rows], batch.y[rows]
+    def _descend(s: Step, params: Tensors, rows: Tensor, weight: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        x, y = s.x[rows], s.y[rows]
 
         def risk(bound: BoundNetworks) -> Tensor:
             return weighted_risk(bound.logits(x), y, weight)
 
-        return risk_and_gradient(nets, params, risk, keep_statistics=False)
+        return risk_and_gradient(s.networks, params, risk, keep_statistics=False)
 
     @staticmethod
-    def _adam_step(value: Tensor, gradient: Tensor, hp: Tensors) -> Tensor:
-        d = gradient + hp["weight_decay"] * value
-        return value - hp["lr"] * d / (d.abs() + ADAM_EPSILON)
+    def _adam_step(s: Step, value: Tensor, gradient: Tensor) -> Tensor:
+        d = gradient + s.hp.weight_decay * value
+        return value - s.hp.lr * d / (d.abs() + ADAM_EPSILON)

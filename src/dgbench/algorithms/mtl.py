@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.algorithms.contract import Choices
-from dgbench.algorithms.risks import environment_risks, separate_features
-from dgbench.types import EnvBatch, LinearSpec, Networks, NetworkSpec, Outcome, Sizes, Tensors
+from dgbench.modules import Networks
+from dgbench.objectives.contract import Algorithm, Choices
+from dgbench.objectives.random_inputs import Normal, RandomInputs
+from dgbench.objectives.step import Outcome, Prediction, Step
+from dgbench.requests import LinearSpec, NetworkSpec, Sizes
 
 
 class MTL(Algorithm):
@@ -37,33 +37,29 @@ class MTL(Algorithm):
     def group_size(cls, hparams: Mapping[str, Any]) -> int:
         return int(hparams["batch_size"]) if hparams["variant"] == "fixed" else 0
 
-    def initial_state(self, sizes: Sizes) -> dict[str, Tensor]:
-        return {"means": torch.zeros(sizes.n_envs, sizes.n_features)}
+    def initial_state(self, networks: Networks) -> dict[str, Tensor]:
+        return {"means": torch.zeros(self.sizes.n_envs, self.sizes.n_features)}
 
-    def draw_noise(
-        self, rng: np.random.Generator, steps: int, sizes: tuple[int, ...], hparams: Mapping[str, Any]
-    ) -> dict[str, np.ndarray]:
-        return self._normal(rng, steps, sum(sizes))
+    def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
+        return self._noise(sum(sizes))
 
-    def scoring_noise(self, rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
-        return self._normal(rng, n)
+    def prediction_inputs(self, n: int) -> RandomInputs:
+        return self._noise(n)
 
-    def _normal(self, rng: np.random.Generator, *shape: int) -> dict[str, np.ndarray]:
+    def _noise(self, n: int) -> RandomInputs:
         if self.values["variant"] == "fixed":
             return {}
-        return {"summary": rng.standard_normal((*shape, self.sizes.n_features), dtype=np.float32)}
+        return {"summary": Normal((n, self.sizes.n_features), "what takes the place of a_e")}
 
-    def objective(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
-        z = separate_features(nets, batch)
-        now = torch.stack([part.mean(0) for part in batch.split(z)])
-        means = hp["mtl_ema"] * now + (1 - hp["mtl_ema"]) * state["means"]
-        summary = means[batch.env] if self.values["variant"] == "fixed" else noise["summary"]
-        risks = environment_risks(nets.classifier(torch.cat([z, summary], 1)), batch)
+    def objective(self, s: Step) -> Outcome:
+        z = s.separate_features()
+        now = torch.stack([part.mean(0) for part in s.split(z)])
+        means = s.hp.mtl_ema * now + (1 - s.hp.mtl_ema) * s.state["means"]
+        summary = means[s.env] if self.values["variant"] == "fixed" else s.random["summary"]
+        risks = s.environment_risks(s.networks.classifier(torch.cat([z, summary], 1)))
         return Outcome(risks.sum(), state={"means": means.detach()})
 
-    def predict(self, nets: Networks, x: Tensor, hp: Tensors, state: Tensors, noise: Tensors) -> Tensor:
-        z = nets.featurizer(x)
-        summary = z.mean(0).expand_as(z) if self.values["variant"] == "fixed" else noise["summary"]
-        return nets.classifier(torch.cat([z, summary], 1))
+    def predict(self, s: Prediction) -> Tensor:
+        z = s.networks.featurizer(s.x)
+        summary = z.mean(0).expand_as(z) if self.values["variant"] == "fixed" else s.random["summary"]
+        return s.networks.classifier(torch.cat([z, summary], 1))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.types import EnvBatch, Networks, Outcome, Tensors
+from dgbench.objectives.contract import Algorithm
+from dgbench.objectives.step import Outcome, Step
 
 
 class RSC(Algorithm):
@@ -18,19 +17,17 @@ class RSC(Algorithm):
     quantile 1 - rsc_b_drop_factor over the step keep all features. L = CE(h(z * mask), Y), the mask a constant.
     """
 
-    def objective(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
-        z = nets.featurizer(batch.x)
-        logits, pull = torch.func.vjp(nets.classifier, z.detach())  # type: ignore[misc]
-        true_class = torch.arange(logits.shape[1], device=z.device) == batch.y[:, None]
+    def objective(self, s: Step) -> Outcome:
+        z = s.features()
+        logits, pull = torch.func.vjp(s.networks.classifier, z.detach())  # type: ignore[misc]
+        true_class = torch.arange(logits.shape[1], device=z.device) == s.y[:, None]
         (slopes,) = pull(true_class.to(logits.dtype))
-        keep = slopes < _quantile(slopes, 1 - hp["rsc_f_drop_factor"])
-        muted = nets.classifier(z.detach() * keep)
+        keep = slopes < _quantile(slopes, 1 - s.hp.rsc_f_drop_factor)
+        muted = s.networks.classifier(z.detach() * keep)
         drop = ((logits.softmax(1) - muted.softmax(1)) * true_class).sum(1)
-        unmoved = drop < _quantile(drop, 1 - hp["rsc_b_drop_factor"])
+        unmoved = drop < _quantile(drop, 1 - s.hp.rsc_b_drop_factor)
         mask = (keep | unmoved[:, None]).to(z.dtype)
-        return Outcome(F.cross_entropy(nets.classifier(z * mask), batch.y))
+        return Outcome(s.risk(s.networks.classifier(z * mask)))
 
 
 def _quantile(values: Tensor, q: Tensor) -> Tensor:

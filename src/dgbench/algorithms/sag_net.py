@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from torch import Tensor
-from torch.nn import functional as F
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.algorithms.pairing import draw_permutations
-from dgbench.types import EnvBatch, LinearSpec, Networks, NetworkSpec, Outcome, Phase, Player, Sizes, Tensors
+from dgbench.objectives.contract import Algorithm, ParamGroup, Update
+from dgbench.objectives.random_inputs import Permutation, RandomInputs, Uniform
+from dgbench.objectives.step import Outcome, Step
+from dgbench.requests import LinearSpec, NetworkSpec, Sizes
 
 EPSILON = 1e-5
 
@@ -33,50 +32,45 @@ class SagNet(Algorithm):
         head = LinearSpec(sizes.n_features, sizes.n_classes)
         return {"classifier": head, "style": head}
 
-    def players(self) -> dict[str, Player]:
-        return {name: Player((name,)) for name in ("featurizer", "classifier", "style")}
+    def param_groups(self) -> dict[str, ParamGroup]:
+        return {name: ParamGroup((name,)) for name in ("featurizer", "classifier", "style")}
 
-    def phases(self, step: int) -> Sequence[Phase]:
+    def updates(self, step: int) -> Sequence[Update]:
         return (
-            Phase(self.objective, ("featurizer", "classifier")),
-            Phase(self.learn_style, ("style",)),
-            Phase(self.forget_style, ("featurizer",)),
+            Update(self.objective, ("featurizer", "classifier")),
+            Update(self.learn_style, ("style",)),
+            Update(self.forget_style, ("featurizer",)),
         )
 
-    def draw_noise(
-        self, rng: np.random.Generator, steps: int, sizes: tuple[int, ...], hparams: Mapping[str, Any]
-    ) -> dict[str, np.ndarray]:
+    def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
         n = sum(sizes)
-        return {"mix": rng.random((steps, n)), "permutation": draw_permutations(rng, (steps, 3, n))}
+        return {
+            "mix": Uniform((n,), "weight of a row's own style"),
+            "permutation": Permutation((3, n), "the other row, in each of the three updates"),
+        }
 
-    def objective(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
+    def objective(self, s: Step) -> Outcome:
         """The content head's loss on randomized style."""
-        content, mean, variance = _take_apart(nets.featurizer(batch.x))
-        other, mix = noise["permutation"][0], noise["mix"][:, None]
+        content, mean, variance = _take_apart(s.features())
+        other, mix = s.random["permutation"][0], s.random["mix"][:, None]
         mean = mix * mean + (1 - mix) * mean[other]
         variance = mix * variance + (1 - mix) * variance[other]
-        return Outcome(F.cross_entropy(nets.classifier(_put_together(content, mean, variance)), batch.y))
+        return Outcome(s.risk(s.networks.classifier(_put_together(content, mean, variance))))
 
-    def learn_style(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
+    def learn_style(self, s: Step) -> Outcome:
         """The style head's loss on randomized content; the features are constants."""
-        z = nets.featurizer(batch.x).detach()
-        return Outcome(F.cross_entropy(self._style_logits(nets, z, noise["permutation"][1]), batch.y))
+        z = s.features().detach()
+        return Outcome(s.risk(self._style_logits(s, z, s.random["permutation"][1])))
 
-    def forget_style(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
+    def forget_style(self, s: Step) -> Outcome:
         """What the featurizer pays for style that the style head can read."""
-        logits = self._style_logits(nets, nets.featurizer(batch.x), noise["permutation"][2])
-        return Outcome(-hp["sag_w_adv"] * logits.log_softmax(1).mean())
+        logits = self._style_logits(s, s.features(), s.random["permutation"][2])
+        return Outcome(-s.hp.sag_w_adv * logits.log_softmax(1).mean())
 
     @staticmethod
-    def _style_logits(nets: Networks, z: Tensor, other: Tensor) -> Tensor:
+    def _style_logits(s: Step, z: Tensor, other: Tensor) -> Tensor:
         content, mean, variance = _take_apart(z)
-        return nets.style(_put_together(content[other].detach(), mean, variance))
+        return s.networks.style(_put_together(content[other].detach(), mean, variance))
 
 
 def _take_apart(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:

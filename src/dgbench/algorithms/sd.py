@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-from torch.nn import functional as F
-
-from dgbench.algorithms.base import Algorithm
-from dgbench.types import EnvBatch, Networks, Outcome, Tensors
+from dgbench.objectives.contract import Algorithm
+from dgbench.objectives.step import Outcome, Step
 
 
 class SD(Algorithm):
@@ -15,9 +12,7 @@ class SD(Algorithm):
     L = CE(l, Y) + sd_reg * mean over rows and classes of l^2.
     """
 
-    def objective(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
-        logits = nets.logits(batch.x)
+    def objective(self, s: Step) -> Outcome:
+        logits = s.logits()
         penalty = logits.pow(2).mean()
-        return Outcome(F.cross_entropy(logits, batch.y) + hp["sd_reg"] * penalty, {"penalty": penalty.detach()})
+        return Outcome(s.risk(logits) + s.hp.sd_reg * penalty, {"penalty": penalty.detach()})

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from dgbench.algorithms.base import Algorithm
-from dgbench.algorithms.risks import environment_risks
-from dgbench.types import EnvBatch, Networks, Outcome, Tensors
+from dgbench.objectives.contract import Algorithm
+from dgbench.objectives.step import Outcome, Step
 
 
 class VREx(Algorithm):
@@ -17,12 +15,10 @@ class VREx(Algorithm):
     ``vrex_lambda`` from then on; at that step Adam is re-created.
     """
 
-    reset_at = "vrex_penalty_anneal_iters"
+    reset_adam_at = "vrex_penalty_anneal_iters"
 
-    def objective(
-        self, nets: Networks, batch: EnvBatch, hp: Tensors, state: Tensors, noise: Tensors, step: Tensor
-    ) -> Outcome:
-        risks = environment_risks(nets.logits(batch.x), batch)
-        weight = torch.where(step >= hp["vrex_penalty_anneal_iters"], hp["vrex_lambda"], 1.0)
+    def objective(self, s: Step) -> Outcome:
+        risks = s.environment_risks()
+        weight = torch.where(s.step >= s.hp.vrex_penalty_anneal_iters, s.hp.vrex_lambda, 1.0)
         penalty = risks.var(correction=0)
         return Outcome(risks.mean() + weight * penalty, {"penalty": penalty.detach()})

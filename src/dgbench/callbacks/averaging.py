@@ -12,8 +12,8 @@ import torch
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
 
-from dgbench.backbones.batchnorm import renew_statistics
-from dgbench.types import Tensors
+from dgbench.networks.batchnorm import renew_statistics
+from dgbench.tensors import Tensors
 
 
 class Rule(Protocol):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,21 +10,19 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from dgbench.records import PROGRESS_FILE, write_whole
+from dgbench.records.beats import Beat, write_beat
 
 SECONDS = 5.0  # least time between two beats
-SHARE = 0.005  # of the time that beats may take, where a stack has very many members
+SHARE = 0.005  # of the time that beats may take, where a stack has very many runs
 
 
 class Heartbeat(pl.Callback):
-    """Writes how far these members are, whole or not at all, at most every few seconds.
+    """Writes how far these runs are (:class:`~dgbench.records.beats.Beat`), at most every few seconds.
 
-    A beat holds ``step`` of ``steps``, ``steps_per_s`` since training began or went on (null before that is known;
-    evaluations count), the Unix ``time``, ``pid`` and ``host``, and how many ``members`` train together. A disk that
-    is full stops no training.
+    The speed includes evaluations. A full disk stops no training.
 
     Args:
-        folders: of the members that train together.
+        folders: of the runs that train together.
         steps: optimizer steps of each.
     """
 
@@ -59,18 +54,10 @@ class Heartbeat(pl.Callback):
     def _beat(self, pl_module: Any) -> None:
         now, step = time.monotonic(), int(pl_module.steps_done)
         trained = step - self._first
-        beat = {
-            "step": step,
-            "steps": self.steps,
-            "steps_per_s": round(trained / (now - self._begun), 3) if trained else None,
-            "time": round(time.time(), 1),
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "members": len(self.folders),
-        }
-        text = json.dumps(beat) + "\n"
+        speed = round(trained / (now - self._begun), 3) if trained else None
+        beat = Beat(step=step, steps=self.steps, steps_per_s=speed, members=len(self.folders))
         for folder in self.folders:
             with suppress(OSError):
-                write_whole(folder / PROGRESS_FILE, text)
+                write_beat(folder, beat)
         self._beaten = time.monotonic()
         self._pause = max(SECONDS, (self._beaten - now) / SHARE)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dgbench.records import Row
+from dgbench.records.rows import Row
 
 log = logging.getLogger(__name__)
 
 
 class WandbLog:
-    """Logs rows under stable names ``error/<subset>/<environment>``; the first failure is told and the last.
+    """Logs rows under stable names ``error/<subset>/<environment>``; only the first failure is logged.
 
     Args:
         project, entity, mode: as in ``wandb.init``; ``WANDB_MODE`` of the environment wins over a null mode.
@@ -118,7 +118,7 @@ class WandbLog:
             return
         try:
             call()
-        except Exception as error:  # whatever W&B does, training goes on
+        except Exception as error:  # whatever W&B does, training continues
             self._off = True
             log.warning("W&B is off for the rest of this job: %s: %s", type(error).__name__, error)
 

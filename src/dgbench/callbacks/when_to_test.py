@@ -7,7 +7,7 @@ from typing import Any
 
 from pytorch_lightning.trainer.states import TrainerFn
 
-from dgbench.types import Score
+from dgbench.tensors import ErrorRecipe
 
 TIE = 1e-9  # errors this close may change places by rounding
 
@@ -25,7 +25,9 @@ class WhenToTest:
         best_now: whether the error on ``val``, scored just now, is the lowest so far.
     """
 
-    def __init__(self, trainer: Any, pl_module: Any, scores: Sequence[Score], best_now: Callable[[], bool]) -> None:
+    def __init__(
+        self, trainer: Any, pl_module: Any, scores: Sequence[ErrorRecipe], best_now: Callable[[], bool]
+    ) -> None:
         needed = {name for score in scores if score.subset != "test" for name in score.mixture}
         self._only_test = {name for score in scores for name in score.mixture} - needed
         self._trainer, self._module, self._best_now = trainer, pl_module, best_now

@@ -10,7 +10,7 @@ from typing import Any
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
-from dgbench.cli.entry import CONF
+from dgbench.configuration import CONF
 
 COSTS = CONF.parent / "docs" / "algorithm_costs.json"
 _HEAD = """# Algorithms
@@ -21,7 +21,7 @@ Each is a pure objective in `src/dgbench/algorithms/`, checked in double precisi
 where those exist (`tests/golden`). R_e is the mean cross entropy on the minibatch of environment e, N the images of a
 step, z features, l logits. `lr`, `weight_decay` and `batch_size` are shared (see
 [configuration.md](configuration.md)); `hparams.draw=K hparams.trial=T` replaces defaults by draw K of the search space
-`hparams.space`, and `hparams.set.KEY=VALUE` beats both. Small and large are kinds of images
+`hparams.space`, and `hparams.KEY=VALUE` beats both. Small and large are kinds of images
 (`dataset.image_kind`).
 
 **Cost** is the time of a training step over ERM's, measured by `make bench-algorithms` (CPU, `mnist_cnn`, 3 x 64 images
@@ -49,7 +49,7 @@ def _cost_row(name: str, cost: dict[str, Any] | None) -> str:
 
 def _section(file: Path) -> str:
     config: Any = OmegaConf.to_container(OmegaConf.load(file))
-    text = inspect.cleandoc(get_class(config["_target_"]).__doc__ or "")
+    text = inspect.cleandoc(get_class(config["objective"]).__doc__ or "")
     notes = {
         line.split(":")[0].strip(): line.split(" # ", 1)[1] for line in file.read_text().splitlines() if " # " in line
     }

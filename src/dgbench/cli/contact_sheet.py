@@ -7,6 +7,7 @@ import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
@@ -14,11 +15,10 @@ from omegaconf import OmegaConf
 from PIL import Image
 from torch import Tensor
 
-from dgbench.cli.build import NOT_BUILT, build, without
-from dgbench.cli.entry import CONF
-from dgbench.cli.identity import study_folder
+from dgbench.configuration import CONF
 from dgbench.data.environments import Environments
 from dgbench.errors import ConfigError, DgbenchError
+from dgbench.training.dataset_options import built, dataset_options
 
 COLUMNS = 10
 
@@ -27,7 +27,7 @@ def sheet(environments: Environments, rows: Sequence[str], columns: int = COLUMN
     """Test images of some environments, the same base images in each row, sorted by label.
 
     Args:
-        environments: with sampled evaluation, so that each environment has a pass of its own.
+        environments: with sampled evaluation, so that each environment has an eval set of its own.
         rows: names of environments.
         columns: images of a row at most, as many of each class as fit.
 
@@ -37,13 +37,13 @@ def sheet(environments: Environments, rows: Sequence[str], columns: int = COLUMN
     Raises:
         ConfigError: an environment that does not exist.
     """
-    known = {score.env for score in environments.scores(everywhere=True, subsets=("test",))}
+    known = {score.env for score in environments.error_recipes(everywhere=True, subsets=("test",))}
     unknown = [name for name in rows if name not in known]
     if unknown:
         raise ConfigError(f"there is no environment {unknown[0]}; choose from {', '.join(sorted(known)[:8])}, ...")
     drawn, labels = [], torch.empty(0)
     for name in rows:
-        scored = environments.passes([f"test/{name}"])[f"test/{name}"]
+        scored = environments.eval_sets([f"test/{name}"])[f"test/{name}"]
         feature = scored.feature
         _, labels = environments.gather(scored.indices, feature)
         each = max(1, columns // environments.n_classes)
@@ -89,16 +89,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--environments", default="0.00,0.50,0.90,1.00", help="one row each")
     taken = parser.parse_args(words)
     rows = taken.environments.split(",")
-    OmegaConf.register_new_resolver("study_folder", study_folder, replace=True)
     try:
         sheets = []
         for word in taken.dataset:
             name, *keys = word.split(",")
             overrides = [f"dataset={name}", "dataset.evaluation=sampled", *(f"dataset.{key}" for key in keys)]
             with initialize_config_dir(str(CONF), version_base="1.3"):
-                config = compose("train", overrides)
-            environments: Environments = build(without(config, "dataset", *NOT_BUILT), "dataset")
-            sheets.append((name, rows, sheet(environments, rows)))
+                own: Any = OmegaConf.to_container(compose("train", overrides).dataset, resolve=True)
+            sheets.append((name, rows, sheet(built(dataset_options(own)), rows)))
         draw(sheets, taken.to)
     except DgbenchError as error:
         print(f"dgbench: {error}", file=sys.stderr)

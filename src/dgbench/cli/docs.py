@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dgbench.cli.algorithm_docs import algorithms_page
-from dgbench.cli.entry import CONF
+from dgbench.configuration import CONF
 
 DOCS = CONF.parent / "docs"
 _LINE = re.compile(
@@ -16,6 +16,8 @@ _LINE = re.compile(
 _PACKAGE = re.compile(r"^# @package (\S+)")
 # search spaces stand in docs/algorithms.md, downloads in docs/fetching.md
 _SKIP = {"_target_", "_partial_", "defaults", "version", "hydra", "search", "fetch"}
+# where defaults of hyperparameters stand -> the address that sets them
+_ADDRESSES = {"algorithm.hparams.": "hparams.", "hparams.shared.hparams.": "hparams."}
 _TITLES = {"train.yaml": "python train.py", "report.yaml": "python report.py"}
 _HEAD = """# Configuration
 
@@ -23,8 +25,8 @@ _HEAD = """# Configuration
 
 Choose a file of a group with `GROUP=NAME` (`algorithm=vrex`), set a single key with `GROUP.KEY=VALUE`
 (`trainer.steps=1000`), sweep with `-m` and commas (`-m seed=0,1,2 algorithm=erm,vrex`). `--cfg job` prints the composed
-configuration, `--help` the choices. `hydra.run.dir=DIR` and `hydra.sweep.dir=DIR` say where outputs go. A mistyped key
-is an error.
+configuration, `--help` the choices. `paths.output_dir=DIR` and, with `-m`, `hydra.sweep.dir=DIR` say where studies go.
+A mistyped key is an error. Every hyperparameter has one address, `hparams.NAME=VALUE`, under which it is listed here.
 """
 
 
@@ -47,9 +49,20 @@ def _section(title: str, prefix: str, file: Path) -> str:
     for line in lines:
         if found := _PACKAGE.match(line):
             prefix = "" if found[1] == "_global_" else f"{found[1]}."
-    rows = [f"| `{prefix}{key}` | {f'`{value}`' if value else ''} | {note} |" for key, value, note in _keys(lines)]
+    rows = [
+        f"| `{_address(prefix + key)}` | {f'`{value}`' if value else ''} | {note} |"
+        for key, value, note in _keys(lines)
+    ]
     table = ["| key | default | meaning |", "|---|---|---|", *rows, ""] if rows else []
     return "\n".join([f"### {title}\n", *([about, ""] if about else []), *table])
+
+
+def _address(key: str) -> str:
+    """The key that sets a value on the command line."""
+    for place, address in _ADDRESSES.items():
+        if key.startswith(place):
+            return address + key.removeprefix(place)
+    return key
 
 
 def _leading_comment(lines: list[str]) -> Iterator[str]:

@@ -112,7 +112,7 @@ def _kinds(one: Any, other: Any) -> bool:
 
 def _known(key: str, now: Mapping[str, Any]) -> bool:
     """Whether Hydra takes the key without ``+``: it is there, or it is opened by the command itself."""
-    return key in now or any(other.startswith(f"{key}.") for other in now) or key.startswith(("hparams.set.", "grid."))
+    return key in now or any(other.startswith(f"{key}.") for other in now) or key.startswith(("hparams.", "grid."))
 
 
 def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -17,22 +17,26 @@ def report(cfg: DictConfig) -> None:
     A report that answers on the terminal alone has ``show``, which returns the exit code.
     """
     import sys
-    from dataclasses import replace
 
-    from dgbench.cli.build import build
-    from dgbench.cli.report_command import report_command
-    from dgbench.reports.code_versions import with_same_code
-    from dgbench.reports.document import keep
-    from dgbench.reports.renderers import listed, write
-    from dgbench.reports.renderers.parquet import MISSING, parquet_available
-    from dgbench.reports.renderers.terminal import plain_document
-    from dgbench.reports.wandb_report import log_report
+    from dgbench.training.building import build
 
     make_document = build(cfg, "report")
     if hasattr(make_document, "show"):
         sys.exit(make_document.show())
+
+    from dataclasses import replace
+
+    from dgbench.cli.report_command import report_command
+    from dgbench.reports.document import keep
+    from dgbench.reports.kinds.wandb_report import log_report
+    from dgbench.reports.reading.code_versions import with_same_code
+    from dgbench.reports.renderers import listed, write
+    from dgbench.reports.renderers.data_files import MISSING, parquet_available
+    from dgbench.reports.renderers.terminal import plain_document
+
     selection = build(cfg, "selection")
-    collection = with_same_code(build(cfg, "import"), cfg.same_code)
+    reads_itself = getattr(make_document, "reads_itself", False)
+    collection = None if reads_itself else with_same_code(build(cfg, "import"), cfg.same_code)
     document = make_document(collection, selection, split_by=cfg.split_by)
     document = replace(document, command=report_command())
     document = keep(document, cfg.only) if cfg.only else document

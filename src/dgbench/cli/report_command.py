@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 
+from dgbench.configuration import command_words
+
 #: overrides that choose a part of the report or its place; the caption of a part names its own
 _LEFT_OUT = ("only=", "output=", "report.wandb=")
 
@@ -14,4 +16,4 @@ def report_command() -> str:
 
     typed = [str(word) for word in HydraConfig.get().overrides.task]
     words = [word for word in typed if not word.lstrip("+").startswith(_LEFT_OUT)]
-    return shlex.join(["python", "report.py", *words])
+    return shlex.join([*command_words("report"), *words])

@@ -1,4 +1,4 @@
-"""``report=reproduce run=HASH``: the one command that makes a run again."""
+"""``report=reproduce run=HASH``: the one command that makes a run, or a study, again."""
 
 from __future__ import annotations
 
@@ -15,29 +15,41 @@ import yaml
 from hydra import compose
 from omegaconf import OmegaConf
 
-from dgbench.cli.entry import CONF, open_key
-from dgbench.cli.identity import MACHINE_KEYS, code_version, digest, science
 from dgbench.cli.overrides import grammar, shortest_words
+from dgbench.configuration import CONF, command_words
 from dgbench.errors import ConfigError, RecordError
-from dgbench.records import IDENTITY_FILE
+from dgbench.records.code import code_version
+from dgbench.records.files import read_regular
+from dgbench.records.rows import IDENTITY_FILE
+from dgbench.records.spec import RunSpec
+from dgbench.reports.reading.folders import places
+from dgbench.training.addresses import open_keys
+from dgbench.training.jobs import planned_again
 
-_FOLDER = re.compile(r"^fold-.*-(?P<run>[0-9a-f]{12})$")
-#: machine keys that a command needs all the same: where the images are, and what arithmetic the rows came from
-_NEEDED = ("dataset.", "trainer.device", "execution.mode")
+_RUN = re.compile(r"^fold-.*-(?P<hash>[0-9a-f]{12})$")
+_STUDY = re.compile(r"^.+-s\d+-(?P<hash>[0-9a-f]{12})$")
+#: keys that a command need not repeat
+NOT_TYPED = frozenset(
+    {
+        "hydra", "paths", "logger", "selection", "execution", "grid", "per_dataset", "plan", "retry", "sweep",
+        "hparams.scheme", "init.cache_dir", "init.timeout", "protocol.folds", "trainer.checkpoint_seconds",
+        "tuning.cache_dir", "tuning.cache_features", "tuning.cache_gb",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Prints the command, after composing it and finding the hash of the run; says on stderr what else differs.
+    """Prints the command, after composing it and finding the same hashes; says on stderr what else differs.
 
     Args:
-        run: the hash at the end of a run folder's name, or its beginning.
-        roots: folders searched for it, recursively.
+        run: the hash at the end of a run folder's name or a study folder's, or its beginning.
+        roots: folder, or folders, searched for it, recursively.
         name: of the report.
     """
 
     run: str | None
-    roots: Sequence[str]
+    roots: str | Sequence[str]
     name: str = "reproduce"
 
     def show(self) -> int:
@@ -51,13 +63,20 @@ class Reproduce:
             RecordError: the run's files do not say how it was made.
         """
         folder = self._find()
-        saved = _read(folder / "config.yaml")
-        fold = saved.pop("member")
-        identity = _read(folder / IDENTITY_FILE)
-        words = [*shortest_words(saved, _compose, CONF, _matters), f"protocol.folds=[{grammar(fold['name'])}]"]
-        _check(folder, words, identity, fold)
-        print(shlex.join(["python", "train.py", *words]))
-        for note in _notes(identity):
+        runs = [folder] if _RUN.match(folder.name) else _runs_of(folder)
+        saved = [_read(run / "config.yaml") for run in runs]
+        if old := [run for run, config in zip(runs, saved, strict=True) if "fold" not in config]:
+            raise RecordError(f"{old[0]} was made by an older dgbench; check out the code that made it")
+        folds = [config.pop("fold") for config in saved]
+        identities = [_read(run / IDENTITY_FILE) for run in runs]
+        words = shortest_words(saved[0], _compose, CONF, _matters)
+        planned = _check(words, runs, identities, folds)
+        trained = {fold["name"] for fold in folds}
+        if trained != set(planned):
+            names = [grammar(name) if not name.isdecimal() else name for name in planned if name in trained]
+            words = [*words, "protocol.folds=" + (names[0] if len(names) == 1 else f"[{','.join(names)}]")]
+        print(" ".join([*command_words("train"), *map(_quoted, words)]))
+        for note in dict.fromkeys(note for identity in identities for note in _notes(identity, len(runs))):
             print(f"note: {note}", file=sys.stderr)
         return 0
 
@@ -65,63 +84,90 @@ class Reproduce:
         wanted = str(self.run or "")
         if not re.fullmatch(r"[0-9a-f]{4,12}", wanted):
             raise ConfigError(
-                f"run={self.run} is no hash of a run; give the digits at the end of its folder's name, or the first 4"
+                f"run={self.run} is no hash of a run or study; give the digits at the end of its folder's name, or the "
+                "first 4"
             )
         found: dict[str, Path] = {}
-        for root in self.roots:
+        searched = places(self.roots)
+        for root in searched:
             for path, folders, _ in os.walk(root):
                 for name in folders:
-                    match = _FOLDER.match(name)
-                    if match and match["run"].startswith(wanted):
-                        found.setdefault(match["run"], Path(path) / name)
-                folders[:] = [name for name in folders if not _FOLDER.match(name) and not name.startswith(".")]
+                    match = _RUN.match(name) or _STUDY.match(name)
+                    if match and match["hash"].startswith(wanted):
+                        found.setdefault(match["hash"], Path(path) / name)
+                folders[:] = [name for name in folders if not _RUN.match(name) and not name.startswith(".")]
         if len(found) != 1:
-            where = ", ".join(map(str, self.roots))
-            what = f"{len(found)} runs ({', '.join(sorted(found))})" if found else "no run"
+            where = ", ".join(map(str, searched))
+            what = f"{len(found)} runs or studies ({', '.join(sorted(found))})" if found else "no run or study"
             raise ConfigError(
                 f"run={wanted}: {what} under {where}; give the whole hash, or name folders with runs=[DIR]"
             )
         return next(iter(found.values()))
 
 
+def _runs_of(study: Path) -> list[Path]:
+    """The folders of a study's runs that were begun, sorted by name.
+
+    Raises:
+        RecordError: there is none.
+    """
+    runs = sorted(path for path in study.iterdir() if _RUN.match(path.name) and (path / IDENTITY_FILE).is_file())
+    if not runs:
+        raise RecordError(f"{study} holds no run that was begun; start its command again")
+    return runs
+
+
+def _quoted(word: str) -> str:
+    """A word as a shell takes it, with as few marks as can be read."""
+    plain = shlex.quote(word)
+    return f'"{word}"' if "'" in word and not set('"$`\\!') & set(word) else plain
+
+
 def _read(file: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = yaml.safe_load(file.read_text())  # JSON is YAML, too
+        content: dict[str, Any] = yaml.safe_load(read_regular(file))  # JSON is YAML, too
         return dict(content)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError) as error:
+    except (OSError, ValueError, yaml.YAMLError, TypeError) as error:
         raise RecordError(f"{file} cannot be read; the run was made by an older dgbench, or never began") from error
 
 
 def _compose(words: Sequence[str]) -> Any:
-    return compose("train", [open_key(word) for word in words])
+    return compose("train", open_keys(words))
 
 
 def _matters(key: str) -> bool:
     parts = key.split(".")
-    machine = any(".".join(parts[: n + 1]) in MACHINE_KEYS for n in range(len(parts)))
-    return not machine or key.startswith(_NEEDED)
+    return not any(".".join(parts[: n + 1]) in NOT_TYPED for n in range(len(parts))) or key == "execution.mode"
 
 
-def _check(folder: Path, words: Sequence[str], identity: dict[str, Any], fold: dict[str, Any]) -> None:
-    """Compose the command and compare hashes.
+def _check(
+    words: Sequence[str], runs: Sequence[Path], identities: Sequence[dict[str, Any]], folds: Sequence[dict[str, Any]]
+) -> list[str]:
+    """Compose the command and compare the hash of every run.
+
+    Returns:
+        Names of the folds that it trains.
 
     Raises:
         RecordError: it would make another run.
     """
-    made = science(_compose(words))
-    run = digest([made, *identity["beside"], fold])
-    if run == identity["run"]:
-        return
-    saved = science(OmegaConf.create(_read(folder / "config.yaml")))
-    saved.pop("member", None)
-    odd = [key for key in sorted({*made, *saved}) if made.get(key) != saved.get(key)]
-    raise RecordError(
-        f"{folder}: its configuration composes to run {run} with this code, in {', '.join(odd) or 'the hash itself'}; "
-        f"check out the code that made it, {identity['sessions'][-1]['code']}"
-    )
+    config: dict[str, Any] = OmegaConf.to_container(_compose(words), resolve=True)  # type: ignore[assignment]
+    config.pop("hydra", None)
+    planned = planned_again(config, runs[0].parents[1])
+    for run, identity, fold in zip(runs, identities, folds, strict=True):
+        made = RunSpec.of(planned.spec, fold)
+        if made.digest != identity["run"]:
+            now, saved = made.to_json(), identity["spec"]
+            odd = [key for key in sorted({*now, *saved}) if now.get(key) != saved.get(key)]
+            raise RecordError(
+                f"{run}: its configuration composes to run {made.digest} with this code, in "
+                f"{', '.join(odd) or 'the hash itself'}; "
+                f"check out the code that made it, {identity['sessions'][-1]['code']}"
+            )
+    return [fold.name for fold in planned.folds]
 
 
-def _notes(identity: dict[str, Any]) -> list[str]:
+def _notes(identity: dict[str, Any], runs: int) -> list[str]:
     session = identity["sessions"][-1]
     notes = []
     made, mine = session["code"], code_version()
@@ -129,9 +175,9 @@ def _notes(identity: dict[str, Any]) -> list[str]:
         commit = session.get("commit")
         dirty = ", which had changes that no commit holds" if session.get("dirty") else ""
         notes.append(f"it was made by {made}{dirty}; this is {mine}" + (f" (git checkout {commit})" if commit else ""))
-    if session["stack"] > 1:
+    if session["together"] > runs:
         notes.append(
-            f"it trained in a stack of {session['stack']} models: alone, its losses may differ in the last digits; "
+            f"it trained in a stack of {session['together']} models: alone, its losses may differ in the last digits; "
             "leave protocol.folds out to train the study together"
         )
     if len({str(s["packages"]) for s in identity["sessions"]}) > 1:

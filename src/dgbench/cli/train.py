@@ -2,52 +2,80 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from omegaconf import DictConfig
+from typing import TYPE_CHECKING
 
 from dgbench.cli.entry import hydra_main
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from omegaconf import DictConfig
+
+    from dgbench.cli.ended import Ended
+    from dgbench.cli.searches import Search
+    from dgbench.training.job import Job
+    from dgbench.training.study import Study
 
 
 @hydra_main(config_name="train")
 def train(config: DictConfig) -> None:
     """Train what is unfinished, skip what is done."""
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
+    from dgbench.training.job import Job
 
-    from dgbench.cli.sweeps.plan import asks_to_clock, plan_command
+    run_job(Job.of_hydra(config)).raise_failed()
 
-    folder = Path(HydraConfig.get().runtime.output_dir)
+
+def run_job(job: Job) -> Ended:
+    """Plan, train and summarize the studies of a command; everything that needs no torch is checked before it loads.
+
+    Raises:
+        ConfigError, DataError, WeightsError: the configuration cannot work; nothing was started.
+    """
+    from dgbench.cli.ended import Ended
+    from dgbench.sweeps.plan import asks_to_clock, plan_job
+    from dgbench.training.execution import check_execution, check_retry
+    from dgbench.training.job import planned_studies
+
+    config = job.config
     if config.plan:
-        asks_to_clock(config.plan)  # or is refused
-        plan_command(folder, starts=False)
-        return
+        plan_job(job, clock=asks_to_clock(config.plan), starts=False)
+        return Ended()
+    check_execution(job.plain("execution"))
+    check_retry(config.retry)
+    planned = planned_studies(job)
+    if len(planned) > 1 and job.prints_plan:
+        plan_job(job, clock=True, starts=True)
 
     from dgbench.callbacks.progress import StudyProgress
-    from dgbench.cli.build import build
-    from dgbench.cli.closing import close_all, remember
-    from dgbench.cli.grid import studies
-    from dgbench.cli.planned import keep_plan
-    from dgbench.cli.prepare import prepare_process
-    from dgbench.cli.run import train_all
-    from dgbench.cli.search import chosen_again, searches
+    from dgbench.cli.searches import chosen_again, searches
+    from dgbench.cli.summary import summarize
+    from dgbench.training.building import build
+    from dgbench.training.planned import keep_plan, remember
+    from dgbench.training.prepare import prepare_process
+    from dgbench.training.study import studies_of
+    from dgbench.training.train_runs import train_runs
 
     prepare_process()
-    planned = studies(config, folder)
-    if len(planned) > 1 and HydraConfig.get().mode is RunMode.RUN:  # jobs of a sweep would each print their own
-        plan_command(folder, starts=True)
-    keep_plan(folder, planned)
-    wandb_log, selection = build(config, "logger"), build(config, "selection")
-    label = config.algorithm.name if len(planned) == 1 else f"{len(planned)} studies"
-    found = searches(planned)
-    members = sum(len(study.members) for study in planned) + sum(search.repeats for search in found)
-    progress = StudyProgress(members, planned[0].trainer.steps, label)
+    wandb_log, selection = build(config, "logger") or None, build(config, "selection")
+    studies = studies_of(planned)
+    keep_plan(studies)
+    found = searches(studies)
+    progress = StudyProgress(_runs(studies, found), studies[0].settings.steps, _label(studies))
     try:
-        ends = train_all(planned, config.execution, progress, wandb_log, config.retry)
+        outcomes = train_runs(studies, job.plain("execution"), progress, wandb_log, config.retry)
         again = [study for search in found for study in chosen_again(search)]
-        keep_plan(folder, again)
-        ends |= train_all(again, config.execution, progress, wandb_log, config.retry)
+        keep_plan(again)
+        outcomes |= train_runs(again, job.plain("execution"), progress, wandb_log, config.retry)
     finally:
         progress.close()
-    remember(folder, config, [*planned, *again])
-    close_all([*planned, *again], ends, selection, wandb_log, found)
+    remember(job, [*studies, *again])
+    return summarize([*studies, *again], outcomes, selection, wandb_log, found)
+
+
+def _runs(studies: Sequence[Study], found: Sequence[Search]) -> int:
+    """Runs that are planned, with those that searches train once they have chosen."""
+    return sum(len(study.runs) for study in studies) + sum(search.repeats for search in found)
+
+
+def _label(studies: Sequence[Study]) -> str:
+    return studies[0].spec.algorithm if len(studies) == 1 else f"{len(studies)} studies"

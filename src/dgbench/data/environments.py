@@ -1,4 +1,4 @@
-"""What every dataset offers the rest of the house: named environments over images that live on the device."""
+"""What every dataset offers to training: named environments over images that live on the device."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.types import Score, ScoreBatch
+from dgbench.data.description import DatasetInfo
+from dgbench.tensors import ErrorRecipe, EvalBatch
 
 LABEL_CHUNK = 256  # images gathered at once for their labels
 
 
 @dataclass(frozen=True)
-class Pass:
-    """One sweep of the scorer over some images.
+class EvalSet:
+    """Images that are evaluated once.
 
     Args:
         indices: (n,) positions in the store.
@@ -33,6 +34,7 @@ class Environments(ABC):
     """Named environments.
 
     Attributes:
+        info: the dataset in names and numbers.
         given: names of the environments a researcher has, in order.
         image: shape of what the network sees: C, H, W, or that of cached features.
         n_classes: K.
@@ -41,13 +43,14 @@ class Environments(ABC):
 
     beyond: bool = True
 
+    info: DatasetInfo
     given: list[str]
     image: tuple[int, ...]
     n_classes: int
 
-    @abstractmethod
     def identity(self) -> dict[str, Any]:
         """What a row says of the dataset: ``dataset variant base evaluation data_seed split_seed given``."""
+        return self.info.identity()
 
     @abstractmethod
     def to(self, device: torch.device) -> None:
@@ -81,58 +84,58 @@ class Environments(ABC):
         """A hint: these positions will be gathered next, one after the other. For stores that must fetch them."""
 
     @abstractmethod
-    def scores(
+    def error_recipes(
         self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
-    ) -> list[Score]:
+    ) -> list[ErrorRecipe]:
         """Errors to record at an evaluation.
 
         Args:
             everywhere: in all environments, or in the given ones only.
             subsets: which of ``train``, ``val`` and ``test``.
-            training: environments that the member trains on; they may lack a ``test`` subset.
-            grouped: predictions depend on what else is scored, so no pass may show what its environment would not.
+            training: environments that the run trains on; they may lack a ``test`` subset.
+            grouped: predictions depend on what else is scored, so no eval set may show what its environment would not.
         """
 
     @abstractmethod
-    def passes(self, names: Sequence[str]) -> Mapping[str, Pass]:
-        """The passes that mixtures of :meth:`scores` name."""
+    def eval_sets(self, names: Sequence[str]) -> Mapping[str, EvalSet]:
+        """The eval sets that mixtures of :meth:`error_recipes` name."""
 
 
-class PassLoader:
-    """Batches of one pass, in order, gathered on the device.
+class EvalSetLoader:
+    """Batches of one eval set, in order, gathered on the device.
 
     Args:
         environments: the store.
-        name: of the pass.
-        scored: what to score.
+        name: of the eval set.
+        scored: its images.
         batch_size: images per batch.
-        share: number of this process and how many there are; they take turns.
-        wanted: whether the pass of that name is scored this time.
+        part: number of this process and how many there are; they take turns.
+        wanted: whether the eval set of that name is evaluated this time.
     """
 
     def __init__(
         self,
         environments: Environments,
         name: str,
-        scored: Pass,
+        scored: EvalSet,
         batch_size: int,
-        share: tuple[int, int] = (0, 1),
+        part: tuple[int, int] = (0, 1),
         wanted: Callable[[str], bool] = lambda name: True,
     ) -> None:
         self.environments, self.name, self.scored, self.batch_size = environments, name, scored, batch_size
         self.wanted = wanted
-        first, count = share
+        first, count = part
         self._numbers = range(first, -(-len(scored.indices) // batch_size), count)
 
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def __iter__(self) -> Iterator[ScoreBatch]:
+    def __iter__(self) -> Iterator[EvalBatch]:
         if not self.wanted(self.name):
             return
-        parts = [slice(n * self.batch_size, (n + 1) * self.batch_size) for n in self._numbers]
-        self.environments.expect(self.scored.indices[part] for part in parts)
-        for number, part in zip(self._numbers, parts, strict=True):
+        slices = [slice(n * self.batch_size, (n + 1) * self.batch_size) for n in self._numbers]
+        self.environments.expect(self.scored.indices[part] for part in slices)
+        for number, part in zip(self._numbers, slices, strict=True):
             feature = None if self.scored.feature is None else self.scored.feature[part]
             x, y = self.environments.gather(self.scored.indices[part], feature)
-            yield ScoreBatch(x, y, self.name, number)
+            yield EvalBatch(x, y, self.name, number)

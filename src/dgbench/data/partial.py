@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.data.environments import Environments, Pass
+from dgbench.data.description import DatasetInfo
+from dgbench.data.environments import Environments, EvalSet
 from dgbench.errors import DataError
 from dgbench.seeding import derive
-from dgbench.types import Score
+from dgbench.tensors import ErrorRecipe
 
 #: class -> how many of its images count, None for all; a class that is absent takes no part
 Part = Mapping[int, int | None]
@@ -36,6 +37,10 @@ class PartialEnvironments(Environments):
         self.whole, self.training, self.tested = whole, training, tested
         self.given, self.image, self.n_classes = whole.given, whole.image, whole.n_classes
         self.beyond = whole.beyond
+
+    @property
+    def info(self) -> DatasetInfo:  # type: ignore[override]
+        return self.whole.info
 
     def identity(self) -> dict[str, Any]:
         return self.whole.identity()
@@ -63,29 +68,29 @@ class PartialEnvironments(Environments):
         kept: np.ndarray = positions[self._kept(positions, env, name)]
         return kept
 
-    def scores(
+    def error_recipes(
         self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
-    ) -> list[Score]:
+    ) -> list[ErrorRecipe]:
         found = []
         for subset in subsets:
             # the classes tested in an environment were never trained on there, so it is tested as one held out
             trained_on = [] if subset == "test" else list(self.training)
-            for score in self.whole.scores(False, [subset], trained_on, grouped):
+            for score in self.whole.error_recipes(False, [subset], trained_on, grouped):
                 if score.env in self._classes(subset):
                     mixture = {f"{name}@{subset}/{score.env}": w for name, w in score.mixture.items()}
-                    found.append(Score(score.env, subset, mixture, held_out=subset == "test"))
-        self.passes([name for score in found for name in score.mixture])  # an empty one is told now
+                    found.append(ErrorRecipe(score.env, subset, mixture, held_out=subset == "test"))
+        self.eval_sets([name for score in found for name in score.mixture])  # an empty one is refused now
         return found
 
-    def passes(self, names: Sequence[str]) -> dict[str, Pass]:
-        return {name: self._pass(name) for name in names}
+    def eval_sets(self, names: Sequence[str]) -> dict[str, EvalSet]:
+        return {name: self._eval_set(name) for name in names}
 
-    def _pass(self, name: str) -> Pass:
+    def _eval_set(self, name: str) -> EvalSet:
         base, _, place = name.rpartition("@")
         subset, _, env = place.partition("/")
-        scored = self.whole.passes([base])[base]
+        scored = self.whole.eval_sets([base])[base]
         kept = torch.from_numpy(self._kept(scored.indices.cpu().numpy(), env, subset)).to(scored.indices.device)
-        return Pass(scored.indices[kept], None if scored.feature is None else scored.feature[kept])
+        return EvalSet(scored.indices[kept], None if scored.feature is None else scored.feature[kept])
 
     def _classes(self, subset: str) -> Mapping[str, Part]:
         return self.tested if subset == "test" else self.training

@@ -1,1 +1,1 @@
-"""Folds, members and model selection. No torch."""
+"""Folds, and hyperparameter spaces with their draws. No torch."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dgbench.errors import ConfigError
+from dgbench.protocols.environment_names import environments
 from dgbench.protocols.folds import Fold, Protocol
-from dgbench.protocols.names import environments
 
 
 @dataclass(frozen=True, kw_only=True)

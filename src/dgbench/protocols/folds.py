@@ -157,7 +157,7 @@ class SingleSource(Protocol):
 
 
 def tested_by_fold(identity: Mapping[str, Any]) -> list[list[str]] | None:
-    """Tested environments of fold 0, 1, ... of a study, from the identity of any row; None where it is not told."""
+    """Tested environments of fold 0, 1, ... of a study, from the identity of any row; None where it is not known."""
     given = list(identity["given"])
     known: dict[str, list[list[str]]] = {
         LOO: [[env] for env in given],
@@ -168,13 +168,13 @@ def tested_by_fold(identity: Mapping[str, Any]) -> list[list[str]] | None:
 
 
 def tested(identity: Mapping[str, Any]) -> list[str]:
-    """Environments whose ``test`` rows are the result of the member with that identity."""
+    """Environments whose ``test`` rows are the result of the run with that identity."""
     folds = identity.get("folds")
     return list(folds[int(identity["fold"])] if folds else identity["held_out"])
 
 
 def trained_on_tested(identity: Mapping[str, Any]) -> bool:
-    """Whether a member trained on other images of the environments that it is tested in: no generalization."""
+    """Whether a run trained on other images of the environments that it is tested in: no generalization."""
     return not set(tested(identity)) <= set(identity["held_out"])
 
 

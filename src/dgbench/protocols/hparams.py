@@ -1,4 +1,4 @@
-"""Hyperparameters of one member: defaults, draws of the published random searches, and which value wins.
+"""Hyperparameters of one run: defaults, draws of the published random searches, and which value wins.
 
 A *declaration* is a mapping with two entries, as in ``conf/algorithm`` and ``conf/hparams``: ``hparams`` (name ->
 default) and ``search`` (space -> name -> distribution). A default or a distribution that differs between small and
@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from numpy.random import RandomState
@@ -103,24 +104,22 @@ def resolve(
     trial: int = 0,
     rng: str = "per_name",
     read: Sequence[str] = (),
-    typed: Mapping[str, Any] | None = None,
     chosen: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Every hyperparameter of a member. The strongest that names a key gives its value:
+    """Every hyperparameter of a run. The strongest that names a key gives its value:
 
-    1. ``chosen`` (``hparams.set``),
-    2. ``typed`` (``trainer.lr``, ``trainer.weight_decay``, ``trainer.batch_size``),
-    3. draw ``number`` of ``trial`` in ``space``, the algorithm's distributions before the shared ones; draw 0 is none,
-    4. the algorithm's defaults,
-    5. the shared defaults.
+    1. ``chosen`` (``hparams.NAME=VALUE``),
+    2. draw ``number`` of ``trial`` in ``space``, the algorithm's distributions before the shared ones; draw 0 is none,
+    3. the algorithm's defaults,
+    4. the shared defaults.
 
     Args:
-        read: shared names that somebody reads; the others are drawn (a stream goes on) but not returned.
+        read: shared names that are read; the others are drawn (a stream advances) but not returned.
 
     Raises:
         ConfigError: an unknown kind, space, rng, name or distribution, or a number or trial that is no integer >= 0.
     """
-    typed, chosen = typed or {}, chosen or {}
+    chosen = chosen or {}
     _known("dataset.image_kind", kind, KINDS)
     _known("hparams.space", space, list(shared["search"]))
     _known("hparams.rng", rng, list(RNGS))
@@ -135,8 +134,15 @@ def resolve(
     unread = set(shared["hparams"]) - set(own["hparams"]) - set(read)
     known = [name for name in values if name not in unread]
     for name in chosen:
-        _known("hparams.set key", name, known)
-    return {name: value for name, value in {**values, **typed, **chosen}.items() if name in known}
+        _read(name, known)
+    return {name: value for name, value in {**values, **chosen}.items() if name in known}
+
+
+def _read(name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        close = get_close_matches(name, known, n=1)
+        meant = f"did you mean {close[0]}? " if close else ""
+        raise ConfigError(f"hparams.{name} is read by nothing in this study; {meant}choose from {', '.join(known)}")
 
 
 def _of_kind(entries: Mapping[str, Any], kind: str) -> dict[str, Any]:

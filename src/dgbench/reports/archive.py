@@ -10,19 +10,13 @@ from __future__ import annotations
 import json
 import lzma
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from dgbench.errors import DgbenchError, RecordError
-from dgbench.records import DEFAULTS
-from dgbench.reports.run import ROW_COLUMNS, Columns, Run
+from dgbench.errors import DgbenchError
+from dgbench.reports.reading.collect import Collection, collect
+from dgbench.reports.reading.runs import ROW_COLUMNS
 
-if TYPE_CHECKING:
-    from dgbench.reports.collect import Collection
-
-SUFFIX = ".jsonl.xz"
 LOSS_DIGITS = 6  # of single precision, which is all that a table keeps
 
 
@@ -36,37 +30,8 @@ def write_archive(collection: Collection, file: Path) -> None:
             handle.write(json.dumps({"run": asdict(run), "rows": columns}, separators=(",", ":")) + "\n")
 
 
-def archives(place: Path) -> list[Path]:
-    """The file itself, or the archives that lie in a folder, not deeper."""
-    return [place] if place.is_file() else sorted(place.glob(f"*{SUFFIX}"))
-
-
-def read_archive(file: Path) -> Iterator[tuple[Run, Columns]]:
-    """The runs of an archive with their rows.
-
-    Raises:
-        RecordError: the file is no archive, or cut short.
-    """
-    try:
-        with lzma.open(file, "rt", encoding="utf-8") as handle:
-            for line in handle:
-                content = json.loads(line)
-                about, rows = content["run"], content["rows"]
-                columns = {
-                    name: [sys.intern(v) if isinstance(v, str) else v for v in rows[name]] for name in ROW_COLUMNS
-                }
-                yield Run(**{**about, "identity": {**DEFAULTS, **about["identity"]}}), columns
-    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
-        raise RecordError(
-            f"{file} is no whole archive of runs ({error}); name a folder of runs, or a file that "
-            "`python -m dgbench.reports.archive` wrote"
-        ) from error
-
-
 def main(words: list[str]) -> int:
     """Write FILE from DIR...; 1 and one line for what cannot be done."""
-    from dgbench.reports.collect import collect
-
     if len(words) < 2:
         print("usage: python -m dgbench.reports.archive FILE DIR [DIR ...]", file=sys.stderr)
         return 1

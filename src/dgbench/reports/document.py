@@ -1,59 +1,16 @@
-"""What a report is made of, before any renderer: cells, tables, figures, sections.
-
-Values are kept as they are (errors are fractions); only :func:`show` turns them into text, and only there do
-percent signs exist.
-"""
+"""What a report is made of, before any renderer: tables (see :mod:`dgbench.reports.frames`), figures, sections."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Literal
+
+import pandas as pd
 
 from dgbench.errors import ConfigError
-
-Unit = Literal["percent", "points", "correlation", "probability", "rank", "count", "text"]
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column: what it is called, in which unit it is shown."""
-
-    title: str
-    unit: Unit = "text"
-    help: str = ""  #: one sentence, shown where there is room for it
-    key: bool = False  #: names the line together with the first column, as a configuration's scale and ratio do
-
-    @property
-    def numeric(self) -> bool:
-        return self.unit != "text"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One value, or the reason why there is none."""
-
-    value: float | str | None = None
-    std: float | None = None  #: sample standard deviation over seeds (divisor n-1), same unit as the value
-    n: int | None = None  #: seeds behind the value
-    low: float | None = None  #: ends of its confidence interval, same unit as the value
-    high: float | None = None
-    best: bool = False  #: printed bold
-    flag: str = ""  #: short text shown after the value, e.g. the number of seeds where it differs
-    reason: str = ""  #: why there is no value
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table that every renderer takes."""
-
-    name: str  #: stem of its file; tables of one name share columns that can be stacked
-    title: str
-    columns: list[Column]
-    rows: list[list[Cell]]
-    notes: list[str] = field(default_factory=list)  #: plain sentences under the table
-    detail: bool = False  #: folded away where the renderer can, left out of the terminal
+from dgbench.reports.frames import Column, look_of, table
+from dgbench.reports.reading.folders import Problem
 
 
 @dataclass(frozen=True)
@@ -65,6 +22,7 @@ class Figure:
     caption: str
     svg: str  #: inline SVG without prolog; its ink is ``currentColor``, so that it follows light and dark pages
     png: bytes
+    detail: bool = False  #: folded away where the renderer can
 
 
 @dataclass(frozen=True)
@@ -73,9 +31,10 @@ class Section:
 
     name: str  #: unique within the document, usable in a file name
     title: str
-    facts: list[tuple[str, str]]
-    tables: list[Table]
-    figures: list[Figure]
+    tables: Sequence[pd.DataFrame] = ()
+    figures: Sequence[Figure] = ()
+    answer: Sequence[str] = ()  #: what the section shows, and what cannot be concluded, in a sentence or two
+    facts: Sequence[tuple[str, str]] = ()
     folded: bool = False  #: folded away where the renderer can, left out of the terminal
 
 
@@ -84,16 +43,30 @@ class Document:
     """A whole report."""
 
     title: str
-    lead: list[str]  #: sentences at the top
-    sections: list[Section]
-    problems: Table
+    selection: str  #: how the steps and hyperparameters of all numbers were chosen
+    sections: Sequence[Section]
+    problems: pd.DataFrame
+    warnings: Sequence[str] = ()  #: what a reader must know before any number
+    lead: Sequence[str] = ()  #: what went into the report
+    words: Mapping[str, str] = field(default_factory=dict)  #: term -> one sentence, shown where it first stands
     files: Mapping[str, str] = field(default_factory=dict)  #: further files: name -> text
     command: str = ""  #: what makes the whole document again; :func:`remake` narrows it to one table or figure
 
 
-def remake(document: Document, item: Table | Figure) -> str:
+def name_of(item: pd.DataFrame | Figure) -> str:
+    """The name of a table or figure."""
+    return item.name if isinstance(item, Figure) else look_of(item).name
+
+
+def title_of(item: pd.DataFrame | Figure, document: Document) -> str:
+    """Its title, which names the selection: tables are copied out of their report."""
+    own = item.title if isinstance(item, Figure) else look_of(item).title
+    return f"{own} ({document.selection})" if document.selection else own
+
+
+def remake(document: Document, item: pd.DataFrame | Figure) -> str:
     """The command that makes one table or figure again; empty where the document does not know its own."""
-    return f"{document.command} 'only=[{item.name}]'" if document.command else ""
+    return f"{document.command} 'only=[{name_of(item)}]'" if document.command else ""
 
 
 def keep(document: Document, names: Collection[str]) -> Document:
@@ -102,7 +75,7 @@ def keep(document: Document, names: Collection[str]) -> Document:
     Raises:
         ConfigError: a name is neither a table nor a figure of this document.
     """
-    tables = {table.name for section in document.sections for table in section.tables}
+    tables = {name_of(each) for section in document.sections for each in section.tables}
     figures = {figure.name for section in document.sections for figure in section.figures}
     if unknown := sorted(set(names) - tables - figures):
         close = get_close_matches(unknown[0], sorted(tables | figures), n=1)
@@ -113,35 +86,16 @@ def keep(document: Document, names: Collection[str]) -> Document:
         )
     sections = []
     for section in document.sections:
-        kept_tables = [table for table in section.tables if table.name in names]
+        kept_tables = [each for each in section.tables if name_of(each) in names]
         kept_figures = [figure for figure in section.figures if figure.name in names]
         if kept_tables or kept_figures:
             sections.append(replace(section, tables=kept_tables, figures=kept_figures, folded=False))
     return replace(document, sections=sections)
 
 
-def is_negative(cell: Cell, unit: Unit) -> bool:
-    """True for a correlation below 0: the measure orders the algorithms the wrong way round. Printed underlined."""
-    return unit == "correlation" and isinstance(cell.value, float) and cell.value < 0
-
-
-_PLACES = {"percent": 1, "points": 1, "correlation": 2, "probability": 2, "rank": 1}
-
-
-def show(cell: Cell, unit: Unit, *, digits: int | None = None) -> str:
-    """The text of a cell: ``28.1 ± 0.4``, a name, or ``-``."""
-    if cell.value is None:
-        return "-"
-    if isinstance(cell.value, str):
-        return cell.value + (f" {cell.flag}" if cell.flag else "")
-    factor = 100.0 if unit in ("percent", "points") else 1.0
-    if unit == "rank" and cell.low is not None and cell.value.is_integer():
-        digits = 0 if digits is None else digits
-    places = digits if digits is not None else _PLACES.get(unit, 0)
-    text = f"{cell.value * factor + 0.0:.{places}f}"
-    if cell.low is not None and cell.high is not None:
-        ends = 0 if unit == "rank" else places
-        text += f" [{cell.low * factor + 0.0:.{ends}f}, {cell.high * factor + 0.0:.{ends}f}]"
-    if cell.std is not None:
-        text += f" ± {cell.std * factor:.{places}f}"
-    return text + (f" {cell.flag}" if cell.flag else "")
+def problem_table(problems: Sequence[Problem]) -> pd.DataFrame:
+    """Everything that was left out, and why."""
+    lines = [{"problem": each.kind, "where": each.where, "reason": each.reason} for each in problems]
+    notes = [] if lines else ["Nothing was left out: every run found is finished and in the tables above."]
+    columns = [Column("problem", key=True), Column("where"), Column("reason")]
+    return table(lines, "problems", "Runs and rows left out, and what is missing", columns, notes)

@@ -64,7 +64,7 @@ class SharedMinibatches(DDPStrategy):
         """Leave the module as it is."""
 
     def barrier(self, *args: Any, **kwargs: Any) -> None:
-        """Wait for nobody: process 0 saves a checkpoint while the others go on."""
+        """Do not wait: process 0 saves a checkpoint while the others continue."""
 
 
 class CalmSigterm(pl.Callback):

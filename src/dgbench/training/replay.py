@@ -1,4 +1,4 @@
-"""Recording a step once and replaying it: one launch on the device instead of one for each of its operations.
+"""Experimental: recording a step once and replaying it, one launch on the device instead of one for each operation.
 
 Small networks leave a CUDA device waiting for Python: a step of a stack is a few hundred short kernels. A CUDA graph
 holds them all. It reads and writes fixed addresses, so inputs are copied to where it was recorded with, and whatever
@@ -69,7 +69,7 @@ class Replay:
             same = _close(self._outputs, expected) and _close(list(self.changed()), after)
             self.recorded = same and replayed < alone
             log.debug("a recorded step takes %.2f of its time, %s", replayed / alone, "equal" if same else "NOT equal")
-        except RuntimeError as error:  # what a graph cannot hold; the step goes on as it did
+        except RuntimeError as error:  # what a graph cannot hold; the step is computed as before
             log.debug("a step cannot be recorded: %s", error)
             self.recorded = False
         self._put(after)

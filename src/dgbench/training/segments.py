@@ -8,8 +8,8 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-from dgbench.training.averaging import RunningMean, snapshot
-from dgbench.types import Tensors
+from dgbench.tensors import Tensors
+from dgbench.training.weight_averages import RunningMean, snapshot
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from typing import Any
 from torch import Tensor
 
 from dgbench.errors import ConfigError
-from dgbench.training.averaging import RunningMean, snapshot
+from dgbench.tensors import Tensors
 from dgbench.training.segments import Segment, Valley
-from dgbench.types import Tensors
+from dgbench.training.weight_averages import RunningMean, snapshot
 
 
 class Swad:

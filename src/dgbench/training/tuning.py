@@ -9,7 +9,7 @@ from typing import Protocol
 from torch import nn
 
 from dgbench.errors import ConfigError
-from dgbench.types import Networks
+from dgbench.modules import Networks
 
 ALL = "all"
 

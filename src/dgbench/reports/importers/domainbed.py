@@ -11,7 +11,9 @@ env{i}_out_acc   ``val``: training-domain validation  ``val``: what the oracle l
 ===============  ===================================  ==========================================
 
 Records do not say how many images were seen, so ``seen`` is 1 and ``wrong`` the error; the accuracy as read stands in a
-column of its own. The trial is the seed: it decides DomainBed's splits, too. There is no model of all environments.
+column of its own. One that is no fraction in [0, 1] is named and left out; for validation it counts as NaN, which loses
+to every accuracy, as in DomainBed. The trial is the seed: it decides DomainBed's splits, too. There is no model of all
+environments.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dgbench.errors import RecordError
-from dgbench.reports.collect import Collection
-from dgbench.reports.folders import Problem
 from dgbench.reports.importers.domainbed_run import RESULTS, Sweep, read_sweep
+from dgbench.reports.reading.collect import Collection
+from dgbench.reports.reading.folders import UNREADABLE_FOLDER, Problem, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,24 +60,36 @@ def read_domainbed(
     """
     if path is None:
         raise RecordError("no folder to import; name that of a DomainBed sweep with import.path=DIR")
-    places = _result_files(Path(path))
-    if not places:
-        raise RecordError(f"no {RESULTS} under {path}; name the folder of a DomainBed sweep with import.path=DIR")
     problems: list[Problem] = []
+    folders = _with_results(Path(path), problems) if os.path.isdir(path) else []
+    if not folders:
+        told = f" ({problems[0].kind} {problems[0].where}: {problems[0].reason})" if problems else ""
+        raise RecordError(f"no {RESULTS} under {path}{told}; name the folder of a DomainBed sweep with import.path=DIR")
     sweeps = []
-    for folder in places:
-        if sweep := read_sweep(folder, problems, require_done, (backbone, init), environments):
-            sweeps.append(sweep)
+    for folder in folders:
+        try:
+            if sweep := read_sweep(folder, problems, require_done, (backbone, init), environments):
+                sweeps.append(sweep)
+        except (RecordError, OSError) as error:
+            why = str(error) if isinstance(error, RecordError) else f"{RESULTS}: {error.strerror}; make it readable"
+            problems.append(Problem("folder left out", printable(folder), why))
     if not sweeps:
         raise RecordError(
-            f"none of the {len(places)} files {RESULTS} under {path} holds a record; see that they are whole"
+            f"none of the {len(folders)} files {RESULTS} under {path} holds a run ({problems[-1].where}: "
+            f"{problems[-1].reason}); see that they are whole"
         )
     sweeps = _without_duplicates(sweeps, problems)
     return Collection([sweep.run for sweep in sweeps], _rows(sweeps), problems, [])
 
 
-def _result_files(root: Path) -> list[str]:
-    return sorted(folder for folder, _, files in os.walk(root) if RESULTS in files)
+def _with_results(root: Path, problems: list[Problem]) -> list[str]:
+    """Folders that have something called results; those that cannot be searched are problems."""
+
+    def unreadable(error: OSError) -> None:
+        where = printable(error.filename or root)
+        problems.append(Problem(UNREADABLE_FOLDER, where, f"{error.strerror}; make it readable"))
+
+    return sorted(folder for folder, *inside in os.walk(root, onerror=unreadable) if any(RESULTS in i for i in inside))
 
 
 def _without_duplicates(sweeps: list[Sweep], problems: list[Problem]) -> list[Sweep]:
@@ -95,7 +109,7 @@ def _without_duplicates(sweeps: list[Sweep], problems: list[Problem]) -> list[Sw
 
 
 def _rows(sweeps: Sequence[Sweep]) -> pd.DataFrame:
-    """The table of :class:`~dgbench.reports.collect.Collection`, with the accuracy as read."""
+    """The table of :class:`~dgbench.reports.reading.collect.Collection`, with the accuracy as read."""
     import pandas as pd
 
     places: dict[str, int] = {}
@@ -115,7 +129,7 @@ def _rows(sweeps: Sequence[Sweep]) -> pd.DataFrame:
             target.append(np.tile(part, len(sweep.steps)))
     accuracy = np.concatenate([sweep.accuracy.ravel() for sweep in sweeps])
     lengths = [sweep.accuracy.size for sweep in sweeps]
-    return pd.DataFrame(
+    frame = pd.DataFrame(
         {
             "run": np.repeat(np.arange(len(sweeps), dtype="int32"), lengths),
             "step": np.concatenate([np.repeat(sweep.steps, sweep.accuracy.shape[1]) for sweep in sweeps]),
@@ -128,6 +142,8 @@ def _rows(sweeps: Sequence[Sweep]) -> pd.DataFrame:
             "accuracy": accuracy,
         }
     )
+    used = np.isfinite(accuracy) | (np.concatenate(subset) == SUBSETS.index("val"))
+    return frame if used.all() else frame[used].reset_index(drop=True)
 
 
 def _categories(codes: NDArray[Any], names: list[str]) -> pd.Categorical[str]:

@@ -1,26 +1,52 @@
-"""One folder of a DomainBed sweep: its records, its ``done`` marker, and who wrote them."""
+"""One folder of a DomainBed sweep: its records and its ``done`` marker."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dgbench.errors import RecordError
-from dgbench.reports.folders import Problem
-from dgbench.reports.importers import IMPORTED
-from dgbench.reports.importers.domainbed_names import ALGORITHMS, DATASETS, environment_names
-from dgbench.reports.run import Run
+from dgbench.records.files import open_regular
+from dgbench.records.row_checks import (
+    LARGEST_COUNT,
+    Check,
+    first_fault,
+    list_of,
+    optional,
+    plain_mapping,
+    printable_text,
+    shown,
+    whole,
+)
+from dgbench.reports.importers.domainbed_identity import identity_of
+from dgbench.reports.reading.faults import Fault, bounded
+from dgbench.reports.reading.folders import Problem, printable
+from dgbench.reports.reading.runs import Run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RESULTS = "results.jsonl"
+_ACCURACY = re.compile(r"env\d+_(in|out)_acc")
+
+_ENVIRONMENTS = list_of(whole(0, 1000))
+_RECORD_CHECKS: dict[str, Check] = {"hparams": optional(plain_mapping), "args": plain_mapping}
+_ARGS_CHECKS: dict[str, Check] = {
+    "dataset": printable_text,
+    "algorithm": printable_text,
+    "test_envs": _ENVIRONMENTS,
+    "val_envs": optional(_ENVIRONMENTS),
+    "hparams_seed": whole(),
+    "trial_seed": whole(),
+}
+_STEP = whole(0, LARGEST_COUNT)
 
 
 @dataclass(frozen=True)
@@ -29,63 +55,106 @@ class Sweep:
 
     run: Run
     steps: NDArray[np.int32]
-    accuracy: NDArray[np.float64]  #: [record, in and out of each environment]
+    accuracy: NDArray[np.float64]  #: [record, in and out of each environment]; NaN where there is none
     held_out: tuple[int, ...]  #: indices of the environments never trained on
+
+
+@dataclass
+class _Records:
+    """The records of one file."""
+
+    first: dict[str, Any]
+    keys: list[str]  #: of accuracies, in order
+    found: dict[int, list[float]]  #: step -> accuracies
+    repeated: int
+    faults: list[Fault]
 
 
 def read_sweep(
     folder: str, problems: list[Problem], require_done: bool, setting: tuple[str, str], names: Sequence[str] | None
 ) -> Sweep | None:
-    """The run of one folder; None where it holds no record. Whatever is left out is added to ``problems``."""
-    file = f"{folder}/{RESULTS}"
-    first: dict[str, Any] = {}
-    constant: list[bytes] = []
-    keys: list[str] = []
-    found: dict[int, list[float]] = {}
-    repeated = 0
-    try:
-        with open(file, "rb") as handle:
-            lines = handle.readlines()
-    except OSError as error:
-        problems.append(Problem("unreadable file", file, f"{error.strerror}; make it readable"))
-        return None
-    for number, line in enumerate(lines, start=1):
-        try:
-            for text in constant:
-                line = line.replace(text, b"null", 1)
-            record = json.loads(line)
-            if not first:
-                first, keys, constant = record, _accuracy_keys(record), _constant(line, ("args", "hparams"))
-            elif record["args"] not in (None, first["args"]):
-                problems.append(Problem("dropped line", f"{file}:{number}", "other args than the lines before"))
-                continue
-            step = int(record["step"])
-            values = [float(record[key]) for key in keys]
-        except (ValueError, TypeError, KeyError) as error:
-            lacks = f"lacks {error}" if isinstance(error, KeyError) else "not a whole JSON object (half-written?)"
-            problems.append(Problem("dropped line", f"{file}:{number}", lacks))
-            continue
-        repeated += step in found
-        found[step] = values  # the later line wins: a run that was started again
+    """The run of one folder; None where it holds no record. Whatever is left out is added to ``problems``.
+
+    Args:
+        folder: with ``results.jsonl``.
+        problems: receives what is left out.
+        require_done: a run without a ``done`` marker is not finished.
+        setting: what tables call the network and its initial weights.
+        names: of the environments; None takes those of the dataset.
+
+    Raises:
+        RecordError: the folder is no run.
+        OSError: its file cannot be read, or is no regular file.
+    """
+    file = Path(folder, RESULTS)
+    with open_regular(file) as handle:
+        records = _records(handle.readlines())
+    problems += [fault.in_file(file) for fault in bounded(records.faults)]
+    found, keys = records.found, records.keys
     if not found:
-        problems.append(Problem("run without records", folder, f"{RESULTS} holds no whole record"))
+        problems.append(Problem("run without records", printable(folder), f"{RESULTS} holds no whole record"))
         return None
-    if repeated:
-        problems.append(
-            Problem("repeated records", file, f"{repeated} steps were recorded twice; the later ones are used")
-        )
+    args = records.first["args"]
+    held_out = tuple(sorted({*args["test_envs"], *(args.get("val_envs") or [])}))
+    identity = identity_of(records.first, held_out, len(keys) // 2, setting, names)
+    if records.repeated:
+        why = f"{records.repeated} steps were recorded twice; the later ones are used"
+        problems.append(Problem("repeated records", printable(file), why))
     done = os.path.exists(f"{folder}/done")
     status = "DONE" if done or not require_done else "UNKNOWN"
     if not done:
         what = "left out; import.require_done=false uses it" if require_done else "used all the same"
-        problems.append(Problem("no done marker", folder, f"last record at step {max(found)}; {what}"))
-    args = first["args"]
-    held_out = tuple(sorted({*args["test_envs"], *(args.get("val_envs") or [])}))
-    identity = _identity(first, held_out, len(keys) // 2, setting, names)
-    run = Run(folder, identity, status, "" if done else "no done marker", max(found), len(found) * len(keys))
+        problems.append(Problem("no done marker", printable(folder), f"last record at step {max(found)}; {what}"))
     steps = sorted(found)
     accuracy = np.array([found[step] for step in steps], dtype=np.float64)
+    count = int(np.isfinite(accuracy).sum())
+    run = Run(printable(folder), identity, status, "" if done else "no done marker", max(found), count)
     return Sweep(run, np.array(steps, dtype=np.int32), accuracy, held_out)
+
+
+def _records(lines: Sequence[bytes]) -> _Records:
+    records = _Records({}, [], {}, 0, [])
+    constant: list[bytes] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            for text in constant:
+                line = line.replace(text, b"null", 1)
+            record = _decoded(line)
+            if not records.first:
+                records.keys, constant = _accuracy_keys(record), _constant(line, ("args", "hparams"))
+                records.first = record
+            elif record.get("args") not in (None, records.first["args"]):
+                raise RecordError("other args than the lines before")
+            if missing := [key for key in ("step", *records.keys) if key not in record]:
+                raise RecordError(f"lacks {', '.join(missing)}")
+            if wrong := _STEP(record["step"]):
+                raise RecordError(f"step {wrong}")
+        except RecordError as error:
+            records.faults.append(Fault("dropped line", number, str(error)))
+            continue
+        records.repeated += record["step"] in records.found
+        values = [_accuracy(record[key]) for key in records.keys]
+        records.found[record["step"]] = values  # the later line wins: a run that was started again
+        if bad := [key for key, value in zip(records.keys, values, strict=True) if value != value]:
+            why = f"{bad[0]} is {shown(record[bad[0]])}, no fraction in [0, 1]"
+            more = f", and so {len(bad) - 1} more" if bad[1:] else ""
+            records.faults.append(Fault("dropped accuracy", number, why + more))
+    return records
+
+
+def _accuracy(value: Any) -> float:
+    """An accuracy in [0, 1]; NaN for anything else."""
+    return float(value) if type(value) in (int, float) and 0 <= value <= 1 else float("nan")
+
+
+def _decoded(line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        record = None
+    if type(record) is not dict:
+        raise RecordError("not a whole JSON object (half-written?)")
+    return record
 
 
 def _constant(line: bytes, keys: Sequence[str]) -> list[bytes]:
@@ -101,55 +170,21 @@ def _constant(line: bytes, keys: Sequence[str]) -> list[bytes]:
 
 
 def _accuracy_keys(record: dict[str, Any]) -> list[str]:
-    """``env0_in_acc``, ``env0_out_acc``, ``env1_in_acc``, ... as far as they are consecutive."""
-    for key in ("dataset", "algorithm", "test_envs"):
-        record["args"][key]
+    """``env0_in_acc``, ``env0_out_acc``, ``env1_in_acc``, ... as far as they are consecutive.
+
+    Raises:
+        RecordError: the record does not say who wrote it, or has no accuracy.
+    """
+    wrong = "lacks args" if "args" not in record else first_fault(record, _RECORD_CHECKS)
+    if not wrong and (missing := [key for key in ("dataset", "algorithm", "test_envs") if key not in record["args"]]):
+        wrong = f"lacks {', '.join(missing)} in args"
+    if wrong := wrong or first_fault(record["args"], _ARGS_CHECKS):
+        raise RecordError(wrong)
     keys: list[str] = []
     while f"env{len(keys) // 2}_out_acc" in record:
         keys += [f"env{len(keys) // 2}_in_acc", f"env{len(keys) // 2}_out_acc"]
     if not keys:
-        raise KeyError("env0_out_acc")
+        raise RecordError("lacks env0_out_acc")
+    if beyond := [key for key in record if _ACCURACY.fullmatch(key) and key not in keys]:
+        raise RecordError(f"has {beyond[0]} and lacks env{len(keys) // 2}_out_acc")
     return keys
-
-
-def _identity(
-    record: dict[str, Any],
-    held_out: tuple[int, ...],
-    count: int,
-    setting: tuple[str, str],
-    names: Sequence[str] | None,
-) -> dict[str, Any]:
-    args = record["args"]
-    given = list(names) if names else environment_names(args["dataset"], count)
-    if len(given) != count or any(index >= count for index in held_out):
-        raise RecordError(
-            f"{args['dataset']} has {count} environments, held out {list(held_out)}, named {given}; "
-            "give import.environments as many names, or leave it out"
-        )
-    place = [args["dataset"], args["algorithm"], held_out, args.get("hparams_seed", 0), args.get("trial_seed", 0)]
-    protocol = {0: "loo", 1: "loo", 2: "pairs"}.get(len(held_out), "multi_test")
-    return {
-        "run": hashlib.sha256(json.dumps(place).encode()).hexdigest()[:12],
-        "dataset": DATASETS.get(args["dataset"], args["dataset"]),
-        "variant": {},
-        "base": "domainbed",
-        "evaluation": "sampled",
-        "data_seed": 0,
-        "split_seed": 0,
-        "given": given,
-        "algorithm": ALGORITHMS.get(args["algorithm"], args["algorithm"]),
-        "hparams": record.get("hparams") or {},
-        "draw": int(args.get("hparams_seed", 0)),
-        "space": "domainbed",
-        "trial": int(args.get("trial_seed", 0)),
-        "backbone": setting[0],
-        "init": setting[1],
-        "tuning": "ft",
-        "protocol": "multi_test" if args.get("val_envs") else protocol,
-        "fold": "-".join(map(str, held_out)) or "full",
-        "held_out": [given[index] for index in held_out],
-        "folds": None,
-        "seed": int(args.get("trial_seed", 0)),
-        "averaging": "none",
-        "code": f"{IMPORTED} from DomainBed",
-    }

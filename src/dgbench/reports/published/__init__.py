@@ -41,6 +41,7 @@ class Published:
     dataset: str  #: where the columns are environments of one dataset: its name; else empty
     #: how a configuration's dataset and variant make the name of its row, e.g. ``{scale}/{ratio}:1``; or empty
     match: str
+    seeds: int  #: seeds behind each value, where ± is their standard deviation; 0 where it is not
     shift: str  #: ``diversity`` or ``correlation`` where the paper splits its datasets so; else empty
     values: dict[str, dict[str, Value]]  #: row -> column -> value
     words: dict[str, dict[str, str]]  #: row -> column -> name, for a table of names
@@ -90,7 +91,7 @@ def published(name: str) -> Published:
         row, *cells = line.split()
         if len(cells) != len(columns) + len(printed):
             raise ConfigError(
-                f"{name}: {row} has {len(cells)} values for {len(columns) + len(printed)} columns; mend it"
+                f"{name}: {row} has {len(cells)} values for {len(columns) + len(printed)} columns; correct it"
             )
         body, rest = cells[: len(columns)], cells[len(columns) :]
         if data["quantity"] == "algorithm":
@@ -107,6 +108,7 @@ def published(name: str) -> Published:
         tuple(columns),
         data.get("dataset", ""),
         data.get("match", ""),
+        data.get("seeds", 0),
         data.get("shift", ""),
         values,
         words,

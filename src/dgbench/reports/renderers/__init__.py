@@ -8,13 +8,11 @@ from pathlib import Path
 
 from dgbench.errors import RecordError
 from dgbench.reports.document import Document
-from dgbench.reports.renderers.delimited import write_csv
-from dgbench.reports.renderers.files import write_files
+from dgbench.reports.renderers.data_files import write_csv, write_files, write_parquet
+from dgbench.reports.renderers.figure_files import write_png, write_svg
 from dgbench.reports.renderers.latex import write_latex
 from dgbench.reports.renderers.markdown import write_markdown
 from dgbench.reports.renderers.page import write_html
-from dgbench.reports.renderers.parquet import write_parquet
-from dgbench.reports.renderers.pictures import write_png, write_svg
 
 _MOST_LISTED = 12
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from dgbench.reports.document import Cell, Column, Document, Table, is_negative, remake, show
+import pandas as pd
+
+from dgbench.reports.document import Document, name_of, remake, title_of
+from dgbench.reports.frames import Cell, Column, cells, is_negative, look_of, show
 
 _PREAMBLE = r"""\documentclass[10pt]{article}
 \usepackage[T1]{fontenc}
@@ -29,18 +32,20 @@ def write_latex(document: Document, folder: Path) -> list[Path]:
     tables = folder / "tex"
     tables.mkdir(exist_ok=True)
     paths = []
-    parts = [_PREAMBLE, rf"\section*{{{escape(document.title)}}}", *(escape(text) + "\n" for text in document.lead)]
+    parts = [_PREAMBLE, rf"\section*{{{escape(document.title)}}}", *(escape(t) + "\n" for t in document.warnings)]
     for section in document.sections:
         parts.append(rf"\section*{{{escape(section.title)}}}")
+        parts += [escape(text) + "\n" for text in section.answer]
         for table in section.tables:
-            if not table.rows:
+            if not len(table):
                 continue
-            path = tables / f"{_stem(section.name)}_{_stem(table.name)}.tex"
-            path.write_text(latex_table(table, section.title, remake(document, table)), encoding="utf-8")
+            path = tables / f"{_stem(section.name)}_{_stem(name_of(table))}.tex"
+            title = f"{title_of(table, document)}, {section.title}"
+            path.write_text(latex_table(table, title, remake(document, table)), encoding="utf-8")
             paths.append(path)
             parts.append(rf"\input{{tex/{path.name}}}")
         for figure in section.figures:
-            caption = rf"\caption{{{escape(figure.title)}. {escape(figure.caption)}}}"
+            caption = rf"\caption{{{escape(title_of(figure, document))}. {escape(figure.caption)}}}"
             graphic = rf"\includegraphics[width=.7\linewidth]{{{figure.name}.png}}"
             parts.append(f"\\begin{{figure}}[htbp]\n\\centering\n{graphic}\n{caption}\n\\end{{figure}}")
         parts.append(r"\clearpage")
@@ -50,14 +55,15 @@ def write_latex(document: Document, folder: Path) -> list[Path]:
     return paths
 
 
-def latex_table(table: Table, where: str = "", command: str = "") -> str:
-    """One table with its caption: title, section and notes; the command that remakes it is a comment."""
-    align = "".join("r" if column.numeric else "l" for column in table.columns)
-    head = " & ".join(escape(column.title) for column in table.columns) + r" \\"
+def latex_table(frame: pd.DataFrame, title: str | None = None, command: str = "") -> str:
+    """One table with its caption: title and notes; the command that remakes it is a comment."""
+    look = look_of(frame)
+    align = "".join("r" if column.numeric else "l" for column in look.columns)
+    head = " & ".join(escape(column.shown) for column in look.columns) + r" \\"
     lines = [
-        " & ".join(_cell(c, col) for c, col in zip(row, table.columns, strict=True)) + r" \\" for row in table.rows
+        " & ".join(_cell(c, col) for c, col in zip(line, look.columns, strict=True)) + r" \\" for line in cells(frame)
     ]
-    words = [table.title + (f", {where}" if where else "") + ".", *table.notes]
+    words = [(look.title if title is None else title) + ".", *look.notes]
     caption = rf"\caption{{{' '.join(escape(text) for text in words)}}}"
     comment = [f"% {' '.join(command.split())}"] if command else []
     if len(lines) > _LONG:

@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from dgbench.reports.document import Cell, Document, Table, Unit, is_negative, remake, show
+import pandas as pd
+
+from dgbench.reports.document import Document, remake, title_of
+from dgbench.reports.frames import Cell, Unit, cells, is_negative, look_of, show
+from dgbench.reports.reading_order import in_order, sections_in_order
+
+#: what would be markup in a name; an underscore between letters, as in ``group_dro``, is none
+_MARKUP = re.compile(r"[\\`*<>|~$]|(?<![^\W_])_|_(?![^\W_])|(?<=\])\(|&(?=#?\w+;)")
 
 
 def write_markdown(document: Document, folder: Path) -> list[Path]:
     """``report.md``; figures are linked as the PNG files beside it."""
-    parts = [f"# {document.title}", *document.lead]
-    for section in document.sections:
-        parts.append(f"## {section.title}")
+    parts = [f"# {document.title}", *document.warnings]
+    for section in sections_in_order(document):
+        parts += [f"## {section.title}", *section.answer]
+        for item in in_order(section):
+            title, made = title_of(item, document), _command(remake(document, item))
+            if isinstance(item, pd.DataFrame):
+                parts.append(markdown_table(item, title=title) + made)
+            else:
+                parts.append(f"### {title}\n\n![{title}]({item.name}.png)\n\n{item.caption}{made}")
         parts.append("\n".join(f"- {name}: {value}" for name, value in section.facts))
-        shown = [table for table in section.tables if not table.detail]
-        parts += [markdown_table(table, command=remake(document, table)) for table in shown]
-        for f in section.figures:
-            parts.append(f"### {f.title}\n\n![{f.title}]({f.name}.png)\n\n{f.caption}" + _command(remake(document, f)))
-        folded = [table for table in section.tables if table.detail]
-        parts += [markdown_table(table, command=remake(document, table)) for table in folded]
-    parts.append(markdown_table(document.problems, level=2))
+    parts += [" ".join(document.lead), markdown_table(document.problems, level=2)]
+    if document.words:
+        parts += ["## Words", "\n".join(f"- {term}: {sentence}" for term, sentence in document.words.items())]
     path = folder / "report.md"
-    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
     return [path]
 
 
-def markdown_table(table: Table, level: int = 3, command: str = "") -> str:
-    """A heading, a pipe table, its notes and the command that makes it again."""
-    parts = [f"{'#' * level} {table.title}"]
-    if table.rows:
-        lines = [[column.title for column in table.columns]]
-        lines.append(["---:" if column.numeric else "---" for column in table.columns])
-        lines += [[_cell(c, col.unit) for c, col in zip(row, table.columns, strict=True)] for row in table.rows]
+def markdown_table(frame: pd.DataFrame, level: int = 3, title: str | None = None) -> str:
+    """A heading, a pipe table and its notes."""
+    look = look_of(frame)
+    parts = [f"{'#' * level} {look.title if title is None else title}"]
+    if len(frame):
+        lines = [[_escaped(column.shown) for column in look.columns]]
+        lines.append(["---:" if column.numeric else "---" for column in look.columns])
+        lines += [[_cell(c, col.unit) for c, col in zip(line, look.columns, strict=True)] for line in cells(frame)]
         parts.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
-    return "\n\n".join(parts + ([" ".join(table.notes)] if table.notes else [])) + _command(command)
+    return "\n\n".join(parts + ([" ".join(look.notes)] if look.notes else []))
 
 
 def _command(command: str) -> str:
@@ -41,7 +52,12 @@ def _command(command: str) -> str:
 
 
 def _cell(cell: Cell, unit: Unit) -> str:
-    text = show(cell, unit).replace("|", "\\|").replace("\n", " ")
+    text = _escaped(show(cell, unit))
     if is_negative(cell, unit):
         text = f"<u>{text}</u>"
     return f"**{text}**" if cell.best else text
+
+
+def _escaped(text: str) -> str:
+    """Text that shows as it is, in one line."""
+    return _MARKUP.sub(r"\\\g<0>", " ".join(text.splitlines()))

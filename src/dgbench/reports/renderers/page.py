@@ -1,10 +1,15 @@
-"""One self-contained HTML page: no network, light and dark, sortable tables."""
+"""One self-contained HTML page: the answer on top, no network, light and dark, sortable tables."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from dgbench.reports.document import Cell, Document, is_negative, remake, show
+import pandas as pd
+
+from dgbench.reports.document import Document, Figure, Section, name_of, remake, title_of
+from dgbench.reports.frames import Cell, Column, cells, is_negative, look_of, show
+from dgbench.reports.reading_order import in_order, main_figure, main_table, others, sections_in_order
+from dgbench.reports.renderers.explained import Explained, anchor
 
 
 def write_html(document: Document, folder: Path) -> list[Path]:
@@ -25,9 +30,47 @@ def render_html(document: Document) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    sections = sections_in_order(document)
     return templates.get_template("report.html.j2").render(
-        document=document, show=show, sort_key=sort_key, is_negative=is_negative, remake=remake
+        document=document,
+        leading=sections[0] if sections else None,
+        rest=sections[1:],
+        explain=Explained(document.words),
+        anchor=anchor,
+        main_figure=main_figure,
+        main_table=main_table,
+        others=others,
+        in_order=in_order,
+        is_figure=lambda item: isinstance(item, Figure),
+        address=address,
+        size=size,
+        cells=cells,
+        look_of=look_of,
+        shown=shown,
+        sort_key=sort_key,
+        is_negative=is_negative,
+        remake=lambda item: remake(document, item),
+        title_of=lambda item: title_of(item, document),
     )
+
+
+def address(section: Section, item: pd.DataFrame | Figure) -> str:
+    """The anchor of a table or figure."""
+    return f"{section.name}.{name_of(item)}"
+
+
+def size(item: pd.DataFrame | Figure) -> str:
+    """What hides behind a folded line: ``14 x 7``, or that it is a figure."""
+    return "figure" if isinstance(item, Figure) else f"{len(item)} \u00d7 {len(look_of(item).columns)}"
+
+
+def shown(cell: Cell, column: Column) -> tuple[str, str]:
+    """A number, and what tells how sure it is (interval, deviation, flag) to stand behind it in smaller print."""
+    text = show(cell, column.unit)
+    if not isinstance(cell.value, float):
+        return text, ""
+    number, _, beside = text.partition(" ")
+    return number, beside
 
 
 def sort_key(cell: Cell) -> str:

@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
-from dgbench.reports.document import Document, Table, show
+import pandas as pd
+
+from dgbench.reports.aligned import aligned
+from dgbench.reports.document import Document, title_of
+from dgbench.reports.frames import cells, look_of, show
+from dgbench.reports.reading_order import main_table, sections_in_order
+
+_MOST_PROBLEMS = 10
 
 
-def plain_document(document: Document, most_problems: int = 10) -> str:
-    """The main tables and the problems, without the folded details."""
-    parts = [*document.lead]
-    folded = sum(section.folded for section in document.sections)
-    for section in document.sections:
-        if section.folded:
-            continue
-        parts.append(f"\n== {section.title} ==")
-        parts += ["\n" + plain_table(table) for table in section.tables if not table.detail]
-    if folded:
-        parts.append(f"\n{folded} comparisons stand in the report alone.")
-    rows = document.problems.rows
-    if rows:
-        parts.append(f"\n{document.problems.title}")
-        parts += ["  " + "  ".join(show(cell, "text") for cell in row) for row in rows[:most_problems]]
-        if len(rows) > most_problems:
-            parts.append(f"  and {len(rows) - most_problems} more, in the report")
+def plain_document(document: Document) -> str:
+    """Warnings, the answer and the main table of every section that is not folded, and the problems."""
+    parts = [*document.warnings]
+    left_out = 0
+    for section in sections_in_order(document):
+        tables = [main] if not section.folded and (main := main_table(section)) is not None else []
+        left_out += len(section.tables) + len(section.figures) - len(tables)
+        if not section.folded:
+            parts += [f"\n== {section.title} ==", *section.answer]
+            parts += ["\n" + plain_table(table, title_of(table, document)) for table in tables]
+    if left_out:
+        parts.append(f"\n{left_out} more tables and figures stand in the report.")
+    parts += ["", *document.lead]
+    problems = cells(document.problems)
+    if problems:
+        parts.append(f"\n{look_of(document.problems).title}")
+        parts += ["  " + "  ".join(show(cell, "text") for cell in line) for line in problems[:_MOST_PROBLEMS]]
+        if len(problems) > _MOST_PROBLEMS:
+            parts.append(f"  and {len(problems) - _MOST_PROBLEMS} more, in the report")
     return "\n".join(parts)
 
 
-def plain_table(table: Table) -> str:
-    """Title, aligned columns, notes. Best values carry a ``*``."""
-    lines = [[column.title for column in table.columns]]
-    for row in table.rows:
-        cells = zip(row, table.columns, strict=True)
-        lines.append([show(cell, column.unit) + "*" * cell.best for cell, column in cells])
-    widths = [max(len(line[i]) for line in lines) for i in range(len(table.columns))]
-    text = [table.title]
-    for line in lines if table.rows else []:
-        padded = [
-            value.rjust(width) if column.numeric else value.ljust(width)
-            for value, width, column in zip(line, widths, table.columns, strict=True)
-        ]
-        text.append("  " + "  ".join(padded).rstrip())
-    return "\n".join(text + [f"  {note}".replace("in bold", "marked *") for note in table.notes])
+def plain_table(frame: pd.DataFrame, title: str | None = None) -> str:
+    """Title, aligned columns, notes. Values in bold elsewhere carry a ``*``."""
+    look = look_of(frame)
+    lines = [[column.shown for column in look.columns]]
+    for row in cells(frame):
+        own = zip(row, look.columns, strict=True)
+        lines.append([show(cell, column.unit) + "*" * cell.best for cell, column in own])
+    text = [look.title if title is None else title]
+    if len(frame):
+        text += aligned(lines, [column.numeric for column in look.columns])
+    notes = [f"  {note}".replace("In bold:", "Marked *:").replace("Bold:", "Marked *:") for note in look.notes]
+    return "\n".join(text + notes)

@@ -1,0 +1,121 @@
+"""Checkpoints by time: the last state of a group, to continue from, and each run's weights at its best evaluation."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.trainer.states import TrainerFn
+
+from dgbench.callbacks.recorder import Recorder
+from dgbench.records.files import write_whole_with
+
+
+class Checkpointer(pl.Callback):
+    """Saves a group and the ``best.ckpt`` (weights at the lowest ``val`` error) of its runs.
+
+    Both are written when ``seconds`` have passed, between two minibatches or after an evaluation, and at the end of
+    training. The best weights go first: a group that dies between the two finds the same best again, since it continues
+    from an earlier step.
+
+    Ctrl-C ends training after the minibatches that are being computed, with a checkpoint; a second one, or one during
+    an evaluation, ends it at once.
+
+    Args:
+        save: saves the group.
+        best: ``best.ckpt`` of each run, in the order of the module; None for a run that is complete.
+        recorder: knows which runs improved.
+        seconds: least time between two checkpoints, seconds; 0 for every opportunity.
+        steps: optimizer steps in all.
+        eval_every: steps between evaluations.
+    """
+
+    def __init__(
+        self,
+        save: Callable[[pl.Trainer, Any], None],
+        best: Sequence[Path | None],
+        recorder: Recorder,
+        *,
+        seconds: float,
+        steps: int,
+        eval_every: int,
+    ) -> None:
+        self.save, self.best, self.recorder, self.seconds = save, list(best), recorder, seconds
+        self.steps, self.eval_every = steps, eval_every
+        self.saved = 0  #: step of the last checkpoint
+        self._written = time.monotonic()
+        self._pending: dict[int, Mapping[str, Any]] = {}  # best weights that are not on disk yet
+        self._interrupted = False
+        self._handler: Any = None
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        self._written, self.saved = time.monotonic(), pl_module.steps_done
+        if threading.current_thread() is threading.main_thread():
+            self._handler = signal.signal(signal.SIGINT, self._interrupt)
+
+    def _interrupt(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._handler)  # a second one ends it at once
+        self._interrupted = True
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        step = pl_module.steps_done
+        if step % self.eval_every == 0 or step >= self.steps:
+            return  # an evaluation comes first, or it would be left out after a resume
+        if self._interrupted or self._due():
+            self._write(trainer, pl_module)
+        self._stop_if_interrupted()
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        self._stop_if_interrupted()
+
+    def on_validation_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        self._stop_if_interrupted()
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        for i in self.recorder.improved:
+            if self.best[i] is not None:
+                self._pending[i] = {"step": pl_module.steps_done, "state_dict": pl_module.weights(i)}
+        if trainer.state.fn != TrainerFn.FITTING:  # an evaluation after training, the last word
+            self._write_best()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if self._interrupted or self._due():
+            self._write(trainer, pl_module)
+        self._stop_if_interrupted()
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        self._write(trainer, pl_module)
+
+    def teardown(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+            self._handler = None
+
+    def _due(self) -> bool:
+        return time.monotonic() - self._written >= self.seconds
+
+    def _stop_if_interrupted(self) -> None:
+        if self._interrupted:
+            raise KeyboardInterrupt
+
+    def _write(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        self._write_best()
+        self.save(trainer, pl_module)
+        self._written, self.saved = time.monotonic(), pl_module.steps_done
+
+    def _write_best(self) -> None:
+        for i, content in self._pending.items():
+            path = self.best[i]
+            assert path is not None
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole_with(path, partial(torch.save, content))
+        self._pending = {}

@@ -1,0 +1,200 @@
+"""Every evaluation becomes rows: one recorder for a run alone and for the runs of a stack."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.trainer.states import TrainerFn
+
+from dgbench.callbacks.when_to_test import WhenToTest, at_best, is_last
+from dgbench.errors import DivergedError
+from dgbench.records.rows import Row, RunIdentity, append_rows, keep_rows_until, read_rows
+from dgbench.tensors import ErrorRecipe
+
+log = logging.getLogger(__name__)
+
+COUNTED = ("seen", "wrong", "loss")  # of every eval set
+
+Listener = Callable[[int, Sequence[Row]], None]
+Counts = Mapping[str, Mapping[str, float]]  # eval set -> what was counted -> number
+
+
+@dataclass
+class RunRecord:
+    """Where the rows of one run go.
+
+    Args:
+        file: its row file; None for a run that is complete and computed once more beside others.
+        identity: who the rows are from.
+        recipes: the errors to record.
+        listeners: called with (step, rows) after they are on disk.
+    """
+
+    file: Path | None
+    identity: RunIdentity
+    recipes: Sequence[ErrorRecipe]
+    listeners: Sequence[Listener] = field(default_factory=tuple)
+
+
+class Recorder(pl.Callback):
+    """Counts what is wrong in every eval set, mixes eval sets into environments and appends each run's rows.
+
+    Args:
+        runs: in the order of the module.
+        final_only: evaluations during training judge weights that are not the result: they leave ``val/loss`` and no
+            rows, and only an evaluation after training is recorded.
+        eval_test: ``always``; or ``best``, and ``test`` is recorded only where the error on ``val`` is the lowest so
+            far and at the last step: all that training-domain validation and oracle selection ask for. The runs of a
+            stack are scored on ``test`` where any of them is at its best.
+
+    Attributes:
+        improved: runs whose validation error, at the evaluation just made, was lower than ever before.
+    """
+
+    def __init__(self, runs: Sequence[RunRecord], final_only: bool = False, eval_test: str = "always") -> None:
+        self.runs, self.final_only, self.eval_test = list(runs), final_only, eval_test
+        self.improved: list[int] = []
+        self._lowest = [math.inf] * len(self.runs)
+        self._sums: dict[str, dict[str, Any]] = {}
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if not trainer.is_global_zero:
+            return
+        for i, run in enumerate(self.runs):
+            if run.file is None:
+                continue
+            for torn in keep_rows_until(run.file, -1 if self.final_only else pl_module.steps_done):
+                log.warning("%s line %d dropped: %s", torn.file, torn.line, torn.reason)
+            self._lowest[i] = lowest_validation_error(run.file)
+        if self.eval_test == "best":
+            recipes = [recipe for run in self.runs for recipe in run.recipes]
+            WhenToTest(trainer, pl_module, recipes, lambda: self._any_at_best(pl_module))
+
+    def _any_at_best(self, pl_module: Any) -> bool:
+        return any(at_best(training_validation_error(rows), self._lowest[i]) for i, rows in self._rows(pl_module))
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._sums = defaultdict(lambda: defaultdict(float))
+
+    def on_validation_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        for key, value in outputs.items():
+            self._sums[batch.name][key] = self._sums[batch.name][key] + value.double()
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        self.improved = []
+        if trainer.sanity_checking:
+            return
+        if trainer.world_size > 1:
+            self._sum_over_processes(trainer, pl_module.device)
+        for i, rows in list(self._rows(pl_module)):
+            broken = [row.loss for row in rows if not math.isfinite(row.loss)]
+            if broken:  # the update of the last step broke the weights
+                pl_module.diverged[i] = (pl_module.steps_done, broken[0])
+                if len(pl_module.diverged) == len(self.runs):
+                    raise DivergedError(*pl_module.diverged[i])
+                continue
+            if len(self.runs) == 1:  # for what averages weights, which follows one run
+                pl_module.log("val/loss", _over_training_environments(rows, lambda row: row.loss))
+            if not (self.final_only and trainer.state.fn == TrainerFn.FITTING):
+                self._record(i, rows, trainer, pl_module)
+
+    def _record(self, i: int, rows: list[Row], trainer: pl.Trainer, pl_module: Any) -> None:
+        run, error = self.runs[i], training_validation_error(rows)
+        if self.eval_test == "best" and not (is_last(trainer, pl_module) or at_best(error, self._lowest[i])):
+            rows = [row for row in rows if row.subset != "test"]  # scored for other runs
+        if error < self._lowest[i]:
+            self._lowest[i] = error
+            self.improved.append(i)
+        if run.file is not None and trainer.is_global_zero:  # the first process of several that train one run
+            append_rows(run.file, rows)
+            for listener in run.listeners:
+                listener(pl_module.steps_done, rows)
+
+    def _rows(self, pl_module: Any) -> Iterator[tuple[int, list[Row]]]:
+        """(number, rows of the eval sets counted so far) of each run that has not diverged."""
+        counted = {name: {key: value.cpu() for key, value in sums.items()} for name, sums in self._sums.items()}
+        for i, run in enumerate(self.runs):
+            if i in pl_module.diverged:
+                continue
+            own = {
+                name: {key: float(value if value.dim() == 0 else value[i]) for key, value in sums.items()}
+                for name, sums in counted.items()
+            }
+            yield i, rows_of_counts(run.identity, pl_module.steps_done, run.recipes, own, len(self.runs))
+
+    def _sum_over_processes(self, trainer: pl.Trainer, device: torch.device) -> None:
+        """Each process has scored some of the batches of one run."""
+        names = list(dict.fromkeys(name for recipe in self.runs[0].recipes for name in recipe.mixture))
+        counts = [[float(self._sums[name][key]) for key in COUNTED] for name in names]
+        table = trainer.strategy.reduce(torch.tensor(counts, dtype=torch.float64, device=device), reduce_op="sum")
+        for name, row in zip(names, table, strict=True):
+            self._sums[name] = dict(zip(COUNTED, row, strict=True))
+
+
+def lowest_validation_error(file: Path) -> float:
+    """Lowest mean error over the training environments' ``val`` at any step in a row file; infinity without rows."""
+    if not file.exists():
+        return math.inf
+    steps: dict[int, list[float]] = defaultdict(list)
+    for row in read_rows(file)[0]:
+        if row["subset"] == "val" and not row["env_held_out"]:
+            steps[row["step"]].append(row["wrong"] / row["seen"])
+    return min((sum(errors) / len(errors) for errors in steps.values()), default=math.inf)
+
+
+def rows_of_counts(
+    identity: RunIdentity, step: int, recipes: Sequence[ErrorRecipe], counts: Counts, together: int = 1
+) -> list[Row]:
+    """Rows of those recipes whose eval sets have been counted; the arguments are those of :func:`mixed_row`."""
+    counted = [recipe for recipe in recipes if recipe.mixture.keys() <= counts.keys()]
+    return [mixed_row(identity, step, recipe, counts, together) for recipe in counted]
+
+
+def mixed_row(identity: RunIdentity, step: int, recipe: ErrorRecipe, counts: Counts, together: int = 1) -> Row:
+    """The mixture of eval sets over the same images: expected counts per image, times the images seen.
+
+    Args:
+        identity: who the row is from.
+        step: optimizer updates done.
+        recipe: environment, subset and weights of the eval sets.
+        counts: ``seen``, ``wrong`` and summed ``loss`` of every eval set.
+        together: runs that train together.
+    """
+    seen = {counts[name]["seen"] for name in recipe.mixture}
+    if len(seen) != 1:
+        raise ValueError(f"eval sets {list(recipe.mixture)} hold different numbers of images: {seen}")
+    n = seen.pop()
+    held_out = recipe.env not in identity.given or recipe.env in identity.held_out
+    wrong = sum(weight * counts[name]["wrong"] for name, weight in recipe.mixture.items())
+    return Row(
+        identity=identity,
+        step=step,
+        env=recipe.env,
+        subset=recipe.subset,
+        held_out=held_out if recipe.held_out is None else recipe.held_out,
+        seen=int(n),
+        wrong=min(wrong, n),  # weights that sum to 1 may give a rounding error more
+        loss=sum(weight * counts[name]["loss"] for name, weight in recipe.mixture.items()) / n,
+        together=together,
+    )
+
+
+def training_validation_error(rows: Sequence[Row]) -> float:
+    """Mean error over the val subsets of the training environments: what an honest user may select on."""
+    return _over_training_environments(rows, lambda row: row.error)
+
+
+def _over_training_environments(rows: Sequence[Row], value: Callable[[Row], float]) -> float:
+    """Unweighted mean over the val subsets of the training environments."""
+    values = [value(row) for row in rows if row.subset == "val" and not row.held_out]
+    return sum(values) / len(values) if values else float("nan")

@@ -1,0 +1,98 @@
+"""``dgbench.train``: what ``python train.py`` does, from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.singleton import Singleton
+from hydra.errors import HydraException
+from hydra.version import VersionBase
+from omegaconf.errors import OmegaConfBaseException
+
+from dgbench.cli.ended import Ended
+from dgbench.cli.train import run_job
+from dgbench.configuration import CONF
+from dgbench.errors import ConfigError
+from dgbench.records.status import is_done, read_status
+from dgbench.reports.results import EVALUATION, results
+from dgbench.training.addresses import open_keys
+from dgbench.training.building import build
+from dgbench.training.explain import explain
+from dgbench.training.job import Job
+
+#: what Hydra keeps of the application that runs in a process
+_OF_HYDRA: tuple[Any, ...] = (GlobalHydra, VersionBase)
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What became of the runs that a call of :func:`train` asked for.
+
+    Args:
+        frame: results of the finished runs, as :func:`dgbench.results` gives them, at the step that the
+            configuration's ``selection`` chose.
+        folders: of all runs, finished or not.
+        failed: folder of a run that is not finished -> what its status says.
+    """
+
+    frame: pd.DataFrame = field(repr=False)
+    folders: list[Path]
+    failed: dict[Path, str]
+
+
+def train(overrides: Sequence[str] = (), output: str | Path = "outputs") -> TrainResult:
+    """Train what is unfinished of a study, skip what is done, and give the results of all its runs.
+
+    Prints what the command prints. One study, or several with ``grid``; a sweep over processes (``-m``) is left to the
+    command line. A run that fails is named in the result and does not stop the others.
+
+    Args:
+        overrides: as typed after ``python train.py``, e.g. ``["algorithm=vrex", "seed=1"]``.
+        output: folder that receives the study's folder.
+
+    Raises:
+        ConfigError: an override that is unknown or cannot work.
+        DgbenchError: what keeps the whole study from training, e.g. data that are missing.
+    """
+    words = open_keys([str(word) for word in overrides])
+    if options := [word for word in words if word.startswith("-")]:
+        raise ConfigError(f"{options[0]} is an option of the command line; pass KEY=VALUE, several studies with grid")
+    with _own_hydra(), initialize_config_dir(str(CONF), job_name="train", version_base="1.3"):
+        try:
+            ended, selection = _run(words, Path(output))
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ConfigError(explain(error, "train")) from error
+    failed = {folder: str(read_status(folder)) or "not started" for folder in ended.folders if not is_done(folder)}
+    done = [folder for folder in ended.folders if folder not in failed]
+    frame = results(done, selection) if done else pd.DataFrame(columns=list(EVALUATION))
+    return TrainResult(frame, list(ended.folders), failed)
+
+
+def _run(words: list[str], output: Path) -> tuple[Ended, Any]:
+    """Train, and the selection that the configuration names."""
+    config = compose("train", words)
+    loader = GlobalHydra.instance().config_loader()
+    job = Job(config, words, loader, lambda own: compose("train", own), output.resolve())
+    ended = run_job(job)
+    for problem in ended.failed:
+        print(f"{problem} failed")
+    return ended, build(config, "selection")
+
+
+@contextmanager
+def _own_hydra() -> Iterator[None]:
+    """Hydra as in a fresh process; afterwards as it was, also where the caller is a Hydra application."""
+    kept = {kind: Singleton._instances.pop(kind) for kind in _OF_HYDRA if kind in Singleton._instances}
+    try:
+        yield
+    finally:
+        for kind in _OF_HYDRA:
+            Singleton._instances.pop(kind, None)
+        Singleton._instances.update(kept)

@@ -1,0 +1,111 @@
+"""The end of a study: its table, its measures for W&B, and whether all went well."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dgbench.callbacks.wandb_log import WandbLog
+from dgbench.cli.ended import TABLES, Ended
+from dgbench.cli.searches import Search, choices_of
+from dgbench.records.rows import ROW_FILE, read_rows
+from dgbench.records.status import read_status
+from dgbench.reports.frames import look_of
+from dgbench.reports.renderers.terminal import plain_table
+from dgbench.reports.settings.choices import choices_table
+from dgbench.reports.settings.closing import closing_table
+from dgbench.reports.settings.studies import Study as Evaluated
+from dgbench.reports.settings.studies import evaluate_study, fold_ranges
+from dgbench.selection.methods import describe
+from dgbench.statistics import MEASURES
+from dgbench.training.study import Study
+from dgbench.training.train_runs import RunOutcomes
+
+log = logging.getLogger("dgbench")
+
+
+SPELLED = 8  # more runs left alone than this are only counted
+
+
+def summarize(
+    studies: Sequence[Study],
+    outcomes: RunOutcomes,
+    selection: Any,
+    wandb_log: WandbLog | None,
+    searches: Sequence[Search] = (),
+) -> Ended:
+    """Print the summary of every study or search, and give a study's measures to W&B as a run of its own.
+
+    Runs that this job left alone are named last.
+    """
+    failed, left = [], []
+    for study in studies:
+        why = {run.fold.name: outcomes.left[run.hash] for run in study.runs if run.hash in outcomes.left}
+        lost = {run.fold.name: _why(run.folder) for run in study.runs if outcomes.complete.get(run.hash) is False}
+        _summarize(study, {**lost, **why}, selection, wandb_log, brief=len(studies) > TABLES)
+        failed += [f"fold {fold_ranges(list(lost))} of {study.folder.name}"] if lost else []
+        left += [f"fold {fold} of {study.folder.name}: {reason}" for fold, reason in why.items()]
+    if left:
+        print(f"left alone ({len(left)}): {'; '.join(left[:SPELLED])}{'; ...' if len(left) > SPELLED else ''}")
+    for search in searches:
+        _summarize_search(search)
+    return Ended([run.folder for study in studies for run in study.runs], failed)
+
+
+def _why(folder: Path) -> str:
+    """``failed: out of memory``: the reason a run's status gives."""
+    status = read_status(folder)
+    return f"{status.word.lower() or 'failed'}{f': {status.reason}' if status.reason else ''}"
+
+
+def _summarize(
+    study: Study, unusable: Mapping[str, str], selection: Any, wandb_log: WandbLog | None, brief: bool
+) -> None:
+    rows: list[dict[str, Any]] = []
+    for file in (run.folder / ROW_FILE for run in study.runs):
+        whole, torn = read_rows(file) if file.exists() else ([], [])
+        rows += whole
+        for problem in torn:
+            log.warning("%s line %d dropped: %s", problem.file, problem.line, problem.reason)
+    found = _evaluated(rows, selection, unusable) if rows else None
+    measures = _measures(found) if found else {}
+    searched = study.planned.search is not None  # one table tells the whole search
+    if brief and not searched:
+        print(f"{study.folder.name}: " + ", ".join(f"{name} {100 * value:.1f} %" for name, value in measures.items()))
+    elif not searched:
+        if rows:
+            print(closing_table(rows, selection, unusable=unusable))
+        print(f"rows: {study.folder}")
+    if found and wandb_log:
+        config = {**study.config, **study.columns()}
+        name = study.folder.name
+        wandb_log.start(study.folder, study.spec.digest, name, "study", name, config, [*study.tags(), "study"])
+        wandb_log.environments(found.held_out, found.everywhere)
+        wandb_log.summary({**measures, "selection": selection.name})
+        wandb_log.finish(failed=any(why.startswith("failed") for why in unusable.values()))
+
+
+def _summarize_search(search: Search) -> None:
+    """What was chosen for every trial and fold, once there is a choice."""
+    found = choices_of(search)
+    if found:
+        table = choices_table(found)
+        print(plain_table(table, f"{look_of(table).title} ({describe(search.scheme.chosen_by)})"))
+    print(f"rows: {search.place}")
+
+
+def _evaluated(rows: Sequence[Mapping[str, Any]], selection: Any, unusable: Mapping[str, str]) -> Evaluated:
+    """The errors and measures that these rows allow."""
+    folds: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        folds[row["fold"]].append(row)
+    return evaluate_study(folds, rows[0], selection, unusable=unusable)
+
+
+def _measures(found: Evaluated) -> dict[str, float]:
+    """The measures that there are, by name."""
+    values = {name: found.measures.value(name) for name in MEASURES}
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,20 @@
+"""Where the configuration tree ``conf/`` is, and how a command starts: in a checkout, and from a wheel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+_INSTALLED = _PACKAGE / "conf"
+
+#: folder of the configuration groups; a wheel carries a copy of ``conf/`` inside the package
+CONF = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parents[1] / "conf"
+
+
+def command_words(name: str) -> list[str]:
+    """The words that start a command: ``python train.py`` in a checkout, ``dgbench train`` where only a wheel is.
+
+    Args:
+        name: of the command, e.g. ``train``.
+    """
+    return ["dgbench", name] if CONF == _INSTALLED else ["python", f"{name}.py"]

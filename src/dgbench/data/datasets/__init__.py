@@ -1,0 +1,1 @@
+"""The datasets: which environments exist, and which images they hold."""

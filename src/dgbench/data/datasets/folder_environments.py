@@ -1,0 +1,134 @@
+"""Environments whose images lie in files: one folder each, or a column of a list."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgbench.data.datasets.image_split import Subsets
+from dgbench.data.datasets.image_table import ImageTable
+from dgbench.data.description import DatasetInfo
+from dgbench.data.environments import Environments, EvalSet
+from dgbench.data.store.image_store import ImageStore
+from dgbench.data.transforms.augment import Augmentation
+from dgbench.tensors import ErrorRecipe
+
+PART_BYTES = (8 * 2**20, 256 * 2**20)  # images augmented at once on a CPU (measured), and on others
+
+
+class FolderEnvironments(Environments):
+    """Environments of photographs, drawings, ... in files.
+
+    Each environment is split once, from ``split_seed`` alone: ``val_fraction`` of its images are ``val`` (DomainBed's
+    out-split), the rest is ``train`` (its in-split). Rows follow DomainBed:
+
+    - ``val``, every environment: the out-split, always with plain transforms. (DomainBed scores the out-splits of
+      training environments on augmented images; SWAD and later work do not.) Oracle selection reads those of
+      held-out environments.
+    - ``test``, environments that a run never trained on: the in-split. Environments it trained on have no ``test``
+      row, since no images of theirs are left.
+    - ``train``, environments that it trained on: the in-split, with plain transforms.
+
+    Where a list names images of an environment ``test``, these are its ``test`` subset in every fold, also where the
+    run trained on that environment, and train and val are drawn from the others (or are what the list says).
+
+    Args:
+        info: the dataset.
+        table: the images.
+        subsets: which images each environment trains on, validates and tests on.
+        store: their pixels.
+        mean, std: of the three channels, of values in [0, 1].
+        augmentation: what training images go through; None is nothing.
+    """
+
+    beyond = False
+
+    def __init__(
+        self,
+        info: DatasetInfo,
+        table: ImageTable,
+        subsets: Subsets,
+        store: ImageStore,
+        mean: Sequence[float],
+        std: Sequence[float],
+        augmentation: Augmentation | None,
+    ) -> None:
+        self.info, self.table, self.store, self.subsets = info, table, store, subsets
+        self.given, self.n_classes, self.image = list(info.given), info.n_classes, info.image
+        self.labels = torch.from_numpy(table.label)
+        self.augmentation = augmentation
+        self.mean, self.std = (torch.tensor(values, dtype=torch.float64).view(3, 1, 1) for values in (mean, std))
+        self.device = torch.device("cpu")
+
+    def to(self, device: torch.device) -> None:
+        self.device = device
+        self.store.to(device)
+        self.labels, self.mean, self.std = (t.to(device) for t in (self.labels, self.mean, self.std))
+
+    def subset(self, env: str, name: str) -> np.ndarray:
+        return self.subsets[env, name]
+
+    def labels_at(self, indices: np.ndarray) -> np.ndarray:
+        labels: np.ndarray = self.table.label[indices]
+        return labels
+
+    def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        images, _ = self.store.rows(indices)
+        return self._normalized(self._scaled(images)), self._labels(indices)
+
+    def training_noise(self, rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+        return {"augmentation": self.augmentation.draw(rng, n)} if self.augmentation else {}
+
+    def gather_for_training(self, indices: Tensor, noise: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor]:
+        if self.augmentation is None:
+            return self.gather(indices)
+        images, sizes = self.store.rows(indices)
+        uniform = noise["augmentation"]
+        out = torch.empty(images.shape, dtype=torch.get_default_dtype(), device=self.device)
+        step = max(1, PART_BYTES[self.device.type != "cpu"] // (4 * math.prod(self.image)))
+        for first in range(0, len(images), step):
+            part = slice(first, first + step)
+            out[part] = self._normalized(self.augmentation(self._scaled(images[part]), uniform[part], sizes[part]))
+        return out, self._labels(indices)
+
+    def expect(self, coming: Iterable[Tensor]) -> None:
+        self.store.expect(coming)
+
+    def _scaled(self, images: Tensor) -> Tensor:
+        """uint8 images as floats in [0, 1] on the device of training."""
+        return images.to(self.device, non_blocking=True).to(torch.get_default_dtype()).div_(255)
+
+    def _normalized(self, images: Tensor) -> Tensor:
+        return images.sub_(self.mean.to(images)).div_(self.std.to(images))
+
+    def _labels(self, indices: Tensor) -> Tensor:
+        return self.labels[indices.to(self.device)]
+
+    def error_recipes(
+        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
+    ) -> list[ErrorRecipe]:
+        found = []
+        for subset in subsets:
+            for env in self.given:
+                name = self._judged(env, subset, env in training)
+                if name:
+                    found.append(ErrorRecipe(env, subset, {f"{name}/{env}": 1.0}))
+        return found
+
+    def _judged(self, env: str, subset: str, trained_on: bool) -> str | None:
+        """Which images are the ``subset`` of an environment to a run; None where there are none."""
+        if subset == "test":
+            listed = len(self.subsets[env, "test"]) > 0
+            return "test" if listed else None if trained_on else "train"
+        return None if subset == "train" and not trained_on else subset
+
+    def eval_sets(self, names: Sequence[str]) -> dict[str, EvalSet]:
+        found = {}
+        for name in names:
+            subset, _, env = name.partition("/")
+            found[name] = EvalSet(torch.from_numpy(self.subsets[env, subset]))
+        return found

@@ -1,0 +1,221 @@
+"""Datasets of image files: a tree root/environment/class/image, or a list of paths."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from hydra.utils import instantiate
+
+from dgbench.data.datasets.image_split import Subsets, subsets_of, usable
+from dgbench.data.datasets.image_table import (
+    SUBSETS,
+    ImageTable,
+    need_folder,
+    table_of_folders,
+    table_of_list,
+    table_of_rows,
+)
+from dgbench.data.description import DatasetInfo
+from dgbench.data.option_checks import check_choice, check_name, check_seeds, check_side, is_number
+from dgbench.data.store.image_cache import KINDS, known_bad
+from dgbench.data.transforms.augmentation_values import chosen_values
+from dgbench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dgbench.data.datasets.folder_environments import FolderEnvironments
+
+Reader = Callable[..., list[tuple[str, str, str, str | None]]]  # root=Path -> (path, environment, class, subset)
+
+log = logging.getLogger(__name__)
+
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+_WARNED: set[str] = set()  # differences from the published form that this process has reported
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageFolders:
+    """Environments of image files; keys as in ``conf/dataset/image_folder.yaml``, where each is explained."""
+
+    name: str
+    root: str
+    manifest: str | None
+    reader: Reader | Mapping[str, Any] | None
+    environments: Sequence[str] | None
+    classes: str
+    bad_files: Sequence[str]
+    image_size: int | None
+    normalize: Mapping[str, Sequence[float] | None]
+    augment: str
+    augmentations: Mapping[str, Mapping[str, Any]]
+    val_fraction: float
+    on_bad_image: str
+    store: str
+    cache_dir: str
+    workers: int | None
+    device_share: float
+    split_seed: int
+    published: Mapping[str, Any] | None
+
+    def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
+        """As :meth:`~dgbench.data.options.DatasetOptions.describe`; nothing is downloaded.
+
+        Images that cannot be decoded are known once they were decoded: until then all are counted.
+        """
+        self.check(size_known=False)
+        if absent_ok and not self.present() and self.expected_environments():
+            return self.info(self.expected_environments(), int((self.published or {}).get("classes") or 0))
+        return self.planned()[0]
+
+    def build(self) -> FolderEnvironments:
+        """The environments, their images decoded once into the cache."""
+        self.check(size_known=True)
+        table = self.table()
+        self.described(table, np.ones(len(table), bool))
+
+        from dgbench.data.datasets.folder_environments import FolderEnvironments
+        from dgbench.data.store.image_store import image_store
+        from dgbench.data.transforms.augment import Augmentation
+
+        assert self.image_size is not None
+        pixels = image_store(
+            table,
+            side=self.image_size,
+            kind=self.store,
+            cache=Path(self.cache_dir),
+            workers=self.workers,
+            device_share=self.device_share,
+        )
+        info, subsets = self.described(table, usable(table, pixels.bad, self.on_bad_image))
+        values = chosen_values(self.augment, self.augmentations)
+        augmentation = None if values is None else Augmentation(**vars(values))
+        mean, std = (_three(self.normalize, key) for key in ("mean", "std"))
+        return FolderEnvironments(info, table, subsets, pixels, mean, std, augmentation)
+
+    def planned(self) -> tuple[DatasetInfo, Subsets]:
+        """The dataset and its subsets, as far as they are known without decoding."""
+        table = self.table()
+        bad = {} if self.store == "none" else known_bad(table, self.image_size, Path(self.cache_dir))
+        return self.described(table, usable(table, bad, self.on_bad_image))
+
+    def check(self, size_known: bool) -> None:
+        """Refuse values that cannot work, whatever the files hold.
+
+        Args:
+            size_known: whether the image size must be set by now; before, null leaves it to the initial weights.
+
+        Raises:
+            ConfigError: a value that cannot work.
+        """
+        check_name(self.name)
+        check_seeds(split_seed=self.split_seed)
+        check_choice("store", self.store, KINDS)
+        check_choice("on_bad_image", self.on_bad_image, ("fail", "skip"))
+        if self.store == "none" and self.on_bad_image == "skip":
+            raise ConfigError(
+                "dataset.on_bad_image=skip needs every image decoded beforehand; use dataset.store=file, or name the "
+                "bad ones in dataset.bad_files"
+            )
+        if not is_number(self.val_fraction) or not 0 < self.val_fraction < 1:
+            raise ConfigError(f"dataset.val_fraction={self.val_fraction} is not in (0, 1); DomainBed uses 0.2")
+        check_side(self.image_size, "224 is usual", unknown_ok=not size_known)
+        chosen_values(self.augment, self.augmentations)
+        for key in ("mean", "std"):
+            _three(self.normalize, key)
+
+    def present(self) -> bool:
+        """Whether the folder of images, or their list, is there."""
+        return Path(self.root).is_dir() if self.manifest is None else Path(self.manifest).is_file()
+
+    def expected_environments(self) -> list[str]:
+        """Names of the environments that the configuration knows; none where only the files tell."""
+        names = self.environments or (self.published or {}).get("environments") or []
+        return [str(name) for name in names]
+
+    def table(self) -> ImageTable:
+        """The images, listed.
+
+        Raises:
+            ConfigError, DataError: see :func:`~dgbench.data.datasets.image_table.table_of_folders`.
+        """
+        root = Path(self.root)
+        if self.reader is not None:
+            need_folder(root, self.name)
+            reader: Any = instantiate(self.reader) if isinstance(self.reader, Mapping) else self.reader
+            table = table_of_rows(reader(root=root), root, self.environments, self.classes, self.bad_files)
+        elif self.manifest is not None:
+            table = table_of_list(Path(self.manifest), root, self.environments, self.classes, self.bad_files)
+        else:
+            table = table_of_folders(root, self.environments, self.classes, self.bad_files, self.name)
+        _compare(table, self.published or {}, whole=self.environments is None)
+        return table
+
+    def described(self, table: ImageTable, kept: np.ndarray) -> tuple[DatasetInfo, Subsets]:
+        """The dataset with these files, and which images are in which subset.
+
+        Args:
+            table: the files.
+            kept: (n,) bool, the images that count.
+
+        Raises:
+            ConfigError: a fraction that leaves a subset empty.
+        """
+        subsets = subsets_of(table, kept, self.val_fraction, self.split_seed)
+        counts = {env: {kind: len(subsets[env, kind]) for kind in SUBSETS} for env in table.environments}
+        variant = {"images": int(kept.sum()), "files": table.fingerprint(kept)}
+        return self.info(table.environments, len(table.classes), variant, counts, table.content()), subsets
+
+    def info(
+        self,
+        given: Sequence[str],
+        n_classes: int,
+        variant: Mapping[str, Any] | None = None,
+        counts: Mapping[str, Mapping[str, int]] | None = None,
+        content: str = "",
+    ) -> DatasetInfo:
+        """The dataset with these environments; what the files tell is left out where they are absent."""
+        side = self.image_size or 0
+        own = {"augment": self.augment, "image_size": self.image_size, "val_fraction": self.val_fraction}
+        return DatasetInfo(
+            name=self.name,
+            variant={**own, **(variant or {})},
+            base="files",
+            evaluation="sampled",
+            data_seed=0,
+            split_seed=self.split_seed,
+            given=tuple(given),
+            everywhere=tuple(given),
+            n_classes=n_classes,
+            image=(3, side, side),
+            beyond=False,
+            counts=counts or {},
+            content=content,
+        )
+
+
+def _three(normalize: Mapping[str, Sequence[float] | None], key: str) -> tuple[float, ...]:
+    """The values of the three channels, ImageNet's where none are given."""
+    try:
+        given = IMAGENET[key] if normalize[key] is None else normalize[key]
+        values = tuple(float(value) for value in given or ())
+    except (TypeError, ValueError, KeyError):
+        values = ()
+    if len(values) != 3 or (key == "std" and not all(value > 0 for value in values)):
+        raise ConfigError(f"dataset.normalize.{key} is not three numbers (std above 0); ImageNet's are the default")
+    return values
+
+
+def _compare(table: ImageTable, published: Mapping[str, Any], whole: bool) -> None:
+    """Warn where a copy differs from what was published, once per process; it may still be what the user wants."""
+    found = {"images": len(table), "classes": len(table.classes), "environments": sorted(table.environments)}
+    for key, value in found.items():
+        expected = published.get(key)
+        if whole and expected is not None and value != (sorted(expected) if key == "environments" else expected):
+            text = f"{table.root} has {key} {value}, the published dataset {expected}"
+            if text not in _WARNED:
+                _WARNED.add(text)
+                log.warning("%s", text)

@@ -1,0 +1,81 @@
+"""Which images of a table count, and how each environment's are split; no torch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import numpy as np
+
+from dgbench.data.datasets.image_table import SUBSETS, ImageTable
+from dgbench.errors import ConfigError, DataError
+from dgbench.seeding import derive
+
+log = logging.getLogger(__name__)
+
+Subsets = Mapping[tuple[str, str], np.ndarray]  # (environment, subset) -> positions in the table
+
+
+def usable(table: ImageTable, bad: Mapping[int, str], on_bad_image: str) -> np.ndarray:
+    """(n,) bool: which images count.
+
+    Args:
+        table: the images.
+        bad: position -> why an image cannot be decoded.
+        on_bad_image: ``fail`` or ``skip``.
+
+    Raises:
+        DataError: an image that cannot be decoded, with ``fail``; no image that can.
+    """
+    kept = np.ones(len(table), bool)
+    if not bad:
+        return kept
+    kept[list(bad)] = False
+    first, why = min(bad.items())
+    text = f"{table.root / table.paths[first]} cannot be decoded ({why})"
+    if len(bad) > 1:
+        text += f", nor can {len(bad) - 1} other images"
+    if not kept.any():
+        raise DataError(f"{text}; no image is left")
+    if on_bad_image == "fail":
+        raise DataError(f"{text}; fix or delete it, or use dataset.on_bad_image=skip")
+    log.warning("%s; left out (dataset.on_bad_image=skip)", text)
+    return kept
+
+
+def subsets_of(table: ImageTable, kept: np.ndarray, val_fraction: float, seed: int) -> Subsets:
+    """Positions of ``train``, ``val`` and ``test`` of every environment; ``test`` holds what a list names so.
+
+    Args:
+        table: the images.
+        kept: (n,) bool, those that count.
+        val_fraction: share of an environment's images in its val subset.
+        seed: decides the split.
+
+    Raises:
+        ConfigError: a fraction that leaves a subset empty.
+    """
+    return {
+        (env, subset): positions
+        for e, env in enumerate(table.environments)
+        for subset, positions in _split(table, e, kept, val_fraction, seed).items()
+    }
+
+
+def _split(table: ImageTable, e: int, kept: np.ndarray, val_fraction: float, seed: int) -> dict[str, np.ndarray]:
+    """Positions of each subset of environment number e."""
+    name = table.environments[e]
+    own = np.flatnonzero((table.env == e) & kept)
+    listed = table.listed[own]
+    test, val = own[listed == SUBSETS.index("test")], own[listed == SUBSETS.index("val")]
+    train = own[(listed == -1) | (listed == SUBSETS.index("train"))]
+    if not len(val):
+        n_val = int(len(train) * val_fraction)
+        shuffled = train[np.random.default_rng(derive(seed, "split", name)).permutation(len(train))]
+        val, train = shuffled[:n_val], shuffled[n_val:]
+    if not len(val) or not len(train):
+        raise ConfigError(
+            f"environment {name} has {len(train)} train and {len(val)} val images; use dataset.val_fraction in (0, 1) "
+            "and more images"
+        )
+    return {"train": train, "val": val, "test": test}

@@ -1,0 +1,268 @@
+"""Which images a dataset of files has: their paths, environments and classes, from folders or from a list."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dgbench.errors import ConfigError, DataError
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+SUBSETS = ("train", "val", "test")
+SAMPLED, SAMPLED_BYTES = 128, 2**20  # files that `content` reads, and bytes of each
+
+
+@dataclass(frozen=True)
+class ImageTable:
+    """Images by file, in the order of their names; the store keeps them in this order.
+
+    Args:
+        root: folder that the paths are below.
+        paths: (n,) paths below ``root``, with forward slashes.
+        environments, classes: names; positions in them are what ``env`` and ``label`` hold.
+        env: (n,) int64.
+        label: (n,) int64.
+        listed: (n,) subset that a list gives each image, an index of ``SUBSETS``, or -1 where it gives none.
+        sizes: (n,) bytes of each file.
+        mtimes: (n,) nanoseconds of each file's last change.
+    """
+
+    root: Path
+    paths: list[str]
+    environments: list[str]
+    classes: list[str]
+    env: np.ndarray
+    label: np.ndarray
+    listed: np.ndarray
+    sizes: np.ndarray
+    mtimes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def fingerprint(self, kept: np.ndarray | None = None) -> str:
+        """12 hexadecimal digits of names, environments, classes, listed subsets and file sizes: equal in every copy.
+
+        Args:
+            kept: (n,) bool, the images that count; None is all.
+        """
+        chosen = range(len(self)) if kept is None else np.flatnonzero(kept)
+        return _sha256(
+            f"{self.paths[i]}\t{self.environments[self.env[i]]}\t{self.classes[self.label[i]]}\t{self.listed[i]}\t"
+            f"{self.sizes[i]}"
+            for i in chosen
+        )[:12]
+
+    def content(self) -> str:
+        """16 hexadecimal digits of :meth:`fingerprint` and the bytes of a sample of files, whatever their times."""
+        digest = hashlib.sha256(self.fingerprint().encode())
+        for i in dict.fromkeys(np.linspace(0, len(self) - 1, SAMPLED).astype(int).tolist()):
+            with open(self.root / self.paths[i], "rb") as file:
+                digest.update(file.read(SAMPLED_BYTES))
+        return digest.hexdigest()[:16]
+
+    def state(self, *more: Any) -> str:
+        """16 hexadecimal digits that change when a file is added, removed or written anew, or ``more`` changes."""
+        entries = (f"{p}\t{s}\t{m}" for p, s, m in zip(self.paths, self.sizes, self.mtimes, strict=True))
+        return _sha256([*map(str, more), *entries])[:16]
+
+
+def table_of_folders(
+    root: Path, environments: Sequence[str] | None, classes: str, bad_files: Sequence[str], name: str
+) -> ImageTable:
+    """The images of a tree ``root/environment/class/image``.
+
+    Args:
+        root: folder of the dataset.
+        environments: names of the environments to take, in order; None takes all, sorted.
+        classes: ``same`` refuses environments with different classes, ``union`` allows them.
+        bad_files: paths below ``root`` to leave out.
+        name: of the dataset, for messages.
+
+    Raises:
+        ConfigError, DataError: see :func:`table_of`.
+    """
+    need_folder(root, name)
+    found = _folders(root)
+    if not found:
+        raise DataError(f"dataset.root={root} holds no environment folders; lay images out as environment/class/image")
+    rows, chosen = [], _chosen(found, environments)
+    for env in chosen:
+        for label in _folders(root / env):
+            rows += [(path, env, label, None) for path in _images(root, f"{env}/{label}")]
+    return table_of(root, rows, chosen, classes, bad_files)
+
+
+def table_of_list(
+    manifest: Path, root: Path, environments: Sequence[str] | None, classes: str, bad_files: Sequence[str]
+) -> ImageTable:
+    """The images of a CSV or JSON file with ``path``, ``environment``, ``class`` and, optionally, ``subset``.
+
+    CSV has these names in its first line; JSON is a list of objects. Paths are below ``root``. A subset is ``train``,
+    ``val``, ``test`` or empty.
+
+    Raises:
+        ConfigError, DataError: see :func:`table_of`; also a list that cannot be read.
+    """
+    if not manifest.is_file():
+        raise DataError(f"dataset.manifest={manifest} is no file; give a CSV or JSON list of path, environment, class")
+    try:
+        text = manifest.read_text(encoding="utf-8-sig")
+        entries = json.loads(text) if manifest.suffix == ".json" else list(csv.DictReader(text.splitlines()))
+        rows = [
+            (str(e["path"]), str(e["environment"]), str(e["class"]), str(e.get("subset") or "") or None)
+            for e in entries
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
+        raise DataError(
+            f"dataset.manifest={manifest} cannot be read ({type(error).__name__}: {error}); give a CSV with a first "
+            "line path,environment,class or a JSON list of objects with these keys"
+        ) from error
+    return table_of_rows(rows, root, environments, classes, bad_files)
+
+
+def table_of_rows(
+    rows: Sequence[tuple[str, str, str, str | None]],
+    root: Path,
+    environments: Sequence[str] | None,
+    classes: str,
+    bad_files: Sequence[str],
+) -> ImageTable:
+    """The images of (path below ``root``, environment, class, subset or None), of the chosen environments.
+
+    Raises:
+        ConfigError, DataError: see :func:`table_of`.
+    """
+    chosen = _chosen(sorted({env for _, env, _, _ in rows}), environments)
+    return table_of(root, [row for row in rows if row[1] in chosen], chosen, classes, bad_files)
+
+
+def table_of(
+    root: Path,
+    rows: Iterable[tuple[str, str, str, str | None]],
+    environments: Sequence[str],
+    classes: str,
+    bad_files: Sequence[str] = (),
+) -> ImageTable:
+    """A table from (path below ``root``, environment, class, subset or None), sorted by path.
+
+    Raises:
+        ConfigError: ``classes`` is unknown.
+        DataError: a file is missing or named twice, an unknown subset, no images, environments whose classes differ.
+    """
+    left_out = set(bad_files)
+    kept = sorted(row for row in rows if row[0] not in left_out)
+    if not kept:
+        raise DataError(
+            f"dataset.root={root} holds no images ({', '.join(sorted(SUFFIXES))}); fill it or correct the key"
+        )
+    paths = [row[0] for row in kept]
+    for one, next_ in pairwise(paths):
+        if one == next_:
+            raise DataError(f"{one} is listed twice; list each image once")
+    for path, _, _, subset in kept:
+        if subset is not None and subset not in SUBSETS:
+            raise DataError(f"{path} is listed in subset {subset}; use train, val, test or leave it empty")
+    names = list(environments)
+    labels = sorted({row[2] for row in kept})
+    _check_classes(names, labels, {(row[1], row[2]) for row in kept}, classes)
+    sizes, mtimes = _stats(root, paths)
+    env_of, label_of = {e: i for i, e in enumerate(names)}, {c: i for i, c in enumerate(labels)}
+    return ImageTable(
+        root=root,
+        paths=paths,
+        environments=names,
+        classes=labels,
+        env=np.array([env_of[row[1]] for row in kept]),
+        label=np.array([label_of[row[2]] for row in kept]),
+        listed=np.array([-1 if row[3] is None else SUBSETS.index(row[3]) for row in kept]),
+        sizes=sizes,
+        mtimes=mtimes,
+    )
+
+
+def _check_classes(names: Sequence[str], labels: Sequence[str], present: set[tuple[str, str]], classes: str) -> None:
+    if classes not in ("same", "union"):
+        raise ConfigError(f"dataset.classes={classes} is unknown; choose same or union")
+    if len(labels) < 2:
+        raise DataError(f"the images have one class, {labels[0]}; lay them out as environment/class/image")
+    for env in names:
+        lacking = [label for label in labels if (env, label) not in present]
+        if len(lacking) == len(labels):
+            raise DataError(
+                f"environment {env} holds no images; fill its folder or leave it out of dataset.environments"
+            )
+        if lacking and classes == "same":
+            more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+            raise DataError(
+                f"environment {env} has no images of class {', '.join(lacking[:3])}{more}, which others have; "
+                "add some, or allow it with dataset.classes=union"
+            )
+
+
+def _chosen(found: Sequence[str], environments: Sequence[str] | None) -> list[str]:
+    if environments is None:
+        return list(found)
+    if isinstance(environments, str) or not environments:
+        raise ConfigError(f"dataset.environments={environments} is no list of names; choose from [{','.join(found)}]")
+    for env in environments:
+        if env not in found:
+            raise ConfigError(f"dataset.environments names {env}, which is not there; choose from {', '.join(found)}")
+        if list(environments).count(env) > 1:
+            raise ConfigError(f"dataset.environments names {env} twice; name each environment once")
+    return list(environments)
+
+
+def need_folder(root: Path, name: str) -> None:
+    """Refuse a dataset that is not there, with the command that fetches it."""
+    if not root.is_dir():
+        raise DataError(
+            f"dataset.root={root} is no folder; set dataset.root to where the images are, or download them where "
+            f"they can be had: python -m dgbench.data.fetch {name}"
+        )
+
+
+def _folders(folder: Path) -> list[str]:
+    return sorted(e.name for e in os.scandir(folder) if e.is_dir() and not e.name.startswith((".", "__MACOSX")))
+
+
+def _images(root: Path, below: str) -> list[str]:
+    """Image files in a class folder and the folders in it."""
+    found = []
+    for folder, _, files in os.walk(root / below):
+        inside = Path(folder).relative_to(root).as_posix()
+        found += [
+            f"{inside}/{file}"
+            for file in files
+            if os.path.splitext(file)[1].lower() in SUFFIXES and not file.startswith(".")
+        ]
+    return found
+
+
+def _stats(root: Path, paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    sizes, mtimes = np.empty(len(paths), np.int64), np.empty(len(paths), np.int64)
+    for i, path in enumerate(paths):
+        try:
+            stat = os.stat(root / path)
+        except OSError as error:
+            raise DataError(
+                f"{root / path} cannot be read ({error.strerror}); correct the list or dataset.root"
+            ) from error
+        sizes[i], mtimes[i] = stat.st_size, stat.st_mtime_ns
+    return sizes, mtimes
+
+
+def _sha256(entries: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for entry in entries:
+        digest.update(entry.encode() + b"\n")
+    return digest.hexdigest()

@@ -1,0 +1,193 @@
+"""Readers of the official layouts behind OoD-Bench's fixed environments (Ye et al., 2022, appendix G, Tables 9-10).
+
+A reader takes the folder of a dataset and returns rows (path below it, environment, class, None), which
+:class:`~dgbench.data.datasets.image_folders.ImageFolders` makes environments of.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from dgbench.data.datasets.image_table import SUFFIXES
+from dgbench.errors import ConfigError, DataError
+from dgbench.seeding import derive
+
+Row = tuple[str, str, str, str | None]
+Counts = Mapping[str, Mapping[str, Sequence[int]]]  # environment -> class -> images in each context
+Group = tuple[str, str, str]  # part of the dataset, class, context
+
+# Table 9: images of each class in contexts (on snow, in forest, on beach, on grass), by environment.
+NICO_CONTEXTS = ("on snow", "in forest", "on beach", "on grass")
+NICO: Counts = {
+    "train1": {"animal": (10, 400, 10, 400), "vehicle": (400, 10, 400, 10)},
+    "train2": {"animal": (20, 390, 20, 390), "vehicle": (390, 20, 390, 20)},
+    "val": {"animal": (50, 50, 50, 50), "vehicle": (50, 50, 50, 50)},
+    "test": {"animal": (90, 10, 90, 10), "vehicle": (10, 90, 10, 90)},
+}
+# Table 10: images of each class with (male, female), by environment. They add up to 49,980, as OoD-Bench's lists do;
+# the paper's text says 27,040.
+CELEBA_CONTEXTS = ("male", "female")
+CELEBA: Counts = {
+    "train1": {"blond": (462, 11_671), "not blond": (11_671, 462)},
+    "train2": {"blond": (924, 11_209), "not blond": (11_209, 924)},
+    "test": {"blond": (362, 362), "not blond": (362, 362)},
+}
+
+
+def camelyon17(root: Path) -> list[Row]:
+    """Camelyon17-WILDS: every patch of ``metadata.csv``; the environments are the five hospitals.
+
+    Args:
+        root: holds ``metadata.csv`` and ``patches``, as WILDS publishes them (version 1.0).
+
+    Raises:
+        DataError: the list is missing or has other columns.
+    """
+    rows: list[Row] = []
+    for line in _lines(root / "metadata.csv", ("patient", "node", "x_coord", "y_coord", "tumor", "center")):
+        place = f"patient_{line['patient']}_node_{line['node']}"
+        path = f"patches/{place}/patch_{place}_x_{line['x_coord']}_y_{line['y_coord']}.png"
+        rows.append((path, f"hospital_{line['center']}", "tumor" if line["tumor"] == "1" else "normal", None))
+    return rows
+
+
+def nico_mixed(root: Path, lists: str, data_seed: int, counts: Counts = NICO) -> list[Row]:
+    """NICO with animals and vehicles in four contexts that go with the class, in Table 9's numbers.
+
+    Args:
+        root: holds ``animal/images`` and ``vehicle/images`` with CLASS/CONTEXT/IMAGE below.
+        lists: ``published``, OoD-Bench's ``mixed_split_corrected/env_*.csv`` (no heading; path, category, context,
+            class), or ``drawn`` anew.
+        data_seed: of the draw.
+        counts: images by environment, class and context.
+
+    Raises:
+        ConfigError: ``lists`` is unknown.
+        DataError: a list or a folder is missing, or a group has too few images.
+    """
+    if _published(lists):
+        folder = root / "mixed_split_corrected"
+        rows: list[Row] = []
+        for env in counts:
+            for line in _csv(folder / f"env_{env}.csv"):
+                if len(line) != 4 or line[3] not in ("animal", "vehicle"):
+                    raise DataError(
+                        f"{folder}/env_{env}.csv has a line {','.join(line)[:60]!r}, not path, category, context and "
+                        "animal or vehicle; get OoD-Bench's list, or use dataset.reader.lists=drawn"
+                    )
+                rows.append((f"{line[3]}/images/{line[0]}".replace("\\", "/"), env, line[3], None))
+        return rows
+    groups: dict[Group, list[str]] = defaultdict(list)
+    for label in ("animal", "vehicle"):
+        for path in sorted((root / label / "images").glob("*/*/*")):
+            if path.suffix.lower() in SUFFIXES:
+                groups["", label, path.parent.name.replace("_", " ")].append(path.relative_to(root).as_posix())
+    return _drawn(root, groups, dict.fromkeys(counts, ""), counts, NICO_CONTEXTS, data_seed)
+
+
+def celeba_blond(root: Path, lists: str, data_seed: int, counts: Counts = CELEBA) -> list[Row]:
+    """CelebA with hair color as class and gender as what goes with it, in Table 10's numbers.
+
+    A deviation: the whole picture of 178 x 218 pixels is resized to a square, while OoD-Bench evaluates on the central
+    178 x 178.
+
+    Args:
+        root: holds ``img_align_celeba`` and the lists.
+        lists: ``published``, OoD-Bench's ``blond_split/tr_env1.csv``, ``tr_env2.csv``, ``te_env.csv`` (file and 40
+            attributes, 0 or 1), or ``drawn`` anew from CelebA's ``list_attr_celeba.txt`` and
+            ``list_eval_partition.txt``: training environments from its training part, the test environment from its
+            validation and test parts, as the published lists do.
+        data_seed: of the draw.
+        counts: images by environment, class and gender.
+
+    Raises:
+        ConfigError: ``lists`` is unknown.
+        DataError: a list is missing or has other columns, or a group has too few images.
+    """
+    if _published(lists):
+        files = {"train1": "tr_env1", "train2": "tr_env2", "test": "te_env"}
+        return [
+            (f"img_align_celeba/{line['']}", env, "blond" if line["9"] == "1" else "not blond", None)
+            for env in counts
+            for line in _lines(root / "blond_split" / f"{files[env]}.csv", ("", "9"))
+        ]
+    parts = dict(line.split() for line in _text(root / "list_eval_partition.txt"))
+    _, heading, *lines = _text(root / "list_attr_celeba.txt")
+    names = heading.split()
+    if not {"Blond_Hair", "Male"} <= set(names):
+        raise DataError(
+            f"{root}/list_attr_celeba.txt names no Blond_Hair and Male in its second line; get CelebA's list"
+        )
+    blond, male = names.index("Blond_Hair"), names.index("Male")
+    groups: dict[Group, list[str]] = defaultdict(list)
+    for line in lines:
+        file, *cells = line.split()
+        part = "training part" if parts.get(file) == "0" else "other parts"
+        label, gender = "blond" if cells[blond] == "1" else "not blond", "male" if cells[male] == "1" else "female"
+        groups[part, label, gender].append(f"img_align_celeba/{file}")
+    part_of = {env: "other parts" if env == "test" else "training part" for env in counts}
+    return _drawn(root, groups, part_of, counts, CELEBA_CONTEXTS, data_seed)
+
+
+def _drawn(
+    root: Path,
+    groups: Mapping[Group, list[str]],
+    part_of: Mapping[str, str],
+    counts: Counts,
+    contexts: Sequence[str],
+    data_seed: int,
+) -> list[Row]:
+    """Rows in the wanted numbers, no image twice: each group is shuffled once and dealt to environments in order."""
+    decks: dict[Group, Iterator[str]] = {}
+    for group, paths in groups.items():
+        order = np.random.default_rng(derive(data_seed, "draw", *group)).permutation(len(paths))
+        decks[group] = iter([paths[i] for i in order])
+    rows: list[Row] = []
+    for env, classes in counts.items():
+        for label, numbers in classes.items():
+            for context, number in zip(contexts, numbers, strict=True):
+                group = (part_of[env], label, context)
+                dealt = list(islice(decks.get(group, iter(())), number))
+                if len(dealt) < number:
+                    raise DataError(
+                        f"{root} has {len(groups.get(group, []))} images of {label}, {context}: too few for "
+                        f"{number} of them in environment {env}; complete the folder, or use "
+                        "dataset.reader.lists=published"
+                    )
+                rows += [(path, env, label, None) for path in dealt]
+    return rows
+
+
+def _published(lists: str) -> bool:
+    if lists not in ("published", "drawn"):
+        raise ConfigError(f"dataset.reader.lists={lists} is unknown; choose published or drawn")
+    return lists == "published"
+
+
+def _text(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{file} cannot be read ({getattr(error, 'strerror', None) or error}); see python -m dgbench.data.fetch, "
+            "and dataset.reader.lists=published|drawn where the dataset has it"
+        ) from error
+
+
+def _csv(file: Path) -> list[list[str]]:
+    return [line for line in csv.reader(_text(file)) if line]
+
+
+def _lines(file: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+    """Lines of a CSV file with a heading, which has at least these columns."""
+    heading, *lines = _csv(file) or [[]]
+    lacking = [column for column in columns if column not in heading]
+    if lacking:
+        raise DataError(f"{file} has no column {lacking[0]!r} in its first line; get the published list")
+    return [dict(zip(heading, line, strict=False)) for line in lines]

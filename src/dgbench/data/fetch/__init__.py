@@ -1,0 +1,1 @@
+"""Downloading datasets: ``python -m dgbench.data.fetch NAME``."""

@@ -1,0 +1,269 @@
+"""The LightningDataModule: training minibatches and eval sets of one run, or of several that train together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from dgbench.data.environments import Environments, EvalSet, EvalSetLoader
+from dgbench.errors import ConfigError
+from dgbench.seeding import derive
+from dgbench.tensors import EnvBatch, ErrorRecipe
+
+ORDER_BLOCK = 64  # steps whose minibatches come from one generator; the order of a step depends on nothing else
+#: of minibatches gathered at once, so that the loop's cost is paid rarely: on a CPU, whose caches should hold them, and
+#: on other devices, where that does not matter
+CHUNK_BYTES = (8 * 2**20, 256 * 2**20)
+CHUNK_STEPS = 32
+SCORE_BYTES = 64 * 2**20  # images evaluated at once, whatever eval_batch_size: 111 of 224 x 224 pixels
+
+
+class RunOrder:
+    """Which images one run sees at which step, and the random numbers of their augmentation.
+
+    Args:
+        environments: the images.
+        training: names of the environments to train on.
+        batch_size: images per environment and step, drawn uniformly with replacement (DomainBed).
+        seed: base seed of the order.
+
+    Raises:
+        ConfigError: a minibatch is larger than an environment.
+    """
+
+    def __init__(self, environments: Environments, training: Sequence[str], batch_size: int, seed: int) -> None:
+        self.environments, self.training, self.batch_size = environments, list(training), batch_size
+        self.order_seed, self.noise_seed = derive(seed, "order"), derive(seed, "augmentation")
+        self._subsets = [environments.subset(env, "train") for env in self.training]
+        for env, subset in zip(self.training, self._subsets, strict=True):
+            if batch_size > len(subset):
+                raise ConfigError(
+                    f"hparams.batch_size={batch_size} is larger than environment {env} with {len(subset)} training "
+                    f"images; set hparams.batch_size={len(subset)} or less"
+                )
+        self._block: tuple[int, np.ndarray] | None = None
+        self._noise_block: tuple[int, dict[str, np.ndarray]] | None = None
+
+    def order(self, step: int) -> np.ndarray:
+        """(N,) positions in the store of one step's minibatch, environment by environment.
+
+        Each environment has its own stream, so it shows the same images at the same step in every fold.
+        """
+        block, offset = divmod(step, ORDER_BLOCK)
+        if self._block is None or self._block[0] != block:
+            drawn = [
+                subset[
+                    np.random.default_rng(derive(self.order_seed, env, block)).integers(
+                        len(subset), size=(ORDER_BLOCK, self.batch_size)
+                    )
+                ]
+                for env, subset in zip(self.training, self._subsets, strict=True)
+            ]
+            self._block = (block, np.concatenate(drawn, axis=1))
+        positions: np.ndarray = self._block[1][offset]
+        return positions
+
+    def noise(self, step: int) -> dict[str, np.ndarray]:
+        """Random numbers for the augmentation of one step's minibatch; each has N rows, as :meth:`order`."""
+        block, offset = divmod(step, ORDER_BLOCK)
+        if self._noise_block is None or self._noise_block[0] != block:
+            n = ORDER_BLOCK * self.batch_size
+            drawn = [
+                {
+                    name: values.reshape(ORDER_BLOCK, self.batch_size, *values.shape[1:])
+                    for name, values in self.environments.training_noise(
+                        np.random.default_rng(derive(self.noise_seed, env, block)), n
+                    ).items()
+                }
+                for env in self.training
+            ]
+            self._noise_block = (block, joined(drawn, axis=1))
+        return {name: values[offset] for name, values in self._noise_block[1].items()}
+
+
+class EnvironmentData(pl.LightningDataModule):
+    """Minibatches of the training environments, and everything that is evaluated.
+
+    One Lightning epoch is an evaluation interval, the steps between two evaluations, so that a resumed run starts at an
+    epoch. A batch of one run is (N, C, H, W); one of a :meth:`stack` of R runs is (R, N, C, H, W), in which each run
+    sees the minibatches that it would see alone.
+
+    Args:
+        environments: the images.
+        training: names of the environments to train on.
+        recipes: errors to record at an evaluation.
+        steps: optimizer steps in all.
+        eval_every: steps between evaluations.
+        batch_size: images per environment and step, drawn uniformly with replacement (DomainBed).
+        eval_batch_size: images per evaluation batch; fewer where they are large.
+        seed: base seed of the order.
+        group_size: images whose predictions depend on one another; they are evaluated in an order that has nothing to
+            do with their labels, in batches of whole groups. 0: each image by itself.
+
+    Attributes:
+        runs: the order of each run.
+
+    Raises:
+        ConfigError: a minibatch is larger than an environment.
+    """
+
+    def __init__(
+        self,
+        environments: Environments,
+        training: Sequence[str],
+        recipes: Sequence[ErrorRecipe],
+        *,
+        steps: int,
+        eval_every: int,
+        batch_size: int,
+        eval_batch_size: int,
+        seed: int,
+        group_size: int = 0,
+    ) -> None:
+        super().__init__()
+        self.environments, self.training, self.recipes = environments, list(training), list(recipes)
+        self.steps, self.eval_every = steps, eval_every
+        self.batch_size, self.eval_batch_size, self.group_size = batch_size, eval_batch_size, group_size
+        self.runs, self.stacked = [RunOrder(environments, training, batch_size, seed)], False
+        self.wanted: Callable[[str], bool] = lambda name: True  # whether an eval set is evaluated, asked at its turn
+        self.chunk_bytes = CHUNK_BYTES[0]
+        self.part = (0, 1)  # number of this process, and how many divide a run's minibatches and evaluations
+        self.allow_zero_length_dataloader_with_multiple_devices = True  # an eval set may have fewer batches
+
+    @classmethod
+    def stack(cls, runs: Sequence[EnvironmentData]) -> EnvironmentData:
+        """The data of R runs side by side; all are evaluated on the same eval sets.
+
+        Args:
+            runs: the data of each run; same environments, steps, evaluations and minibatch size, and as many training
+                environments each.
+        """
+        first = runs[0]
+        data = cls(
+            first.environments,
+            first.training,
+            list({(score.env, score.subset): score for run in runs for score in run.recipes}.values()),
+            steps=first.steps,
+            eval_every=first.eval_every,
+            batch_size=first.batch_size,
+            eval_batch_size=first.eval_batch_size,
+            seed=0,
+            group_size=first.group_size,
+        )
+        data.runs, data.stacked = [order for run in runs for order in run.runs], True
+        return data
+
+    def setup(self, stage: str) -> None:
+        """Move the images to the device of the trainer."""
+        if self.trainer is not None:
+            device = self.trainer.strategy.root_device
+            self.environments.to(device)
+            self.chunk_bytes = CHUNK_BYTES[device.type != "cpu"]
+            self.part = (0, 1) if self.stacked else (self.trainer.global_rank, self.trainer.world_size)
+
+    def train_dataloader(self) -> IntervalLoader:
+        """Chunks of minibatches up to the next evaluation."""
+        return IntervalLoader(self, lambda: int(self.trainer.lightning_module.steps_done))  # type: ignore[union-attr,operator,arg-type]
+
+    def val_dataloader(self) -> list[EvalSetLoader]:
+        """One loader per eval set, in the order of :meth:`eval_set_names`."""
+        eval_sets = self.environments.eval_sets(self.eval_set_names())
+        if self.group_size:
+            eval_sets = {name: shuffled(scored, name) for name, scored in eval_sets.items()}
+        size = max(1, min(self.eval_batch_size, SCORE_BYTES // (4 * int(np.prod(self.environments.image)))))
+        if size > self.group_size > 0:
+            size -= size % self.group_size
+        rank, count = self.part
+        loaders = [
+            EvalSetLoader(
+                self.environments, name, scored, size, ((rank + i) % count, count), lambda name: self.wanted(name)
+            )
+            for i, (name, scored) in enumerate(eval_sets.items())
+        ]
+        if not any(map(len, loaders)):  # Lightning would leave out the evaluation of this process: one for no error
+            first = next(iter(eval_sets.values()))
+            feature = None if first.feature is None else first.feature[:1]
+            one = replace(first, indices=first.indices[:1], feature=feature)
+            loaders[0] = EvalSetLoader(self.environments, "", one, 1)
+        return loaders
+
+    def eval_set_names(self) -> list[str]:
+        """Every eval set that some error mixes, once; those that only ``test`` needs come last."""
+        ordered = sorted(self.recipes, key=lambda score: score.subset == "test")
+        return list(dict.fromkeys(name for score in ordered for name in score.mixture))
+
+    def transfer_batch_to_device(self, batch: object, device: torch.device, dataloader_idx: int) -> object:
+        """Nothing to move: batches are gathered where the images live."""
+        return batch
+
+    def chunk_steps(self) -> int:
+        """Steps gathered at once."""
+        return max(1, min(CHUNK_STEPS, self.chunk_bytes // self.step_bytes()))
+
+    def step_bytes(self) -> int:
+        """Bytes of the images of one step of all runs, in single precision."""
+        images = len(self.runs) * self.batch_size * len(self.training)
+        return 4 * images * int(np.prod(self.environments.image))
+
+    def batches(self, first: int, n: int, part: tuple[int, int] = (0, 1)) -> list[EnvBatch]:
+        """The minibatches of steps ``first .. first + n - 1``; a pure function of the seed and the steps.
+
+        Args:
+            part: (k, n) takes the k-th of n equal parts of every environment's rows.
+        """
+        rows, steps = self._rows(part), range(first, first + n)
+        noise = joined(
+            [{name: values[rows] for name, values in run.noise(step).items()} for step in steps for run in self.runs]
+        )
+        x, y = self.environments.gather_for_training(self.indices(first, n, part), noise)
+        sizes = (self.batch_size // part[1],) * len(self.training)
+        shape = (n, len(self.runs), len(rows)) if self.stacked else (n, len(rows))
+        xs, ys = x.reshape(*shape, *x.shape[1:]), y.reshape(shape)
+        return [EnvBatch(xs[k], ys[k], sizes) for k in range(n)]
+
+    def indices(self, first: int, n: int, part: tuple[int, int] = (0, 1)) -> Tensor:
+        """Positions in the store of the minibatches of n steps, one after the other, runs side by side within each."""
+        rows = self._rows(part)
+        return torch.from_numpy(
+            np.concatenate([run.order(step)[rows] for step in range(first, first + n) for run in self.runs])
+        )
+
+    def _rows(self, part: tuple[int, int]) -> np.ndarray:
+        """Rows of a step's minibatch that belong to a part."""
+        number, count = part
+        size = self.batch_size // count
+        own = np.arange(number * size, (number + 1) * size)
+        return (np.arange(len(self.training))[:, None] * self.batch_size + own).flatten()
+
+
+def shuffled(scored: EvalSet, name: str) -> EvalSet:
+    """The images of an eval set in an order that depends on its name alone."""
+    order = np.random.default_rng(derive(0, "groups", name)).permutation(len(scored.indices))
+    rows = torch.from_numpy(order).to(scored.indices.device)
+    return EvalSet(scored.indices[rows], None if scored.feature is None else scored.feature[rows])
+
+
+def joined(parts: Sequence[Mapping[str, np.ndarray]], axis: int = 0) -> dict[str, np.ndarray]:
+    """Dictionaries of arrays with the same names as one."""
+    return {name: np.concatenate([part[name] for part in parts], axis) for name in parts[0]}
+
+
+class IntervalLoader:
+    """Iterates over the chunks between the step a module has reached and its next evaluation."""
+
+    def __init__(self, data: EnvironmentData, steps_done: Callable[[], int]) -> None:
+        self.data, self.steps_done = data, steps_done
+
+    def __iter__(self) -> Iterator[list[EnvBatch]]:
+        step = self.steps_done()
+        stop = min(self.data.steps, (step // self.data.eval_every + 1) * self.data.eval_every)
+        size = self.data.chunk_steps()
+        chunks = [(first, min(size, stop - first)) for first in range(step, stop, size)]
+        self.data.environments.expect(self.data.indices(first, n, self.data.part) for first, n in chunks)
+        for first, n in chunks:
+            yield self.data.batches(first, n, self.data.part)

@@ -1,0 +1,1 @@
+"""Where images and features live: memory, files, caches."""

@@ -1,0 +1,165 @@
+"""Corrupted copies of images, made when they are first asked for and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from dgbench.data.datasets.corrupted_plan import Section
+from dgbench.data.store.array_cache import cached_array, is_complete
+from dgbench.data.store.image_store import ImageStore, cores, resident
+from dgbench.data.transforms.corruptions import VERSION, Chance, corrupt
+from dgbench.seeding import derive
+
+log = logging.getLogger(__name__)
+
+CHUNK_BYTES = 4 * 2**20  # of images corrupted at once; changing this changes the random numbers
+CHUNK_IMAGES = 128
+
+
+class CorruptedStore(ImageStore):
+    """Sections of corrupted images, one after the other.
+
+    The random numbers of a section depend on ``seed``, its name, its corruption and the severity, so its images are
+    the same whichever process makes them, in however many goes. A file's name holds a hash of all that decides its
+    content: the state of the clean images, which of them, corruption, severity, seed and the version of the code.
+
+    Args:
+        clean: store of the images to corrupt.
+        sections: what to make of them.
+        severity: 1 (mild) to 5.
+        seed: of the corruptions' random numbers.
+        side: of the images, in pixels.
+        state: changes whenever the clean images change.
+        folder: where files go; one folder per section.
+        kind: ``ram``, ``file`` (memory-mapped) or ``auto``, by size.
+        workers: threads that corrupt; None is one per core.
+        device_share: share of the free device memory that a section may take.
+    """
+
+    def __init__(
+        self,
+        clean: ImageStore,
+        sections: Sequence[Section],
+        *,
+        severity: int,
+        seed: int,
+        side: int,
+        state: str,
+        folder: Path,
+        kind: str,
+        workers: int | None,
+        device_share: float,
+    ) -> None:
+        self.clean, self.sections, self.severity, self.seed, self.side = clean, list(sections), severity, seed, side
+        self.state, self.folder, self.kind = state, folder, kind
+        self.workers, self.device_share = workers or cores(), device_share
+        self.number = {section.name: i for i, section in enumerate(self.sections)}
+        ends = torch.tensor([len(section.positions) for section in self.sections]).cumsum(0)
+        self.ends, self.starts = ends, torch.cat([ends.new_zeros(1), ends[:-1]])
+        self.positions = torch.from_numpy(np.concatenate([section.positions for section in self.sections]))
+        self.bad: dict[int, str] = {}
+        self.device = torch.device("cpu")
+        self._made: dict[int, ImageStore] = {}
+
+    def span(self, name: str) -> np.ndarray:
+        """Positions of a section's images in this store."""
+        i = self.number[name]
+        return np.arange(int(self.starts[i]), int(self.ends[i]))
+
+    def prepare(self, names: Iterable[str]) -> None:
+        """Make the images of these sections now, several at once, where they are not there yet."""
+        wanted = dict.fromkeys(self.number[name] for name in names)
+        missing = [i for i in wanted if self.sections[i].corruption is not None and i not in self._made]
+        if not missing:
+            return
+        at_once = min(self.workers, len(missing))
+        new = [self.sections[i] for i in missing if not is_complete(self._folder(self.sections[i]))]
+        if new:
+            n = sum(len(section.positions) for section in new)
+            log.info("corrupting %d images, in %d sets, once: %s", n, len(new), self.folder)
+        with single_threaded(), ThreadPoolExecutor(at_once) as pool:
+            futures = {pool.submit(self._make, self.sections[i], -(-self.workers // at_once)): i for i in missing}
+            try:
+                hidden = None if new else True  # None: unless there is a terminal
+                for future in tqdm(as_completed(futures), "corrupting", len(futures), unit=" sets", disable=hidden):
+                    self._made[futures[future]] = future.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        for i in missing:
+            self._made[i].to(self.device)
+
+    def to(self, device: torch.device) -> None:
+        self.device = device
+        for store in [self.clean, *self._made.values()]:
+            store.to(device)
+
+    def rows(self, indices: Tensor) -> tuple[Tensor, np.ndarray]:
+        indices = indices.cpu()
+        where = torch.bucketize(indices, self.ends, right=True)
+        present: list[int] = torch.unique(where).tolist()
+        self.prepare(self.sections[i].name for i in present)
+        if len(present) == 1:
+            return self._rows(present[0], indices)
+        images = torch.empty(len(indices), 3, self.side, self.side, dtype=torch.uint8, device=self.device)
+        sizes = np.empty((len(indices), 2), np.int64)
+        for i in present:
+            mine = where == i
+            own, sizes[mine.numpy()] = self._rows(i, indices[mine])
+            images[mine.to(self.device)] = own.to(self.device)
+        return images, sizes
+
+    def _rows(self, i: int, indices: Tensor) -> tuple[Tensor, np.ndarray]:
+        if self.sections[i].corruption is None:
+            return self.clean.rows(self.positions[indices])
+        return self._made[i].rows(indices - self.starts[i])
+
+    def _purpose(self, section: Section) -> tuple[str | int, ...]:
+        return ("corruption", section.name, section.corruption or "", self.severity)
+
+    def _folder(self, section: Section) -> Path:
+        decides = hashlib.sha256(section.positions.tobytes())
+        decides.update(repr((self.state, self.seed, *self._purpose(section), VERSION, self._chunk())).encode())
+        return self.folder / f"{section.name}-severity{self.severity}-{decides.hexdigest()[:16]}"
+
+    def _chunk(self) -> int:
+        """Images corrupted at once, with one generator."""
+        return max(1, min(CHUNK_IMAGES, CHUNK_BYTES // (3 * self.side**2)))
+
+    def _make(self, section: Section, workers: int) -> ImageStore:
+        corruption = section.corruption
+        assert corruption is not None
+        positions = torch.from_numpy(section.positions)
+
+        def produce(first: int, end: int) -> tuple[np.ndarray, Any]:
+            chance = Chance(derive(self.seed, *self._purpose(section), first))
+            clean, sizes = self.clean.rows(positions[first:end])
+            made = corrupt(clean.cpu(), corruption, self.severity, chance)
+            return made.numpy(), {"sizes": sizes.tolist(), "bad": []}
+
+        shape = (len(positions), 3, self.side, self.side)
+        folder = self._folder(section)
+        done = cached_array(folder, shape, produce, chunk=self._chunk(), workers=workers, title=None)
+        return resident(done, self.kind, self.device_share)
+
+
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """Threads that start in this block get one core each from torch; without it, each would take all of them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,146 @@
+"""Features in the place of images: what a frozen part of a network makes of every image, computed once."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dgbench.data.environments import Environments, EvalSet
+from dgbench.errors import ConfigError
+from dgbench.tensors import ErrorRecipe
+
+log = logging.getLogger("dgbench")
+CHECKED = 16  # features of a file that are computed again before the others are believed
+
+
+class CachedFeatures(Environments):
+    """Environments whose images have gone through the frozen part of a network, each once.
+
+    An image that eval sets paint with several spurious features counts once for each. Features are computed when
+    the first of them is asked for and lie on the training device, or, with a folder, in a file that later runs map
+    into their memory.
+
+    Args:
+        source: the environments with their images; they must not augment.
+        frozen: the frozen part in evaluation mode, (n, C, H, W) images -> (n, ...) features, of the images' type.
+        at_once: images that are computed at once on a device.
+        asked: the images that will be asked for; repetitions do not matter.
+        gigabytes: largest size of the features.
+        folder: where their file lies; None keeps them in memory only.
+
+    Raises:
+        ConfigError: the source augments, or the features are too large.
+    """
+
+    def __init__(
+        self,
+        source: Environments,
+        frozen: nn.Module,
+        at_once: Callable[[torch.device], int],
+        asked: Sequence[EvalSet],
+        gigabytes: float,
+        folder: Path | None,
+    ) -> None:
+        if source.training_noise(np.random.default_rng(0), 1):
+            raise ConfigError(
+                "tuning.cache_features=true keeps one set of features per image, and augmentation changes images at "
+                "every step; set dataset.augment=none, or tuning.cache_features=false"
+            )
+        self.source, self.given, self.info = source, source.given, source.info
+        self.n_classes, self.beyond = source.n_classes, source.beyond
+        self._frozen, self._at_once, self._folder = frozen, at_once, folder
+        self._dtype = next(iter(frozen.parameters())).dtype
+        self._device = torch.device("cpu")
+        self._features: Tensor | None = None
+        self._span = 1 + max(int(each.indices.max()) for each in asked)
+        self._keys = torch.unique(torch.cat([self._key(each.indices.cpu(), each.feature) for each in asked]))
+        self._row = torch.full((int(self._keys[-1]) + 1,), -1)
+        self._row[self._keys] = torch.arange(len(self._keys))
+        example, _ = self._computed(self._keys[:1])
+        self.image = tuple(example.shape[1:])
+        size = len(self._keys) * example.numel() * example.element_size() / 1e9
+        if size > gigabytes:
+            raise ConfigError(
+                f"the features of {len(self._keys):,} images take {size:.1f} GB, more than tuning.cache_gb="
+                f"{gigabytes:g}; raise it, freeze more stages, or set tuning.cache_features=false"
+            )
+
+    def _key(self, indices: Tensor, feature: Tensor | None) -> Tensor:
+        """One number for an image and what is painted on it; those below ``_span`` are images as they are."""
+        return indices if feature is None else indices + self._span * (1 + feature.to(indices.device))
+
+    @torch.no_grad()
+    def _computed(self, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Features and labels, for keys all below ``_span`` or all above."""
+        painted = None if keys[0] < self._span else keys // self._span - 1
+        x, y = self.source.gather(keys % self._span, painted)
+        return self._frozen(x.to(self._dtype)), y
+
+    def to(self, device: torch.device) -> None:
+        if self._features is None or device != self._device:
+            self.source.to(device)
+            self._frozen.to(device)
+            features, self._labels = self._filed() if self._folder else self._all()
+            self._features = features if self._folder else features.to(device)
+            self._labels, self._row, self._device = self._labels.to(device), self._row.to(device), device
+            self._frozen.cpu()
+
+    def _all(self) -> tuple[Tensor, Tensor]:
+        log.info("computing the frozen part of the network for %d images, once", len(self._keys))
+        plain = int(torch.searchsorted(self._keys, self._span))
+        size = self._at_once(next(self._frozen.parameters()).device)
+        batches = [part for keys in (self._keys[:plain], self._keys[plain:]) for part in keys.split(size) if len(part)]
+        features, labels = zip(*map(self._computed, batches), strict=True)
+        return torch.cat(features), torch.cat(labels)
+
+    def _filed(self) -> tuple[Tensor, Tensor]:
+        """Features and labels mapped from their file, which is written first where there is none."""
+        assert self._folder is not None
+        path = self._folder / f"features-{self._digest()}.pt"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(f".{os.getpid()}.partial")
+            torch.save([tensor.cpu() for tensor in self._all()], partial)
+            os.replace(partial, path)
+        features, labels = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+        again, _ = self._computed(self._keys[:CHECKED])
+        if not torch.allclose(again.cpu(), features[: len(again)], rtol=1e-3, atol=1e-4):
+            raise ConfigError(f"{path} holds features of other images; delete it, or set another tuning.cache_dir")
+        return features, labels
+
+    def _digest(self) -> str:
+        content = hashlib.sha256(f"{self.source.identity()} {self._dtype} {self.image}".encode())
+        content.update(self._keys.numpy().tobytes())
+        for name, value in self._frozen.state_dict().items():
+            content.update(name.encode() + value.cpu().contiguous().numpy().tobytes())
+        return content.hexdigest()[:16]
+
+    def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        if self._features is None:
+            self.to(self._device)
+        assert self._features is not None
+        rows = self._row[self._key(indices.to(self._device), feature)]
+        if (rows < 0).any():
+            raise IndexError("an image was asked for that no score and no training environment holds")
+        return self._features[rows.to(self._features.device)].to(self._device), self._labels[rows]
+
+    def subset(self, env: str, name: str) -> np.ndarray:
+        return self.source.subset(env, name)
+
+    def error_recipes(
+        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
+    ) -> list[ErrorRecipe]:
+        return self.source.error_recipes(everywhere, subsets, training, grouped)
+
+    def labels_at(self, indices: np.ndarray) -> np.ndarray:
+        return self.source.labels_at(indices)
+
+    def eval_sets(self, names: Sequence[str]) -> Mapping[str, EvalSet]:
+        return self.source.eval_sets(names)

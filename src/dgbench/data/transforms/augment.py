@@ -1,0 +1,178 @@
+"""Random crops, flips and colors for whole minibatches, on the device, by random numbers that are given.
+
+The operations and their random parameters are torchvision's ``RandomResizedCrop``, ``RandomHorizontalFlip``,
+``ColorJitter`` and ``RandomGrayscale``, each image with its own parameters, in floating point without rounding in
+between. Crops are drawn in the pixels of the file, as torchvision draws them, and then read from the stored square:
+same framing, one interpolation more for files of another size. Since a crop is never larger than the stored square,
+it is only ever enlarged, so that antialiasing plays no part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dgbench.data.transforms.augmentation_values import AugmentationValues
+
+TRIES = 10  # crops tried before the central one is taken (torchvision)
+N_UNIFORM = 2 * TRIES + 2 + 1 + 4 + 4 + 1  # tries (area, aspect), place, flip, factors, order of factors, grayscale
+GRAY = (0.2989, 0.587, 0.114)  # of red, green, blue (torchvision)
+BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
+
+
+class Augmentation(AugmentationValues):
+    """Draws the chance of a scheme of random transforms, and applies it to whole minibatches."""
+
+    def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """(n, N_UNIFORM) numbers, uniform in [0, 1): all the chance of n images."""
+        return rng.random((n, N_UNIFORM))
+
+    def __call__(self, images: Tensor, uniform: np.ndarray, sizes: np.ndarray) -> Tensor:
+        """(n, 3, H, W) values in [0, 1] and what was drawn for them -> the same shape, augmented.
+
+        Args:
+            images: (n, 3, H, W) floats in [0, 1].
+            uniform: (n, N_UNIFORM) from :meth:`draw`.
+            sizes: (n, 2) height and width of the files in pixels.
+        """
+        tries, place, flip, factors, order, gray = np.split(uniform, np.cumsum([2 * TRIES, 2, 1, 4, 4]), axis=1)
+        boxes = self.boxes(tries.reshape(-1, TRIES, 2), place, sizes)
+        flipped = flip[:, 0] < self.flip
+        images = resized_crop(images, boxes / np.concatenate([sizes, sizes], axis=1), flipped)
+        images = color_jitter(images, self.factors(factors), np.argsort(order, axis=1))
+        return _at(images, gray[:, 0] < self.grayscale, lambda part: to_gray(part).expand_as(part))
+
+    def boxes(self, tries: np.ndarray, place: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """(n, 4) top, left, height and width of the crops, in pixels of the files: torchvision's rule.
+
+        Ten (area, aspect) are tried; the first that fits is placed at random, else the central crop whose aspect is
+        nearest to the allowed ones is taken.
+        """
+        height, width = (sizes[:, i : i + 1].astype(np.float64) for i in (0, 1))
+        low, high = np.log(np.asarray(self.crop_aspect, np.float64))
+        area = height * width * _between(tries[..., 0], *self.crop_area)
+        aspect = np.exp(_between(tries[..., 1], low, high))
+        w, h = np.round(np.sqrt(area * aspect)), np.round(np.sqrt(area / aspect))
+        fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
+        first = fits.argmax(1)[:, None]
+        w, h = np.take_along_axis(w, first, 1), np.take_along_axis(h, first, 1)
+        top, left = np.floor(place[:, :1] * (height - h + 1)), np.floor(place[:, 1:] * (width - w + 1))
+        ratio = width / height
+        w_central = np.where(ratio > self.crop_aspect[1], np.round(height * self.crop_aspect[1]), width)
+        h_central = np.where(ratio < self.crop_aspect[0], np.round(width / self.crop_aspect[0]), height)
+        central = [(height - h_central) // 2, (width - w_central) // 2, h_central, w_central]
+        return np.where(fits.any(1)[:, None], np.hstack([top, left, h, w]), np.hstack(central))
+
+    def factors(self, uniform: np.ndarray) -> np.ndarray:
+        """(n, 4) uniform numbers to factors of brightness, contrast, saturation and the shift of the hue."""
+        spread = (self.brightness, self.contrast, self.saturation)
+        columns = [_between(uniform[:, i], max(0.0, 1 - value), 1 + value) for i, value in enumerate(spread)]
+        return np.stack([*columns, _between(uniform[:, HUE], -self.hue, self.hue)], axis=1)
+
+
+def resized_crop(images: Tensor, boxes: np.ndarray, flipped: np.ndarray) -> Tensor:
+    """Crops enlarged to the size of the image, bilinear, some of them mirrored: one sampling for all.
+
+    Args:
+        images: (n, 3, H, W).
+        boxes: (n, 4) top, left, height, width as shares of the image's height and width.
+        flipped: (n,) bool.
+    """
+    box = torch.from_numpy(boxes).to(images)
+    rows = _positions(box[:, 0], box[:, 2], images.shape[2])
+    columns = _positions(box[:, 1], box[:, 3], images.shape[3])
+    mirrored = torch.from_numpy(flipped).to(images.device)[:, None]
+    columns = torch.where(mirrored, columns.flip(1), columns)
+    shape = (len(images), *images.shape[2:])
+    grid = torch.stack([columns[:, None, :].expand(shape), rows[:, :, None].expand(shape)], dim=-1)
+    return F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=True)
+
+
+def _positions(start: Tensor, length: Tensor, n: int) -> Tensor:
+    """(k, n) where to read along an axis of n pixels, -1 the center of the first pixel and 1 that of the last.
+
+    Nothing outside the crop is read, as if it had been cut out before it was resized.
+    """
+    first, pixels = start[:, None] * n, length[:, None] * n
+    centers = first + (torch.arange(n, device=start.device) + 0.5) * pixels / n - 0.5
+    centers = torch.minimum(torch.maximum(centers, first), (first + pixels - 1).clamp(min=0))
+    return centers * (2 / max(n - 1, 1)) - 1
+
+
+def color_jitter(images: Tensor, factors: np.ndarray, order: np.ndarray) -> Tensor:
+    """Change brightness, contrast, saturation and hue of each image, in its own order.
+
+    Args:
+        images: (n, 3, H, W) in [0, 1].
+        factors: (n, 4) three factors and the shift of the hue, in turns.
+        order: (n, 4) permutation of 0..3: which change comes first, second, ...
+    """
+    changes = (brightness, contrast, saturation, hue)
+    idle = [np.all(factors[:, kind] == (0 if kind == HUE else 1)) for kind in range(4)]
+    for place in range(4):
+        for kind, change in enumerate(changes):
+            chosen = order[:, place] == kind
+            if not idle[kind]:
+                factor = torch.from_numpy(factors[chosen, kind]).to(images).view(-1, 1, 1, 1)
+                images = _at(images, chosen, partial(change, factor=factor))
+    return images
+
+
+def to_gray(images: Tensor) -> Tensor:
+    """(n, 3, H, W) to (n, 1, H, W)."""
+    red, green, blue = images.unbind(1)
+    return (GRAY[0] * red).add_(green, alpha=GRAY[1]).add_(blue, alpha=GRAY[2])[:, None]
+
+
+def brightness(images: Tensor, factor: Tensor) -> Tensor:
+    """Away from black, ``factor`` (n, 1, 1, 1) times as far."""
+    return (images * factor).clamp_(0, 1)
+
+
+def contrast(images: Tensor, factor: Tensor) -> Tensor:
+    """Away from the mean gray of the image."""
+    return _away(images, to_gray(images).mean((1, 2, 3), keepdim=True), factor)
+
+
+def saturation(images: Tensor, factor: Tensor) -> Tensor:
+    """Away from the gray image."""
+    return _away(images, to_gray(images), factor)
+
+
+def hue(images: Tensor, factor: Tensor) -> Tensor:
+    """Turn the color wheel by ``factor`` (n, 1, 1, 1) turns; value and chroma stay."""
+    red, green, blue = images.unbind(1)
+    value, chroma = images.amax(1), images.amax(1) - images.amin(1)
+    safe = chroma.masked_fill(chroma == 0, 1)
+    sixths = torch.where(
+        value == red,
+        (green - blue) / safe,
+        torch.where(value == green, 2 + (blue - red) / safe, 4 + (red - green) / safe),
+    )
+    sixths += 6 * factor[:, 0]
+    out = torch.empty_like(images)
+    for channel, offset in enumerate((5, 3, 1)):
+        k = (sixths + offset) % 6
+        torch.sub(value, chroma * torch.minimum(k, 4 - k).clamp_(0, 1), out=out[:, channel])
+    return out
+
+
+def _away(images: Tensor, anchor: Tensor, factor: Tensor) -> Tensor:
+    return torch.lerp(anchor.expand_as(images), images, factor).clamp_(0, 1)
+
+
+def _at(images: Tensor, chosen: np.ndarray, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """Change the chosen images. Which they are is known outside the device, so nothing waits for it."""
+    if chosen.any():
+        rows = torch.from_numpy(np.flatnonzero(chosen)).to(images.device, non_blocking=True)
+        images[rows] = change(images[rows])
+    return images
+
+
+def _between(uniform: np.ndarray, low: float, high: float) -> np.ndarray:
+    return low + (high - low) * uniform

@@ -1,0 +1,138 @@
+"""What every featurizer is: a chain of stages, (n, C, H, W) -> (n, m).
+
+A stage is the unit that MixStyle mixes after (``style_stages``) and that tuning freezes, first ones first. To freeze
+the first k of ``len(featurizer.stages())``::
+
+    for stage in featurizer.stages()[:k]:
+        for parameter in stage.parameters():
+            parameter.requires_grad_(False)
+        for module in stage.modules:
+            module.eval()  # and again after every featurizer.train(): running statistics and dropout
+
+What comes out of them can be computed once and kept: ``forward_from(forward_until(x, k), k) == forward(x)``, whatever
+k, with the dropout on the features always in the second half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from dgbench.errors import ConfigError
+from dgbench.networks.style_mixing import mix_styles
+from dgbench.requests import StyleMix
+
+NORMS = ("train", "frozen")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a featurizer that runs, and may be frozen, as a whole.
+
+    Args:
+        run: input of the stage -> its output.
+        modules: the modules it runs.
+        loose: parameters it uses that belong to none of them.
+    """
+
+    run: Callable[[Tensor], Tensor]
+    modules: tuple[nn.Module, ...]
+    loose: tuple[nn.Parameter, ...] = ()
+
+    @classmethod
+    def of(cls, *modules: nn.Module) -> Stage:
+        """Modules one after the other."""
+
+        def run(h: Tensor) -> Tensor:
+            for module in modules:
+                h = module(h)
+            return h
+
+        return cls(run, modules)
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """All parameters of the stage."""
+        for module in self.modules:
+            yield from module.parameters()
+        yield from self.loose
+
+
+class Featurizer(nn.Module):
+    """Base of all featurizers; a subclass sets ``n_features`` and implements :meth:`stages`.
+
+    Args:
+        norm: ``train``: BatchNorm as usual; ``frozen``: it normalizes with its running statistics and never changes
+            them, also in training mode, while its scales and shifts stay trainable (DomainBed's published protocol).
+        dropout: probability of dropping a feature in training.
+
+    Attributes:
+        n_features: m.
+        style_stages: numbers (from 1) of the stages after which MixStyle may mix.
+        why_not_stackable: why runs with this network cannot train together; None where they can.
+        first_stage: number of stages that ``forward`` leaves out, because its input has been through them.
+
+    Raises:
+        ConfigError: an unknown ``norm``, or ``dropout`` outside [0, 1).
+    """
+
+    n_features: int
+    style_stages: tuple[int, ...] = ()
+    why_not_stackable: str | None = None
+    first_stage: int = 0
+
+    def __init__(self, norm: str = "train", dropout: float = 0.0) -> None:
+        super().__init__()
+        if norm not in NORMS:
+            raise ConfigError(f"backbone.norm={norm} is unknown; choose {' or '.join(NORMS)}")
+        if not 0 <= dropout < 1:
+            raise ConfigError(f"dropout={dropout} on the features is no probability below 1; give one, 0 drops nothing")
+        self.norm = norm
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
+
+    def stages(self) -> list[Stage]:
+        """The stages, in order."""
+        raise NotImplementedError
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch the mode; a frozen BatchNorm stays in evaluation."""
+        super().train(mode)
+        if self.norm == "frozen":
+            for module in self.modules():
+                if isinstance(module, _BatchNorm):
+                    module.eval()
+        return self
+
+    def forward(self, x: Tensor, styles: Mapping[int, StyleMix] | None = None) -> Tensor:
+        """(n, C, H, W) -> (n, m); ``styles`` says how to mix after which of ``style_stages``."""
+        return self.forward_from(x, self.first_stage, styles)
+
+    def forward_until(self, x: Tensor, stage: int) -> Tensor:
+        """Images -> what the first ``stage`` stages make of them."""
+        for each in self.stages()[:stage]:
+            x = each.run(x)
+        return x
+
+    def forward_from(self, h: Tensor, stage: int, styles: Mapping[int, StyleMix] | None = None) -> Tensor:
+        """Output of the first ``stage`` stages -> (n, m) features."""
+        for number, each in enumerate(self.stages()[stage:], start=stage + 1):
+            h = each.run(h)
+            if styles and number in styles:
+                h = mix_styles(h, styles[number])
+        features: Tensor = self.dropout(h)
+        return features
+
+
+class FirstStages(nn.Module):
+    """The first ``count`` stages of a featurizer, in evaluation mode: images -> what comes out of them."""
+
+    def __init__(self, featurizer: Featurizer, count: int) -> None:
+        super().__init__()
+        self.featurizer, self.count = featurizer, count
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.featurizer.forward_until(x, self.count)

@@ -1,0 +1,270 @@
+"""Initial weights: random, or from a file that is known by its sha256 and fits the network tensor by tensor."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dgbench.errors import ConfigError, WeightsError
+from dgbench.networks.weight_files import fetched
+
+if TYPE_CHECKING:  # what a file is called and holds is asked when a study is planned, before torch is loaded
+    from torch import Tensor, nn
+
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+INPUT_SIZE = 224
+FORMATS = ".pth, .pth.tar, .pt or .safetensors"
+
+
+@dataclass(frozen=True)
+class ImageRecord:
+    """What images the weights were trained on.
+
+    Args:
+        mean, std: subtracted from and divided by, per channel, of values in [0, 1].
+        input_size: side in pixels.
+    """
+
+    mean: tuple[float, ...] = IMAGENET[0]
+    std: tuple[float, ...] = IMAGENET[1]
+    input_size: int = INPUT_SIZE
+
+
+class RandomWeights:
+    """The networks' own random initialization."""
+
+    images = ImageRecord()
+
+    def __init__(self, *, arch: str | None = None, name: str = "random") -> None:
+        self.identity = name  #: for the rows
+
+    def check(self, make: Callable[[], nn.Module]) -> None:
+        """Nothing can be wrong."""
+
+    def load(self, featurizer: nn.Module) -> None:
+        """Leave the weights as they were drawn."""
+
+
+class PretrainedWeights:
+    """Weights of a published network, or of any file in one of the layouts of :mod:`dgbench.networks.layouts`.
+
+    Args:
+        arch: timm's name of the network's architecture; None for one that has no published weights.
+        name: for the rows.
+        published: architecture -> version -> ``url`` and, where they differ from ImageNet's, ``mean``, ``std`` and
+            ``input_size``; the first version is the default.
+        version: one of those.
+        path, url: a file to take instead of the published one.
+        sha256: what the file's must begin with, at least 8 hexadecimal digits; None takes any.
+        allow_missing: patterns of tensors that the file may lack; they keep their random values.
+        allow_unexpected: patterns of tensors that the file may have and the network has not.
+        mean, std: instead of the weights' own record.
+        cache_dir: where downloads are kept.
+        timeout: seconds to wait for the network.
+
+    Raises:
+        ConfigError: no weights are known for this network, or version.
+    """
+
+    def __init__(
+        self,
+        *,
+        arch: str | None,
+        name: str,
+        published: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
+        version: str | None = None,
+        path: str | None = None,
+        url: str | None = None,
+        sha256: str | None = None,
+        allow_missing: Sequence[str] = (),
+        allow_unexpected: Sequence[str] = (),
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        cache_dir: str = "cache",
+        timeout: float = 5.0,
+    ) -> None:
+        if arch is None:
+            raise ConfigError(f"init={name} has no weights for this backbone; use init=random, or backbone=resnet50")
+        self.arch, self.name, self.version = arch, name, version
+        entry = self._entry(published or {}, given=path is not None or url is not None)
+        self._path, self._url, self._sha256 = path, url or entry.get("url"), (sha256 or "").lower()
+        if path is not None and url is not None:
+            raise ConfigError(f"init.path={path} and init.url={url} exclude each other; give one")
+        if self._path is None and self._url is None:
+            raise ConfigError(f"init={name} names no file; give one with init.path= or init.url=")
+        if sha256 is not None and not (8 <= len(sha256) <= 64 and set(self._sha256) <= set("0123456789abcdef")):
+            raise ConfigError(f"init.sha256={sha256} is no sha256; give its first 8 to 64 hexadecimal digits, or null")
+        self._allowed = {"missing": tuple(allow_missing), "unexpected": tuple(allow_unexpected)}
+        self._cache_dir, self._timeout = Path(cache_dir), timeout
+        self.images = ImageRecord(
+            _channels("mean", mean or entry.get("mean") or IMAGENET[0]),
+            _channels("std", std or entry.get("std") or IMAGENET[1]),
+            int(entry.get("input_size", INPUT_SIZE)),
+        )
+
+    def _entry(self, published: Mapping[str, Any], given: bool) -> Mapping[str, Any]:
+        versions: Mapping[str, Mapping[str, Any]] = published.get(str(self.arch)) or {}
+        if not versions and not given:
+            known = ", ".join(published) or "none"
+            raise ConfigError(
+                f"init={self.name} has no weights for {self.arch} (but for: {known}); choose another backbone or init, "
+                "or give a file with init.path= or init.url="
+            )
+        if self.version is None and versions:
+            first = next(iter(versions))
+            self.version = None if given else first  # a file of the user's is of no version we know
+            return dict(versions[first])
+        if self.version not in versions and not given:
+            raise ConfigError(
+                f"init.version={self.version} is unknown for {self.arch}; choose from {', '.join(versions)}, or give a "
+                "file with init.path= or init.url="
+            )
+        return versions.get(str(self.version)) or {}
+
+    @property
+    def identity(self) -> str:
+        """For the rows: name, version and the beginning of the file's sha256."""
+        name = self.name if self.version is None else f"{self.name}_{self.version}"
+        return f"{name}:{self.sha256[:12]}"
+
+    @cached_property
+    def file(self) -> Path:
+        """The local file, downloaded where it has to be.
+
+        Raises:
+            WeightsError: there is none, or it cannot be had.
+        """
+        if self._path is None:
+            return fetched(str(self._url), self._cache_dir / "weights", self._timeout)
+        path = Path(self._path).expanduser()
+        if not path.is_file():
+            raise WeightsError(f"init.path={path} is no file; give a {FORMATS} file")
+        return path
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the file, 64 hexadecimal digits.
+
+        Raises:
+            WeightsError: it is not the one that was asked for.
+        """
+        with open(self.file, "rb") as handle:
+            found = hashlib.file_digest(handle, "sha256").hexdigest()
+        if not found.startswith(self._sha256):
+            raise WeightsError(
+                f"{self.file} has sha256 {found[:12]}..., not init.sha256={self._sha256[:12]}...; delete it to "
+                "download it again, or correct init.sha256"
+            )
+        return found
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """The encoder's tensors, named as timm names them.
+
+        Raises:
+            WeightsError: the file holds none, or cannot be read.
+        """
+        from dgbench.networks.layouts import encoder_tensors
+
+        _ = self.sha256  # before anything of the file is trusted
+        found = encoder_tensors(_read(self.file))
+        if not found:
+            raise WeightsError(f"{self.file} holds no named tensors; give a {FORMATS} file of weights")
+        return found
+
+    def check(self, make: Callable[[], nn.Module]) -> None:
+        """Whether the weights fit the network that ``make`` makes; here its tensors get shapes and no memory.
+
+        Raises:
+            ConfigError: the network is of a kind that has no published weights.
+            WeightsError: tensors are missing, unexpected, or of another shape.
+        """
+        import torch
+
+        with torch.device("meta"):
+            self._fitting(make())
+
+    def load(self, featurizer: nn.Module) -> None:
+        """Copy the weights into the network, and see that they arrived.
+
+        Raises:
+            ConfigError, WeightsError: as :meth:`check`.
+        """
+        import torch
+
+        from dgbench.networks.timm_networks import TimmFeaturizer
+
+        fitting = self._fitting(featurizer)
+        assert isinstance(featurizer, TimmFeaturizer)
+        featurizer.body.load_state_dict(fitting, strict=False)
+        loaded = featurizer.body.state_dict()
+        wrong = [name for name, value in fitting.items() if not torch.equal(loaded[name], value.to(loaded[name]))]
+        if wrong:
+            raise WeightsError(f"{self.file} did not arrive in {_some(wrong)} of {self.arch}; report this as a bug")
+
+    def _fitting(self, featurizer: nn.Module) -> dict[str, Tensor]:
+        """The tensors that go into the network, cut to its channels and image size."""
+        from dgbench.networks.timm_networks import TimmFeaturizer
+
+        if not isinstance(featurizer, TimmFeaturizer):
+            raise ConfigError(f"init={self.name} fits no {type(featurizer).__name__}; use init=random")
+        own = featurizer.body.state_dict()
+        given = featurizer.adapted(self.tensors)
+        missing = self._not_allowed("missing", own.keys() - given.keys())
+        unexpected = self._not_allowed("unexpected", given.keys() - own.keys())
+        shapes = [name for name in own if name in given and own[name].shape != given[name].shape]
+        problems = [f"lacks {_some(missing)}"] if missing else []
+        problems += [f"has {_some(unexpected)} too much"] if unexpected else []
+        if shapes:
+            first, more = shapes[0], f" (and {len(shapes) - 1} more shapes)" if len(shapes) > 1 else ""
+            problems.append(f"{first} is {tuple(given[first].shape)} instead of {tuple(own[first].shape)}{more}")
+        if problems:
+            raise WeightsError(
+                f"{self.file} does not fit {self.arch}: {'; '.join(problems)}; choose the backbone it was made for, or "
+                "list names in init.allow_missing / init.allow_unexpected"
+            )
+        return {name: value for name, value in given.items() if name in own}
+
+    def _not_allowed(self, kind: str, names: set[str]) -> list[str]:
+        return sorted(n for n in names if not any(fnmatchcase(n, pattern) for pattern in self._allowed[kind]))
+
+
+def _read(file: Path) -> Any:
+    """What a file holds, without running anything that may be in it."""
+    try:
+        if file.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(file)
+        import torch
+
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise WeightsError(
+            f"{file} is damaged or holds more than tensors and plain values, which is never run; download it again, or "
+            "save its state_dict alone"
+        ) from error
+    except Exception as error:  # both readers raise whatever they stumble over
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+        raise WeightsError(f"{file} cannot be read ({reason}); download it again, as {FORMATS}") from error
+
+
+def _some(names: Sequence[str], shown: int = 3) -> str:
+    rest = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + rest
+
+
+def _channels(key: str, values: Sequence[float]) -> tuple[float, ...]:
+    try:
+        found = tuple(float(value) for value in values)
+    except (TypeError, ValueError):
+        found = ()
+    if len(found) != 3 or (key == "std" and min(found) <= 0):
+        raise ConfigError(f"init.{key}={values} is not three numbers (std above 0); null takes the weights' own")
+    return found

@@ -1,0 +1,1 @@
+"""The contract of an algorithm, and the pieces that algorithms share."""

@@ -1,0 +1,179 @@
+"""The contract of every algorithm: a pure objective and what it declares.
+
+An algorithm is a plain object. Its objective is given a :class:`~dgbench.objectives.step.Step` (networks, one minibatch
+per training environment, hyperparameters, its own state, random inputs, the step's number) and returns an
+:class:`~dgbench.objectives.step.Outcome`. It owns no network, loop, device, logger or generator and never branches on
+data, so ``torch.func.vmap`` can map it over many runs. ``dgbench.training.modules`` trains it.
+
+``conf/algorithm/NAME.yaml`` holds, beside ``_target_``, ``objective`` (the class) and ``name``:
+
+- ``hparams``: the default of every hyperparameter that the algorithm reads. ``lr``, ``weight_decay`` and
+  ``batch_size`` come from the shared ones unless they stand here.
+- ``search``: for each space (``domainbed``, ``ood_bench``, ``yu2024``) how a hyperparameter is drawn; one that a
+  space leaves out keeps its default.
+
+A value or distribution that differs between small images (28 x 28) and large ones is written
+``{small: ..., large: ...}``. A distribution is a mapping with one key; with u ~ U(a, b) and int() truncating:
+
+=====================  ================================================================================
+``uniform``            [a, b]: u
+``log10_uniform``      [a, b]: 10^u
+``log_uniform``        [a, b]: the same given by its bounds, 10^U(log10 a, log10 b)
+``int_uniform``        [a, b]: int(u)
+``int_log10_uniform``  [a, b]: int(10^u)
+``int_log2_uniform``   [a, b]: int(2^u)
+``randint``            [a, b]: an integer from a to b - 1
+``choice``             [v1, v2, ...]: one of them
+=====================  ================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from dgbench.errors import ConfigError
+from dgbench.modules import Networks
+from dgbench.objectives.random_inputs import RandomInputs
+from dgbench.objectives.step import Outcome, Prediction, Step, UpdateFunction
+from dgbench.requests import LinearSpec, NetworkSpec, Sizes
+
+Choices = Mapping[str, tuple[Any, ...]]  # allowed values by hyperparameter
+
+
+@dataclass(frozen=True)
+class ParamGroup:
+    """Networks that are updated together by one Adam optimizer.
+
+    Args:
+        networks: names of the networks it owns.
+        lr, weight_decay: names of the hyperparameters that hold its learning rate and L2-coupled weight decay.
+        beta1: name of the hyperparameter that holds Adam's beta1, or the number itself.
+        beta2: Adam's beta2.
+    """
+
+    networks: tuple[str, ...]
+    lr: str = "lr"
+    weight_decay: str = "weight_decay"
+    beta1: str | float = 0.9
+    beta2: float = 0.999
+
+
+@dataclass(frozen=True)
+class Update:
+    """One loss and the parameter groups that step on its gradient; a step runs its updates in order.
+
+    Args:
+        objective: a method of the algorithm, the same one at every step: it is compared, and recorded, by it.
+        groups: names of the parameter groups.
+    """
+
+    objective: UpdateFunction
+    groups: tuple[str, ...]
+
+
+class Algorithm:
+    """Base class of all algorithms; a subclass must implement :meth:`objective` and may say more.
+
+    Args:
+        sizes: numbers of classes, features and training environments, image shape.
+        hparams: every hyperparameter, ``lr`` and ``weight_decay`` included.
+
+    Attributes:
+        values: the hyperparameters as Python values.
+        static: hyperparameters that decide shapes or the schedule; an objective reads them from ``self.values``,
+            all others reach it as 0-dimensional tensors, one per run when runs are stacked.
+        off_at_zero: hyperparameters whose term an objective may leave out when ``self.values`` holds 0 for them;
+            runs of a stack agree on which.
+        why_not_cacheable: why training on features of a frozen part of the featurizer, computed once per image, would
+            not be this method; empty where it is.
+        extra_channels: image channels that the algorithm adds in front of the featurizer.
+        reset_adam_at: hyperparameter that holds the step at which Adam is re-created (moments and counter zero).
+        reset_lr: hyperparameter that holds the learning rate from then on, if it changes.
+        choices: allowed values of the static hyperparameters that are switches.
+        min_envs: least number of training environments for which the method has a meaning.
+        order_matters: the loss of one step depends on the order of the environments, because outputs or random
+            numbers belong to positions; its distribution over seeds does not.
+        stackable: ``vmap`` can map the objective over runs; ``why_not_stackable`` says why not.
+
+    Raises:
+        ConfigError: what :meth:`check` refuses.
+    """
+
+    static: ClassVar[frozenset[str]] = frozenset()
+    off_at_zero: ClassVar[frozenset[str]] = frozenset()
+    choices: ClassVar[Choices] = {}
+    min_envs: ClassVar[int] = 1
+    order_matters: ClassVar[bool] = False
+    stackable: ClassVar[bool] = True
+    why_not_stackable: ClassVar[str] = ""
+    why_not_cacheable: ClassVar[str] = ""
+    extra_channels: ClassVar[int] = 0
+    reset_adam_at: ClassVar[str | None] = None
+    reset_lr: ClassVar[str | None] = None
+
+    def __init__(self, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
+        self.check(sizes, hparams)
+        self.sizes, self.values = sizes, dict(hparams)
+
+    @classmethod
+    def check(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
+        """Refuse what cannot work, before anything is trained.
+
+        Raises:
+            ConfigError: too few training environments, or a switch with an unknown value.
+        """
+        if sizes.n_envs < cls.min_envs:
+            raise ConfigError(
+                f"{cls.__name__} has no meaning with {sizes.n_envs} training environment(s); "
+                f"give it at least {cls.min_envs} or choose another algorithm"
+            )
+        for key, allowed in cls.choices.items():
+            if hparams[key] not in allowed:
+                options = ", ".join(str(value) for value in allowed)
+                raise ConfigError(f"hparams.{key}={hparams[key]} is unknown; choose one of {options}")
+
+    @classmethod
+    def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
+        """Networks besides the featurizer, in construction order."""
+        return {"classifier": LinearSpec(sizes.n_features, sizes.n_classes)}
+
+    @classmethod
+    def group_size(cls, hparams: Mapping[str, Any]) -> int:
+        """Images whose predictions depend on one another; 0 where each image is predicted by itself.
+
+        Such a method must be scored on what its environment shows, image for image: the expected error over a
+        spurious feature cannot be put together from eval sets in which all images have it.
+        """
+        return 0
+
+    def param_groups(self) -> dict[str, ParamGroup]:
+        """Which networks are updated by which optimizer."""
+        return {"model": ParamGroup(("featurizer", "classifier"))}
+
+    def updates(self, step: int) -> Sequence[Update]:
+        """The updates of one step, in order; may depend on the step and on static hyperparameters only."""
+        return (Update(self.objective, ("model",)),)
+
+    def initial_state(self, networks: Networks) -> dict[str, Tensor]:
+        """State before the first step, given the networks with their initial weights."""
+        return {}
+
+    def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
+        """What a step on minibatches of these sizes needs at random; reaches the objective as ``s.random``."""
+        return {}
+
+    def prediction_inputs(self, n: int) -> RandomInputs:
+        """What :meth:`predict` needs at random for ``n`` images; axis 0 of each is the images."""
+        return {}
+
+    def objective(self, s: Step) -> Outcome:
+        """The loss of one step; see the module's docstring. Other update functions have the same signature."""
+        raise NotImplementedError(f"{type(self).__name__} needs an objective")
+
+    def predict(self, s: Prediction) -> Tensor:
+        """(n, C, H, W) -> (n, K) logits."""
+        return s.networks.logits(s.x)

@@ -1,0 +1,57 @@
+"""Random pairs of environments, drawn as permutations and formed without a data-dependent shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dgbench.tensors import EnvBatch
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """P pairs of environments, row k of the first beside row k of the second.
+
+    Both sides are as long as the longest minibatch L; rows beyond the shorter of the two repeat a last row and have
+    weight 0, so that no shape depends on which environments were paired. (Only an unfrozen BatchNorm sees them.)
+
+    Args:
+        first, second: (P, L) row numbers within the batch.
+        weight: (P, L), sums to 1 over the rows that count, 0 elsewhere.
+    """
+
+    first: Tensor
+    second: Tensor
+    weight: Tensor
+
+
+def pair_rows(batch: EnvBatch, first: Tensor, second: Tensor) -> Pairs:
+    """Pairs of the environments numbered ``first`` and ``second``, both (P,)."""
+    device = batch.x.device
+    lengths = torch.stack([torch.full((), size, device=device) for size in batch.sizes])
+    starts = lengths.cumsum(0) - lengths
+    row = torch.arange(max(batch.sizes), device=device)
+    rows = starts[:, None] + torch.minimum(row, lengths[:, None] - 1)
+    both = torch.minimum(lengths[first], lengths[second])[:, None]
+    weight = (row < both) / both.to(batch.x.dtype)
+    return Pairs(rows[first], rows[second], weight)
+
+
+def cyclic_pairs(batch: EnvBatch, permutation: Tensor) -> Pairs:
+    """DomainBed's pairs P(n): with the (E,) permutation p, environment p_i beside p_(i+1 mod E)."""
+    return pair_rows(batch, permutation, permutation.roll(-1))
+
+
+def shuffle_second(pairs: Pairs, keys: Tensor) -> Pairs:
+    """Permute the second side of every pair within its counting rows, by (P, L) uniform random ``keys``."""
+    # keys lie in [0, 1): the padding, at 2, sorts behind every row that counts
+    order = torch.where(pairs.weight > 0, keys, 2.0).argsort(-1)
+    return Pairs(pairs.first, pairs.second.gather(1, order), pairs.weight)
+
+
+def weighted_risk(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """Cross entropy of (n, K) logits summed with (n,) weights."""
+    return (F.cross_entropy(logits, y, reduction="none") * weight).sum()

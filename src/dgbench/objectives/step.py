@@ -1,0 +1,138 @@
+"""What an objective is given and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dgbench.modules import AnyNetworks
+from dgbench.objectives.risks import environment_risks
+from dgbench.tensors import EnvBatch, Tensors
+
+
+class Hyperparameters(dict[str, Tensor]):
+    """0-dimensional tensors by name: ``hp.vrex_lambda``, or ``hp["lambda"]`` where a name is no identifier."""
+
+    def __getattr__(self, name: str) -> Tensor:  # a name that dict itself has is reached by hp["values"] only
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"there is no hyperparameter {name}; known: {', '.join(self)}") from None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an objective returns for one update of one step.
+
+    Args:
+        loss: scalar to differentiate with respect to the parameters of the update's groups.
+        logs: scalars worth watching; never used for selection.
+        state: the algorithm's new state; keys left out keep their value.
+        grads: gradients by parameter name, for methods whose update is no gradient of one scalar; replaces
+            the differentiation of ``loss``.
+    """
+
+    loss: Tensor
+    logs: Tensors = field(default_factory=dict)
+    state: Tensors = field(default_factory=dict)
+    grads: Tensors | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """Everything that an objective sees of one optimizer step of one run.
+
+    Args:
+        networks: ``networks.featurizer(x)``, ``networks.classifier(z)`` and what else the algorithm asked for.
+        batch: the minibatches of all training environments.
+        hp: hyperparameters that are not static.
+        state: the algorithm's own memory.
+        random: the random inputs that the algorithm declared.
+        step: 0-dimensional int64, counts from 0.
+    """
+
+    networks: AnyNetworks
+    batch: EnvBatch
+    hp: Hyperparameters
+    state: Tensors
+    random: Tensors
+    step: Tensor
+
+    @property
+    def x(self) -> Tensor:
+        """(N, C, H, W) images."""
+        return self.batch.x
+
+    @property
+    def y(self) -> Tensor:
+        """(N,) int64 labels."""
+        return self.batch.y
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Minibatch size of each of the E environments."""
+        return self.batch.sizes
+
+    @property
+    def env(self) -> Tensor:
+        """(N,) number of each row's environment."""
+        return self.batch.env
+
+    def split(self, values: Tensor) -> tuple[Tensor, ...]:
+        """Cut a tensor of N rows into one tensor per environment."""
+        return self.batch.split(values)
+
+    def features(self) -> Tensor:
+        """(N, m) features from one forward pass over all rows."""
+        return self.networks.featurizer(self.x)
+
+    def logits(self) -> Tensor:
+        """(N, K) logits from one forward pass over all rows."""
+        return self.networks.logits(self.x)
+
+    def separate_features(self) -> Tensor:
+        """(N, m) features as of one forward pass per environment.
+
+        They are those of one pass over all rows, which is what is made, unless unfrozen BatchNorm looks at the whole
+        minibatch.
+        """
+        if self.networks.mixes_rows("featurizer"):
+            return torch.cat([self.networks.featurizer(x) for x in self.split(self.x)])
+        return self.features()
+
+    def separate_logits(self) -> Tensor:
+        """(N, K) logits as of one forward pass per environment; see :meth:`separate_features`."""
+        return self.networks.classifier(self.separate_features())
+
+    def risk(self, logits: Tensor) -> Tensor:
+        """(N, K) logits -> their mean cross entropy over all rows."""
+        return F.cross_entropy(logits, self.y)
+
+    def environment_risks(self, logits: Tensor | None = None) -> Tensor:
+        """(N, K) logits, or else :meth:`logits` -> (E,) mean cross entropy within each environment, R_e."""
+        return environment_risks(self.logits() if logits is None else logits, self.batch)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Everything that :meth:`Algorithm.predict` sees.
+
+    Args:
+        networks: in evaluation mode.
+        x: (n, C, H, W) images.
+        hp, state: as of :class:`Step`.
+        random: the random inputs that the algorithm declared for predictions.
+    """
+
+    networks: AnyNetworks
+    x: Tensor
+    hp: Hyperparameters
+    state: Tensors
+    random: Tensors
+
+
+UpdateFunction = Callable[[Step], Outcome]

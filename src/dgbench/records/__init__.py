@@ -1,0 +1,1 @@
+"""Everything that a run leaves on disk: rows, status, locks, and files that are written whole. No torch."""

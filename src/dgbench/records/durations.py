@@ -1,0 +1,17 @@
+"""Durations as people read them."""
+
+from __future__ import annotations
+
+
+def duration(seconds: float) -> str:
+    """``40 s``, ``2 min 05 s``, ``3 h 10 min``, ``2 d 04 h``; from 100 days on without hours, ``146 d``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days >= 100:
+        return f"{days:,} d"
+    if days:
+        return f"{days} d {hours:02} h"
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

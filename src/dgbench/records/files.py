@@ -1,0 +1,101 @@
+"""Files that are written whole, and reading that never waits.
+
+A reader of a file that was written whole, also one after a power cut, sees the old content or the new one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+NOT_REGULAR = "not a regular file"
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # of a directory, on file systems that cannot
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file for reading, if it is an ordinary one: a pipe would wait for a writer, a device may never end.
+
+    Raises:
+        OSError: it cannot be opened, or is a folder, a pipe, a socket or a device.
+    """
+    handle = open(path, "rb", opener=_without_waiting)  # noqa: SIM115  # the caller closes it
+    if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+        handle.close()
+        raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
+    return handle
+
+
+def read_regular(path: str | os.PathLike[str]) -> bytes:
+    """The content of an ordinary file; see :func:`open_regular`.
+
+    Raises:
+        OSError: it cannot be opened, or is a folder, a pipe, a socket or a device.
+    """
+    with open_regular(path) as handle:
+        return handle.read()
+
+
+def write_whole(path: Path, content: str | bytes, sync: bool = True) -> None:
+    """Replace a file atomically, whoever else writes it.
+
+    Args:
+        path: of the file; its folder exists.
+        content: text is written as UTF-8.
+        sync: force it to the disk before returning. Without it a power cut may lose the content, or leave the file
+            empty: for what is written again within seconds.
+
+    Raises:
+        OSError: it cannot be written; the old content stays.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    _replace(path, path.with_name(f"{path.name}.{os.getpid()}.partial"), lambda file: file.write(data), sync)
+
+
+def write_whole_with(path: Path, writer: Callable[[BinaryIO], object]) -> None:
+    """:func:`write_whole`, synced, of what a function writes into an open file; for checkpoints.
+
+    There must be one writer at a time, as the holder of a run's lock is: the partial file always has one name, so
+    that processes that were killed leave one behind and not one each.
+
+    Args:
+        path: of the file; its folder exists.
+        writer: is given the open, seekable file.
+
+    Raises:
+        OSError: it cannot be written; the old content stays. So it does with whatever else ``writer`` raises.
+    """
+    _replace(path, path.with_name(f"{path.name}.partial"), writer, sync=True)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _replace(path: Path, partial: Path, writer: Callable[[BinaryIO], object], sync: bool) -> None:
+    try:
+        with open(partial, "wb") as file:
+            writer(file)
+            if sync:  # before the rename, or the new name may come to the disk ahead of its content
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    if sync:
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+    finally:
+        os.close(handle)

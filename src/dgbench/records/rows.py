@@ -1,0 +1,205 @@
+"""The result row, the identity of the run that wrote it, and the file they are kept in.
+
+Everything that dgbench reports is a function of rows. A row file (``errors.jsonl``) holds one JSON object per
+line: the identity of the run that wrote it and one counted error. No torch here: reports run on a login node.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dgbench.errors import RecordError
+from dgbench.records.files import read_regular, write_whole
+from dgbench.records.row_checks import BY_TYPE
+from dgbench.records.row_parser import RowParser
+
+ROW_FILE = "errors.jsonl"
+PLAN_FILE = "planned.json"  # in a job's folder: the run folders that it means to fill
+IDENTITY_FILE = "identity.json"  # of what code, packages, machine and data a run is made
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunIdentity:
+    """Who wrote a row: one run, i.e. one trained model (fold x seed x hyperparameters)."""
+
+    run: str  #: hash of the run's specification, see ``dgbench.records.spec``
+    dataset: str  #: name of the dataset, e.g. ``sr_cmnist``
+    variant: dict[str, Any]  #: what distinguishes this form of the dataset (ratio, scale, resolution, ...)
+    base: str  #: base images, e.g. ``mnist`` or ``digits``; reports never mix two
+    evaluation: str  #: ``exact`` or ``sampled`` errors
+    data_seed: int  #: images dealt to environments, label noise, spurious features
+    split_seed: int  #: train/val split
+    given: list[str]  #: names of the given environments, in order
+    algorithm: str
+    hparams: dict[str, Any]  #: what is read of hyperparameters, and settings of training that are not the default
+    draw: int = 0  #: number of the hyperparameter draw; 0 is the default set
+    space: str = "domainbed"  #: search space that the draw is from
+    trial: int = 0  #: repetition of the search that the draw is from
+    backbone: str
+    init: str = "random"  #: initial weights
+    tuning: str = "ft"  #: ``ft`` fine-tuning, ``lp`` linear probing, ``freezeK`` with K frozen stages
+    n_parameters: int | None = None  #: of all networks together; None in rows older than the key
+    n_trainable: int | None = None  #: of them, those that training changes
+    protocol: str
+    fold: str  #: ``0``, ``1``, ... or ``full``
+    held_out: list[str]  #: given environments this run never trained on (flexible: of which it lacks some class)
+    folds: list[list[str]] | None = None  #: tested environments of every fold; None: one each (loo) or all others
+    seed: int
+    averaging: str = "none"  #: what averages the weights over steps, ``none``, ``swad``, ``eoa``, ...
+    beyond: bool = True  #: whether environments besides the given ones exist, as the ideal measure needs
+    grouped: bool = False  #: predictions depend on what is scored together: ``test`` sampled even if ``exact``
+    content: str = ""  #: hash of the images' files, where the dataset has any; empty in rows older than the key
+    code: str  #: version of dgbench that wrote the row, with the commit where it is known
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One counted error: how one run did on one subset of one environment at one step."""
+
+    identity: RunIdentity = field(repr=False)
+    step: int  #: optimizer updates done
+    env: str  #: environment scored
+    subset: str  #: ``train``, ``val`` or ``test``
+    held_out: bool  #: True when the run never trained on this environment (flexible: on these classes of it)
+    seen: int  #: images scored
+    wrong: float  #: images misclassified; the expected count when the evaluation is exact
+    loss: float  #: mean cross entropy in nats
+    together: int | None = None  #: runs that trained together when it was written; None in rows older than the key
+
+    @property
+    def error(self) -> float:
+        """Fraction wrong, in [0, 1]."""
+        return self.wrong / self.seen
+
+    def to_json(self) -> str:
+        """The row as one line, identity included, without the line end."""
+        flat = asdict(self.identity)
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "identity"}
+        own["env_held_out"] = own.pop("held_out")
+        return json.dumps({**flat, **own}, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class RowProblem:
+    """A line that could not be used, and why."""
+
+    file: str
+    line: int  #: 1-based
+    reason: str
+
+
+class ParsedRow(NamedTuple):
+    """A good line of a row file."""
+
+    line: int  #: 1-based
+    identity: dict[str, Any]  #: its keys of a :class:`RunIdentity`; the same object in lines that agree in all of them
+    own: dict[str, Any]  #: its other keys
+
+
+def append_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Append rows to a file in one write and force them to disk.
+
+    A torn last line, left by a crash or a full disk, is cut off first, so rows never run into each other.
+
+    Raises:
+        OSError: the file cannot be written; what was there before stays readable.
+    """
+    text = "".join(row.to_json() + "\n" for row in rows)
+    with open(path, "ab+") as handle:
+        size = handle.seek(0, os.SEEK_END)
+        if size:
+            handle.seek(size - 1)
+            if handle.read(1) != b"\n":
+                handle.seek(0)
+                whole = handle.read()
+                handle.truncate(whole.rfind(b"\n") + 1)
+        handle.write(text.encode())
+        handle.flush()
+        os.fsync(handle.fileno())
+
+
+def has_rows(folder: Path) -> bool:
+    """Whether the row file of a run is there and not empty."""
+    try:
+        about = (folder / ROW_FILE).stat()
+        return stat.S_ISREG(about.st_mode) and about.st_size > 0
+    except OSError:
+        return False
+
+
+def read_rows(path: Path) -> tuple[list[dict[str, Any]], list[RowProblem]]:
+    """All good rows of a file as flat dictionaries, and the lines that had to be dropped.
+
+    Keys are those of :class:`RunIdentity` and :class:`Row`; whether the *environment* was held out stands under
+    ``env_held_out``, the list of all held-out environments under ``held_out``. A key that a row lacks because it is
+    older than the key gets its default. Every value has the type that its field declares.
+
+    Raises:
+        OSError: the file cannot be read, or is no regular file.
+    """
+    rows, problems = parse_rows(read_regular(path))
+    flat = [{**DEFAULTS, **row.identity, **row.own} for row in rows]
+    return flat, [RowProblem(str(path), line, reason) for line, reason in problems]
+
+
+def parse_rows(content: bytes) -> tuple[list[ParsedRow], list[tuple[int, str]]]:
+    """What a row file holds.
+
+    Returns:
+        its good rows; and line number and reason of each that had to be dropped.
+    """
+    parser = RowParser(IDENTITY_CHECKS, frozenset((*DEFAULTS, *_defaults(Row))))
+    rows: list[ParsedRow] = []
+    problems: list[tuple[int, str]] = []
+    for number, line in _numbered(content):
+        try:
+            rows.append(ParsedRow(number, *parser.parse(line)))
+        except RecordError as error:
+            problems.append((number, str(error)))
+    return rows, problems
+
+
+def row_of(flat: dict[str, Any]) -> Row:
+    """A flat dictionary, as :func:`read_rows` gives it, as a row again."""
+    identity = RunIdentity(**{f.name: flat[f.name] for f in fields(RunIdentity)})
+    own = {f.name: flat[f.name] for f in fields(Row) if f.name not in ("identity", "held_out")}
+    return Row(identity=identity, held_out=flat["env_held_out"], **own)
+
+
+def keep_rows_until(path: Path, step: int) -> list[RowProblem]:
+    """Drop rows later than ``step``, atomically: a resumed run writes them again.
+
+    Returns:
+        The lines that are no rows, which are dropped too.
+    """
+    if not path.exists():
+        return []
+    content = path.read_bytes()
+    rows, torn = parse_rows(content)
+    kept = {row.line for row in rows if row.own["step"] <= step}
+    write_whole(path, b"".join(line + b"\n" for number, line in _numbered(content) if number in kept))
+    return [RowProblem(str(path), line, reason) for line, reason in torn]
+
+
+def _defaults(kind: type[Any]) -> dict[str, Any]:
+    """Values of those fields of a dataclass that have one."""
+    plain = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
+    made = {f.name: f.default_factory() for f in fields(kind) if f.default_factory is not MISSING}
+    return {**plain, **made}
+
+
+#: what keys of an identity mean that a row lacks because it is older than they are
+DEFAULTS = _defaults(RunIdentity)
+IDENTITY_CHECKS = {f.name: BY_TYPE[str(f.type)] for f in fields(RunIdentity)}
+
+
+def _numbered(content: bytes) -> Iterator[tuple[int, bytes]]:
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if line.strip():
+            yield number, line

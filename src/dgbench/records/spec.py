@@ -1,0 +1,113 @@
+"""What a run is: the resolved values that decide its results, and the hash that names it.
+
+A run is what is trained, not how it was typed. Whatever is not in a :class:`RunSpec` changes no result
+(``dgbench.training.identity`` builds one from a configuration and lists what it leaves out, with reasons).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Any
+
+HASH_DIGITS = 12
+PLAIN = (str, bool, int)
+PARTS = (
+    "dataset",
+    "hparams",
+    "network",
+    "tuning",
+    "averaging",
+    "training",
+)  # stand in the hash by digests of their own
+KEPT = 256  # parts whose digest is remembered
+_HASHED: dict[int, tuple[Any, str]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudySpec:
+    """What all runs of a study share: one dataset, algorithm, set of hyperparameters and seed."""
+
+    dataset: dict[str, Any]  #: facts that the dataset tells of itself (``DatasetInfo.facts``), and its options
+    algorithm: str
+    objective: str  #: import path of the class that computes the objective
+    hparams: dict[str, Any]  #: resolved values of exactly the hyperparameters that are read
+    backbone: str
+    network: dict[str, Any]  #: arguments of the featurizer
+    init: str  #: initial weights; names their content
+    tuning: dict[str, Any]  #: what of the network is trained
+    averaging: dict[str, Any]  #: what averages the weights over steps
+    training: dict[str, Any]  #: settings of the training loop that change numbers
+    protocol: str
+    seed: int
+    draw: int  #: labels of a search: number of the draw, 0 is the default set
+    trial: int
+    space: str
+
+    @cached_property
+    def digest(self) -> str:
+        """12 hexadecimal digits, equal for equal science however it was typed."""
+        values = {f.name: getattr(self, f.name) for f in self.__dataclass_fields__.values()}
+        return digest({**values, **{name: _part(values[name]) for name in PARTS}})
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, in the canonical form that is hashed."""
+        plain: dict[str, Any] = canonical(asdict(self))
+        return plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec(StudySpec):
+    """One model to train: a study and what it is trained on."""
+
+    fold: dict[str, Any]  #: name, environments trained on and held out, and what else tells it from other folds
+
+    @staticmethod
+    def of(study: StudySpec, fold: Mapping[str, Any]) -> RunSpec:
+        """A fold of a study."""
+        return RunSpec(**{f.name: getattr(study, f.name) for f in fields(StudySpec)}, fold=dict(fold))
+
+
+def canonical(value: Any) -> Any:
+    """Plain JSON values in which 10 and 10.0 are one number, and a tuple and a list one sequence.
+
+    Raises:
+        TypeError: a value that has no such form, e.g. a tensor.
+    """
+    if value is None or type(value) in PLAIN:
+        return value
+    if type(value) is dict:  # the usual case first: a sweep hashes 100,000 studies
+        return {str(key): canonical(item) for key, item in value.items()}
+    if type(value) is list:
+        return [canonical(item) for item in value]
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return str(value)
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    if isinstance(value, PLAIN):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): canonical(item) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return [canonical(item) for item in value]
+    raise TypeError(f"{type(value).__name__} {value!r} is no plain value")
+
+
+def digest(content: Any) -> str:
+    """12 hexadecimal digits of plain values, over their canonical JSON."""
+    text = json.dumps(canonical(content), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
+
+
+def _part(value: dict[str, Any]) -> str:
+    """The digest of a part that studies of a sweep share: one object, hashed once."""
+    known = _HASHED.get(id(value))
+    if known is None or known[0] is not value:
+        if len(_HASHED) >= KEPT:
+            _HASHED.clear()
+        known = _HASHED[id(value)] = value, digest(value)
+    return known[1]

@@ -1,0 +1,1 @@
+"""Leaderboards and oracle leakage: test accuracies as frames, their tables and figures."""

@@ -1,0 +1,1 @@
+"""What is drawn, and the style that all figures share."""

@@ -1,0 +1,136 @@
+"""What every figure shares: colors, style, and the two formats it is kept in."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from dgbench.reports.document import Figure
+
+# Okabe & Ito's palette less yellow and black: told apart by color-blind readers, visible on light and dark pages
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+#: color, marker and line of each measure, the same in every figure
+MEASURE_STYLE: dict[str, tuple[str, str, Any]] = {
+    "worst_gap": ("#d55e00", "o", "-"),
+    "average": ("#0072b2", "s", (0, (5, 2))),
+    "worst": ("#009e73", "^", (0, (1, 1.5))),
+    "gap": ("#cc79a7", "D", (0, (6, 2, 1, 2))),
+    "ideal": ("#e69f00", "v", "-"),
+}
+INK = "#1c2024"  # becomes currentColor in the SVG
+GRAY = "#9aa3ab"  # what is worse than the best, legible on light and dark pages
+REST: dict[str, Any] = {"color": INK, "alpha": 0.35, "linewidth": 0.8, "zorder": 1}  # behind the highlighted few
+_FEW = 5  # curves in color where there are more than colors
+
+
+@contextmanager
+def canvas(name: str, width: float, height: float) -> Iterator[Any]:
+    """An empty matplotlib figure in house style; width and height in inches. ``name`` seeds the ids of the SVG."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
+    style: dict[Any, Any] = {
+        "svg.fonttype": "none", "svg.hashsalt": name, "font.size": 11, "font.family": "sans-serif",
+        "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
+        "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11,
+        "text.parse_math": False,  # a name may hold a dollar sign; a log axis needs a plain formatter for its ticks
+    }  # fmt: skip
+    with matplotlib.rc_context(style):
+        drawn = Canvas(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(drawn)
+        yield drawn
+
+
+def finish(drawn: Any, name: str, title: str, caption: str) -> Figure:
+    """The figure in both formats; call it inside :func:`canvas`."""
+    inches = drawn.get_figwidth()  # at 6.2 rem an inch letters are as large as the text, at 3.5 still legible
+    size = f"max-width: {6.2 * inches:.0f}rem; min-width: {3.5 * inches:.1f}rem"
+    svg = _inline_svg(drawn).replace("<svg", f'<svg style="{size}"', 1)
+    drawn.set_layout_engine("none")  # laid out by now, and laying out costs half of the drawing
+    return Figure(name, title, caption, svg, _png(drawn))
+
+
+def grid(axes: Any, axis: str = "y") -> None:
+    """Faint lines behind the data."""
+    axes.grid(axis=axis, color=INK, alpha=0.15, linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def label_of(name: str) -> str:
+    """A name as a label that matplotlib shows: it leaves out those that begin with an underscore."""
+    return f"\N{ZERO WIDTH SPACE}{name}" if name.startswith("_") else name
+
+
+def colored(names: Sequence[str], leading: Iterable[str]) -> dict[str, str]:
+    """Which curves are drawn in color, and in which: all where they are few, else the first of the leading ones.
+
+    Args:
+        names: of all curves.
+        leading: those that matter most, in order; the rest is drawn gray.
+    """
+    few = names if len(names) <= len(COLORS) else [name for name in dict.fromkeys(leading) if name in names][:_FEW]
+    return dict(zip(few, COLORS, strict=False))
+
+
+def end_labels(axes: Any, ends: Mapping[str, tuple[float, float]], colors: Mapping[str, str]) -> None:
+    """Names beside the right ends of curves, moved apart where they would overlap, each joined to its end.
+
+    Args:
+        axes: whose limits are set by now.
+        ends: name -> (x, y) of its end, in the units of the axes.
+        colors: name -> color; ink where there is none.
+    """
+    low, high = axes.get_ylim()
+    rows = axes.get_subplotspec().get_gridspec().nrows
+    line = (high - low) * 12.5 / (72 * axes.figure.get_figheight() / rows * 0.75)  # of text, in the unit of y
+    for name, place in apart({name: y for name, (_, y) in ends.items()}, line, low, high).items():
+        color = colors.get(name, INK)
+        joint = {"arrowstyle": "-", "color": color, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)}
+        axes.annotate(
+            label_of(name), ends[name], xytext=(13, place), textcoords=("offset points", "data"), va="center",
+            color=color, fontsize=10, fontweight="bold", annotation_clip=False, arrowprops=joint,
+        )  # fmt: skip
+
+
+def apart(places: Mapping[str, float], least: float, low: float, high: float) -> dict[str, float]:
+    """The same places in the same order, at least ``least`` from one another, within the limits while they can be."""
+    order = sorted(places, key=lambda name: places[name])
+    moved: list[float] = []
+    for name in order:
+        moved.append(max(places[name], moved[-1] + least if moved else low))
+    ceiling = high
+    for at in reversed(range(len(moved))):
+        moved[at] = min(moved[at], ceiling)
+        ceiling = moved[at] - least
+    return dict(zip(order, moved, strict=True))
+
+
+def spread(count: int, step: float) -> list[float]:
+    """Offsets about 0 that keep ``count`` marks at one place apart."""
+    return [step * (i - (count - 1) / 2) for i in range(count)]
+
+
+def _png(drawn: Any) -> bytes:
+    buffer = io.BytesIO()
+    drawn.savefig(buffer, format="png", dpi=160, facecolor="white", pil_kwargs={"compress_level": 4})
+    return buffer.getvalue()
+
+
+def _inline_svg(drawn: Any) -> str:
+    buffer = io.StringIO()
+    drawn.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text)
+    text = re.sub(r"<!--.*?-->\n?", "", text)
+    text = re.sub(r' id="[A-Za-z]+[\w.]*_\d+"', "", text)  # figure_1, axes_2: the same in every figure, never used
+    for _ in range(2):
+        text = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", text)
+    text = re.sub(r"(?<=[ \"(-])(\d+\.\d\d)\d+", r"\1", text)  # hundredths of a point are enough
+    text = re.sub(r"\n\s*", "\n", text)
+    return text.replace(INK, "currentColor")

@@ -1,0 +1,211 @@
+"""Tables are data frames: one line per algorithm (study, setting, ...), one column per quantity, errors as fractions.
+
+Beside a column ``NAME`` may stand what belongs to its values:
+
+=================  ====================================================================
+``NAME.std``       sample standard deviation over seeds (divisor n-1), unit of the value
+``NAME.n``         seeds (or whatever was averaged) behind the value
+``NAME.low``       lower end of its confidence interval, unit of the value
+``NAME.high``      upper end
+``NAME.best``      statistics separate it from the rest: printed bold
+``NAME.flag``      short text shown after the value
+``NAME.reason``    why there is no value
+=================  ====================================================================
+
+How a table is shown (title, units, notes) stands in ``frame.attrs["table"]``, which pandas keeps when lines are
+selected or sorted; any other frame is shown too, with its columns as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import pandas as pd
+
+Unit = Literal["percent", "points", "correlation", "probability", "loss", "rank", "count", "signed", "text"]
+BESIDE = ("std", "n", "low", "high", "best", "flag", "reason")
+_PLACES = {"percent": 1, "points": 1, "correlation": 2, "probability": 2, "loss": 3, "rank": 1}
+
+
+@dataclass(frozen=True)
+class Column:
+    """How one column is shown."""
+
+    name: str  #: in the frame
+    title: str = ""  #: as a reader sees it; the name by default
+    unit: Unit = "text"
+    help: str = ""  #: one sentence, shown where there is space for it
+    key: bool = False  #: names the line, as the algorithm does
+
+    @property
+    def numeric(self) -> bool:
+        return self.unit != "text"
+
+    @property
+    def shown(self) -> str:
+        """The title, with ``(%)`` where values are shown in percent."""
+        return (self.title or self.name) + (" (%)" if self.unit == "percent" else "")
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a table is shown."""
+
+    name: str = "table"  #: stem of its file
+    title: str = ""
+    columns: tuple[Column, ...] = ()
+    notes: tuple[str, ...] = ()  #: plain sentences under the table
+    detail: bool = False  #: folded away where the renderer can, left out of the terminal
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One value of a table with all that stands beside it, or the reason why there is none."""
+
+    value: float | str | None = None
+    std: float | None = None
+    n: int | None = None
+    low: float | None = None
+    high: float | None = None
+    best: bool = False
+    flag: str = ""
+    reason: str = ""
+
+
+def table(
+    lines: pd.DataFrame | Sequence[Mapping[str, Any]],
+    name: str,
+    title: str,
+    columns: Sequence[Column],
+    notes: Iterable[str] = (),
+    detail: bool = False,
+) -> pd.DataFrame:
+    """A frame that knows how it is shown.
+
+    Args:
+        lines: the values, as a frame or as one mapping per line (see :func:`entry`).
+        name: stem of its file; tables of one name in several sections have the same kind of lines.
+        title: above it.
+        columns: those that are shown, in order.
+        notes: sentences below it.
+        detail: folded away where the renderer can.
+    """
+    frame = lines if isinstance(lines, pd.DataFrame) else pd.DataFrame(list(lines))
+    wanted = [column.name for column in columns]
+    frame = frame.reindex(columns=[*wanted, *(c for c in frame.columns if c not in wanted)])
+    return with_look(frame, Look(name, title, tuple(columns), tuple(notes), detail))
+
+
+def with_look(frame: pd.DataFrame, look: Look) -> pd.DataFrame:
+    """The frame, shown so. Kept as plain values, which Parquet stores too."""
+    frame = frame.copy(deep=False)
+    frame.attrs = {**frame.attrs, "table": asdict(look)}
+    return frame
+
+
+def look_of(frame: pd.DataFrame) -> Look:
+    """How a frame is shown; by default under its own column names, numbers as they are."""
+    kept = frame.attrs.get("table")
+    if kept is None:
+        names = [str(name) for name in frame.columns if not _stands_beside(str(name), frame)]
+        return Look(columns=tuple(Column(name) for name in names))
+    columns = tuple(Column(**column) for column in kept["columns"] if column["name"] in frame)
+    return Look(kept["name"], kept["title"], columns, tuple(kept["notes"]), kept["detail"])
+
+
+def _stands_beside(name: str, frame: pd.DataFrame) -> bool:
+    base, _, kind = name.rpartition(".")
+    return kind in BESIDE and base in frame.columns
+
+
+def entry(
+    name: str,
+    value: float | str | None = None,
+    *,
+    std: float | None = None,
+    n: int | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    best: bool | None = None,
+    flag: str = "",
+    reason: str = "",
+) -> dict[str, Any]:
+    """One value and what stands beside it, as part of a line: ``{"NAME": value, "NAME.std": std, ...}``."""
+    beside = {
+        "std": std,
+        "n": n,
+        "low": low,
+        "high": high,
+        "best": best,
+        "flag": flag or None,
+        "reason": reason or None,
+    }
+    return {name: value, **{f"{name}.{kind}": kept for kind, kept in beside.items() if kept is not None}}
+
+
+def cells(frame: pd.DataFrame) -> list[list[Cell]]:
+    """Every line as the cells of its shown columns, for renderers."""
+    bare = without_look(frame)
+    columns = [_cells(bare, column) for column in look_of(frame).columns]
+    return [list(line) for line in zip(*columns, strict=True)]
+
+
+def without_look(frame: pd.DataFrame) -> pd.DataFrame:
+    """The values alone: pandas copies what stands in ``attrs`` whenever a column is taken out."""
+    bare = frame.copy(deep=False)
+    bare.attrs = {}
+    return bare
+
+
+def _cells(frame: pd.DataFrame, column: Column) -> list[Cell]:
+    beside = {
+        kind: [_plain(value) for value in frame[f"{column.name}.{kind}"].tolist()]
+        for kind in BESIDE
+        if f"{column.name}.{kind}" in frame
+    }
+    found = []
+    for at, value in enumerate(map(_plain, frame[column.name].tolist())):
+        kept = {kind: values[at] for kind, values in beside.items() if values[at] is not None}
+        if "n" in kept:
+            kept["n"] = int(kept["n"])
+        if value is not None and column.numeric and not isinstance(value, str):
+            value = float(value)
+        elif value is not None and not isinstance(value, str):
+            value = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+        found.append(Cell(value, **kept))
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return value.item() if hasattr(value, "item") else value
+
+
+def is_negative(cell: Cell, unit: Unit) -> bool:
+    """True for a correlation below 0: the measure orders the algorithms the wrong way round. Printed underlined."""
+    return unit == "correlation" and isinstance(cell.value, float) and cell.value < 0
+
+
+def show(cell: Cell, unit: Unit, *, digits: int | None = None) -> str:
+    """The text of a cell: ``28.1 ± 0.4``, a name, or ``-``. Only here fractions become percent."""
+    if cell.value is None:
+        return "-"
+    if isinstance(cell.value, str):
+        return cell.value + (f" {cell.flag}" if cell.flag else "")
+    if unit == "signed":
+        return f"{cell.value:+.0f}" if cell.value else "0"
+    factor = 100.0 if unit in ("percent", "points") else 1.0
+    if unit == "rank" and cell.low is not None and cell.value.is_integer():
+        digits = 0 if digits is None else digits
+    places = digits if digits is not None else _PLACES.get(unit, 0)
+    text = f"{cell.value * factor + 0.0:.{places}f}"
+    if cell.low is not None and cell.high is not None:
+        ends = 0 if unit == "rank" else places
+        text += f" [{cell.low * factor + 0.0:.{ends}f}, {cell.high * factor + 0.0:.{ends}f}]"
+    if cell.std is not None:
+        text += f" ± {cell.std * factor:.{places}f}"
+    return text + (f" {cell.flag}" if cell.flag else "")

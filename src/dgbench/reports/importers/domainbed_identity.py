@@ -1,0 +1,67 @@
+"""Who wrote a DomainBed sweep, as rows of ours name it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from dgbench.errors import RecordError
+from dgbench.reports.importers import IMPORTED
+from dgbench.reports.importers.domainbed_names import ALGORITHMS, DATASETS, environment_names
+
+
+def identity_of(
+    record: dict[str, Any],
+    held_out: tuple[int, ...],
+    count: int,
+    setting: tuple[str, str],
+    names: Sequence[str] | None,
+) -> dict[str, Any]:
+    """The fields of :class:`dgbench.records.rows.RunIdentity`.
+
+    Args:
+        record: of the run, with ``args`` and ``hparams``.
+        held_out: indices of the environments never trained on.
+        count: of the environments.
+        setting: what tables call the network and its initial weights.
+        names: of the environments; None takes those of the dataset.
+
+    Raises:
+        RecordError: names or held-out environments do not fit their count.
+    """
+    args = record["args"]
+    given = list(map(str, names)) if names else environment_names(args["dataset"], count)
+    if len(given) != count or any(index >= count for index in held_out):
+        raise RecordError(
+            f"{args['dataset']} has {count} environments, held out {list(held_out)}, named {given}; "
+            "give import.environments as many names, or leave it out"
+        )
+    place = [args["dataset"], args["algorithm"], held_out, args.get("hparams_seed", 0), args.get("trial_seed", 0)]
+    protocol = {0: "loo", 1: "loo", 2: "pairs"}.get(len(held_out), "multi_test")
+    return {
+        "run": hashlib.sha256(json.dumps(place).encode()).hexdigest()[:12],
+        "dataset": DATASETS.get(args["dataset"], args["dataset"]),
+        "variant": {},
+        "base": "domainbed",
+        "evaluation": "sampled",
+        "data_seed": 0,
+        "split_seed": 0,
+        "given": given,
+        "algorithm": ALGORITHMS.get(args["algorithm"], args["algorithm"]),
+        "hparams": record.get("hparams") or {},
+        "draw": int(args.get("hparams_seed", 0)),
+        "space": "domainbed",
+        "trial": int(args.get("trial_seed", 0)),
+        "backbone": setting[0],
+        "init": setting[1],
+        "tuning": "ft",
+        "protocol": "multi_test" if args.get("val_envs") else protocol,
+        "fold": "-".join(map(str, held_out)) or "full",
+        "held_out": [given[index] for index in held_out],
+        "folds": None,
+        "seed": int(args.get("trial_seed", 0)),
+        "averaging": "none",
+        "code": f"{IMPORTED} from DomainBed",
+    }

@@ -1,0 +1,1 @@
+"""One file for each kind of report: it puts tables, figures and sentences together."""

@@ -1,0 +1,113 @@
+"""A finished report as one Weights & Biases run: its tables, its figures, and all its files as an artifact."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dgbench.reports.document import Document, name_of, title_of
+from dgbench.reports.frames import Cell, Column, cells, look_of, show
+
+log = logging.getLogger(__name__)
+
+
+def log_report(
+    document: Document, paths: Sequence[Path], folder: str | Path, *, name: str = "measures", project: str = "dgbench"
+) -> str:
+    """Log tables under ``<section>/<table>``, figures under ``<section>/<figure>``, the files as artifact ``<name>``.
+
+    Offline works (``WANDB_MODE=offline``), and nothing W&B does breaks the report: its files are written by then.
+
+    Args:
+        document: the report.
+        paths: its files, as :func:`dgbench.reports.renderers.write` returned them.
+        folder: receives W&B's own folder.
+        name: names the run and the artifact.
+        project: where it is logged.
+
+    Returns:
+        why it could not be logged; empty when it was.
+    """
+    try:
+        _log(document, paths, Path(folder), name, project)
+    except Exception as error:  # whatever W&B does, the report stands
+        why = f"W&B did not take the report: {type(error).__name__}: {' '.join(str(error).split())}"
+        log.warning(why)
+        return why
+    return ""
+
+
+def _log(document: Document, paths: Sequence[Path], folder: Path, name: str, project: str) -> None:
+    import wandb
+
+    run: Any = wandb.init(
+        project=project,
+        job_type="report",
+        name=name,
+        dir=str(folder),
+        config={"report": name, "command": document.command},
+        settings=wandb.Settings(console="off", silent=True),
+    )
+    failed = True
+    try:
+        items: dict[str, Any] = {}
+        for section in document.sections:
+            for table in section.tables:
+                if len(table):
+                    columns, rows = wandb_table(table)
+                    items[f"{section.name}/{name_of(table)}"] = wandb.Table(columns=columns, data=rows)
+            for figure in section.figures:
+                where = next(path for path in paths if path.name == f"{figure.name}.png")
+                caption = f"{title_of(figure, document)}. {figure.caption}"
+                items[f"{section.name}/{figure.name}"] = wandb.Image(str(where), caption=caption)
+        if len(document.problems):
+            columns, rows = wandb_table(document.problems)
+            items[name_of(document.problems)] = wandb.Table(columns=columns, data=rows)
+        run.log(items)
+        run.summary["problems"] = len(document.problems)
+        artifact = wandb.Artifact(re.sub(r"[^\w.-]+", "-", f"report-{name}"), type="report")
+        for path in paths:
+            artifact.add_file(str(path), name=path.relative_to(_common(paths)).as_posix())
+        run.log_artifact(artifact)
+        failed = False
+    finally:
+        run.finish(exit_code=int(failed))
+
+
+def wandb_table(frame: pd.DataFrame) -> tuple[list[Any], list[Any]]:
+    """Columns and rows: a number per cell (errors are fractions) where there is one, so that W&B can plot it.
+
+    A column of standard deviations follows each column that has any; why a value is absent stands in ``reasons``.
+    """
+    look, lines = look_of(frame), cells(frame)
+    spreads = [any(line[at].std is not None for line in lines) for at in range(len(look.columns))]
+    reasons = any(cell.reason for line in lines for cell in line)
+    names: list[str] = []
+    for column, has_std in zip(look.columns, spreads, strict=True):
+        title = column.title or column.name
+        names += [title, f"{title}: std"] if has_std else [title]
+    rows: list[Any] = []
+    for line in lines:
+        row: list[float | str | None] = []
+        for cell, column, has_std in zip(line, look.columns, spreads, strict=True):
+            row.append(_plain(cell, column))
+            row += [cell.std] if has_std else []
+        if reasons:
+            row.append("; ".join(dict.fromkeys(cell.reason for cell in line if cell.reason)))
+        rows.append(row)
+    return names + (["reasons"] if reasons else []), rows
+
+
+def _plain(cell: Cell, column: Column) -> float | str | None:
+    if column.numeric:
+        return cell.value if isinstance(cell.value, float) else None
+    return show(cell, column.unit) if isinstance(cell.value, str) else ""
+
+
+def _common(paths: Sequence[Path]) -> Path:
+    return min((path.parent for path in paths), key=lambda folder: len(folder.parts))

@@ -1,0 +1,132 @@
+"""Finds run folders and reads their rows into one compact table. Whatever cannot be used is named, never dropped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dgbench.configuration import command_words
+from dgbench.errors import RecordError
+from dgbench.records.rows import ROW_FILE
+from dgbench.records.status import FAILED, INTERRUPTED, RUNNING
+from dgbench.reports.reading.archive_reader import read_archives
+from dgbench.reports.reading.duplicates import without_duplicates
+from dgbench.reports.reading.folders import (
+    UNREADABLE_FILE,
+    Problem,
+    RunFolder,
+    find_runs,
+    nothing_found,
+    places,
+    printable,
+)
+from dgbench.reports.reading.repetitions import fold_splits
+from dgbench.reports.reading.row_cache import RowCache
+from dgbench.reports.reading.row_files import CODE_SEPARATOR, IDENTITY_KEYS, FoundRun
+from dgbench.reports.reading.runs import ROW_COLUMNS, ROW_TYPE, Names, Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dgbench.reports.reading.duplicates import Record
+    from dgbench.reports.reading.runs import RowArray
+
+__all__ = ["CODE_SEPARATOR", "IDENTITY_KEYS", "Collection", "collect"]
+
+_UNUSABLE = {FAILED: "failed run", RUNNING: "still running", INTERRUPTED: "interrupted run"}
+
+
+@dataclass(frozen=True)
+class Collection:
+    """All rows under some roots.
+
+    ``rows`` has one line per row: ``run`` (position in ``runs``), ``step``, ``env``, ``subset``, ``env_held_out``,
+    ``seen``, ``wrong``, ``loss``, in the order they were written.
+    """
+
+    runs: list[Run]
+    rows: pd.DataFrame
+    problems: list[Problem]
+    without_rows: list[RunFolder]  #: run folders that say nothing but their status
+
+
+def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repeated: bool = False) -> Collection:
+    """Read every run folder under ``roots``, recursively, and the archives of runs that are or lie in a root.
+
+    Args:
+        roots: folders and archives, or one.
+        cache: keep the rows of many runs in a hidden file of the folder that was searched, and read from there those
+            that have not changed; see :mod:`dgbench.reports.reading.row_cache`.
+        repeated: keep every record of a run, where several folders have it, e.g. of two code versions.
+
+    Raises:
+        RecordError: there is not one run, or a file is no archive.
+    """
+    names, where = Names(), places(roots)
+    found, problems = read_archives(where, names)
+    folders, more = find_runs([place for place in where if not os.path.isfile(place)])
+    problems += more
+    if not (found or folders):
+        train = " ".join(command_words("train"))
+        raise RecordError(
+            f"{nothing_found(where, problems)}; train some with `{train}` or name a folder with runs=[DIR]"
+        )
+    named = {problem.where for problem in problems}
+    caches = {root: RowCache(root, names, cache) for root in {folder.root for folder in folders}}
+    for folder in folders:
+        records, more = _read_folder(folder, caches[folder.root])
+        found += records
+        problems += [problem for problem in more if problem.kind != UNREADABLE_FILE or problem.where not in named]
+    for each in caches.values():
+        each.save()
+    told = {run.folder for run, _ in found}
+    silent = [folder for folder in folders if printable(folder.path) not in told]
+    kept, duplicates = (found, []) if repeated else without_duplicates(found, names.listed)
+    identities = fold_splits([run.identity for run, _ in kept])
+    runs = [replace(run, identity=identity) for (run, _), identity in zip(kept, identities, strict=True)]
+    return Collection(runs, _frame([rows for _, rows in kept], names.listed), problems + duplicates, silent)
+
+
+def _read_folder(folder: RunFolder, cache: RowCache) -> tuple[list[Record], list[Problem]]:
+    where, file = printable(folder.path), folder.path / ROW_FILE
+    runs: list[FoundRun] = []
+    problems: list[Problem] = []
+    try:
+        found = cache.read(folder.path)
+        runs, problems = found.runs, [fault.in_file(file) for fault in found.faults]
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        problems = [Problem(UNREADABLE_FILE, printable(file), f"{error.strerror}; make it readable")]
+    if not runs:
+        why = folder.reason or "no rows yet"
+        problems.append(Problem(f"{folder.status.lower()} run without rows", where, why))
+    records = []
+    for each in runs:
+        run = Run(where, each.identity, folder.status, folder.reason, each.last_step, len(each.rows), each.together)
+        records.append((run, each.rows))
+        if run.unusable:
+            problems.append(Problem(_UNUSABLE.get(run.status, "no status"), where, run.unusable))
+    return records, problems
+
+
+def _frame(found: Sequence[RowArray], names: Sequence[str]) -> pd.DataFrame:
+    """The table of :class:`Collection`."""
+    import numpy as np
+    import pandas as pd
+
+    rows = np.concatenate([np.empty(0, dtype=ROW_TYPE), *found])
+    columns: dict[str, Any] = {"run": np.repeat(np.arange(len(found), dtype="int32"), [len(each) for each in found])}
+    for name in ROW_COLUMNS:
+        columns[name] = np.ascontiguousarray(rows[name])
+    for name in ("env", "subset"):  # categories that occur, in alphabetical order
+        occurring = np.flatnonzero(np.bincount(columns[name], minlength=len(names))).tolist()
+        ordered = sorted(occurring, key=names.__getitem__)
+        places = np.zeros(len(names), dtype="int32")
+        places[ordered] = np.arange(len(ordered))
+        categories = pd.Index([names[number] for number in ordered])
+        columns[name] = pd.Categorical.from_codes(places[columns[name]], categories)
+    return pd.DataFrame(columns)

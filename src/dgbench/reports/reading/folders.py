@@ -1,0 +1,178 @@
+"""What counts as a run folder, and what its status says."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dgbench.configuration import command_words
+from dgbench.records.files import NOT_REGULAR, read_regular
+from dgbench.records.row_checks import LONGEST
+from dgbench.records.rows import ROW_FILE, has_rows
+from dgbench.records.status import DONE, STATUS_FILE, read_status
+
+UNKNOWN = "UNKNOWN"  #: the status of a folder that has none
+LOST_ROWS = f"{DONE}, but {ROW_FILE} is missing or empty; the same command trains it again from its beginning"
+UNREADABLE_FOLDER, UNREADABLE_FILE, UNREADABLE_PLAN = "unreadable folder", "unreadable file", "unreadable plan"
+NO_FOLDER = "no such folder"
+HIDING = frozenset({UNREADABLE_FOLDER, UNREADABLE_FILE, UNREADABLE_PLAN})  #: kinds of problems that may hide runs
+
+_CONFIG = "config.yaml"
+_OF_RUNS = (ROW_FILE, STATUS_FILE, _CONFIG)
+_NOT_OURS = {"checkpoints", "wandb"}  # folders inside a run that hold no runs
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that keeps results out of a table, or that a reader must know."""
+
+    kind: str
+    where: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder that belongs to one run."""
+
+    path: Path
+    status: str  #: a word of :mod:`dgbench.records.status`, or :data:`UNKNOWN`
+    reason: str  #: what the status says besides; :data:`LOST_ROWS` for a run that is DONE without rows
+    root: Path = Path()  #: the searched folder that it was found under
+
+
+def places(roots: Any) -> list[Path]:
+    """The folders and files that a user named: one, several, or none."""
+    several = roots if isinstance(roots, Iterable) and not isinstance(roots, str | Path) else [roots]
+    return [Path(str(root)) for root in several if root is not None and str(root)]
+
+
+def printable(text: str | Path) -> str:
+    """Text with escapes for what breaks the file, page or terminal it is written to, e.g. of an odd file name."""
+    text = str(text)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+
+
+def nothing_found(searched: Sequence[Path], problems: Sequence[Problem]) -> str:
+    """``no runs under DIR``, with the first problem of what is there."""
+    where = ", ".join(map(printable, searched)) or "an empty list of folders"
+    told = [f"{each.kind} {each.where}: {each.reason}" for each in problems if each.kind != NO_FOLDER]
+    more = f", and {len(told) - 1} more" if told[1:] else ""
+    return f"no runs under {where}" + (f" ({told[0]}{more})" if told else "")
+
+
+def find_runs(roots: Sequence[Path]) -> tuple[list[RunFolder], list[Problem]]:
+    """Run folders under ``roots``, sorted by path and each once; whatever cannot be searched is a problem.
+
+    A folder is a run when it has rows, a status or a configuration. A folder that only has a configuration and
+    contains runs is the study around them. Other folders, links to folders, and what lies in hidden ones, are passed
+    over.
+    """
+    runs: dict[str, RunFolder] = {}
+    around: set[str] = set()  # real paths of all folders that contain runs
+    problems: list[Problem] = []
+    for root in roots:
+        if not os.path.isdir(root):
+            problems.append(Problem(NO_FOLDER, printable(root), "nothing read from it"))
+            continue
+        real_root, only_config = os.path.realpath(root), []
+        for name, present in _searched(root, problems):
+            real = os.path.join(real_root, os.path.relpath(name, root)) if name != str(root) else real_root
+            if present == [_CONFIG]:
+                only_config.append((name, real))
+            elif present:
+                runs.setdefault(real, _run_folder(Path(name), root))
+                around.update(_parents(real, around))
+        for name, real in only_config:
+            if real not in around:
+                runs.setdefault(real, RunFolder(Path(name), UNKNOWN, "configured, never started", root))
+    return sorted(runs.values(), key=lambda run: str(run.path)), list(dict.fromkeys(problems))
+
+
+def _searched(root: Path, problems: list[Problem]) -> Iterator[tuple[str, list[str]]]:
+    """Every folder under a root, with the files of a run that it has. No link to a folder is followed."""
+
+    def unreadable(error: OSError) -> None:
+        where, why = printable(error.filename or root), f"{error.strerror}; make it readable, or name other folders"
+        problems.append(Problem(UNREADABLE_FOLDER, where, why))
+
+    for name, folders, files in os.walk(root, onerror=unreadable):
+        names = {*folders, *files}
+        yield name, [file for file in _OF_RUNS if file in names and _is_regular(f"{name}/{file}", problems)]
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _NOT_OURS)
+
+
+def _is_regular(file: str, problems: list[Problem]) -> bool:
+    try:
+        why = "" if stat.S_ISREG(os.stat(file).st_mode) else NOT_REGULAR
+    except OSError as error:  # a link that leads nowhere, or in a circle
+        why = error.strerror or str(error)
+    if why:
+        problems.append(Problem(UNREADABLE_FILE, printable(file), f"{why}; remove it, or make it readable"))
+    return not why
+
+
+def _parents(path: str, known: set[str]) -> Iterator[str]:
+    while (path := os.path.dirname(path)) not in known and path != os.path.dirname(path):
+        yield path
+
+
+def _run_folder(path: Path, root: Path) -> RunFolder:
+    status = read_status(path)
+    reason = printable(status.reason)[:LONGEST]
+    if not status.word:
+        return RunFolder(path, UNKNOWN, reason or "no readable status file", root)
+    lost = status.word == DONE and not has_rows(path)
+    return RunFolder(path, status.word, LOST_ROWS if lost else reason, root)
+
+
+def fold_of(folder: RunFolder) -> str | None:
+    """The fold a run folder was made for, from its configuration (``fold.name``); None where that is not known.
+
+    For runs that stopped before their first row; all others carry their fold in the rows.
+    """
+    document = _yaml(folder.path / _CONFIG)
+    try:
+        name = (document.get("fold") or document["member"])["name"]  # member: as older versions wrote it
+    except (KeyError, TypeError, AttributeError):
+        return None
+    return printable(str(name)) if isinstance(name, str | int) else None
+
+
+def typed_overrides(run: Path) -> list[str] | None:
+    """What the user typed after ``python train.py``, from Hydra's record in the study folder; None without one."""
+    words = _yaml(run.parent / ".hydra" / "overrides.yaml")
+    if not isinstance(words, list):
+        return None
+    return [printable(str(word)) for word in words if isinstance(word, str | int | float)]
+
+
+def _yaml(file: Path) -> Any:
+    """The content of a YAML file; None where there is none, or what it holds is no YAML."""
+    import yaml
+
+    try:
+        return yaml.safe_load(read_regular(file))
+    except Exception:  # of a document that is no YAML, the parser raises whatever its parts raise
+        return None
+
+
+def filling_command(run: Path, folds: Sequence[str]) -> str:
+    """The command that trains what a study lacks: what the user typed, narrowed to those folds.
+
+    Args:
+        run: folder of one of its runs.
+        folds: to train; none names no folds.
+    """
+    typed = typed_overrides(run)
+    overrides = [word for word in typed or [] if not word.startswith("protocol.folds=")]
+    narrow = [f"protocol.folds=[{','.join(folds)}]"] if folds else []
+    hint = "" if typed is not None else f", with the other keys as in {run}"
+    return shlex.join([*command_words("train"), *overrides, *narrow]) + hint

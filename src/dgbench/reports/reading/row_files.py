@@ -1,0 +1,137 @@
+"""The runs in one row file, and what in it cannot be used, wherever the file lies."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dgbench.records.files import open_regular
+from dgbench.records.row_checks import shown
+from dgbench.records.rows import DEFAULTS, IDENTITY_CHECKS, ParsedRow, parse_rows
+from dgbench.reports.reading.faults import Fault, bounded
+from dgbench.reports.reading.runs import Names, row_array
+
+if TYPE_CHECKING:
+    from dgbench.reports.reading.runs import RowArray
+
+IDENTITY_KEYS = tuple(IDENTITY_CHECKS)
+CODE_SEPARATOR = " and "  #: between the code versions of a run that has several
+
+SETTLED = 2.0  # seconds; a younger file may change again without a new time, where times are coarse
+
+_step, _counts = itemgetter("step"), itemgetter("env_held_out", "seen", "wrong", "loss")
+
+Stamp = tuple[int, int, int]  # what changes with a file: its size, and its times in ns
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """One run of a row file."""
+
+    identity: dict[str, Any]
+    last_step: int
+    together: int | None  #: runs that trained together at the last step
+    rows: RowArray
+
+
+@dataclass(frozen=True)
+class RowFile:
+    """What a row file says."""
+
+    runs: list[FoundRun]
+    faults: list[Fault]
+    stamp: Stamp | None = None  #: None where the file may change again without a new stamp
+
+
+def stamp_of(about: os.stat_result) -> Stamp:
+    """What tells two versions of a file apart."""
+    return about.st_size, about.st_mtime_ns, about.st_ctime_ns
+
+
+def read_row_file(file: Path, names: Names) -> RowFile:
+    """Read and check a row file.
+
+    Args:
+        file: to read.
+        names: receives the names that its rows hold.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file.
+    """
+    with open_regular(file) as handle:
+        about, now = os.fstat(handle.fileno()), time.time()
+        content = handle.read()
+    parsed, dropped = parse_rows(content)
+    faults = [Fault("dropped line", line, reason) for line, reason in dropped]
+    by_run: dict[str, list[ParsedRow]] = defaultdict(list)
+    for row in parsed:
+        by_run[row.identity["run"]].append(row)
+    runs, more = [], []
+    for rows in by_run.values():
+        identity, contradicting = _agreed(rows)
+        faults += _contradictions(rows, identity, contradicting)
+        run, repeated = _run([row for row in rows if id(row.identity) not in contradicting], identity, names)
+        runs.append(run)
+        if repeated:
+            more.append(Fault("repeated rows", 0, f"{repeated} rows were written twice; the later ones are used"))
+        if CODE_SEPARATOR in run.identity["code"]:
+            more.append(Fault("several code versions", None, f"rows of {run.identity['code']}"))
+    settled = now - about.st_mtime > SETTLED
+    return RowFile(runs, [*bounded(faults), *more], stamp_of(about) if settled else None)
+
+
+def _agreed(rows: Sequence[ParsedRow]) -> tuple[dict[str, Any], dict[int, str]]:
+    """What the rows of a run say of it; where they contradict one another, what most of them say.
+
+    Returns:
+        the keys of an identity that some row has, and the ids of the identities that are not used, each with a key
+        that differs. The code version may: a run is resumed with other code.
+    """
+    said = {id(row.identity): row.identity for row in rows}
+    agreed: dict[str, Any] = {}
+    contradicting = {}
+    for which, _ in Counter(id(row.identity) for row in rows).most_common():
+        who = said[which]
+        differ = [key for key in who if key in agreed and key != "code" and who[key] != agreed[key]]
+        if differ:
+            contradicting[which] = differ[0]
+        else:
+            agreed = {**who, **agreed}
+    return agreed, contradicting
+
+
+def _contradictions(
+    rows: Sequence[ParsedRow], identity: Mapping[str, Any], contradicting: Mapping[int, str]
+) -> list[Fault]:
+    own: dict[int, list[ParsedRow]] = defaultdict(list)
+    for row in rows:
+        own[id(row.identity)].append(row)
+    faults = []
+    for which, key in contradicting.items():
+        first, count = own[which][0], len(own[which])
+        theirs, said = shown(first.identity[key]), shown(identity[key])
+        why = f"run {identity['run']}: {key} is {theirs} in {count} rows, which are left out, and {said} in the others"
+        faults.append(Fault("contradicting rows", first.line, why))
+    return faults
+
+
+def _run(rows: Sequence[ParsedRow], identity: Mapping[str, Any], names: Names) -> tuple[FoundRun, int]:
+    """One run, and how many of its rows were written again."""
+    kept: dict[tuple[Any, ...], ParsedRow] = {}
+    for row in rows:
+        own = row.own
+        kept[own["step"], own["env"], own["subset"]] = row  # the later line wins: a resumed run writes a step again
+    values = [row.own for row in kept.values()]
+    latest = max(values, key=_step)
+    codes = sorted({row.identity["code"] for row in kept.values()})
+    whole = {**DEFAULTS, **identity, "code": CODE_SEPARATOR.join(codes)}
+    number = names.number
+    array = row_array((own["step"], number(own["env"]), number(own["subset"]), *_counts(own)) for own in values)
+    found = FoundRun({key: whole[key] for key in IDENTITY_KEYS}, latest["step"], latest["together"], array)
+    return found, len(rows) - len(kept)

@@ -1,0 +1,96 @@
+"""Tables as data: one CSV file per table, and all of them in one Parquet file. Errors are fractions."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dgbench.reports.document import Document
+from dgbench.reports.frames import look_of, without_look
+
+MISSING = "report.parquet is not written: pyarrow is not installed; pip install 'dgbench[parquet]'"
+_NUMBERS = {"value": "float64", "std": "float64", "low": "float64", "high": "float64", "n": "Int64"}
+_PARTS = ("value", "text", "std", "n", "low", "high", "flag", "reason")
+
+
+def write_csv(document: Document, folder: Path) -> list[Path]:
+    """``<table>.csv``: its lines in full precision with all that stands beside the values.
+
+    For programs: a name that begins with ``=`` stands there as it is; a spreadsheet must import such a column as text.
+    """
+    tables: dict[str, list[pd.DataFrame]] = defaultdict(list)
+    for section in document.sections:
+        for table in section.tables:
+            own = table.copy(deep=False)
+            if "section" not in own:
+                own.insert(0, "section", section.title)
+            own.attrs = {}
+            tables[look_of(table).name].append(own)
+    tables[look_of(document.problems).name] = [document.problems]
+    paths = []
+    for name, parts in tables.items():
+        paths.append(folder / f"{name}.csv")
+        pd.concat(parts, ignore_index=True).to_csv(paths[-1], index=False)
+    return paths
+
+
+def write_parquet(document: Document, folder: Path) -> list[Path]:
+    """``report.parquet``: every value of every table, see :func:`long_frame`; nothing without pyarrow."""
+    if not parquet_available():
+        return []
+    parts = [long_frame(table, section.title) for section in document.sections for table in section.tables]
+    path = folder / "report.parquet"
+    whole = pd.concat([part for part in parts if len(part)] or parts or [long_frame(document.problems, "")])
+    whole.to_parquet(path, engine="pyarrow", index=False)
+    return [path]
+
+
+def parquet_available() -> bool:
+    """Whether pandas can write Parquet."""
+    return importlib.util.find_spec("pyarrow") is not None
+
+
+def long_frame(table: pd.DataFrame, section: str) -> pd.DataFrame:
+    """One line per value of a table.
+
+    Returns:
+        Columns ``section``, ``table``, ``key`` (what names the line, ``scale=1, ratio=3``), ``quantity`` (title of the
+        column), ``value`` (a number), ``text`` (a value that is none), ``std``, ``n``, ``low``, ``high``, ``flag``,
+        ``reason``.
+    """
+    look, table = look_of(table), without_look(table)
+    keys = [column for column in look.columns if column.key]
+    named = [
+        ", ".join(f"{column.title or column.name}={value}" for column, value in zip(keys, line, strict=True))
+        for line in table[[column.name for column in keys]].astype(object).to_numpy()
+    ]
+    made: dict[str, list[Any]] = {name: [] for name in ("section", "table", "key", "quantity", *_PARTS)}
+    for column in look.columns:
+        if column.key:
+            continue
+        values = table[column.name].tolist()
+        made["key"] += named
+        made["quantity"] += [column.title or column.name] * len(named)
+        made["value"] += [_number(each) if column.numeric else None for each in values]
+        made["text"] += [each if isinstance(each, str) else None for each in values]
+        for kind in _PARTS[2:]:
+            name = f"{column.name}.{kind}"
+            made[kind] += table[name].tolist() if name in table else [None] * len(named)
+    made["section"], made["table"] = ([each] * len(made["key"]) for each in (section, look.name))
+    return pd.DataFrame(made).astype({**_NUMBERS, **dict.fromkeys(("text", "flag", "reason"), object)})
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def write_files(document: Document, folder: Path) -> list[Path]:
+    """Files that a report brings along as text, under their own names."""
+    paths = [folder / name for name in document.files]
+    for path in paths:
+        path.write_text(document.files[path.name], encoding="utf-8")
+    return paths

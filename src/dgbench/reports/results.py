@@ -1,0 +1,155 @@
+"""Finished runs as tidy data frames: ``dgbench.results`` and ``dgbench.measures``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+from hydra.utils import instantiate
+
+from dgbench.configuration import CONF
+from dgbench.errors import ConfigError, RecordError
+from dgbench.reports.reading.collect import IDENTITY_KEYS, Collection, collect
+from dgbench.reports.settings.apply_selection import Selected, select_runs
+from dgbench.reports.settings.evaluation import evaluate
+from dgbench.reports.settings.selected_runs import of_frame
+from dgbench.selection.methods import Selection, describe
+from dgbench.statistics import MEASURES
+
+#: what a frame says of one evaluation, after the columns that say whose it is
+EVALUATION = ("step", "env", "subset", "env_held_out", "seen", "wrong", "error", "loss", "together", "code")
+
+
+def results(
+    source: str | Path | Iterable[str | Path] = "multirun",
+    selection: str | Selection = "last",
+    split_by: str | None = None,
+) -> pd.DataFrame:
+    """Every error of the runs that count, at the step that the selection chose.
+
+    One line is one run x environment x subset. Its columns:
+
+    - whose it is: ``run`` (hash), ``folder``, ``dataset``, ``variant.NAME``, ``base``, ``evaluation``, ``data_seed``,
+      ``split_seed``, ``given``, ``algorithm``, ``label`` (the algorithm as tables name it, with what sets several of
+      its studies apart), ``hparams.NAME``, ``draw``, ``space``, ``trial``, ``backbone``, ``init``, ``tuning``,
+      ``n_parameters``, ``n_trainable``, ``protocol``, ``fold``, ``held_out``, ``folds``, ``seed``, ``averaging``,
+      ``beyond``, ``grouped``; see :class:`dgbench.records.rows.RunIdentity`. Lists are tuples. A key that a run
+      does not have, for instance a hyperparameter of another algorithm, is missing (NaN).
+    - ``step``: optimizer updates done; ``env``; ``subset``: ``train``, ``val`` or ``test``; ``env_held_out``: the run
+      never trained on this environment; ``seen``: images; ``wrong``: of them misclassified, an expected number where
+      the evaluation is exact; ``error``: wrong / seen; ``loss``: mean cross entropy, nats; ``together``: runs that
+      trained in one stack, where it is recorded; ``code``: version of dgbench.
+
+    ``frame.attrs["problems"]`` says in one line each what was left out and why, ``frame.attrs["selection"]`` how steps
+    were chosen, ``frame.attrs["validation_environments"]`` on which environments no leaderboard may report, since they
+    chose. pandas keeps them when lines are selected, not when frames are joined.
+
+    Args:
+        source: folder that is searched for runs, recursively, or an archive of runs, or several of both.
+        selection: name of a file in ``conf/selection``, or a selection.
+        split_by: one more column whose values are kept apart in labels and selection, e.g. ``code``.
+
+    Raises:
+        RecordError: there is no run.
+        ConfigError: the selection or ``split_by`` is unknown.
+    """
+    places = [source] if isinstance(source, str | Path) else list(source)
+    method = _selection(selection) if isinstance(selection, str) else selection
+    collection = collect(places)
+    if not collection.runs:
+        raise RecordError(f"no run under {', '.join(map(str, places))} has rows; {collection.problems[0].reason}")
+    if split_by is not None and split_by not in collection.runs[0].identity:
+        raise ConfigError(f"split_by={split_by} is unknown; choose one of {', '.join(collection.runs[0].identity)}")
+    selected = select_runs(collection, method, split_by)
+    frame = _frame(collection, selected)
+    frame.attrs["selection"] = describe(method)
+    left_out = [f"not used: {collection.runs[index].folder}: {why}" for index, why in selected.why.items()]
+    told = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in collection.problems]
+    frame.attrs["problems"] = told + left_out
+    frame.attrs["validation_environments"] = tuple(method.validation_environments)
+    return frame
+
+
+def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
+    """Average, worst, gap, worst+gap and ideal of every study in a frame of :func:`results`.
+
+    One line is one study: all folds of a dataset setting, a ``label`` and a ``seed``. Its columns are the keys of the
+    setting, ``label``, ``seed``, the measures ``average``, ``worst``, ``gap``, ``worst_gap`` and ``ideal`` (fractions;
+    NaN where it cannot be computed), ``ideal_env``, ``trained_on_tested`` (models saw other images of the
+    environments that they are tested in: no estimate of generalization) and ``missing`` (why a measure is NaN).
+
+    Source: Hwang et al. 2024, "Towards a Better Evaluation of Out-of-Domain Generalization", equations 2, 4 and 6.
+
+    Args:
+        frame: of :func:`results`, or a part of its lines.
+        split_by: one more column whose values get lines of their own, e.g. ``code``.
+
+    Raises:
+        RecordError: results of several code versions, or two runs of one fold, would share a line.
+        ConfigError: ``split_by`` is no column.
+    """
+    evaluation = evaluate(of_frame(frame), split_by)
+    identities = [{"setting": each.title, **_flat(each.identity)} for each in evaluation.settings]
+    settings = pd.DataFrame(identities or [{"setting": ""}])
+    names = [str(name) for name in settings.columns if name != "setting"]
+    columns = [*names, "label", "seed", *MEASURES, "ideal_env", "trained_on_tested", "missing"]
+    studies = evaluation.studies.rename(columns={"algorithm": "label"})
+    reasons = studies[[f"{name}.reason" for name in MEASURES]].to_numpy()
+    why = ["; ".join(dict.fromkeys(each for each in line if isinstance(each, str))) for line in reasons]
+    studies = studies.assign(missing=[folds or other for folds, other in zip(studies["missing"], why, strict=True)])
+    made = studies.merge(settings, on="setting")[columns]
+    made.attrs = dict(frame.attrs)
+    return made
+
+
+def _selection(name: str) -> Selection:
+    files = {file.stem: file for file in sorted((CONF / "selection").glob("*.yaml"))}
+    if name not in files:
+        raise ConfigError(f"selection={name} is unknown; choose from {', '.join(files)}, or pass a selection")
+    made: Selection = instantiate(yaml.safe_load(files[name].read_text(encoding="utf-8")))
+    return made
+
+
+def _frame(collection: Collection, selected: Selected) -> pd.DataFrame:
+    steps = np.array(selected.steps)
+    steps[list(selected.why)] = -1
+    rows = collection.rows[collection.rows["step"].to_numpy() == steps[collection.rows["run"].to_numpy()]]
+    named = zip(collection.runs, selected.labels, strict=True)
+    runs = pd.DataFrame([_flat({**run.identity, "folder": run.folder, "label": label}) for run, label in named])
+    position = rows["run"].to_numpy()
+    columns = sorted((str(name) for name in runs.columns), key=_place)
+    whose = runs[columns].take(position).reset_index(drop=True)
+    own = rows.drop(columns="run").reset_index(drop=True).astype({"env": str, "subset": str})
+    own["error"] = own["wrong"] / own["seen"]
+    own["code"] = whose.pop("code")
+    if "together" in whose:
+        own["together"] = whose.pop("together")
+    elif "together" not in own:
+        own["together"] = pd.array([pd.NA] * len(own), dtype="Int64")
+    frame: pd.DataFrame = pd.concat([whose, own[list(EVALUATION)]], axis=1)
+    return frame
+
+
+def _place(column: str) -> int:
+    """Columns in the order of the keys of an identity, those that it does not name last."""
+    key = {"folder": "run", "label": "algorithm"}.get(column, column.partition(".")[0])
+    return IDENTITY_KEYS.index(key) if key in IDENTITY_KEYS else len(IDENTITY_KEYS)
+
+
+def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """An identity in columns; what is a mapping in it gets one column for each of its keys."""
+    flat: dict[str, Any] = {}
+    for key, value in identity.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{name}": _hashable(each) for name, each in value.items()}
+        else:
+            flat[key] = _hashable(value)
+    return flat
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value

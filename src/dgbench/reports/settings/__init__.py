@@ -1,0 +1,1 @@
+"""The studies of one setting: selected steps, errors and measures as frames, their tables and sentences."""

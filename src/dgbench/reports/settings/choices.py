@@ -1,0 +1,168 @@
+"""What a selection chose, model by model: draw, step, hyperparameters, and what speaks for them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pandas as pd
+
+from dgbench.protocols.folds import tested
+from dgbench.reports.frames import Column, entry, table
+from dgbench.reports.reading.collect import Collection
+from dgbench.reports.settings.apply_selection import Selected
+
+SETTING = ("base", "evaluation", "data_seed", "split_seed", "given", "backbone", "init", "tuning", "protocol")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that the choice was made among."""
+
+    draw: int
+    step: int | None  #: chosen step; None where it has none
+    validation: float | None  #: validation accuracy in [0, 1]; None where there is none
+    run: str  #: its hash
+    why: str  #: why it does not count; empty for the one that does
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One model that counts. Accuracies are fractions in [0, 1], None where there is none."""
+
+    dataset: str
+    variant: dict[str, Any]
+    setting: dict[str, Any]  #: what else must be equal for choices to share a table: base images, network, ...
+    algorithm: str  #: as tables name it
+    fold: str
+    held_out: list[str]
+    space: str  #: search space of the draw
+    trial: int
+    seed: int
+    draw: int
+    step: int
+    hparams: dict[str, Any]
+    validation: float | None
+    test: float | None  #: mean over the held-out environments
+    run: str  #: hash
+    folder: str
+    candidates: list[Candidate]  #: by draw
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+
+def choices(collection: Collection, selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
+    """One choice for every search that has a model that counts, sorted by dataset, algorithm, trial, seed and fold.
+
+    Args:
+        collection: what was collected.
+        selected: the steps and draws that count.
+        unreported: environments whose accuracy must not be reported.
+    """
+    rivals: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for index, run in enumerate(collection.runs):
+        rivals[_search(run.identity, selected.labels[index])].append(index)
+    found = []
+    for index, rows in sorted(selected.rows.items()):
+        run, label = collection.runs[index], selected.labels[index]
+        who = run.identity
+        tests = [row["accuracy"] for row in rows if row["env"] in tested(who) and row["env"] not in unreported]
+        others = sorted(rivals[_search(who, label)], key=lambda other: collection.runs[other].identity["draw"])
+        found.append(
+            Choice(
+                who["dataset"],
+                dict(who["variant"]),
+                {key: who[key] for key in SETTING},
+                label,
+                who["fold"],
+                tested(who),
+                who["space"],
+                who["trial"],
+                who["seed"],
+                who["draw"],
+                selected.steps[index],
+                dict(who["hparams"]),
+                _number(selected.accuracy[index]),
+                math.fsum(tests) / len(tests) if tests else None,
+                who["run"],
+                run.folder,
+                [_candidate(collection, selected, other) for other in others],
+            )
+        )
+    return sorted(
+        found,
+        key=lambda c: (c.dataset, str(c.variant), str(c.setting), c.algorithm, c.trial, c.seed, _fold_order(c.fold)),
+    )
+
+
+def choices_table(found: Sequence[Choice]) -> pd.DataFrame:
+    """One line per model that counts, those of one dataset."""
+    columns = [
+        Column("algorithm", key=True),
+        Column("trial", help="repetition of the search", key=True),
+        Column("seed", key=True),
+        Column("fold", key=True),
+        Column("held out", key=True),
+        Column("draw", unit="count", help="number of the hyperparameter draw, 0 is the default set"),
+        Column("of", unit="count", help="draws that it was chosen among"),
+        Column("step", unit="count", help="optimizer updates done at the chosen evaluation"),
+        Column("validation", unit="percent", help="validation accuracy that spoke for it"),
+        Column("test", unit="percent", help="mean accuracy over the held-out environments"),
+        Column("run", help="hash in the name of its folder; report=reproduce run=HASH prints its command"),
+        Column("hyperparameters"),
+    ]
+    lines = [
+        {
+            "algorithm": choice.algorithm,
+            "trial": str(choice.trial),
+            "seed": str(choice.seed),
+            "fold": choice.fold,
+            "held out": ", ".join(choice.held_out) or "nothing",
+            "draw": choice.draw,
+            "of": len(choice.candidates),
+            "step": choice.step,
+            **_percent("validation", choice.validation, "the method has no accuracy"),
+            **_percent("test", choice.test, "no test row of a held-out environment"),
+            "run": choice.run,
+            "hyperparameters": hparams_text(choice.hparams),
+        }
+        for choice in found
+    ]
+    note = "report=hparams writes exact values and every candidate with its validation accuracy to hparams.json."
+    return table(lines, "hparams", "Chosen hyperparameters", columns, [note])
+
+
+def hparams_text(hparams: dict[str, Any]) -> str:
+    """``lr=0.0001, vrex_lambda=10``, to four digits."""
+    return ", ".join(
+        f"{key}={f'{value:.4g}' if isinstance(value, float) else value}" for key, value in sorted(hparams.items())
+    )
+
+
+def _search(identity: dict[str, Any], label: str) -> tuple[Any, ...]:
+    return (label, *(str(identity[key]) for key in ("dataset", "variant", *SETTING, "held_out", "seed")))
+
+
+def _candidate(collection: Collection, selected: Selected, index: int) -> Candidate:
+    identity, step = collection.runs[index].identity, selected.steps[index]
+    why = selected.why.get(index, "")
+    return Candidate(
+        identity["draw"], None if step < 0 else step, _number(selected.accuracy[index]), identity["run"], why
+    )
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _percent(name: str, value: float | None, reason: str) -> dict[str, Any]:
+    return entry(name, value, reason=reason if value is None else "")
+
+
+def _fold_order(fold: str) -> tuple[int, int, str]:
+    return (0, int(fold), "") if fold.isdecimal() else (1, 0, fold)

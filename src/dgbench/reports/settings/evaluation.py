@@ -1,0 +1,267 @@
+"""Evaluates every study and sorts studies into settings: what may stand in one table."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dgbench.errors import ConfigError, RecordError
+from dgbench.protocols.folds import FULL, tested_by_fold
+from dgbench.records.rows import RunIdentity
+from dgbench.reports.frames import entry
+from dgbench.reports.importers import IMPORTED
+from dgbench.reports.reading.code_versions import ADVICE
+from dgbench.reports.reading.folders import Problem, filling_command
+from dgbench.reports.settings.labels import setting_titles, slug, variant_text
+from dgbench.reports.settings.selected_runs import SelectedRun, SelectedRuns
+from dgbench.reports.settings.studies import Study, evaluate_study, fold_name, grouped_reasons
+from dgbench.selection.methods import Last
+from dgbench.statistics import MEASURES
+
+IDENTITY_KEYS = tuple(RunIdentity.__dataclass_fields__)
+#: what must be equal for two results to stand in one table
+SETTING_KEYS = (
+    "dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "backbone", "init", "tuning",
+    "protocol", "folds",
+)  # fmt: skip
+#: protocol of runs that hold out every pair of environments, for leave-one-domain-out validation
+PAIRS = "pairs"
+#: missing folds that are named with their environments; more are given as ranges
+_MOST_NAMED = 4
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the studies of one table share."""
+
+    title: str
+    identity: Mapping[str, Any]  #: :data:`SETTING_KEYS`, and what the report is split by
+    codes: tuple[str, ...]  #: code versions of the runs that count: one, or none where no run does
+
+    @property
+    def name(self) -> str:
+        """For files and anchors."""
+        return slug(self.title)
+
+    @property
+    def given(self) -> list[str]:
+        """Names of the N given environments."""
+        return list(map(str, self.identity["given"]))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Errors of every study.
+
+    ``studies`` has one line per study: ``setting`` (a title), ``algorithm`` (as tables name it), ``seed``, the
+    measures (fractions, with ``NAME.reason`` where there is none), ``ideal_env``, ``steps`` (selected), ``missing``
+    (folds without errors, with reasons), ``trained_on_tested`` (the models saw other images of the environments
+    that they are tested in), ``sampled`` (errors among exact ones that had to be sampled).
+
+    ``errors`` has one line per study, environment and ``role``: ``held_out`` is the mean over the runs that are
+    tested there, ``everywhere`` the error of the run trained on all given environments; ``error`` is a fraction.
+    """
+
+    settings: tuple[Setting, ...]
+    studies: pd.DataFrame
+    errors: pd.DataFrame
+    problems: tuple[Problem, ...] = ()
+
+    def of(self, title: str) -> Evaluation:
+        """One setting."""
+        return Evaluation(
+            tuple(setting for setting in self.settings if setting.title == title),
+            self.studies[self.studies["setting"] == title],
+            self.errors[self.errors["setting"] == title],
+        )
+
+
+def evaluate(selected: SelectedRuns, split_by: str | None = None) -> Evaluation:
+    """Evaluate every study, setting by setting.
+
+    Args:
+        selected: runs at their selected steps.
+        split_by: one more identity key (e.g. ``code``) whose values get tables of their own.
+
+    Raises:
+        RecordError: one table would mix code versions, or two runs of one fold would share a line.
+        ConfigError: ``split_by`` is no identity key.
+    """
+    check_key(split_by)
+    keys = SETTING_KEYS + ((split_by,) if split_by and split_by not in SETTING_KEYS else ())
+    grouped: dict[str, list[SelectedRun]] = defaultdict(list)
+    for run in selected.runs:
+        grouped[identity_key(run.identity, keys)].append(run)
+    problems: list[Problem] = []
+    found: list[tuple[dict[str, Any], tuple[str, ...], list[Study]]] = []
+    for _, runs in sorted(grouped.items(), key=lambda item: item[0]):
+        shared = {key: runs[0].identity[key] for key in keys}
+        codes = one_code(runs, shared)
+        if shared["protocol"] == PAIRS:
+            problems.append(_pairs(shared, len(runs)))
+            continue
+        known = frozenset().union(*(run.environments for run in runs))
+        studies = []
+        by_study: dict[tuple[str, int], list[SelectedRun]] = defaultdict(list)
+        for run in runs:
+            by_study[run.label, run.identity["seed"]].append(run)
+        for (label, _), own in sorted(by_study.items(), key=lambda item: item[0]):
+            study = _study(label, own, selected.silent, known)
+            studies.append(study)
+            problems += _missing(study, own[0].identity, Path(own[0].folder))
+        found.append((shared, codes, studies))
+        problems += _other_environments(studies)
+    titles = setting_titles([shared for shared, _, _ in found])
+    settings = tuple(Setting(title, shared, codes) for title, (shared, codes, _) in zip(titles, found, strict=True))
+    lines: list[dict[str, Any]] = []
+    errors: list[dict[str, Any]] = []
+    for setting, (_, _, studies) in zip(settings, found, strict=True):
+        for study in studies:
+            lines.append({"setting": setting.title, **_line(study)})
+            errors += [{"setting": setting.title, **line} for line in _errors(study, setting)]
+    return Evaluation(settings, _studies_frame(lines), _errors_frame(errors), tuple(problems))
+
+
+def check_key(split_by: str | None) -> None:
+    """Refuse what runs cannot be split by.
+
+    Raises:
+        ConfigError: it is no identity key.
+    """
+    if split_by is not None and split_by not in IDENTITY_KEYS:
+        raise ConfigError(f"split_by={split_by} is no identity key; choose one of {', '.join(IDENTITY_KEYS)}")
+
+
+def _studies_frame(lines: list[dict[str, Any]]) -> pd.DataFrame:
+    names = ["setting", "algorithm", "seed", *MEASURES, "ideal_env", "steps", "missing", "trained_on_tested", "sampled"]
+    frame = pd.DataFrame(lines)
+    frame = frame.reindex(columns=[*names, *(f"{name}.reason" for name in MEASURES)])
+    return frame.astype(dict.fromkeys(MEASURES, "float64"))
+
+
+def _errors_frame(lines: list[dict[str, Any]]) -> pd.DataFrame:
+    return pd.DataFrame(lines, columns=["setting", "algorithm", "seed", "role", "env", "error", "error.reason"])
+
+
+def _study(
+    label: str, runs: Sequence[SelectedRun], silent: Mapping[Path, Mapping[str, str]], known: frozenset[str]
+) -> Study:
+    """``known``: environments in which any run of the setting was tested."""
+    counting: dict[str, SelectedRun] = {}
+    for run in runs:
+        if not run.why:
+            twice = counting.setdefault(run.identity["fold"], run)
+            if twice is not run:
+                raise RecordError(
+                    f"fold {run.identity['fold']} of {label} seed {run.identity['seed']} is there twice, in "
+                    f"{twice.folder} and {run.folder}; take one, or keep them apart with split_by"
+                )
+    unusable = {
+        run.identity["fold"]: run.why
+        for run in runs
+        if run.why and not run.lost and run.identity["fold"] not in counting
+    }
+    present = {run.identity["fold"] for run in runs}
+    for parent in {Path(run.folder).parent for run in runs}:
+        unusable |= {fold: why for fold, why in silent.get(parent, {}).items() if fold not in present}
+    identity = runs[0].identity
+    if str(identity["code"]).startswith(IMPORTED):
+        unusable.setdefault(FULL, "imported runs have no model of all environments, so the ideal is not known")
+    rows = {fold: run.rows for fold, run in counting.items()}
+    # the rows are those of the selected step
+    return evaluate_study(rows, identity, Last(), algorithm=label, unusable=unusable, environments=known)
+
+
+def _line(study: Study) -> dict[str, Any]:
+    line: dict[str, Any] = {"algorithm": study.algorithm, "seed": study.seed}
+    for name in MEASURES:
+        line |= entry(name, study.measures.value(name), reason=study.measures.reasons.get(name, ""))
+    return {
+        **line,
+        "ideal_env": study.measures.ideal_env,
+        "steps": ", ".join(map(str, sorted(set(study.steps.values())))) or None,
+        "missing": grouped_reasons(study.missing),
+        "trained_on_tested": study.trained_on_tested,
+        "sampled": study.sampled,
+    }
+
+
+def _errors(study: Study, setting: Setting) -> list[dict[str, Any]]:
+    planned = tested_by_fold(setting.identity)
+    who = {"algorithm": study.algorithm, "seed": study.seed}
+    lines = []
+    for env in tested_environments(setting):
+        tests = [fold for fold in study.missing if env in _tests(fold, planned)]
+        why = "" if env in study.held_out else next((study.missing[fold] for fold in tests), "")
+        lines.append({**who, "role": "held_out", "env": env, **entry("error", study.held_out.get(env), reason=why)})
+    everywhere = [{**who, "role": "everywhere", "env": env, "error": e} for env, e in study.everywhere.items()]
+    return lines + everywhere
+
+
+def tested_environments(setting: Setting) -> list[str]:
+    """The given environments that some fold tests, in order."""
+    planned = tested_by_fold(setting.identity)
+    any_fold = {env for tests in planned or [setting.given] for env in tests}
+    return [env for env in setting.given if env in any_fold]
+
+
+def _tests(fold: str, planned: Sequence[Sequence[str]] | None) -> Sequence[str]:
+    return planned[int(fold)] if planned and fold.isdecimal() and int(fold) < len(planned) else ()
+
+
+def identity_key(identity: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """Equal for identities that agree in all those keys."""
+    return json.dumps([identity.get(key) for key in keys], sort_keys=True, default=str)
+
+
+def one_code(runs: Sequence[SelectedRun], shared: Mapping[str, Any]) -> tuple[str, ...]:
+    """The code version of the runs among these that are finished; none when no run is.
+
+    Raises:
+        RecordError: there are several.
+    """
+    folders: dict[str, str] = {}
+    for run in runs:
+        if run.finished:
+            folders.setdefault(str(run.identity["code"]), run.folder)
+    if len(folders) > 1:
+        listed = ", ".join(f"{code} (e.g. {folder})" for code, folder in sorted(folders.items()))
+        raise RecordError(
+            f"{shared['dataset']} results of {len(folders)} code versions would share a table: {listed}; "
+            f"give them tables of their own with {ADVICE}"
+        )
+    return tuple(folders)
+
+
+def _pairs(shared: Mapping[str, Any], runs: int) -> Problem:
+    why = "every environment is held out several times: used by selection=loo_val and report=leaderboard, not here"
+    return Problem("pair runs", f"{variant_text(shared)}, {runs} runs", why)
+
+
+def _missing(study: Study, identity: Mapping[str, Any], folder: Path) -> list[Problem]:
+    imported = str(identity["code"]).startswith(IMPORTED)
+    if not study.missing or (imported and set(study.missing) == {FULL}):
+        return []
+    what = grouped_reasons(study.missing)
+    if len(study.missing) <= _MOST_NAMED:
+        what = "; ".join(f"{fold_name(fold, identity)}: {why}" for fold, why in study.missing.items())
+    again = "run it where the sweep was made and import the folder again"
+    fill = again if imported else filling_command(folder, list(study.missing))
+    where = f"{variant_text(identity)}, {study.algorithm} seed {study.seed}"
+    return [Problem("missing folds", where, f"{what}. To fill: {fill}")]
+
+
+def _other_environments(studies: Sequence[Study]) -> list[Problem]:
+    grids = {frozenset(study.everywhere) for study in studies if study.everywhere}
+    if len(grids) < 2:
+        return []
+    sizes = ", ".join(str(size) for size in sorted(len(grid) for grid in grids))
+    lacking = {study.algorithm for study in studies if study.everywhere and study.measures.ideal is None}
+    why = f"models of all given environments were tested in sets of {sizes} environments: no ideal where one is missing"
+    return [Problem("environments differ", ", ".join(sorted(lacking)), why)]

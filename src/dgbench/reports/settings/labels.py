@@ -1,0 +1,146 @@
+"""What things are called in tables: algorithms, datasets and settings, with whatever tells several of them apart."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def algorithm_name(identity: Mapping[str, Any]) -> str:
+    """``vrex``, or ``vrex+swad`` where its weights were averaged."""
+    averaging = identity["averaging"]
+    return str(identity["algorithm"]) + ("" if averaging == "none" else f"+{averaging}")
+
+
+def algorithm_labels(identities: Sequence[Mapping[str, Any]], *, searches: bool = False) -> list[str]:
+    """The algorithm's name, with whatever it occurs with more than once: draws of a search, or hyperparameters.
+
+    A random draw has other hyperparameters for every trial, so the number of the draw stands for them, unless one draw
+    occurs with several sets for the same seed and held-out environments, or draw 0, the default set, with several.
+
+    Args:
+        identities: of runs that may share a table.
+        searches: the draws are to be chosen among, so they share the plain name.
+    """
+    sets: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    numbers: dict[str, dict[str, int]] = defaultdict(dict)
+    places: dict[str, dict[object, str]] = defaultdict(dict)
+    muddled: set[str] = set()
+    names = _search_names(identities)
+    flat = [{**identity["hparams"], "draw": identity["draw"]} for identity in identities]
+    texts = [json.dumps(values, sort_keys=True, default=str) for values in flat]
+    for identity, name, values, text in zip(identities, names, flat, texts, strict=True):
+        sets[name][text] = values
+        numbers[name][text] = identity["draw"]
+        place = (tuple(identity["held_out"]), identity["seed"], identity["draw"]) if identity["draw"] else 0
+        if places[name].setdefault(place, text) != text:
+            muddled.add(name)
+    labels: dict[tuple[str, str], str] = {}
+    for name, variants in sets.items():
+        drawn = set(numbers[name].values())
+        if name in muddled or drawn == {0}:
+            extra = _differing(variants)
+        elif searches or len(drawn) == 1:
+            extra = {}
+        else:
+            extra = {text: f"draw={draw}" for text, draw in numbers[name].items()}
+        for text in variants:
+            labels[name, text] = _beside(name, extra.get(text, ""))
+    return [labels[name, text] for name, text in zip(names, texts, strict=True)]
+
+
+def _search_names(identities: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The algorithm's name, with the search space and trial where it occurs with several that are no repetitions.
+
+    A trial is a repetition, like a seed, when every seed has one trial.
+    """
+    names = [algorithm_name(identity) for identity in identities]
+    spaces: dict[str, set[str]] = defaultdict(set)
+    trials: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for identity, name in zip(identities, names, strict=True):
+        spaces[name].add(identity["space"])
+        trials[name][identity["seed"]].add(identity["trial"])
+    apart = {name for name, seeds in trials.items() if any(len(found) > 1 for found in seeds.values())}
+    return [
+        _beside(
+            _beside(name, f"space={identity['space']}" if len(spaces[name]) > 1 else ""),
+            f"trial={identity['trial']}" if name in apart else "",
+        )
+        for identity, name in zip(identities, names, strict=True)
+    ]
+
+
+def _beside(name: str, extra: str) -> str:
+    """``erm (a)`` and ``b`` make ``erm (a, b)``."""
+    if not extra:
+        return name
+    return f"{name[:-1]}, {extra})" if name.endswith(")") else f"{name} ({extra})"
+
+
+def _differing(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    names = sorted({name for values in variants.values() for name in values})
+    differing = [n for n in names if len({str(values.get(n)) for values in variants.values()}) > 1]
+    return {text: ", ".join(f"{n}={values.get(n)}" for n in differing) for text, values in variants.items()}
+
+
+def setting_titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Dataset, base images and errors, with everything else in which settings of one dataset differ."""
+    flat = [
+        {**{key: value for key, value in identity.items() if key != "variant"}, **identity.get("variant", {})}
+        for identity in identities
+    ]
+    titles = []
+    for mine in flat:
+        others = [other for other in flat if other["dataset"] == mine["dataset"] and other is not mine]
+        keys = [key for key in sorted(mine) if key not in ("dataset", "base", "evaluation", "given", "folds")]
+        differing = [key for key in keys if any(other.get(key) != mine[key] for other in others)]
+        seen = ("base", "evaluation", *differing)
+        if any(all(other.get(key) == mine[key] for key in seen) for other in others):
+            long = [key for key in ("folds", "given") if any(other.get(key) != mine.get(key) for other in others)]
+            differing += long[:1]  # mostly follows from the other keys
+        words = [mine["dataset"], *(f"{key}={words_of(mine[key])}" for key in differing if key in mine)]
+        titles.append(f"{' '.join(words)}, {mine['base']}, {mine['evaluation']}")
+    return titles
+
+
+def dataset_titles(identities: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[str]:
+    """The dataset's name, with whatever tells several forms of it apart.
+
+    Args:
+        identities: one per dataset.
+        keys: of the identity, besides the dataset and its variant, that a title may name.
+    """
+    flat = []
+    for identity in identities:
+        form = {key: value for key, value in identity.items() if key in keys and key not in ("dataset", "variant")}
+        flat.append({"dataset": identity["dataset"], **form, **identity["variant"]})
+    titles = []
+    for mine in flat:
+        others = [other for other in flat if other["dataset"] == mine["dataset"] and other is not mine]
+        differing = [key for key in mine if any(other.get(key) != mine[key] for other in others)]
+        short = [key for key in differing if key not in ("given", "folds")]  # which mostly follow from the other keys
+        enough = all(any(other.get(key) != mine[key] for key in short) for other in others)
+        differing = short if enough else differing
+        titles.append(" ".join([str(mine["dataset"]), *(f"{key}={words_of(mine[key])}" for key in differing)]))
+    return titles
+
+
+def variant_text(identity: Mapping[str, Any]) -> str:
+    """``sr_cmnist ratio=3 scale=1``: the dataset and its form in words."""
+    form = [f"{key}={value}" for key, value in sorted(identity["variant"].items())]
+    return " ".join([str(identity["dataset"]), *form])
+
+
+def words_of(value: object) -> str:
+    """``a-b``, and ``a+b-c`` for a list of lists."""
+    if not isinstance(value, list):
+        return str(value)
+    return "-".join("+".join(item) if isinstance(item, list) else str(item) for item in value)
+
+
+def slug(text: str) -> str:
+    """A title as a name for files and anchors."""
+    return re.sub(r"[^a-z0-9.]+", "_", text.lower()).strip("_")

@@ -1,0 +1,1 @@
+"""One dataset in several settings: tables and sentences over all of them."""

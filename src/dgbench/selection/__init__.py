@@ -1,0 +1,1 @@
+"""Which evaluated step counts, and which draw of a search."""

@@ -1,0 +1,96 @@
+"""``hydra/launcher=local``: the jobs of a sweep on the cores or GPUs of this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from hydra.core.utils import JobReturn, configure_log
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+
+from dgbench.errors import ConfigError, JobsFailedError
+from dgbench.sweeps.machine import cores, gpus
+from dgbench.sweeps.work import Command
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+NAMED = 5  # failed jobs spelled out at the end; all are reported when they fail
+
+
+class LocalLauncher(Launcher):
+    """Worker processes of one BLAS thread each, as many as cores or GPUs allow.
+
+    Args:
+        workers: processes; None for one per GPU and ``per_gpu``, or without GPUs one per core and ``threads``.
+        per_gpu: processes that share a GPU.
+        threads: BLAS threads of each process.
+    """
+
+    def __init__(self, workers: int | None, per_gpu: int, threads: int) -> None:
+        for key, value in (("workers", workers), ("per_gpu", per_gpu), ("threads", threads)):
+            if value is not None and value < 1:
+                raise ConfigError(f"hydra.launcher.{key}={value} is not at least 1; give a positive number")
+        self.workers, self.per_gpu, self.threads = workers, per_gpu, threads
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        self.config, self.command = config, Command.of(hydra_context, config, task_function)
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Run the jobs.
+
+        Raises:
+            JobsFailedError: some failed; each was reported when it did.
+        """
+        from dgbench.sweeps.pool import run_jobs
+
+        configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
+        for name in THREADS:
+            os.environ[name] = str(self.threads)  # what the workers inherit, before they import torch
+        devices, names = self._devices(), labels(job_overrides)
+        n, failed, began = len(job_overrides), list[str](), time.monotonic()
+        tell(f"{n} jobs, {min(len(devices), n)} at a time; what each prints is in .jobs of the sweep's folder")
+        endings = run_jobs(self.command, job_overrides, devices, lambda job: tell(f"{names[job]}: starts"))
+        for done, ended in enumerate(endings, start=1):
+            if ended.problem is not None:
+                failed.append(names[ended.job])
+            left = (time.monotonic() - began) / done * (n - done)
+            how = "done" if ended.problem is None else f"FAILED: {ended.problem}"
+            tell(f"[{done}/{n}, {left:.0f} s left] {names[ended.job]}: {how} ({ended.seconds:.0f} s)")
+        raise_failed(failed, n)
+        return []
+
+    def _devices(self) -> list[str | None]:
+        wanted = OmegaConf.select(self.config, "trainer.device")
+        found = gpus() if wanted not in ("cpu", "mps") else []
+        if not found:
+            return [None] * (self.workers or max(1, cores() // self.threads))
+        n = self.workers or min(len(found) * self.per_gpu, max(1, cores() // self.threads))
+        return [found[i % len(found)] for i in range(n)]
+
+
+def labels(job_overrides: Sequence[Sequence[str]]) -> list[str]:
+    """What distinguishes each job from the others: its overrides less those that all have."""
+    common = set(job_overrides[0]).intersection(*job_overrides) if len(job_overrides) > 1 else set[str]()
+    return [" ".join(word for word in own if word not in common) or "job" for own in job_overrides]
+
+
+def raise_failed(failed: Sequence[str], n: int) -> None:
+    """The end of a sweep of ``n`` jobs.
+
+    Raises:
+        JobsFailedError: some failed.
+    """
+    if failed:
+        more = f" and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
+        raise JobsFailedError(
+            f"{len(failed)} of {n} jobs failed ({'; '.join(failed[:NAMED])}{more}); correct the cause and start the "
+            "same command again"
+        )
+
+
+def tell(text: str) -> None:
+    """A line of progress."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,154 @@
+"""Worker processes that run job after job, and are replaced when they die.
+
+Not a pool of a library: those of ``concurrent.futures``, ``multiprocessing`` and joblib break, or hang, when
+the system kills one of their processes. The processes are forked from one server that has imported torch already, so
+that neither a worker nor its replacement pays for the imports again.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+
+from dgbench.sweeps.work import Command
+
+PRELOAD = ["torchvision", "sklearn.datasets", "dgbench.training.train_runs", "dgbench.cli.summary"]
+DEATHS = 2  # of a job's process, after which the job is given up
+STARTS = 5  # attempts to start a worker
+GRACE_SECONDS = 5.0  # for workers to end by themselves
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a job ended: ``problem`` is None where all went well."""
+
+    job: int
+    problem: str | None
+    seconds: float
+
+
+class _Worker:
+    """A process, the connection to it, and the job it runs."""
+
+    def __init__(self, context: ForkServerContext, command: Command, device: str | None) -> None:
+        self.job: int | None = None
+        self.device = device
+        for attempt in range(STARTS):
+            self.connection, theirs = context.Pipe()
+            self.process: ForkServerProcess = context.Process(target=_serve, args=(theirs, command, device))
+            try:
+                self.process.start()
+                return
+            except (OSError, EOFError):  # the server died; starting the next process starts another
+                self.connection.close()
+                if attempt == STARTS - 1:
+                    raise
+            finally:
+                theirs.close()
+
+    def give(self, job: int, overrides: Sequence[str]) -> None:
+        self.job, self.since = job, time.monotonic()
+        with suppress(OSError):  # it died idle; reading from it will say so
+            self.connection.send((job, list(overrides)))
+
+    def end(self, how: signal.Signals) -> None:
+        if self.process.pid:
+            with suppress(ProcessLookupError):
+                os.kill(self.process.pid, how)
+
+
+def run_jobs(
+    command: Command, jobs: Sequence[Sequence[str]], devices: Sequence[str | None], started: Callable[[int], None]
+) -> Iterator[Ended]:
+    """Run jobs in one process for each of ``devices``, and tell how each ended, as they end.
+
+    A job whose process dies runs once more in a new one. Leaving the iterator, by an error or Ctrl-C, ends them all.
+
+    Args:
+        command: what the user started.
+        jobs: overrides of each job.
+        devices: for each process the GPU that it sees, or None for whatever there is.
+        started: called with the number of a job when it starts.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    waiting, deaths = deque(range(len(jobs))), Counter[int]()
+    workers: list[_Worker] = []
+    try:
+        for device in devices[: len(jobs)]:
+            workers.append(_Worker(context, command, device))
+        while True:
+            for worker in workers:
+                if worker.job is None and waiting:
+                    started(waiting[0])
+                    worker.give(waiting[0], jobs[waiting.popleft()])
+            busy = [worker for worker in workers if worker.job is not None]
+            if not busy:
+                return
+            ready = wait([worker.connection for worker in busy])
+            for worker in [worker for worker in busy if worker.connection in ready]:
+                job, seconds = worker.job, time.monotonic() - worker.since
+                assert job is not None
+                try:
+                    problem = worker.connection.recv()
+                except (EOFError, OSError):  # the process is gone
+                    deaths[job] += 1
+                    workers[workers.index(worker)] = _Worker(context, command, worker.device)
+                    if deaths[job] < DEATHS:
+                        waiting.appendleft(job)
+                        continue
+                    problem = f"its process died {DEATHS} times (killed, or out of memory); the same command continues"
+                worker.job = None
+                yield Ended(job, problem, seconds)
+    finally:
+        _end(workers)
+
+
+def _end(workers: Sequence[_Worker]) -> None:
+    for worker in workers:
+        worker.end(signal.SIGINT)
+    deadline = time.monotonic() + GRACE_SECONDS
+    for worker in workers:
+        worker.connection.close()
+        worker.process.join(max(0.0, deadline - time.monotonic()))
+        worker.end(signal.SIGKILL)
+        worker.process.join(GRACE_SECONDS)
+
+
+def _serve(connection: Connection, command: Command, device: str | None) -> None:
+    """What a worker does: run a job, say how it ended, until the launcher is gone."""
+    from tqdm import tqdm
+
+    tqdm.set_lock(threading.RLock())  # its own lock is a semaphore of the system, which a killed process leaves behind
+    signal.signal(signal.SIGINT, _interrupted)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    if device is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = device  # before this process touches CUDA
+    try:
+        while True:
+            number, overrides = connection.recv()
+            connection.send(command.run(overrides, number))
+    except (KeyboardInterrupt, EOFError, OSError):
+        os._exit(0)
+
+
+def _interrupted(*_: object) -> None:
+    """Ctrl-C reaches a worker from the terminal and from the launcher: the second must not disturb the first."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _die_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os.kill(os.getpid(), signal.SIGKILL)  # nothing is lost that a checkpoint does not hold

@@ -1,0 +1,66 @@
+"""How fast models train here, from a second of their steps: the time that a plan tells. Nothing is kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from dgbench.training.fit import fit_quietly, group_data, group_module, make_trainer
+from dgbench.training.groups import Group, plan_groups
+from dgbench.training.jobs import PlannedStudy
+from dgbench.training.prepare import prepare_process
+from dgbench.training.study import studies_of
+
+PROBE_SECONDS = 1.0  # of each algorithm's step loop, after its first chunk
+PROBE_CHUNKS = 20
+
+
+class _Probe(pl.Callback):
+    """Clocks the chunks of minibatches; the first one, which warms up, counts only when it is alone."""
+
+    def __init__(self) -> None:
+        self.chunks: list[tuple[int, float]] = []  # steps and seconds
+
+    def on_train_batch_start(self, *args: object) -> None:
+        self.begun = time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: object, batch: Any, batch_idx: int
+    ) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.chunks.append((len(batch), time.perf_counter() - self.begun))
+        trainer.should_stop = sum(seconds for _, seconds in self.chunks[1:]) > PROBE_SECONDS
+
+    def step_seconds(self) -> float:
+        """Seconds per step."""
+        steps, seconds = (sum(column) for column in zip(*(self.chunks[1:] or self.chunks), strict=True))
+        average: float = seconds / steps
+        return average
+
+
+def minibatches_per_second(planned: Sequence[PlannedStudy]) -> float:
+    """Minibatches of one environment each per second, of the largest group that these studies would train in.
+
+    Args:
+        planned: some studies of the same kind.
+    """
+    prepare_process()
+    studies = studies_of(planned)
+    groups = plan_groups([run for study in studies for run in study.runs], studies[0].config["execution"])
+    largest = max(groups, key=lambda group: len(group.runs))
+    return sum(len(run.fold.training) for run in largest.runs) / _step_seconds(largest)
+
+
+def _step_seconds(group: Group) -> float:
+    """Seconds of one step of a group, evaluations left out."""
+    probe = _Probe()
+    trainer = make_trainer(group.runs[0].study, [probe], epochs=1)
+    trainer.limit_val_batches = 0
+    trainer.limit_train_batches = PROBE_CHUNKS
+    fit_quietly(trainer, group_module(group), group_data(group))
+    return probe.step_seconds()

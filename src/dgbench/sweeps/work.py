@@ -1,0 +1,96 @@
+"""Running one job of a sweep in a process that is not the one the user started."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.hydra import Hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.utils import run_job
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, open_dict
+
+from dgbench.training.composing import Composer
+from dgbench.training.explain import explain
+from dgbench.training.job_record import is_left, log_file
+from dgbench.training.jobs import Planner
+
+
+@dataclass(frozen=True)
+class Command:
+    """What the user started, less what varies over its jobs; can be sent to another process.
+
+    Args:
+        context: Hydra's.
+        config: the composed configuration of the sweep itself.
+        task: module and name of the task function.
+    """
+
+    context: HydraContext
+    config: DictConfig
+    task: tuple[str, str]
+
+    @staticmethod
+    def of(context: HydraContext, config: DictConfig, task: TaskFunction) -> Command:
+        """The command that a launcher was set up with."""
+        return Command(context, config, (task.__module__, task.__qualname__))
+
+    def run(self, overrides: Sequence[str], number: int) -> str | None:
+        """Run a job; what it prints goes to a log in ``.jobs``.
+
+        Returns:
+            What went wrong, in one line; None where nothing did.
+        """
+        loader = self.context.config_loader
+        if not GlobalHydra.instance().is_initialized():  # a process that Hydra did not start; a grid composes studies
+            GlobalHydra.instance().initialize(Hydra(self.config.hydra.job.name, loader))
+        try:
+            config = loader.load_sweep_config(self.config, list(overrides))
+            with open_dict(config):
+                config.hydra.job.id = config.hydra.job.num = number
+            composer = Composer(loader, partial(loader.load_sweep_config, self.config))
+            job = composer.compose(list(overrides))
+            parent, key = Path(job.parent), Planner(composer).key(job)
+            if not is_left(parent, key, config.retry):  # e.g. done before a requeue
+                return None
+            with _printing_to(log_file(parent, key)):
+                _ = run_job(
+                    task_function=self._task(),
+                    config=config,
+                    job_dir_key="hydra.sweep.dir",
+                    job_subdir_key="hydra.sweep.subdir",
+                    hydra_context=self.context,
+                ).return_value  # raises what the task raised
+        except Exception as error:  # whatever broke this job, the others are run
+            return explain(error, self.config.hydra.job.config_name)
+        return None
+
+    def _task(self) -> Any:
+        module, name = self.task
+        return importlib.import_module(module).__dict__[name].__wrapped__  # less the handling of its command line
+
+
+@contextmanager
+def _printing_to(file: Path) -> Iterator[None]:
+    """Standard output and error go to the end of a file, also what libraries and children write."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    kept = [os.dup(stream) for stream in (1, 2)]
+    with open(file, "ab", buffering=0) as log:
+        try:
+            for stream in (1, 2):
+                os.dup2(log.fileno(), stream)
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            for stream, old in zip((1, 2), kept, strict=True):
+                os.dup2(old, stream)
+                os.close(old)

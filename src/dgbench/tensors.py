@@ -1,0 +1,83 @@
+"""What the layers hand to each other: named tensors and batches.
+
+Shape legend (used everywhere): R runs, E training environments, B images per environment and step,
+N = sum of the environments' minibatch sizes, K classes, m features, C x H x W image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+Tensors = Mapping[str, Tensor]
+
+
+@dataclass  # not frozen: Lightning's precision plugins rebuild batches field by field
+class EnvBatch:
+    """One minibatch from every training environment, in the order of the environments.
+
+    Args:
+        x: (N, C, H, W) images.
+        y: (N,) int64 labels.
+        sizes: minibatch size of each of the E environments; their sum is N.
+    """
+
+    x: Tensor
+    y: Tensor
+    sizes: tuple[int, ...]
+
+    @cached_property
+    def env(self) -> Tensor:
+        """(N,) position of each row's environment among the training environments."""
+        # no repeat_interleave: the length of its result would have to be read back from the device
+        return torch.cat([torch.full((size,), e, device=self.x.device) for e, size in enumerate(self.sizes)])
+
+    def split(self, values: Tensor) -> tuple[Tensor, ...]:
+        """Cut a tensor of N rows into one tensor per environment."""
+        return torch.split(values, list(self.sizes))
+
+    def mean_per_env(self, values: Tensor) -> Tensor:
+        """(N,) values to their (E,) means within each environment."""
+        if len(set(self.sizes)) == 1:
+            return values.view(len(self.sizes), -1).mean(1)
+        return torch.stack([part.mean() for part in self.split(values)])
+
+
+@dataclass
+class EvalBatch:
+    """Images to evaluate, of one eval set.
+
+    Args:
+        x: (n, C, H, W) images.
+        y: (n,) int64 labels.
+        name: the eval set they belong to.
+        index: number of the batch within the eval set.
+    """
+
+    x: Tensor
+    y: Tensor
+    name: str
+    index: int
+
+
+@dataclass(frozen=True)
+class ErrorRecipe:
+    """The error of one subset of one environment as a mixture of scoring passes.
+
+    Args:
+        env: name of the environment.
+        subset: ``train``, ``val`` or ``test``.
+        mixture: weight of each pass; weights sum to 1. A sampled error is one pass of weight 1; an exact error
+            mixes the passes with the probabilities that define the environment.
+        held_out: whether the member never trained on what is scored; None where that is so of the environment as a
+            whole, or not, and the member's identity tells.
+    """
+
+    env: str
+    subset: str
+    mixture: Mapping[str, float]
+    held_out: bool | None = None

@@ -1,0 +1,207 @@
+"""Checkpoints of runs that train together: one file, one generation, written whole.
+
+A run alone has ``checkpoints/last.ckpt`` in its folder. A stack has one file in ``.stacks`` beside its runs or studies,
+and ``stack.json`` in each run's folder says which; at its end every run gets a ``last.ckpt`` of its own.
+The state of a run has one layout wherever it stands, so a run can continue alone or in another stack.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dgbench.errors import RecordError, is_divergence
+from dgbench.records.files import write_whole, write_whole_with
+from dgbench.records.status import is_done, read_status
+from dgbench.training.groups import Group
+from dgbench.training.study import Run
+
+FORMAT = 1
+STACKS = ".stacks"
+POINTER = "stack.json"
+
+log = logging.getLogger("dgbench")
+
+
+@dataclass
+class Snapshot:
+    """Where runs that train together stood at one moment.
+
+    Args:
+        step: optimizer steps done.
+        runs: state of each run by its hash: ``state_dict``, ``optimizers``, ``averaging`` where weights are averaged.
+        diverged: runs whose loss is no longer finite: step and value of the first such loss.
+    """
+
+    step: int
+    runs: dict[str, dict[str, Any]]
+    diverged: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def save(self, path: Path) -> None:
+        """Write the file, whole and synced.
+
+        Raises:
+            OSError: it cannot be written; what was there stays.
+        """
+        content = {"format": FORMAT, **vars(self)}
+
+        def write() -> None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole_with(path, lambda file: torch.save(content, file))
+
+        try:
+            write()
+        except FileNotFoundError:  # another process found the folder empty, and removed it
+            write()
+
+    @staticmethod
+    def load(path: Path, mapped: bool = False) -> Snapshot | None:
+        """Read a file; one that is cut short or corrupt is named, and counts as none.
+
+        Args:
+            path: of the file.
+            mapped: leave tensors on the disk until they are used.
+        """
+        if not path.exists():
+            return None
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+            if content.pop("format") != FORMAT:
+                raise ValueError("another format")
+            return Snapshot(**content)
+        except Exception:  # torch raises whatever its unpickler stumbles over
+            log.warning("%s is cut short or no checkpoint of dgbench; left out, training starts without it", path)
+            return None
+
+    def of(self, runs: Sequence[Run]) -> Snapshot:
+        """The part of some runs."""
+        names = {run.hash for run in runs}
+        return Snapshot(
+            self.step,
+            {name: state for name, state in self.runs.items() if name in names},
+            {name: how for name, how in self.diverged.items() if name in names},
+        )
+
+
+def own_file(run: Run) -> Path:
+    """The checkpoint of a run that trains alone, and of any run at its end."""
+    return run.folder / "checkpoints" / "last.ckpt"
+
+
+def group_file(group: Group) -> Path:
+    """The checkpoint of a group."""
+    if not group.stacked:
+        return own_file(group.runs[0])
+    folder = Path(os.path.commonpath([run.folder.parent.absolute() for run in group.runs]))
+    return folder / STACKS / f"{group.key}.ckpt"
+
+
+def point_to(group: Group, path: Path) -> None:
+    """Say in the folder of every run that its latest state is in the file of this group."""
+    for run in group.runs:
+        if not group.stacked:
+            (run.folder / POINTER).unlink(missing_ok=True)
+        elif _pointed(run) != path:
+            relative = os.path.relpath(path, run.folder.absolute())
+            write_whole(run.folder / POINTER, json.dumps({"checkpoint": relative}) + "\n")
+
+
+def resumable(group: Group, runs: Sequence[Run]) -> list[tuple[Group, Snapshot | None]]:
+    """How what is left of a group is trained: each part with the state that it continues from.
+
+    The whole group where its own checkpoint is the latest of every run: finished runs are then computed once more, so
+    that the others round as they would have without the interruption. Otherwise runs that are left stay together as
+    far as they were.
+
+    Args:
+        group: as it was planned.
+        runs: those that are left.
+
+    Raises:
+        RecordError: a checkpoint belongs to another run.
+    """
+    own_path = group_file(group)
+    where = {run.hash: _located(run) for run in runs}
+    found = {path: Snapshot.load(path, mapped=True) for path in {own_path, *where.values()} if path is not None}
+    whole = found[own_path]
+    for run in runs:
+        path = where[run.hash]
+        snapshot = found.get(path) if path else None
+        if path and snapshot and run.hash not in snapshot.runs:
+            raise RecordError(
+                f"{path} is the checkpoint of {', '.join(snapshot.runs)}, not of {run.hash}; delete it to train this "
+                "run from its beginning"
+            )
+    if whole and whole.runs.keys() == {run.hash for run in group.runs}:
+        steps = [snapshot.step for snapshot in found.values() if snapshot]
+        if whole.step >= max(steps, default=0):
+            return [(group, Snapshot.load(own_path))]
+    parts: dict[Path | None, list[Run]] = {}
+    for run in runs:
+        path = where[run.hash]
+        parts.setdefault(path if path and found[path] else None, []).append(run)
+    loaded = {path: Snapshot.load(path) if path else None for path in parts}
+    return [
+        (group.only(own), snapshot.of(own) if snapshot else None)
+        for (_, own), snapshot in zip(parts.items(), loaded.values(), strict=True)
+    ]
+
+
+def finish_run(run: Run, snapshot: Snapshot) -> None:
+    """Give a run of a stack, at its end, a checkpoint of its own.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    snapshot.of([run]).save(own_file(run))
+    (run.folder / POINTER).unlink(missing_ok=True)
+
+
+def forget(runs: Sequence[Run]) -> None:
+    """Remove the checkpoints of stacks all of whose runs are among these and need them no more.
+
+    A run that failed continues from there once the cause is gone, unless it diverged: it would diverge again.
+    """
+    places = dict.fromkeys(place for run in runs for place in (run.folder.parent, run.folder.parent.parent))
+    for folder in [place / STACKS for place in places if (place / STACKS).is_dir()]:
+        settled = {run.hash for run in runs if is_done(run.folder) or is_divergence(read_status(run.folder).reason)}
+        for path in folder.glob("*.ckpt"):
+            snapshot = Snapshot.load(path, mapped=True)
+            if snapshot and snapshot.runs.keys() <= settled:
+                path.unlink(missing_ok=True)
+        with suppress(OSError):  # others are in there
+            folder.rmdir()
+
+
+def start_over(run: Run) -> None:
+    """Let a run begin at its beginning, whatever state it has."""
+    for path in (run.folder / POINTER, own_file(run)):
+        path.unlink(missing_ok=True)
+
+
+def last_step(run: Run) -> int:
+    """The step that a run would continue from; 0 for its beginning."""
+    path = _located(run)
+    snapshot = Snapshot.load(path, mapped=True) if path else None
+    return snapshot.step if snapshot else 0
+
+
+def _pointed(run: Run) -> Path | None:
+    try:
+        content: Mapping[str, Any] = json.loads((run.folder / POINTER).read_text())
+        return Path(os.path.normpath(run.folder.absolute() / str(content["checkpoint"])))
+    except (OSError, ValueError, KeyError, TypeError):  # none, or cut short
+        return None
+
+
+def _located(run: Run) -> Path | None:
+    """The file with a run's latest state."""
+    return next((path for path in (_pointed(run), own_file(run)) if path and path.exists()), None)

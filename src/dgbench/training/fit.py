@@ -1,0 +1,197 @@
+"""Training one group from wherever it stands to its final rows. A single run is a group of one."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.plugins.environments import LightningEnvironment  # type: ignore[attr-defined]
+from pytorch_lightning.utilities.exceptions import MisconfigurationException  # type: ignore[attr-defined]
+
+from dgbench.callbacks.checkpointer import Checkpointer
+from dgbench.callbacks.heartbeat import Heartbeat
+from dgbench.callbacks.recorder import Listener, Recorder, RunRecord
+from dgbench.data.minibatches import EnvironmentData
+from dgbench.errors import ConfigError
+from dgbench.records.rows import ROW_FILE
+from dgbench.training.checkpoints import Snapshot, group_file, point_to
+from dgbench.training.distributed import CalmSigterm, Process, SharedMinibatches
+from dgbench.training.groups import Group
+from dgbench.training.modules import RunModule, StackedRuns
+from dgbench.training.study import Run, Study
+
+log = logging.getLogger("dgbench")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a group is trained with.
+
+    Args:
+        group: the runs.
+        snapshot: state to continue from; None for the beginning.
+        finished: hashes of runs that are complete, and computed once more beside the others.
+        callbacks: what else is done, by process 0.
+        listeners: called with the rows of a group of one.
+        process: which process of a distributed run this is; None trains alone.
+    """
+
+    group: Group
+    snapshot: Snapshot | None = None
+    finished: Collection[str] = ()
+    callbacks: Sequence[pl.Callback] = ()
+    listeners: Sequence[Listener] = ()
+    process: Process | None = None
+
+
+def fit(job: Fit) -> dict[str, tuple[int, float]]:
+    """Train a group to its final rows.
+
+    Returns:
+        Step and value of the first loss that was not finite, by run hash, where some runs of a stack diverged.
+
+    Raises:
+        DivergedError: the losses of all runs stopped being finite.
+        ConfigError: the trainer's settings cannot work here.
+    """
+    group, study = job.group, job.group.runs[0].study
+    module, records = group_module(group), []
+    averaging = study.averaging()
+    final_only = averaging is not None and averaging.rule.final_only
+    for run, template in zip(group.runs, module.runs, strict=True):
+        rows = None if run.hash in job.finished else run.folder / ROW_FILE
+        records.append(RunRecord(rows, run.identity(template), run.data.recipes, job.listeners))
+    recorder = Recorder(records, final_only, study.settings.eval_test)
+    callbacks: list[pl.Callback] = [recorder, *job.callbacks]
+    alone_or_first = job.process is None or job.process.rank == 0
+
+    def snapshot() -> Snapshot:
+        return _snapshot(group, module, averaging)
+
+    if alone_or_first:
+        callbacks += [_checkpointer(job, recorder, snapshot), Heartbeat(_unfinished(job), study.settings.steps)]
+    if job.process:
+        callbacks.insert(0, CalmSigterm())
+    if averaging:  # it puts the live weights back, so it comes after all that read the scored ones
+        callbacks.append(averaging)
+    _restore(job, module, averaging)
+    trainer = make_trainer(study, callbacks, intervals_left(study, module.steps_done), job.process)
+    data = group_data(group)
+    fit_quietly(trainer, module, data)
+    if final_only:
+        trainer.validate(module, datamodule=data, verbose=False)
+    return {group.runs[i].hash: how for i, how in module.diverged.items()}
+
+
+def group_module(group: Group) -> RunModule:
+    """The module that trains a group, freshly initialized."""
+    modules = [run.study.module(run.fold) for run in group.runs]
+    return StackedRuns(modules, group.record) if group.stacked else modules[0]
+
+
+def group_data(group: Group) -> EnvironmentData:
+    """Minibatches and eval sets of a group."""
+    own = [run.data for run in group.runs]
+    return EnvironmentData.stack(own) if group.stacked else own[0]
+
+
+def _unfinished(job: Fit) -> list[Any]:
+    return [run.folder for run in job.group.runs if run.hash not in job.finished]
+
+
+def _restore(job: Fit, module: RunModule, averaging: Any) -> None:
+    if job.snapshot is None:
+        return
+    runs, snapshot = job.group.runs, job.snapshot
+    module.load_run_states([snapshot.runs[run.hash] for run in runs])
+    module.diverged.update({i: snapshot.diverged[r.hash] for i, r in enumerate(runs) if r.hash in snapshot.diverged})
+    if averaging:
+        averaging.load_state_dict(snapshot.runs[runs[0].hash]["averaging"])
+
+
+def _snapshot(group: Group, module: RunModule, averaging: Any) -> Snapshot:
+    extra = {"averaging": averaging.state_dict()} if averaging else {}
+    return Snapshot(
+        step=module.steps_done,
+        runs={run.hash: {**module.run_state(i), **extra} for i, run in enumerate(group.runs)},
+        diverged={group.runs[i].hash: (step, float(value)) for i, (step, value) in module.diverged.items()},
+    )
+
+
+def _checkpointer(job: Fit, recorder: Recorder, snapshot: Any) -> Checkpointer:
+    path, settings = group_file(job.group), job.group.runs[0].study.settings
+
+    def save(trainer: pl.Trainer, pl_module: Any) -> None:
+        snapshot().save(path)
+        point_to(job.group, path)
+
+    best = [None if run.hash in job.finished else _best_file(run) for run in job.group.runs]
+    return Checkpointer(
+        save,
+        best,
+        recorder,
+        seconds=settings.checkpoint_seconds,
+        steps=settings.steps,
+        eval_every=settings.eval_every,
+    )
+
+
+def _best_file(run: Run) -> Any:
+    return run.folder / "checkpoints" / "best.ckpt"
+
+
+def intervals_left(study: Study, step: int) -> int:
+    """Evaluation intervals from a step to the end; each is an epoch of Lightning's."""
+    every, steps = study.settings.eval_every, study.settings.steps
+    return -(-steps // every) - (step // every if step < steps else -(-steps // every))
+
+
+def fit_quietly(trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule) -> None:
+    """``trainer.fit``, with Ctrl-C as what it is."""
+    try:
+        trainer.fit(module, datamodule=data)
+    except SystemExit as stop:  # Lightning turns Ctrl-C into an exit
+        raise KeyboardInterrupt from stop
+
+
+def make_trainer(
+    study: Study, callbacks: Sequence[pl.Callback], epochs: int, process: Process | None = None
+) -> pl.Trainer:
+    """A quiet trainer on one device; dgbench's own callbacks keep rows, checkpoints and progress.
+
+    Raises:
+        ConfigError: Lightning refuses device or precision.
+    """
+    settings = study.settings
+    torch.set_float32_matmul_precision(settings.matmul)
+    torch.backends.cudnn.allow_tf32 = settings.matmul != "highest"
+    place: Any = process or LightningEnvironment()  # runs are jobs of their own, also inside a SLURM allocation
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*fp16 is not supported.*")  # it would take bf16 instead
+            return pl.Trainer(
+                accelerator=settings.device,
+                devices=process.count if process else 1,
+                strategy=SharedMinibatches() if process else "auto",
+                use_distributed_sampler=False,
+                precision=settings.precision,  # type: ignore[arg-type]
+                max_epochs=epochs,
+                num_sanity_val_steps=0,
+                logger=False,
+                enable_checkpointing=False,
+                enable_progress_bar=False,
+                enable_model_summary=False,
+                callbacks=list(callbacks),
+                plugins=[place],
+            )
+    except (MisconfigurationException, ValueError, UserWarning) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"{reason} (trainer.device={settings.device}, trainer.devices={settings.devices}, "
+            f"trainer.precision={settings.precision})"
+        ) from error

@@ -1,0 +1,214 @@
+"""Which runs train together. Planned over all runs of a command, finished ones included.
+
+A group is a function of what was asked for and of the device, not of how far anything is: what is left of an
+interrupted command is trained by the same groups.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from dgbench.errors import ConfigError
+from dgbench.records.spec import digest
+from dgbench.training.execution import check_execution
+from dgbench.training.modules import SingleRun
+from dgbench.training.modules.stacked import optimizer_key
+from dgbench.training.replay import Recorder, cuda_graph
+from dgbench.training.study import Run, Study
+
+CPU_PARAMETERS = 1_000_000  # on a CPU, larger networks gain nothing from being stacked (benchmarks/stacked.py)
+ACTIVATION_COPIES = 6  # forward and backward keep about this many copies of a run's images and features
+WEIGHT_COPIES = 5  # weights, gradients, Adam's two moments, and one more while an update is made
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that train in one go.
+
+    Args:
+        runs: in the order of the stack.
+        stacked: by the module for stacks; False trains one run on ordinary modules.
+        record: how the step of a stack is recorded, if it is.
+    """
+
+    runs: tuple[Run, ...]
+    stacked: bool = False
+    record: Recorder | None = None
+
+    def only(self, runs: Sequence[Run]) -> Group:
+        """The group of some of its runs."""
+        return replace(self, runs=tuple(run for run in self.runs if run in runs))
+
+    def halves(self) -> tuple[Group, Group]:
+        """The group in two, for a device whose memory it does not fit."""
+        cut = len(self.runs) // 2
+        return replace(self, runs=self.runs[:cut]), replace(self, runs=self.runs[cut:])
+
+    @property
+    def key(self) -> str:
+        """12 hexadecimal digits: which runs, in which order."""
+        return digest([run.hash for run in self.runs])
+
+
+def plan_groups(runs: Sequence[Run], execution: Mapping[str, Any]) -> list[Group]:
+    """All runs of a command in groups.
+
+    Runs stack when they have the same algorithm, static hyperparameters, networks, number of training environments,
+    images and schedule of evaluations.
+
+    Args:
+        runs: done or not.
+        execution: keys of ``conf/execution``.
+
+    Raises:
+        ConfigError: ``execution.mode=stacked`` and a run cannot be stacked; the message says why.
+    """
+    mode = check_execution(execution)
+    if mode == "single":
+        return [Group((run,)) for run in runs]
+    alone: list[Group] = []
+    stacks: dict[Any, list[Run]] = {}
+    kinds = _Kinds(always=mode == "stacked")
+    for run in runs:
+        reason = run.study.why_not_stacked()
+        if reason and mode == "stacked":
+            raise ConfigError(f"{run.study.folder.name} cannot be stacked: {reason}; use execution=single")
+        shape = None if reason else kinds.shape(run)
+        if shape is None:
+            alone.append(Group((run,)))
+        else:
+            stacks.setdefault(shape, []).append(run)
+    cut = (
+        part for stack in stacks.values() for part in _cut(kinds.ordered(stack), kinds.template(stack[0]), execution)
+    )
+    return [*alone, *cut]
+
+
+class _Kinds:
+    """Templates: runs of one study with equally many training environments have networks of the same shapes.
+
+    Args:
+        always: stack whatever can be stacked, whether it gains or not.
+    """
+
+    def __init__(self, always: bool) -> None:
+        self.always = always
+        self._templates: dict[tuple[int, int], SingleRun] = {}
+        self._shapes: dict[tuple[int, int], tuple[Any, ...]] = {}
+        self._gainless: set[str] = set()  # networks as fast alone: their modules may fill the memory
+
+    def template(self, run: Run) -> SingleRun:
+        """A module of the shape of a run's."""
+        key = (id(run.study), len(run.fold.training))
+        if key not in self._templates:
+            self._templates[key] = run.study.module(run.fold)
+        return self._templates[key]
+
+    def shape(self, run: Run) -> tuple[Any, ...] | None:
+        """Equal for runs that can be stacked; None where a stack gains nothing."""
+        network = digest([run.spec.backbone, run.spec.network])
+        if network in self._gainless:
+            return None
+        key = (id(run.study), len(run.fold.training))
+        if key not in self._shapes:
+            template = self.template(run)
+            if not self.always and not _gains(run.study, template):
+                self._gainless.add(network)
+                return None
+            self._shapes[key] = _shape(run, template, network)
+        return self._shapes[key]
+
+    def ordered(self, runs: Sequence[Run]) -> Group:
+        """Runs with equal optimizer settings side by side."""
+
+        def settings(run: Run) -> str:
+            template = self.template(run)
+            return str([optimizer_key(template, group) for group in template.algorithm.param_groups().values()])
+
+        return Group(tuple(sorted(runs, key=settings)), stacked=True)
+
+
+def _shape(run: Run, template: SingleRun, network: str) -> tuple[Any, ...]:
+    algorithm, study = template.algorithm, run.study
+    return (
+        type(algorithm),
+        network,
+        tuple(sorted((key, str(value)) for key, value in algorithm.values.items() if key in algorithm.static)),
+        tuple(key for key in sorted(algorithm.off_at_zero) if algorithm.values[key] == 0),
+        tuple((name, tuple(p.shape), p.requires_grad) for name, p in template.networks.named_parameters()),
+        template.rule,
+        id(study.environments),
+        len(run.fold.training),
+        study.batch_size,
+        digest(run.spec.training),
+        study.settings.device,
+    )
+
+
+def _cut(group: Group, template: SingleRun, execution: Mapping[str, Any]) -> Iterator[Group]:
+    fitting = runs_that_fit(group.runs[0], template, execution["memory_gb"])
+    most = min(execution["max_runs"] or len(group.runs), fitting)
+    record = cuda_graph if execution["compile"] and on_cuda(group.runs[0].study) else None
+    for first in range(0, len(group.runs), most):
+        part = group.runs[first : first + most]
+        if execution["mode"] == "auto" and len(group.runs) == 1:
+            yield Group(part)
+        else:
+            yield Group(part, stacked=True, record=record)
+
+
+def runs_that_fit(run: Run, template: SingleRun, memory_gb: float | None) -> int:
+    """Runs of one shape whose weights, images and activations fit into memory; at least 1.
+
+    Args:
+        run: one of them.
+        template: a module of their shape.
+        memory_gb: memory that they may take, gigabytes; None is half of what the device has.
+    """
+    study = run.study
+    n_images = study.batch_size * len(run.fold.training)
+    weights = sum((WEIGHT_COPIES if p.requires_grad else 1) * p.numel() for p in template.networks.parameters())
+    channels, *sides = study.environments.image
+    layers = template.activations((channels + template.algorithm.extra_channels, *sides))
+    images = n_images * (2 * math.prod(study.environments.image) + ACTIVATION_COPIES * sum(layers))
+    allowed = memory_gb * 1e9 if memory_gb else _memory(study) / 2
+    return max(1, int(allowed // (study.dtype.itemsize * (weights + images))))
+
+
+def _memory(study: Study) -> float:
+    """Bytes of the training device, whatever is free at the moment: groups are the same at every start."""
+    if on_cuda(study):
+        return float(torch.cuda.mem_get_info()[1])
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def on_cuda(study: Study) -> bool:
+    """Whether a study trains on a CUDA device."""
+    return torch.cuda.is_available() and study.settings.device in ("auto", "gpu", "cuda")
+
+
+def _gains(study: Study, template: SingleRun) -> bool:
+    """Whether a stack of such runs was measured to be at least as fast as they are one by one."""
+    if on_cuda(study):
+        return True
+    running = list(_running(template))
+    convolves = any(isinstance(layer, nn.Conv2d) for layer in running)
+    own = {id(p): p.numel() for layer in running for p in layer.parameters()}
+    return not convolves and sum(own.values()) <= CPU_PARAMETERS
+
+
+def _running(template: SingleRun) -> Iterator[nn.Module]:
+    """The modules that learn in a step; cached features stand for the others, and ARM's context runs by itself."""
+    featurizer: Any = template.networks["featurizer"]
+    stages = [part for stage in featurizer.stages()[featurizer.first_stage :] for part in stage.modules]
+    trained = {name for group in template.algorithm.param_groups().values() for name in group.networks}
+    heads = [network for name, network in template.networks.items() if name in trained - {"featurizer"}]
+    for part in [*stages, *heads]:
+        yield from part.modules()

@@ -1,0 +1,150 @@
+"""From a resolved configuration to what its runs are: :class:`~dgbench.records.spec.StudySpec`. No torch.
+
+Each part of a specification is taken from a list of keys that count. What is left out changes no result; it stands in
+:data:`NO_RESULT` with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dgbench.data.description import DatasetInfo
+from dgbench.records.spec import StudySpec
+from dgbench.training.settings import COUNTING, TrainerSettings, seed
+
+#: key (or the beginning of keys) of a composed configuration -> why no run's identity holds it
+NO_RESULT: Mapping[str, str] = {
+    "paths": "where files are",
+    "logger": "where results are shown besides",
+    "selection": "how finished rows are read",
+    "execution": "which runs train together; every row says with how many",
+    "grid": "which studies a command trains; each has an identity of its own",
+    "plan": "prints, trains nothing",
+    "retry": "which runs are trained now",
+    "sweep": "how jobs are packed",
+    "per_dataset": "what presets look up for a dataset; it counts where it lands",
+    "hydra": "how a command is run",
+    "algorithm._target_": "the training module, the same for every algorithm",
+    "algorithm.search": "distributions; the values drawn from them count",
+    "algorithm.shared": "which hyperparameters are read; their values count",
+    "algorithm.hparams": "defaults; the resolved values count",
+    "hparams.shared": "defaults and distributions; the resolved values count",
+    "hparams.rng": "how values are drawn; the values count",
+    "hparams.scheme": "which studies a search trains; each has an identity of its own",
+    "dataset._target_": "counts as dataset.class",
+    "dataset.image_kind": "which defaults hold; the resolved values count",
+    "dataset.data_dir": "where files are; their content counts",
+    "dataset.root": "where files are; their content counts",
+    "dataset.manifest": "where the list is; what it lists counts",
+    "dataset.reader": "how files are listed; what is listed counts",
+    "dataset.environments": "which are taken; those that are given, and their files, count",
+    "dataset.classes": "refuses a folder that lacks some, or allows it; the classes of the files count",
+    "dataset.bad_files": "left out of what is listed; what is listed counts",
+    "dataset.on_bad_image": "fail gives no result where skip leaves images out",
+    "dataset.ratio": "which environments are given; those count, and a ratio that is read",
+    "dataset.scale": "as dataset.ratio",
+    "dataset.cache_dir": "where decoded images are kept",
+    "dataset.store": "where decoded images are kept",
+    "dataset.workers": "threads that decode",
+    "dataset.device_share": "where decoded images are kept",
+    "dataset.fetch": "where files can be downloaded",
+    "dataset.published": "what a copy is compared with, for a warning",
+    "dataset.test_groups": "default of the protocol; the fold counts",
+    "dataset.split": "default of the protocol; the fold counts",
+    "dataset.given_sets": "given environments by ratio; those that are given count",
+    "dataset.augmentations": "all that can be chosen; the chosen one counts",
+    "backbone._target_": "counts as network.class",
+    "init": "how weights are found; what they hold counts, by sha256",
+    "tuning._target_": "one class freezes",
+    "tuning.cache_features": "features computed once are the features",
+    "tuning.cache_gb": "largest size of cached features",
+    "tuning.cache_dir": "where cached features are kept",
+    "averaging._target_": "feeds the rule; the rule counts",
+    "protocol": "plans the folds; the fold counts, and the protocol's name",
+    "trainer.device": "where it is computed; rounding may differ",
+    "trainer.channels_last": "layout of memory; rounding may differ",
+    "trainer.checkpoint_seconds": "how often a run is saved",
+}
+
+
+def shared_parts(config: Mapping[str, Any], info: DatasetInfo, settings: TrainerSettings) -> dict[str, dict[str, Any]]:
+    """The parts of a specification that studies with other algorithms, hyperparameters and seeds have alike.
+
+    Args:
+        config: plain resolved values by top-level key.
+        info: what the dataset tells of itself.
+        settings: those of ``config["trainer"]``.
+    """
+    backbone = config["backbone"]
+    return {
+        "dataset": {"class": config["dataset"]["_target_"], **_dataset(config["dataset"], info)},
+        "network": {"class": backbone["_target_"], **_counting("backbone", backbone)},
+        "tuning": _counting("tuning", config["tuning"]),
+        "averaging": _counting("averaging", config["averaging"]),
+        "training": {key: getattr(settings, key) for key in COUNTING},
+    }
+
+
+def study_spec(
+    config: Mapping[str, Any],
+    weights: str,
+    hparams: dict[str, Any],
+    shared: Mapping[str, dict[str, Any]],
+) -> StudySpec:
+    """What the runs of a configuration share.
+
+    Args:
+        config: plain resolved values by top-level key.
+        weights: identity of the initial weights, with the sha256 of their file.
+        hparams: resolved values of exactly the hyperparameters that are read.
+        shared: :func:`shared_parts` of the same configuration.
+
+    Raises:
+        ConfigError: a value that cannot work.
+    """
+    labels = config["hparams"]
+    return StudySpec(
+        **shared,
+        algorithm=config["algorithm"]["name"],
+        objective=config["algorithm"]["objective"],
+        hparams=hparams,
+        backbone=config["backbone"]["name"],
+        init=weights,
+        protocol=config["protocol"]["name"],
+        seed=seed(config["seed"]),
+        draw=labels["draw"],
+        trial=labels["trial"],
+        space=labels["space"],
+    )
+
+
+def folder_name(spec: StudySpec, dataset: str) -> str:
+    """Name of a study's folder, e.g. ``sr_cmnist-vrex-mlp-390-s0-0123456789ab``.
+
+    Args:
+        spec: of the study.
+        dataset: name of the dataset.
+    """
+    init, tuning = spec.init.partition(":")[0], str(spec.tuning["name"])
+    usual = {init: "random", tuning: "ft"}  # named where it is another
+    parts = [dataset, spec.algorithm, spec.backbone, *(name for name, usually in usual.items() if name != usually)]
+    return "-".join([*parts, f"s{spec.seed}", spec.digest])
+
+
+def _counting(top: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands under a top-level key, less what changes no result."""
+    return {key: value for key, value in content.items() if f"{top}.{key}" not in NO_RESULT}
+
+
+def _dataset(dataset: Mapping[str, Any], info: DatasetInfo) -> dict[str, Any]:
+    """Facts, and the options that decide pixels or subsets; an option that the facts tell, as they tell it.
+
+    Which images there are stands in ``content``: some are only found to be broken when they are decoded.
+    """
+    options = _counting("dataset", dataset)
+    augmentation = (dataset.get("augmentations") or {}).get(options.pop("augment", None))
+    variant = {key: value for key, value in info.variant.items() if key not in ("images", "files")}
+    facts = {**info.facts(), "variant": {**options, **variant, "augmentation": augmentation}}
+    variant = {key: value for key, value in facts["variant"].items() if key not in facts}
+    return {**facts, "variant": variant, "listed": dataset.get("given")}  # names of given environments are rounded

@@ -1,0 +1,81 @@
+"""One command: a configuration, how its variants are composed, and where its studies go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_loader import ConfigLoader
+from omegaconf import DictConfig, OmegaConf
+
+from dgbench.errors import ConfigError
+from dgbench.training.composing import Composed, Composer
+from dgbench.training.jobs import PlannedStudy, Planner
+
+
+@dataclass
+class Job:
+    """What a command trains.
+
+    Args:
+        config: the composed configuration.
+        words: the overrides that it was composed from.
+        loader: Hydra's; knows which words choose a group.
+        compose: the configuration of other overrides.
+        parent: folder that the studies go to.
+    """
+
+    config: DictConfig
+    words: Sequence[str]
+    loader: ConfigLoader
+    compose: Callable[[list[str]], DictConfig]
+    parent: Path
+    prints_plan: bool = True  #: a command of several studies shows its plan first; jobs of a sweep do not
+
+    @staticmethod
+    def of_hydra(config: DictConfig) -> Job:
+        """The job that Hydra runs at this moment.
+
+        Raises:
+            ConfigError: a launcher without a sweep.
+        """
+        from hydra import compose
+        from hydra.core.global_hydra import GlobalHydra
+        from hydra.core.hydra_config import HydraConfig
+        from hydra.types import RunMode
+
+        hydra = HydraConfig.get()
+        sweeps, launcher = hydra.mode is RunMode.MULTIRUN, hydra.runtime.choices.get("hydra/launcher", "basic")
+        if not sweeps and launcher != "basic":
+            raise ConfigError(f"hydra/launcher={launcher} starts the jobs of a sweep; add -m, or leave it out")
+        parent = hydra.sweep.dir if sweeps else config.paths.output_dir
+        name = str(hydra.job.config_name)
+        words = [str(word) for word in hydra.overrides.task]
+        loader = GlobalHydra.instance().config_loader()
+        return Job(config, words, loader, lambda own: compose(name, own), Path(parent), prints_plan=not sweeps)
+
+    def planner(self) -> Planner:
+        """Plans the job's studies."""
+        return Planner(Composer(self.loader, self.compose), self.parent)
+
+    def key(self) -> str:
+        """Equal for jobs that plan the same runs over the same files."""
+        return self.planner().key(Composed.of_config(self.config, str(self.parent)))
+
+    def plain(self, top: str) -> Any:
+        """Plain resolved values under a top-level key."""
+        return OmegaConf.to_container(self.config[top], resolve=True)
+
+
+def planned_studies(job: Job) -> list[PlannedStudy]:
+    """Every study of a job once, checked; nothing is decoded, built or started. What is absent may be downloaded.
+
+    Raises:
+        ConfigError, DataError, WeightsError: one that cannot work.
+    """
+    planner = job.planner()
+    _ = list(planner.studies(job.words))  # wrong values are refused before anything is downloaded
+    found = planner.downloading().studies(job.words)
+    return list({(study.folder, *(fold.name for fold in study.folds)): study for study in found}.values())

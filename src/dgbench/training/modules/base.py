@@ -1,0 +1,276 @@
+"""What training one run and training many at once have in common: steps, divergence, evaluation, states."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dgbench.errors import DivergedError
+from dgbench.objectives.contract import Algorithm, ParamGroup, Update
+from dgbench.tensors import EnvBatch, Tensors
+from dgbench.training.activations import images_at_once
+from dgbench.training.modules.inputs import eval_batch, minibatches
+from dgbench.training.modules.one_run import OneRun
+from dgbench.training.optimizers import UpdateRule, adam_of, adam_settings, learning_rate, resets_adam, take_steps
+
+
+class RunModule(pl.LightningModule, ABC):
+    """Trains R runs of one algorithm.
+
+    A parameter group whose networks are all frozen has no optimizer, and an update in which no group steps is not
+    computed: with a frozen featurizer SagNet trains its two heads and leaves out its third update.
+
+    Attributes:
+        algorithm: that of the first run; of the others it differs in hyperparameters that are not static.
+        rule: how gradients become updates.
+        steps_done: optimizer steps done.
+        diverged: run -> (step, value) of its first loss that was not finite.
+        after_step: called after each optimizer step with the number of steps done; not part of a state.
+    """
+
+    def __init__(self, algorithm: Algorithm, rule: UpdateRule) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.algorithm, self.rule = algorithm, rule
+        self.steps_done = 0
+        self.diverged: dict[int, tuple[int, float]] = {}
+        self.after_step: list[Callable[[int], None]] = []
+        self._groups: dict[str, ParamGroup] = {}
+        self._adams: dict[str, torch.optim.Adam] = {}
+        self._leaders: dict[str, list[OneRun]] = {}  # of each group, one run for each set of optimizer settings
+        self._to_load: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    @abstractmethod
+    def runs(self) -> Sequence[OneRun]:
+        """The R runs."""
+
+    @property
+    def size(self) -> int:
+        """R."""
+        return len(self.runs)
+
+    def trained_groups(self) -> dict[str, ParamGroup]:
+        """The parameter groups that have something to train."""
+        networks = self.runs[0].networks
+        return {n: group for n, group in self.algorithm.param_groups().items() if networks.params(*group.networks)}
+
+    # ---- optimizers ---------------------------------------------------------------------------------------------
+
+    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+        """One Adam per parameter group that trains, in the order of :meth:`trained_groups`."""
+        self._groups = self.trained_groups()
+        for name, group in self._groups.items():
+            parts = self._parts(name, group)
+            self._leaders[name] = [run for run, _ in parts]
+            own = [{"params": params, **adam_settings(run.algorithm.values, group)} for run, params in parts]
+            fused = self.device.type in ("cpu", "cuda")  # the same arithmetic in one pass over memory
+            self._adams[name] = torch.optim.Adam(own, fused=fused)
+        return list(self._adams.values())
+
+    @abstractmethod
+    def _parts(self, name: str, group: ParamGroup) -> list[tuple[OneRun, list[Tensor]]]:
+        """Parameters of a group that share optimizer settings, each time with a run that has these settings."""
+
+    @property
+    def _scaler(self) -> Any:
+        """The gradient scaler of half precision, which keeps small gradients from vanishing; None elsewhere."""
+        return None if self._trainer is None else getattr(self._trainer.precision_plugin, "scaler", None)
+
+    # ---- training -----------------------------------------------------------------------------------------------
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        """One optimizer step per minibatch; ``batch`` is what :func:`minibatches` takes.
+
+        Raises:
+            DivergedError: a loss of every run was NaN or infinite.
+        """
+        found = self.optimizers()
+        optimizers = found if isinstance(found, list) else [found]
+        self.train_steps(
+            minibatches(batch, self.algorithm.sizes.n_envs), dict(zip(self._adams, optimizers, strict=True))
+        )
+
+    def train_steps(self, batches: Sequence[EnvBatch], optimizers: Mapping[str, Any]) -> Tensor:
+        """One optimizer step per entry of ``batches``.
+
+        Args:
+            batches: x is (N, C, H, W) for a single run, (R, N, C, H, W) for a stack.
+            optimizers: those of :meth:`configure_optimizers` by group, with or without Lightning's wrapper.
+
+        Returns:
+            (steps, R) losses, of each step's last update.
+
+        Raises:
+            DivergedError: a loss of every run was NaN or infinite.
+        """
+        first = self.steps_done
+        counters = torch.arange(first, first + len(batches), device=self.device)
+        rows = [self._step(first + k, counters[k], batch, optimizers) for k, batch in enumerate(batches)]
+        losses = self._over_processes(torch.stack(rows))
+        self.steps_done += len(batches)
+        self._note_divergence(first, losses)
+        return losses
+
+    def _step(self, step: int, counter: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]) -> Tensor:
+        losses = batch.x.new_zeros(self.size)
+        for update in self.algorithm.updates(step):
+            stepping = {name: optimizers[name] for name in update.groups if name in optimizers}
+            if stepping:
+                losses = self._differentiate(update, tuple(stepping), step, counter, batch)
+                self._take_step(step, stepping)
+        for hook in self.after_step:
+            hook(step + 1)
+        return losses
+
+    @abstractmethod
+    def _differentiate(
+        self, update: Update, groups: tuple[str, ...], step: int, counter: Tensor, batch: EnvBatch
+    ) -> Tensor:
+        """Leave the gradients in the groups' parameters and the new state in place; return the (R,) losses."""
+
+    def _take_step(self, step: int, stepping: Mapping[str, Any]) -> None:
+        """Step the optimizers on the gradients that their parameters hold."""
+        for name, optimizer in stepping.items():
+            adam = adam_of(optimizer)
+            for own, run in zip(adam.param_groups, self._leaders[name], strict=True):
+                if resets_adam(run.algorithm, step):
+                    for parameter in own["params"]:
+                        adam.state.pop(parameter, None)
+                own["lr"] = learning_rate(run.algorithm, self._groups[name], self.rule, step)
+        take_steps(list(stepping.values()), self._clip_limit, self._scaler)
+
+    @property
+    def _clip_limit(self) -> float | None:
+        """Norm to which gradients are still to be clipped."""
+        return self.rule.gradient_clip
+
+    def _over_processes(self, losses: Tensor) -> Tensor:
+        """The mean losses over the processes that share a minibatch."""
+        return losses
+
+    def _note_divergence(self, first: int, losses: Tensor) -> None:
+        finite = losses.isfinite()
+        if not finite.all():
+            for i in (~finite).any(0).nonzero().flatten().tolist():
+                k = int((~finite[:, i]).nonzero()[0])
+                self.diverged.setdefault(i, (first + k, float(losses[k, i])))
+        if len(self.diverged) == self.size:
+            raise DivergedError(*self.diverged[0])
+
+    # ---- evaluation ---------------------------------------------------------------------------------------------
+
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> dict[str, Tensor]:
+        """Count what is wrong in one batch.
+
+        Args:
+            batch: an :class:`~dgbench.tensors.EvalBatch`, or (x, y).
+
+        Returns:
+            ``seen``, 0-dimensional; ``wrong`` (R,); ``loss`` (R,) float64, the summed cross entropy.
+        """
+        images = eval_batch(batch, batch_idx)
+        logits, n = self.predict_logits(images.x, images.name, images.index), len(images.y)
+        wrong = (logits.argmax(2) != images.y).sum(1)
+        each = F.cross_entropy(logits.flatten(0, 1), images.y.repeat(self.size), reduction="none")
+        if images is not batch:
+            self.log("val/error", wrong.double().mean() / n, batch_size=n, on_epoch=True)
+        return {"seen": torch.tensor(n), "wrong": wrong, "loss": each.view(self.size, n).double().sum(1)}
+
+    def predict_logits(self, x: Tensor, *purpose: str | int) -> Tensor:
+        """(n, C, H, W) -> (R, n, K); ``purpose`` names the batch, on which random predictions depend."""
+        random = self._random_for_prediction(x, *purpose)
+        parts = [
+            self._predict(x[rows], {name: values[:, rows] for name, values in random.items()})
+            for rows in self._together(x)
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+    def _random_for_prediction(self, x: Tensor, *purpose: str | int) -> Tensors:
+        """(R, n, ...) each."""
+        like = x.new_empty((), dtype=self.runs[0].networks.dtype)
+        drawn = [run.draws.for_prediction(len(x), like, *purpose) for run in self.runs]
+        return {name: torch.stack([own[name] for own in drawn]) for name in drawn[0]}
+
+    @abstractmethod
+    def _predict(self, x: Tensor, random: Tensors) -> Tensor:
+        """(n, C, H, W) and (R, n, ...) random inputs -> (R, n, K)."""
+
+    def images_at_once(self, x: Tensor) -> int:
+        """Images like those of ``x`` that are predicted at once, so that no layer puts out too much."""
+        channels, *sides = x.shape[1:]
+        layers = self.runs[0].activations((channels + self.algorithm.extra_channels, *sides))
+        return images_at_once(layers, x.device)
+
+    def _together(self, x: Tensor) -> list[slice]:
+        """The rows of a batch, cut into what one call of the algorithm's ``predict`` gets."""
+        n = len(x)
+        size = n if self.algorithm.group_size(self.algorithm.values) else self.images_at_once(x)
+        return [slice(first, min(first + size, n)) for first in range(0, n, size)]
+
+    # ---- states of runs -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def weights(self, i: int) -> dict[str, Tensor]:
+        """The ``state_dict`` of run ``i`` alone, on the CPU, in copies that later steps do not touch."""
+
+    def run_state(self, i: int) -> dict[str, Any]:
+        """Everything to continue run ``i``, alone or in any stack; CPU copies.
+
+        Returns:
+            ``state_dict`` and ``optimizers``, the states of the run's own Adams in the order of
+            :meth:`trained_groups`; ``scaler`` where half precision has one.
+        """
+        states = [adam.state_dict() for adam in self._adams.values()]
+        state = {"state_dict": self.weights(i), "optimizers": cpu_copies(self.optimizer_states(i, states))}
+        return state if self._scaler is None else {**state, "scaler": dict(self._scaler.state_dict())}
+
+    @abstractmethod
+    def optimizer_states(self, i: int, states: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What the optimizers of run ``i`` alone would save, from what those of this module save."""
+
+    @abstractmethod
+    def merged_optimizer_states(self, runs: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+        """The inverse of :meth:`optimizer_states` over all runs."""
+
+    def load_run_states(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Continue from the :meth:`run_state` of each of the R runs; called before ``trainer.fit``.
+
+        Weights, memory and ``steps_done`` are put in at once, the optimizers' states when the fit starts.
+        """
+        for run, state in zip(self.runs, states, strict=True):
+            run.load_state_dict(state["state_dict"])
+        self.steps_done = self.runs[0].steps_done
+        self._to_load = states
+
+    def on_fit_start(self) -> None:
+        """Put in the optimizers' states."""
+        self.load_optimizers()
+
+    def load_optimizers(self) -> None:
+        """Put the optimizers' part of :meth:`load_run_states` into the optimizers, which exist now."""
+        if not self._to_load:
+            return
+        merged = self.merged_optimizer_states([state["optimizers"] for state in self._to_load])
+        for adam, state in zip(self._adams.values(), merged, strict=True):
+            adam.load_state_dict(state)
+        if self._scaler is not None and "scaler" in self._to_load[0]:
+            self._scaler.load_state_dict(self._to_load[0]["scaler"])
+        self._to_load = ()
+
+
+def cpu_copies(value: Any) -> Any:
+    """Nested mappings and sequences with every tensor copied to the CPU."""
+    if isinstance(value, Tensor):
+        return value.detach().clone().cpu()
+    if isinstance(value, Mapping):
+        return {key: cpu_copies(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(cpu_copies(each) for each in value)
+    return value

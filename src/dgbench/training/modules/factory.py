@@ -1,0 +1,116 @@
+"""From ``conf/algorithm/NAME.yaml`` to a LightningModule: what Hydra instantiates, in dgbench and outside."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+from torch import nn
+
+from dgbench.configuration import CONF
+from dgbench.errors import ConfigError
+from dgbench.modules import Networks
+from dgbench.networks.heads import build_head
+from dgbench.objectives.contract import Algorithm
+from dgbench.protocols.hparams import resolve
+from dgbench.requests import Sizes
+from dgbench.seeding import derive
+from dgbench.training.modules.single import SingleRun
+from dgbench.training.optimizers import UpdateRule
+
+
+def training_module(
+    objective: str | type[Algorithm],
+    networks: nn.Module | Mapping[str, nn.Module],
+    n_classes: int,
+    n_envs: int,
+    *,
+    hparams: Mapping[str, Any] | None = None,
+    name: str = "",
+    search: Any = None,
+    shared: Sequence[str] = ("lr", "weight_decay", "batch_size"),
+    kind: str = "small",
+    n_features: int | None = None,
+    image: tuple[int, ...] = (),
+    seed: int = 0,
+    rule: UpdateRule | None = None,
+    dtype: torch.dtype | None = None,
+) -> SingleRun:
+    """The LightningModule that trains an algorithm on given networks, in any ``pl.Trainer``.
+
+    Args:
+        objective: the algorithm's class, or where to import it from.
+        networks: the featurizer, or several networks by name, ``featurizer`` among them; they are trained in place.
+            Networks that the algorithm needs and that are missing here are built from ``seed``.
+        n_classes: K.
+        n_envs: training environments E; every training batch has a minibatch of each.
+        hparams: as in ``conf/algorithm``; those that all algorithms share have the defaults of ``conf/hparams``.
+        name, search: of the YAML file; not used.
+        shared: those of the shared hyperparameters that the algorithm reads.
+        kind: ``small`` or ``large`` images, for defaults written ``{small: ..., large: ...}``.
+        n_features: m; None is the featurizer's attribute ``n_features``.
+        image: C, H, W, for algorithms that build networks on images.
+        seed: base seed of the networks built here and of random inputs.
+        rule: how gradients become updates.
+        dtype: floating-point type of everything; None is that of the given networks.
+
+    Raises:
+        ConfigError: an unknown class or hyperparameter, or a size that is needed and not known.
+    """
+    algorithm = algorithm_class(objective) if isinstance(objective, str) else objective
+    own = {"featurizer": networks} if not isinstance(networks, (Mapping, nn.ModuleDict)) else dict(networks.items())
+    m = n_features if n_features is not None else getattr(own.get("featurizer"), "n_features", None)
+    if m is None:
+        raise ConfigError("networks: the featurizer is missing or has no attribute n_features; give n_features=")
+    own_values: Any = OmegaConf.to_container(hparams, resolve=True) if OmegaConf.is_config(hparams) else hparams or {}
+    values = resolve(
+        _shared(), {"hparams": own_values, "search": {}}, kind=kind, space="domainbed", number=0, trial=0,
+        rng="per_name", read=list(shared),
+    )  # fmt: skip
+    sizes = Sizes(n_features=m, n_classes=n_classes, n_envs=n_envs, image=tuple(image))
+    found = algorithm(sizes, values)
+    return SingleRun(found, completed(own, found, seed), seed, rule, dtype)
+
+
+def completed(networks: Mapping[str, nn.Module], algorithm: Algorithm, seed: int) -> Networks:
+    """The networks and those that the algorithm needs beside them, freshly initialized from ``seed``.
+
+    Raises:
+        ConfigError: a network on images is needed, and their shape is not known.
+    """
+    try:
+        needed = algorithm.networks_needed(algorithm.sizes, algorithm.values)
+    except IndexError:
+        raise ConfigError(f"{type(algorithm).__name__} needs the shape of an image; give image=[C, H, W]") from None
+    like = next(next(iter(networks.values())).parameters())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(seed, "init"))
+        built = {name: networks.get(name) or build_head(spec).to(like) for name, spec in needed.items()}
+    return networks if isinstance(networks, Networks) else Networks({**networks, **built})
+
+
+def algorithm_class(path: str) -> type[Algorithm]:
+    """The class that ``algorithm.objective`` names.
+
+    Raises:
+        ConfigError: it cannot be imported, or is no algorithm.
+    """
+    try:
+        module, _, name = path.rpartition(".")
+        found = getattr(importlib.import_module(module), name)
+    except Exception as error:  # also whatever the module itself raises
+        raise ConfigError(f"algorithm.objective={path} cannot be imported; correct the path") from error
+    if not (isinstance(found, type) and issubclass(found, Algorithm)):
+        raise ConfigError(f"algorithm.objective={path} is no dgbench Algorithm; subclass it")
+    return found
+
+
+@cache
+def _shared() -> dict[str, Any]:
+    content: Any = OmegaConf.to_container(OmegaConf.load(CONF / "hparams" / "default.yaml"))
+    shared: dict[str, Any] = content["shared"]
+    return shared

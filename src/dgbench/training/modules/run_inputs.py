@@ -1,0 +1,61 @@
+"""Random inputs of a run: functions of its seed, the step and the minibatch alone, so that resuming is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgbench.objectives.contract import Algorithm
+from dgbench.objectives.random_inputs import draw
+from dgbench.seeding import derive
+from dgbench.tensors import Tensors
+
+BLOCK = 64  # steps whose random inputs come from one generator; the draw of a step depends on nothing else
+
+
+class Draws:
+    """Draws what an algorithm declares.
+
+    Args:
+        algorithm: that declares it.
+        seed: base seed of the run.
+    """
+
+    def __init__(self, algorithm: Algorithm, seed: int) -> None:
+        self.algorithm, self.seed = algorithm, derive(seed, "noise")
+        self._known: dict[int, tuple[tuple[object, ...], Tensors]] = {}  # of each micro-batch: the block drawn last
+
+    def at(self, step: int, sizes: tuple[int, ...], like: Tensor, part: int = 0) -> Tensors:
+        """The random inputs of one step.
+
+        Args:
+            step: counts from 0.
+            sizes: of the minibatches.
+            like: floating-point tensor whose type and device they get.
+            part: number of the micro-batch.
+        """
+        block, offset = divmod(step, BLOCK)
+        key = (block, sizes, like.device, like.dtype)
+        known = self._known.get(part)
+        if known is None or known[0] != key:
+            rng = np.random.default_rng([self.seed, block, *([part] if part else [])])
+            drawn = draw(self.algorithm.random_inputs(sizes), rng, BLOCK)
+            known = self._known[part] = (key, as_tensors(drawn, like))
+        return {name: values[offset] for name, values in known[1].items()}
+
+    def for_prediction(self, n: int, like: Tensor, *purpose: str | int) -> Tensors:
+        """The random inputs of a prediction on ``n`` images; ``purpose`` names the batch of images."""
+        rng = np.random.default_rng(derive(self.seed, "score", *purpose))
+        drawn = draw(self.algorithm.prediction_inputs(n), rng, 1)
+        return {name: values[0] for name, values in as_tensors(drawn, like).items()}
+
+
+def as_tensors(arrays: Mapping[str, np.ndarray], like: Tensor) -> dict[str, Tensor]:
+    """Arrays as tensors on the device of ``like``, numbers with a fraction in its type."""
+    return {
+        name: torch.as_tensor(array, dtype=like.dtype if array.dtype.kind == "f" else None, device=like.device)
+        for name, array in arrays.items()
+    }

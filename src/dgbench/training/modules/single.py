@@ -1,0 +1,166 @@
+"""The LightningModule that trains any algorithm on ordinary modules: any backbone, device or precision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dgbench.modules import Buffers, Networks
+from dgbench.objectives.contract import Algorithm, ParamGroup, Update
+from dgbench.objectives.step import Hyperparameters, Outcome, Prediction, Step
+from dgbench.seeding import derive
+from dgbench.tensors import EnvBatch, Tensors
+from dgbench.training.activations import activations
+from dgbench.training.dropout import seeded_dropout
+from dgbench.training.micro_batches import averaged, mean_over_processes, micro_batches, moving_statistics
+from dgbench.training.modules.base import RunModule, cpu_copies
+from dgbench.training.modules.one_run import OneRun
+from dgbench.training.modules.run_inputs import Draws
+from dgbench.training.optimizers import UpdateRule
+
+
+class SingleRun(RunModule):
+    """Trains one run.
+
+    Args:
+        algorithm: what is trained.
+        networks: those that the algorithm's ``networks_needed`` asked for, plus ``featurizer``.
+        seed: base seed of the random inputs.
+        rule: how gradients become updates.
+        dtype: floating-point type of networks, hyperparameters, state and random inputs; None is the networks' own.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        networks: Networks,
+        seed: int = 0,
+        rule: UpdateRule | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(algorithm, rule or UpdateRule())
+        dtype = dtype or networks.dtype
+        self.networks = networks.to(dtype)
+        values = {key: value for key, value in algorithm.values.items() if key not in algorithm.static}
+        self.hp = Buffers({key: torch.tensor(value, dtype=dtype) for key, value in values.items()})
+        state = algorithm.initial_state(networks)
+        self.memory = Buffers({k: v.to(dtype) if v.is_floating_point() else v for k, v in state.items()})
+        self.draws = Draws(algorithm, seed)
+        self._activations: dict[tuple[int, ...], list[int]] = {}
+
+    @property
+    def runs(self) -> Sequence[SingleRun]:
+        """Itself alone."""
+        return (self,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, C, H, W) -> (n, K) logits."""
+        return self.predict_logits(x, "forward", 0)[0]
+
+    def random_at(self, step: int, sizes: tuple[int, ...], part: int = 0) -> Tensors:
+        """The random inputs of one micro-batch of one step."""
+        like = torch.empty((), dtype=self.networks.dtype, device=self.device)
+        return self.draws.at(step, sizes, like, part)
+
+    def activations(self, image: tuple[int, ...]) -> list[int]:
+        """Numbers that each layer of the featurizer puts out for one image of this shape."""
+        if image not in self._activations:
+            self._activations[image] = activations(self.networks["featurizer"], image)
+        return self._activations[image]
+
+    # ---- training -----------------------------------------------------------------------------------------------
+
+    def train_steps(self, batches: Sequence[EnvBatch], optimizers: Mapping[str, Any]) -> Tensor:
+        losses = super().train_steps(batches, optimizers)
+        if self._trainer is not None:
+            self.log("train/loss", losses.mean())
+        return losses
+
+    def _step(self, step: int, counter: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]) -> Tensor:
+        chance = derive(self.draws.seed, "layers", step, self._place[0])
+        with seeded_dropout(self.networks, self.device, chance):
+            return super()._step(step, counter, batch, optimizers)
+
+    @property
+    def _place(self) -> tuple[int, int]:
+        """Number of this process and how many train the run together."""
+        return (0, 1) if self._trainer is None else (self._trainer.global_rank, self._trainer.world_size)
+
+    def _parts(self, name: str, group: ParamGroup) -> list[tuple[OneRun, list[Tensor]]]:
+        return [(self, list(self.networks.params(*group.networks).values()))]
+
+    def _stepping(self, groups: Sequence[str]) -> dict[str, Tensor]:
+        return self.networks.params(*(network for name in groups for network in self._groups[name].networks))
+
+    def _differentiate(
+        self, update: Update, groups: tuple[str, ...], step: int, counter: Tensor, batch: EnvBatch
+    ) -> Tensor:
+        """The mean gradient over micro-batches, the mean state and the mean loss."""
+        parameters = self._stepping(groups)
+        for parameter in parameters.values():
+            parameter.grad = None
+        parts = micro_batches(batch, self.rule.accumulate)
+        rank, world_size = self._place
+        losses, states = [], []
+        for i, part in enumerate(parts):
+            random = self.random_at(step, part.sizes, rank * len(parts) + i)
+            hp = Hyperparameters(self.hp.tensors())
+            out = update.objective(Step(self.networks, part, hp, self.memory.tensors(), random, counter))
+            self._add_gradients(parameters, out, len(parts))
+            losses.append(out.loss.detach())
+            states.append({name: value.detach() for name, value in out.state.items()})
+        state = averaged(states)
+        if world_size > 1:
+            gradients = [p.grad for p in parameters.values() if p.grad is not None]
+            mean_over_processes([*gradients, *state.values(), *moving_statistics(self.networks)])
+        self.memory.assign(state)
+        return losses[0][None] if len(losses) == 1 else torch.stack(losses).mean(0, keepdim=True)
+
+    def _add_gradients(self, parameters: Tensors, out: Outcome, n: int) -> None:
+        """Add one n-th of the gradients of an outcome, scaled as half precision asks for."""
+        scaler = self._scaler
+        if out.grads is None:
+            loss = out.loss if n == 1 else out.loss / n
+            (loss if scaler is None else scaler.scale(loss)).backward(inputs=list(parameters.values()))
+            return
+        for name, parameter in parameters.items():
+            gradient = out.grads.get(name)
+            if gradient is not None:
+                gradient = gradient if n == 1 else gradient / n
+                gradient = gradient if scaler is None else scaler.scale(gradient)
+                own = torch.empty_like(parameter).copy_(gradient)  # fused Adam ignores strides
+                parameter.grad = own if parameter.grad is None else parameter.grad.add_(own)
+
+    def _over_processes(self, losses: Tensor) -> Tensor:
+        if self._place[1] > 1:
+            mean_over_processes([losses])
+        return losses
+
+    # ---- evaluation ---------------------------------------------------------------------------------------------
+
+    def _predict(self, x: Tensor, random: Tensors) -> Tensor:
+        own, hp = {name: values[0] for name, values in random.items()}, Hyperparameters(self.hp.tensors())
+        return self.algorithm.predict(Prediction(self.networks, x, hp, self.memory.tensors(), own))[None]
+
+    # ---- state --------------------------------------------------------------------------------------------------
+
+    def weights(self, i: int = 0) -> dict[str, Tensor]:
+        copies: dict[str, Tensor] = cpu_copies(self.state_dict())
+        return copies
+
+    def optimizer_states(self, i: int, states: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        return list(states)
+
+    def merged_optimizer_states(self, runs: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+        return list(runs[0])
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}steps_done"] = torch.tensor(self.steps_done)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        self.steps_done = int(state_dict.pop(f"{prefix}steps_done"))
+        super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[no-untyped-call]

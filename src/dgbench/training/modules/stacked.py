@@ -1,0 +1,238 @@
+"""Many runs as one: the pure objective mapped over a stack of runs, one optimizer step for all of them.
+
+Every tensor of a run (parameters, buffers, hyperparameters, state, random inputs) gets a leading axis of length R. Each
+run's gradient is taken inside the map, so runs never see one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vjp, vmap
+
+from dgbench.modules import BoundNetworks
+from dgbench.objectives.contract import ParamGroup, Update
+from dgbench.objectives.step import Hyperparameters, Prediction, Step
+from dgbench.tensors import EnvBatch, Tensors
+from dgbench.training.modules.base import RunModule
+from dgbench.training.modules.one_run import OneRun
+from dgbench.training.modules.single import SingleRun
+from dgbench.training.optimizers import adam_settings, clipped
+from dgbench.training.replay import Recorder, Replay
+
+
+class StackedRuns(RunModule):
+    """Trains R runs of one shape together; run i equals the single run with the same seeds.
+
+    Args:
+        runs: algorithms of one class with equal static hyperparameters and sizes, at the same step, in an order
+            that keeps equal optimizer settings together (see :func:`optimizer_key`).
+        record: experimental, records a step to replay it, see :mod:`dgbench.training.replay`; None computes every
+            step afresh.
+    """
+
+    def __init__(self, runs: Sequence[SingleRun], record: Recorder | None = None) -> None:
+        super().__init__(runs[0].algorithm, runs[0].rule)
+        self._runs = tuple(runs)  # a tuple, so that Lightning does not register R modules
+        self._record = record
+        self._functions: dict[Any, Callable[..., Any]] = {}  # of an update and minibatch sizes
+        self._leaves: dict[str, list[tuple[slice, dict[str, Tensor]]]] = {}  # of each group: runs, their parameters
+        self._random: Tensors = {}
+        self.steps_done = runs[0].steps_done
+        # of each group: runs with equal optimizer settings, and the names of their parameters
+        self._layout = {name: self._equal_settings(group) for name, group in self.trained_groups().items()}
+
+    def _equal_settings(self, group: ParamGroup) -> list[tuple[slice, list[str]]]:
+        names = list(self._runs[0].networks.params(*group.networks))
+        keys = [optimizer_key(run, group) for run in self._runs]
+        same = [list(part) for _, part in groupby(range(self.size), key=keys.__getitem__)]
+        return [(slice(part[0], part[-1] + 1), names) for part in same]
+
+    @property
+    def runs(self) -> Sequence[SingleRun]:
+        """The runs as they were before they were stacked; :meth:`write_back` brings one up to date."""
+        return self._runs
+
+    # ---- stacking -----------------------------------------------------------------------------------------------
+
+    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+        """Stack the runs on the device, then one Adam per group with a part for each set of equal settings.
+
+        Frozen parameters that all runs share are kept once.
+        """
+        self._functions.clear()  # they hold on to the tensors that are made now
+        networks = [run.networks for run in self._runs]
+        self.params = {k: v.requires_grad_() for k, v in self._stacked([n.params() for n in networks]).items()}
+        frozen = [n.constants() for n in networks]
+        shared = {name for name, own in frozen[0].items() if all(torch.equal(own, f[name]) for f in frozen)}
+        self.constants = {
+            name: value[0].clone() if name in shared else value for name, value in self._stacked(frozen).items()
+        }
+        self._constant_axes = {name: None if name in shared else 0 for name in frozen[0]}
+        self.buffers_ = self._stacked([n.statistics() for n in networks])
+        self.hp = self._stacked([run.hp.tensors() for run in self._runs])
+        self.memory = self._stacked([run.memory.tensors() for run in self._runs])
+        return super().configure_optimizers()
+
+    def _stacked(self, tensors: Sequence[Tensors]) -> dict[str, Tensor]:
+        return {name: torch.stack([own[name].detach() for own in tensors]).to(self.device) for name in tensors[0]}
+
+    def _parts(self, name: str, group: ParamGroup) -> list[tuple[OneRun, list[Tensor]]]:
+        self._leaves[name] = [
+            (part, {key: self.params[key].detach()[part] for key in names}) for part, names in self._layout[name]
+        ]
+        return [(self._runs[part.start], list(leaves.values())) for part, leaves in self._leaves[name]]
+
+    # ---- training -----------------------------------------------------------------------------------------------
+
+    def train_steps(self, batches: Sequence[EnvBatch], optimizers: Mapping[str, Any]) -> Tensor:
+        self._runs[0].networks.train()  # Lightning, which switches modes, does not see it
+        return super().train_steps(batches, optimizers)
+
+    def _step(self, step: int, counter: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]) -> Tensor:
+        self._random = self._random_at(step, batch.sizes)
+        return super()._step(step, counter, batch, optimizers)
+
+    def _random_at(self, step: int, sizes: tuple[int, ...]) -> Tensors:
+        """(R, ...) each; the block of steps that they are cut from is kept by each run, all together may be large."""
+        like = torch.empty((), dtype=self._runs[0].networks.dtype, device=self.device)
+        drawn = [run.draws.at(step, sizes, like) for run in self._runs]
+        return {name: torch.stack([own[name] for own in drawn]) for name in drawn[0]}
+
+    def _differentiate(
+        self, update: Update, groups: tuple[str, ...], step: int, counter: Tensor, batch: EnvBatch
+    ) -> Tensor:
+        key = (update.objective, groups, batch.sizes)
+        if key not in self._functions:
+            function = self._function(update, groups, batch.sizes)
+            self._functions[key] = Replay(function, self._changed, self._record) if self._record else function
+        losses, gradients = self._functions[key](self._random, batch.x, batch.y, counter)
+        for name in groups:
+            for part, leaves in self._leaves[name]:
+                for parameter, leaf in leaves.items():
+                    gradient = gradients[parameter]
+                    # fused Adam ignores strides
+                    leaf.grad = None if gradient is None else gradient[part].detach().contiguous()
+        result: Tensor = losses.clone()  # a replay overwrites it
+        return result
+
+    def _changed(self) -> list[Tensor]:
+        return [*self.buffers_.values(), *self.memory.values()]
+
+    def _function(self, update: Update, groups: Sequence[str], sizes: tuple[int, ...]) -> Callable[..., Any]:
+        """(random, x, y, step) -> (R,) losses and gradients by name; moves statistics and state in place."""
+        networks = self._runs[0].networks
+        names = list(networks.params(*(network for name in groups for network in self._groups[name].networks)))
+
+        def one_run(
+            trained: Tensors, params: Tensors, constants: Tensors, buffers: Tensors, hp: Tensors, state: Tensors,
+            random: Tensors, x: Tensor, y: Tensor, step: Tensor,
+        ) -> tuple[Tensor, Tensors, Tensors, Tensors]:  # fmt: skip
+            def loss_of(own: Tensors) -> tuple[Tensor, tuple[Tensors, Tensors, Tensors]]:
+                moving = {name: value.clone() for name, value in buffers.items()}  # written to, so born in here
+                nets = BoundNetworks(networks, {**params, **constants, **moving, **own})
+                out = update.objective(Step(nets, EnvBatch(x, y, sizes), Hyperparameters(hp), state, random, step))
+                return out.loss, (dict(out.state), dict(out.grads or {}), moving)
+
+            loss, pull, (new, grads, moved) = vjp(loss_of, dict(trained), has_aux=True)  # type: ignore[misc]
+            if not grads:
+                (grads,) = pull(torch.ones_like(loss), retain_graph=False, create_graph=False)
+            return loss, new, grads, moved
+
+        axes = (0, 0, self._constant_axes, 0, 0, 0, 0, 0, 0, None)
+        mapped = vmap(one_run, in_dims=axes, randomness="different")
+
+        def run(random: Tensors, x: Tensor, y: Tensor, step: Tensor) -> tuple[Tensor, Mapping[str, Tensor | None]]:
+            params = {name: value.detach() for name, value in self.params.items()}
+            trained = {name: params.pop(name) for name in names}
+            losses, state, grads, moved = mapped(
+                trained, params, self.constants, self.buffers_, self.hp, self.memory, random, x, y, step
+            )
+            for kept, new in ((self.buffers_, moved), (self.memory, state)):
+                for name, value in new.items():
+                    kept[name].copy_(value.detach())
+            return losses, clipped({name: grads.get(name) for name in names}, self.rule.gradient_clip)
+
+        return run
+
+    @property
+    def _clip_limit(self) -> float | None:
+        return None  # clipped run by run already
+
+    # ---- evaluation ---------------------------------------------------------------------------------------------
+
+    def _predict(self, x: Tensor, random: Tensors) -> Tensor:
+        """As many runs at a time as memory is meant for."""
+        networks = self._runs[0].networks.eval()
+
+        def one_run(
+            params: Tensors, constants: Tensors, buffers: Tensors, hp: Tensors, state: Tensors, random: Tensors
+        ) -> Tensor:
+            nets = BoundNetworks(networks, {**params, **constants, **buffers})
+            return self.algorithm.predict(Prediction(nets, x, Hyperparameters(hp), state, random))
+
+        axes = (0, self._constant_axes, 0, 0, 0, 0)
+        at_once = max(1, self.images_at_once(x) // len(x))
+        mapped = vmap(one_run, in_dims=axes, chunk_size=at_once, randomness="different")
+        logits: Tensor = mapped(self.params, self.constants, self.buffers_, self.hp, self.memory, random)
+        return logits
+
+    # ---- states of runs -----------------------------------------------------------------------------------------
+
+    def write_back(self, i: int) -> SingleRun:
+        """Run i with the tensors it has now."""
+        run = self._runs[i]
+        if self._adams:  # stacked already
+            with torch.no_grad():
+                for name, parameter in run.networks.params().items():
+                    parameter.copy_(self.params[name][i])
+                for name, buffer in run.networks.statistics().items():
+                    buffer.copy_(self.buffers_[name][i])
+            run.memory.assign({name: value[i].clone().cpu() for name, value in self.memory.items()})
+        run.steps_done = self.steps_done
+        return run
+
+    def weights(self, i: int) -> dict[str, Tensor]:
+        return self.write_back(i).weights()
+
+    def optimizer_states(self, i: int, states: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        alone = []
+        for parts, state in zip(self._layout.values(), states, strict=True):
+            at = next(k for k, (part, _) in enumerate(parts) if part.start <= i < part.stop)
+            part, names = parts[at]
+            own = state["param_groups"][at]
+            found = {
+                j: {k: v if v.dim() == 0 else v[i - part.start].clone() for k, v in state["state"][p].items()}
+                for j, p in enumerate(own["params"])
+                if p in state["state"]
+            }
+            alone.append({"state": found, "param_groups": [{**own, "params": list(range(len(names)))}]})
+        return alone
+
+    def merged_optimizer_states(self, runs: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+        merged = []
+        for k, parts in enumerate(self._layout.values()):
+            state: dict[int, dict[str, Tensor]] = {}
+            groups, offset = [], 0
+            for part, names in parts:
+                own = [run[k] for run in runs[part]]
+                for j in own[0]["state"]:
+                    state[offset + j] = {
+                        key: value if value.dim() == 0 else torch.stack([o["state"][j][key] for o in own])
+                        for key, value in own[0]["state"][j].items()
+                    }
+                groups.append({**own[0]["param_groups"][0], "params": list(range(offset, offset + len(names)))})
+                offset += len(names)
+            merged.append({"state": state, "param_groups": groups})
+        return merged
+
+
+def optimizer_key(run: SingleRun, group: ParamGroup) -> tuple[Any, ...]:
+    """What must be equal for runs to share a part of an optimizer."""
+    algorithm = run.algorithm
+    reset = tuple(None if k is None else algorithm.values[k] for k in (algorithm.reset_adam_at, algorithm.reset_lr))
+    return (*sorted(adam_settings(algorithm.values, group).items()), reset)

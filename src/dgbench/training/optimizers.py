@@ -1,0 +1,109 @@
+"""From gradients to updates: what surrounds an objective and is the same for every algorithm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dgbench.objectives.contract import Algorithm, ParamGroup
+
+
+@dataclass(frozen=True)
+class UpdateRule:
+    """How gradients become updates.
+
+    Args:
+        steps: optimizer steps in all, T.
+        schedule: learning rate at step t = 0, 1, ...: ``constant``, or ``cosine``, (1 + cos(pi t / T)) / 2 of it.
+        gradient_clip: largest global norm of the gradient of the groups that step, per run; None for no limit.
+        accumulate: micro-batches that a minibatch is evaluated in, one after the other; see ``micro_batches.py``.
+    """
+
+    steps: int = 1
+    schedule: str = "constant"
+    gradient_clip: float | None = None
+    accumulate: int = 1
+
+    def factor(self, step: int) -> float:
+        """Learning rate at a step, in parts of the full one: a function of the step alone, so resuming is exact."""
+        return 1.0 if self.schedule == "constant" else (1 + math.cos(math.pi * step / self.steps)) / 2
+
+
+def adam_settings(values: Mapping[str, Any], group: ParamGroup) -> dict[str, Any]:
+    """The arguments of a parameter group's Adam, from a run's hyperparameters."""
+    beta1 = values[group.beta1] if isinstance(group.beta1, str) else group.beta1
+    return {
+        "lr": values[group.lr],
+        "weight_decay": values[group.weight_decay],
+        "betas": (beta1, group.beta2),
+    }
+
+
+def learning_rate(algorithm: Algorithm, group: ParamGroup, rule: UpdateRule, step: int) -> float:
+    """The learning rate of one step: that of the group, or from ``reset_adam_at`` on the algorithm's ``reset_lr``.
+
+    A reset changes the full rate and does not start the schedule again. (In the code of NICO++ a schedule goes per
+    epoch; a reset by Fishr starts it again, and one by IRM or VREx ends it.) A reset at no whole number never comes.
+    """
+    full: float = algorithm.values[group.lr]
+    if algorithm.reset_adam_at is not None and algorithm.reset_lr is not None:
+        at = algorithm.values[algorithm.reset_adam_at]
+        if float(at).is_integer() and step >= at:
+            full = algorithm.values[algorithm.reset_lr]
+    return full * rule.factor(step)
+
+
+def resets_adam(algorithm: Algorithm, step: int) -> bool:
+    """Whether Adam is re-created before this step."""
+    return algorithm.reset_adam_at is not None and bool(step == algorithm.values[algorithm.reset_adam_at])
+
+
+def adam_of(optimizer: Any) -> torch.optim.Adam:
+    """The optimizer itself, without Lightning's wrapper if it has one."""
+    adam: torch.optim.Adam = getattr(optimizer, "optimizer", optimizer)
+    return adam
+
+
+def clipped(gradients: Mapping[str, Tensor | None], limit: float | None) -> Mapping[str, Tensor | None]:
+    """Gradients of a stack, (R, ...) by name, each run's scaled so that its global norm is at most ``limit``.
+
+    As :func:`torch.nn.utils.clip_grad_norm_` does for one run.
+    """
+    given = [gradient for gradient in gradients.values() if gradient is not None]
+    if limit is None or not given:
+        return gradients
+    squares = torch.stack([gradient.reshape(len(gradient), -1).pow(2).sum(1) for gradient in given]).sum(0)
+    factor = (limit / (squares.sqrt() + 1e-6)).clamp(max=1.0)
+    return {
+        name: None if gradient is None else gradient * factor.view(-1, *[1] * (gradient.dim() - 1))
+        for name, gradient in gradients.items()
+    }
+
+
+def take_steps(optimizers: Sequence[Any], limit: float | None, scaler: Any) -> None:
+    """Clip the global norm of the gradients of all these optimizers, and step them.
+
+    Args:
+        optimizers: Adam's, with or without Lightning's wrapper.
+        limit: largest norm; None for no limit.
+        scaler: the gradient scaler of half precision, or None. All optimizers step before it changes its scale;
+            Lightning's own step would change it between two optimizers whose gradients have the same scale.
+    """
+    parameters = {
+        optimizer: [p for group in optimizer.param_groups for p in group["params"]] for optimizer in optimizers
+    }
+    if scaler is not None:
+        optimizers = [each for each in optimizers if any(p.grad is not None for p in parameters[each])]
+        for optimizer in optimizers:
+            scaler.unscale_(adam_of(optimizer))
+    if limit is not None:
+        torch.nn.utils.clip_grad_norm_([p for own in parameters.values() for p in own], limit)
+    for optimizer in optimizers:
+        optimizer.step() if scaler is None else scaler.step(adam_of(optimizer))
+    if scaler is not None and optimizers:
+        scaler.update()

@@ -1,0 +1,276 @@
+"""A study ready to train: the images, the networks and the runs of one dataset, algorithm and seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.utils import get_class
+from omegaconf import OmegaConf
+from torch import nn
+
+from dgbench.callbacks.averaging import Averaging
+from dgbench.data.environments import Environments
+from dgbench.data.minibatches import EnvironmentData
+from dgbench.data.store.features import CachedFeatures
+from dgbench.modules import Networks
+from dgbench.networks.build import build_networks
+from dgbench.objectives.contract import Algorithm
+from dgbench.protocols.folds import Fold
+from dgbench.records.code import code_version
+from dgbench.records.rows import RunIdentity
+from dgbench.records.spec import RunSpec
+from dgbench.requests import Sizes
+from dgbench.training.building import build, without
+from dgbench.training.cached_features import asked_of, cached_features, refuse_cached
+from dgbench.training.dataset_options import built
+from dgbench.training.fold_data import environments_of, recipes_of
+from dgbench.training.initial import check_weights
+from dgbench.training.jobs import PlannedStudy
+from dgbench.training.modules import SingleRun
+from dgbench.training.modules.factory import algorithm_class
+from dgbench.training.modules.one_run import OneRun
+from dgbench.training.optimizers import UpdateRule
+from dgbench.training.settings import changed, trainer_settings
+from dgbench.training.tuning import ALL, Tuning
+
+TRUE = ("32-true", "64-true")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One model to train: a fold of a study.
+
+    Args:
+        study: that it belongs to.
+        fold: what it trains on.
+        spec: what it is.
+        folder: where its rows, status and checkpoints are kept.
+        data: its minibatches and eval sets.
+    """
+
+    study: Study
+    fold: Fold
+    spec: RunSpec
+    folder: Path
+    data: EnvironmentData
+
+    @property
+    def hash(self) -> str:
+        """12 hexadecimal digits that name it."""
+        return self.spec.digest
+
+    @property
+    def title(self) -> str:
+        """What a message calls it."""
+        return f"{self.study.folder.name} fold {self.fold.name}"
+
+    def identity(self, module: OneRun) -> RunIdentity:
+        """What its rows say of it.
+
+        Args:
+            module: that trains it, or one of the same shape.
+        """
+        study, config = self.study, self.study.config
+        rule = config["averaging"].get("rule") or {}
+        averaging = {f"averaging.{key}": value for key, value in rule.items() if key != "_target_"}
+        return RunIdentity(
+            run=self.hash,
+            **study.info.facts(),
+            algorithm=self.spec.algorithm,
+            hparams={
+                **self.spec.hparams,
+                "steps": study.settings.steps,
+                **changed(study.settings),
+                **averaging,
+            },
+            averaging=config["averaging"]["name"],
+            draw=self.spec.draw,
+            space=self.spec.space,
+            trial=self.spec.trial,
+            backbone=self.spec.backbone,
+            init=self.spec.init,
+            tuning=study.tuning.name,
+            n_parameters=sum(p.numel() for p in module.networks.parameters()),
+            n_trainable=sum(p.numel() for p in module.networks.params().values()),
+            protocol=self.spec.protocol,
+            fold=self.fold.name,
+            held_out=list(self.fold.held_out),
+            folds=None if self.fold.folds is None else [list(tested) for tested in self.fold.folds],
+            seed=self.spec.seed,
+            beyond=study.info.beyond,
+            grouped=study.group_size > 0,
+            code=code_version(),
+        )
+
+
+class Study:
+    """Everything that the runs of one study share.
+
+    Args:
+        planned: the study as it was planned.
+        source: the environments of another study over the same dataset; None builds them.
+
+    Raises:
+        ConfigError, DataError, WeightsError: something in the configuration cannot work; nothing was trained.
+    """
+
+    def __init__(self, planned: PlannedStudy, source: Environments | None = None) -> None:
+        self.planned, self.config, self.spec, self.folds = planned, planned.config, planned.spec, planned.folds
+        self.folder = planned.folder
+        check_weights(planned.weights, self.config)
+        self.algorithm = algorithm_class(self.spec.objective)
+        self.settings = trainer_settings(self.config["trainer"])
+        self.tuning: Tuning = build(self.config, "tuning")
+        self.source: Environments = source or built(planned.dataset)
+        self.info = self.source.info
+        self.environments = self._cached() if self.tuning.cache_features else self.source
+        self.runs = [self._run(fold) for fold in self.folds]
+
+    @property
+    def hparams(self) -> Mapping[str, Any]:
+        """Resolved values of every hyperparameter that is read."""
+        return self.spec.hparams
+
+    @property
+    def batch_size(self) -> int:
+        """Images per training environment and step."""
+        size: int = self.hparams["batch_size"]
+        return size
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of weights and hyperparameters."""
+        return torch.float64 if self.settings.precision == "64-true" else torch.float32
+
+    def _run(self, fold: Fold) -> Run:
+        environments = environments_of(fold, self.environments)
+        data = EnvironmentData(
+            environments,
+            fold.training,
+            recipes_of(fold, environments, self.settings.eval_subsets, self.group_size > 0),
+            steps=self.settings.steps,
+            eval_every=self.settings.eval_every,
+            batch_size=self.batch_size,
+            eval_batch_size=self.settings.eval_batch_size,
+            seed=self.spec.seed,
+            group_size=self.group_size,
+        )
+        return Run(self, fold, self.planned.run_spec(fold), self.planned.run_folder(fold), data)
+
+    @property
+    def group_size(self) -> int:
+        """Images that a prediction sees together; 0 where each image is predicted by itself."""
+        return self.algorithm.group_size(self.hparams)
+
+    def _cached(self) -> CachedFeatures:
+        refuse_cached(self.algorithm, self.tuning, self.settings)
+        networks, _ = self._networks(self.folds[0])
+        featurizer: Any = networks["featurizer"]
+        asked = asked_of(self.folds, self.source, self.settings.eval_subsets, self.group_size > 0)
+        return cached_features(self.source, featurizer, self.tuning, self.settings, asked)
+
+    def averaging(self) -> Averaging | None:
+        """What averages one run's weights, if anything does."""
+        if "_target_" not in self.config["averaging"]:
+            return None
+        callback: Averaging = build(without(self.config, "averaging", "name"), "averaging")
+        return callback
+
+    @cached_property
+    def resolved_yaml(self) -> str:
+        """The study's configuration, every reference resolved."""
+        return OmegaConf.to_yaml(OmegaConf.create(dict(self.config)))
+
+    def columns(self) -> dict[str, Any]:
+        """What a dashboard groups and filters by: flat names for W&B's run table."""
+        names = {f"{key}_name": self.config[key]["name"] for key in ("dataset", "algorithm", "backbone", "protocol")}
+        labels = {"space": self.spec.space, "draw": self.spec.draw, "trial": self.spec.trial}
+        return {**names, **labels, "hyperparameters": dict(self.hparams), "code": code_version()}
+
+    def tags(self) -> list[str]:
+        """Tags of its W&B runs."""
+        searched = ["search"] if self.spec.draw or self.config["hparams"].get("scheme") is not None else []
+        return [self.info.name, self.spec.algorithm, *searched]
+
+    def why_not_stacked(self) -> str | None:
+        """Why runs of this study cannot train together with others; None when they can."""
+        settings, averaging = self.settings, self.config["averaging"]
+        network = getattr(get_class(self.config["backbone"]["_target_"]), "why_not_stackable", None)
+        drops = {**self.hparams, **self.config["backbone"]}
+        dropout = any("dropout" in key and drops[key] for key in drops)
+        cached = self.tuning.cache_features and self.tuning.freeze_stages == ALL
+        reasons = (
+            (any(fold.membership for fold in self.folds), f"protocol={self.spec.protocol} scores others in each run"),
+            (not self.algorithm.stackable, self.algorithm.why_not_stackable),
+            (network and not cached, str(network)),
+            ("_target_" in averaging, f"averaging={averaging['name']} follows one run at a time"),
+            (settings.precision not in TRUE, f"trainer.precision={settings.precision} needs Lightning's own step"),
+            (settings.devices > 1, f"trainer.devices={settings.devices} shares one run among processes"),
+            (settings.accumulate > 1, f"trainer.accumulate={settings.accumulate} saves memory where one run is large"),
+            (settings.channels_last, "trainer.channels_last=true lays out the convolutions of one run"),
+            (dropout, "dropout draws from a generator that runs of a stack would share"),
+        )
+        return next((reason for holds, reason in reasons if holds), None)
+
+    def module(self, fold: Fold) -> SingleRun:
+        """A freshly initialized training module for one fold."""
+        networks, sizes = self._networks(fold)
+        featurizer: Any = networks["featurizer"]
+        self.tuning.freeze(networks, featurizer.stages())
+        if self.tuning.cache_features:
+            featurizer.first_stage = self.tuning.count(len(featurizer.stages()))
+            sizes = replace(sizes, image=self.environments.image)
+        settings = self.settings
+        if settings.channels_last:
+            networks.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        rule = UpdateRule(settings.steps, settings.schedule, settings.gradient_clip, settings.accumulate)
+        algorithm = self.algorithm(sizes, self.hparams)
+        return SingleRun(algorithm, networks, seed=self.spec.seed, rule=rule, dtype=self.dtype)
+
+    def _networks(self, fold: Fold) -> tuple[Networks, Sizes]:
+        """Networks with their initial weights."""
+        shapes = Sizes(
+            n_features=0,
+            n_classes=self.source.n_classes,
+            n_envs=len(fold.training),
+            image=self.source.image,
+        )
+        return build_networks(
+            self._featurizer,
+            shapes,
+            partial(_needed, self.algorithm, self.hparams),
+            self.algorithm.extra_channels,
+            self.spec.seed,
+        )
+
+    def _featurizer(self, image: tuple[int, int, int]) -> nn.Module:
+        wanted = self.config["backbone"].get("hparams") or {}  # constructor's argument -> hyperparameter
+        taken = {key: self.hparams[hparam] for key, hparam in wanted.items()}
+        config = without(self.config, "backbone", "name", "hparams")
+        featurizer: nn.Module = build(config, "backbone", image=image, **taken)
+        self.planned.weights.load(featurizer)
+        return featurizer
+
+
+def studies_of(planned: Sequence[PlannedStudy]) -> list[Study]:
+    """Studies ready to train; those over the same dataset share its images.
+
+    Raises:
+        ConfigError, DataError, WeightsError: one of them cannot work.
+    """
+    known: dict[int, Environments] = {}
+    studies = []
+    for each in planned:
+        study = Study(each, known.get(id(each.dataset)))
+        known[id(each.dataset)] = study.source
+        studies.append(study)
+    return studies
+
+
+def _needed(algorithm: type[Algorithm], hparams: Mapping[str, Any], sizes: Sizes) -> Mapping[str, Any]:
+    return algorithm.networks_needed(sizes, hparams)

@@ -1,0 +1,284 @@
+"""Training everything that a command has planned and no other process trains."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from dgbench.callbacks.progress import StudyProgress
+from dgbench.callbacks.wandb_log import WandbLog
+from dgbench.errors import ConfigError, DgbenchError, DivergedError
+from dgbench.records.locks import RunLocks, lock_holder
+from dgbench.records.status import (
+    FAILED,
+    RUNNING,
+    finish,
+    has_lost_rows,
+    is_done,
+    mark_failed,
+    mark_interrupted,
+    read_status,
+    write_status,
+)  # fmt: skip
+from dgbench.training.checkpoints import (
+    Snapshot,
+    finish_run,
+    forget,
+    group_file,
+    last_step,
+    resumable,
+    start_over,
+)  # fmt: skip
+from dgbench.training.execution import check_retry
+from dgbench.training.fit import Fit, fit
+from dgbench.training.groups import Group, plan_groups
+from dgbench.training.processes import processes
+from dgbench.training.provenance import write_config, write_identity
+from dgbench.training.run_log import own_log
+from dgbench.training.study import Run, Study
+from dgbench.training.wandb_runs import log_rows, open_run
+
+log = logging.getLogger("dgbench")
+
+
+@dataclass
+class RunOutcomes:
+    """How the runs of a command ended, by run hash.
+
+    Args:
+        complete: whether a run is complete; failed ones are not.
+        left: why this command left a run alone that is neither complete nor failed.
+    """
+
+    complete: dict[str, bool] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
+
+    def __or__(self, more: RunOutcomes) -> RunOutcomes:
+        return RunOutcomes({**self.complete, **more.complete}, {**self.left, **more.left})
+
+
+def train_runs(
+    studies: Sequence[Study],
+    execution: Mapping[str, Any],
+    progress: StudyProgress,
+    wandb_log: WandbLog | None,
+    retry: str = "all",
+) -> RunOutcomes:
+    """Train every run that is not done, in the groups that ``execution`` asks for.
+
+    Runs that another process trains are left to it; once the rest is through, those that have become free are trained
+    after all.
+
+    Args:
+        studies: what the command has planned.
+        execution: which runs train together.
+        progress: shows what is done.
+        wandb_log: where it is logged besides.
+        retry: ``all`` trains whatever is not done, ``failed`` only what failed before, ``none`` what did not fail.
+
+    Raises:
+        ConfigError: the configuration cannot work.
+    """
+    check_retry(retry)
+    trainer = _Trainer(progress, wandb_log)
+    runs = list({run.hash: run for study in studies for run in study.runs}.values())  # typed twice, trained once
+    asked = {run.hash for run in runs if trainer.asks_for(run, retry)}
+    waiting = plan_groups(runs, execution) if asked else []
+    # first whole groups, so that two processes with the same command share them out without splitting them
+    waiting = [group for group in waiting if not trainer.train(group, asked, whole=True)]
+    moved = True
+    while waiting and moved:
+        trainer.moved = False
+        waiting = [group for group in waiting if not trainer.train(group, asked)]
+        trainer.note_done_by_others(waiting, asked)
+        moved = trainer.moved
+    trainer.log_silent(studies)
+    forget(runs)  # of stacks whose runs ended in other groups
+    return trainer.outcomes
+
+
+class _Trainer:
+    """Trains groups one after the other, and notes how their runs ended."""
+
+    def __init__(self, progress: StudyProgress, wandb_log: WandbLog | None) -> None:
+        self.progress, self.wandb_log, self.outcomes, self.moved = progress, wandb_log, RunOutcomes(), False
+
+    def asks_for(self, run: Run, retry: str) -> bool:
+        """Whether a run is to be trained now; one that is not is noted as it stands."""
+        failed = read_status(run.folder).word == FAILED
+        done = is_done(run.folder)
+        if done or (failed and retry == "none"):
+            self.progress.begin(run.fold.title)
+            self.progress.end("failed before; retry=failed trains it again" if failed else "was done before")
+            self.outcomes.complete[run.hash] = done
+            return False
+        if retry == "failed" and not failed:
+            self.outcomes.left[run.hash] = "not failed (retry=failed)"
+            return False
+        return True
+
+    def train(self, group: Group, asked: set[str], whole: bool = False) -> bool:
+        """Train what is left of a group.
+
+        Args:
+            group: as it was planned.
+            asked: hashes of the runs that are to be trained.
+            whole: train nothing of it where another process holds some.
+
+        Returns:
+            False where other processes hold some of it.
+        """
+        with RunLocks() as locks, ExitStack() as stack:
+            runs = [run for run in group.runs if run.hash in asked and run.hash not in self.outcomes.complete]
+            if not runs:
+                return True
+            mine = []
+            for run in runs:
+                if self._take(run, locks):
+                    mine.append(run)
+                elif whole:
+                    return False
+            mine = [run for run in mine if not self._done_meanwhile(run)]
+            if not mine:
+                return all(run.hash in self.outcomes.complete for run in runs)
+            self.moved = True
+            stack.enter_context(own_log(*(run.folder for run in mine)))
+            for run in mine:
+                if has_lost_rows(run.folder):  # its checkpoint would add none of them
+                    self.progress.note(f"{run.folder} is DONE, but its rows are gone; it is trained again")
+                    start_over(run)
+            try:
+                parts = resumable(group, mine)
+            except DgbenchError as error:
+                self.progress.begin(_title(mine), len(mine))
+                self._fail(mine, failure(error))
+                return True
+            for part, snapshot in parts:
+                self._part(part, snapshot, {run.hash for run in mine})
+            if group.stacked:
+                forget(group.runs)
+            return len(mine) == len(runs)
+
+    def note_done_by_others(self, groups: Sequence[Group], asked: set[str]) -> None:
+        """Count what other processes have finished meanwhile."""
+        for group in groups:
+            for run in group.runs:
+                if run.hash in asked and run.hash not in self.outcomes.complete:
+                    self._done_meanwhile(run)
+
+    def log_silent(self, studies: Sequence[Study]) -> None:
+        """Give W&B the runs that were done without it, or killed before it knew."""
+        if self.wandb_log is None:
+            return
+        for study in studies:
+            for run in study.runs:
+                if self.outcomes.complete.get(run.hash) and not self.wandb_log.knows(run.folder):
+                    log_rows(self.wandb_log, run, complete=True)
+
+    def _take(self, run: Run, locks: RunLocks) -> bool:
+        if locks.take(run.folder):
+            self.outcomes.left.pop(run.hash, None)
+            return True
+        if run.hash not in self.outcomes.left:
+            self.outcomes.left[run.hash] = f"trained by {lock_holder(run.folder) or 'another process'}"
+            self.progress.note(f"{run.folder} is {self.outcomes.left[run.hash]}; left to it")
+        return False
+
+    def _done_meanwhile(self, run: Run) -> bool:
+        if not is_done(run.folder):
+            return False
+        self.progress.begin(run.fold.title)
+        self.progress.end("was done by another process")
+        self.outcomes.complete[run.hash] = True
+        self.outcomes.left.pop(run.hash, None)
+        return True
+
+    def _part(self, group: Group, snapshot: Snapshot | None, mine: set[str]) -> None:
+        """Train a group; when the device runs out of memory, its halves from their last checkpoint."""
+        runs = [run for run in group.runs if run.hash in mine]
+        n = len(group.runs)
+        title = _title(group.runs)
+        self.progress.begin(title, n)
+        step = snapshot.step if snapshot else 0
+        if step:
+            self.progress.note(f"{title}: resumes from step {step} of {runs[0].study.settings.steps}")
+        log.debug("%s, from step %d on", title, step)
+        try:
+            diverged = self._fit(group, snapshot, runs)
+            final = Snapshot.load(group_file(group)) or snapshot
+            for run in runs:
+                self._end(run, group, diverged.get(run.hash), final)
+        except ConfigError:
+            raise
+        except KeyboardInterrupt:
+            for run in runs:
+                mark_interrupted(run.folder)
+            self.progress.note(f"{title}: interrupted; the same command resumes from step {last_step(runs[0])}")
+            raise
+        except Exception as error:  # whatever broke this group, others are trained
+            if not isinstance(error, torch.OutOfMemoryError) or n == 1:
+                self._fail([run for run in runs if run.hash not in self.outcomes.complete], failure(error))
+                return
+            log.warning("out of memory with %d runs together, continuing with half of them", n)
+            for half in group.halves():
+                own = [run for run in half.runs if run.hash in mine]
+                for part, state in resumable(half, own) if own else []:
+                    self._part(part, state, mine)
+
+    def _fit(self, group: Group, snapshot: Snapshot | None, runs: Sequence[Run]) -> Mapping[str, tuple[int, float]]:
+        finished = {run.hash for run in group.runs} - {run.hash for run in runs}
+        for run in runs:
+            write_config(run)
+            write_identity(run, resumed_from=snapshot.step if snapshot else 0, together=len(group.runs))
+            write_status(run.folder, RUNNING)
+        first = runs[0]
+        live = self.wandb_log if len(group.runs) == 1 else None  # W&B follows one run at a time
+        complete = False
+        if live:
+            open_run(live, first)
+        try:
+            with processes(first.study.settings.devices, first.folder, snapshot is not None) as process:
+                listeners = [live.rows] if live else []
+                result = fit(Fit(group, snapshot, finished, [self.progress], listeners, process))
+            complete = True
+            return result
+        finally:
+            if live:
+                live.finish(failed=not complete)
+
+    def _end(self, run: Run, group: Group, diverged: tuple[int, float] | None, final: Snapshot | None) -> None:
+        problem = None if diverged is None else str(DivergedError(*diverged))
+        try:
+            if problem is None and group.stacked and final is not None:
+                finish_run(run, final)
+        except OSError as error:
+            problem = failure(error)
+        ended = finish(run.folder, problem)
+        self.outcomes.complete[run.hash] = ended.word != FAILED
+        log.debug("%s done at step %d: %s", run.title, final.step if final else 0, ended.word)
+        name = f"{run.title} " if len(group.runs) > 1 else ""
+        self.progress.end(name + (f"FAILED: {ended.reason}" if ended.word == FAILED else "done"))
+        if self.wandb_log and len(group.runs) > 1:
+            log_rows(self.wandb_log, run, self.outcomes.complete[run.hash])
+
+    def _fail(self, runs: Sequence[Run], reason: str) -> None:
+        for run in runs:
+            mark_failed(run.folder, reason)
+            self.progress.end(f"FAILED: {reason}")
+            self.outcomes.complete[run.hash] = False
+
+
+def _title(runs: Sequence[Run]) -> str:
+    return runs[0].fold.title if len(runs) == 1 else f"{len(runs)} runs together"
+
+
+def failure(error: Exception) -> str:
+    """What a status says of an error; the traceback goes to the logs that are open."""
+    log.debug(traceback.format_exc())
+    return str(error) if isinstance(error, DgbenchError) else f"{type(error).__name__}: {error}"

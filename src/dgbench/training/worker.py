@@ -1,0 +1,44 @@
+"""``python -m dgbench.training.worker``: one of the further processes of a run; ``processes.py`` starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+
+def main() -> None:
+    """Train the part of a run that a line on standard input names; end when standard input does."""
+    task = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+    from omegaconf import OmegaConf
+
+    from dgbench.training.checkpoints import Snapshot, own_file
+    from dgbench.training.distributed import Process
+    from dgbench.training.fit import Fit, fit
+    from dgbench.training.groups import Group
+    from dgbench.training.jobs import planned_again
+    from dgbench.training.prepare import prepare_process
+    from dgbench.training.study import Study
+
+    prepare_process()
+    folder = Path(task["folder"])
+    config: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+    del config["fold"]
+    study = Study(planned_again(config, folder.parents[1]))
+    run = next(run for run in study.runs if run.folder == folder)
+    snapshot = Snapshot.load(own_file(run)) if task["resumes"] else None
+    fit(Fit(Group((run,)), snapshot, process=Process(task["rank"], task["count"], task["port"])))
+
+
+def _end_with_parent() -> None:
+    sys.stdin.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""The wheel: built, installed in an environment of its own, and used from an empty folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from dgbench.cli.main import COMMANDS, main
+from dgbench.version import __version__
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: 12 steps on the digits that scikit-learn carries
+TINY = (
+    "dataset.base=digits",
+    "backbone.width=8",
+    "trainer.steps=12",
+    "trainer.eval_every=12",
+    "trainer.device=cpu",
+)
+
+
+def run(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A command of a user who set nothing but one thread; it must end well."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "HYDRA", "DGBENCH", "PYTEST", "SLURM"))}
+    ended = subprocess.run(
+        words, cwd=cwd, env={**kept, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy of the sources, where no earlier build has left anything."""
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    left_out = shutil.ignore_patterns("*.egg-info", "__pycache__")
+    for name in ("src", "conf"):
+        shutil.copytree(ROOT / name, source / name, ignore=left_out)
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "NOTICE"):
+        shutil.copy(ROOT / name, source)
+    offline = ("--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check", "--quiet")
+    run(sys.executable, "-m", "pip", "wheel", *offline, "--wheel-dir", out, source, cwd=source)
+    (made,) = out.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The installed ``dgbench`` of a fresh environment that shares the dependencies, and not the checkout."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False, symlinks=True)
+    site = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")  # .pth files in there are not read
+    words = ("--no-deps", "--no-index", "--ignore-installed", "--disable-pip-version-check", "--quiet", "--prefix")
+    python = folder / "bin" / "python"
+    run(python, "-m", "pip", "install", *words, folder, wheel, cwd=folder)
+    found = run(python, "-c", "import dgbench; print(dgbench.__file__)", cwd=folder).stdout
+    assert Path(found.strip()).is_relative_to(site)
+    return folder / "bin" / "dgbench"
+
+
+@pytest.mark.wheel
+def test_the_wheel_holds_every_file_of_conf_and_what_reports_need(wheel: Path) -> None:
+    held = set(zipfile.ZipFile(wheel).namelist())
+    conf = {f"dgbench/{path.relative_to(ROOT)}" for path in (ROOT / "conf").rglob("*.yaml")}
+    assert len(conf) > 50
+    assert {name for name in held if name.startswith("dgbench/conf/")} == conf
+    others = ("hydra_plugins/dgbench.py", "dgbench/py.typed", "dgbench/reports/templates/report.html.j2")
+    assert held >= set(others)
+
+
+@pytest.mark.wheel
+def test_train_and_report_from_an_empty_folder(program: Path, tmp_path: Path) -> None:
+    """One study, then a sweep in worker processes, then the report over both."""
+    alone = run(program, "train", *TINY, cwd=tmp_path)
+    assert "worst+gap" in alone.stdout
+    sweep = run(program, "train", "-m", *TINY, "seed=1,2", "hydra/launcher=local", cwd=tmp_path)
+    assert "[2/2" in sweep.stderr
+    report = run(program, "report", cwd=tmp_path)
+    assert "15 finished runs in 1 setting." in report.stdout
+    page = (tmp_path / "reports" / "measures" / "report.html").read_text()
+    assert "dgbench report" in page
+    assert "report.py" not in page
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["multirun", "outputs", "reports"]
+
+
+@pytest.mark.wheel
+def test_fetch_lists_the_datasets_of_conf(program: Path, tmp_path: Path) -> None:
+    assert "pacs" in run(program, "fetch", "list", cwd=tmp_path).stdout
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert stop.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(f"  {name} " in shown and command.about in shown for name, command in COMMANDS.items())
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert (stop.value.code, capsys.readouterr().out) == (0, f"dgbench {__version__}\n")
+
+
+@pytest.mark.parametrize("words", [[], ["trian"]])
+def test_no_command_and_an_unknown_one_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2
+    assert "COMMAND" in capsys.readouterr().err

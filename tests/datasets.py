@@ -1,0 +1,27 @@
+"""Datasets of a composed configuration, without a study."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from dgbench.data.description import DatasetInfo
+from dgbench.data.options import DatasetOptions
+from dgbench.training import dataset_options
+
+
+def options_of(config: DictConfig) -> DatasetOptions:
+    """The options that the key ``dataset`` names."""
+    keys: Any = OmegaConf.to_container(config.dataset, resolve=True)
+    return dataset_options.dataset_options(keys)
+
+
+def described(config: DictConfig, **how: bool) -> DatasetInfo:
+    """What the dataset tells of itself."""
+    return dataset_options.described(options_of(config), **how)
+
+
+def built(config: DictConfig) -> Any:
+    """The environments with their images."""
+    return dataset_options.built(options_of(config))

@@ -1,0 +1,40 @@
+"""docs/statistics.md shows what benchmarks/interval_coverage.py prints."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.interval_coverage import COLUMNS, TABLES, Line, cells
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "statistics.md").read_text()
+LINES = {line.title: line for lines in TABLES.values() for line in lines}
+
+
+def shown(title: str) -> list[float]:
+    [row] = re.findall(rf"^\| {re.escape(title)} \|(.*)\|$", PAGE, flags=re.MULTILINE)
+    return [float(cell) for cell in row.split("|")]
+
+
+@pytest.mark.parametrize("line", LINES.values(), ids=LINES)
+def test_every_line_runs_and_stands_on_the_page(line: Line) -> None:
+    """Means of two data sets are 0, 50 or 100 but for a mean of printed chances."""
+    found = [float(cell) for cell in cells(line, 2)]
+    assert len(found) == len(shown(line.title)) == len(COLUMNS)
+    assert all(0 <= value <= 100 for value in found)
+
+
+@pytest.mark.parametrize("title", ["leads in every seed, two tie", "lead, all tie, unequal", "Welch"])
+def test_the_numbers_of_quick_lines_are_fresh(title: str) -> None:
+    """The same generators: a difference of more than a half is another method, not another platform."""
+    assert [float(cell) for cell in cells(LINES[title], 3000)] == pytest.approx(shown(title), abs=0.5)
+
+
+def test_how_often_two_that_tie_lead_in_every_seed() -> None:
+    """2 / 2^n by the page, for 3, 5 and 10 seeds and any number of algorithms, within 4 standard errors."""
+    for (seeds, _), percent in zip(COLUMNS, shown("leads in every seed, two tie"), strict=True):
+        expected = 2.0 ** (1 - seeds)
+        assert percent / 100 == pytest.approx(expected, abs=4 * np.sqrt(expected / 3000) + 5e-4)

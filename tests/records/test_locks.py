@@ -1,0 +1,200 @@
+"""Locks: one process trains a run, and its end, however it comes, frees what it held."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import filelock
+import pytest
+
+from dgbench.records.locks import LOCK_FILE, RunLocks, alone, is_locked, lock_holder, try_alone
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from dgbench.records.locks import RunLocks
+claims = RunLocks()
+print([claims.take(Path(name)) for name in sys.argv[1:]], flush=True)
+time.sleep(600)
+"""
+
+# Takes and frees a run again and again; the file says who is inside, and nobody may find another there.
+CONTEND = """
+import os, sys, time
+from pathlib import Path
+from dgbench.records.locks import RunLocks, alone, is_locked
+folder, inside, turns = Path(sys.argv[1]), Path(sys.argv[1]) / "inside", 0
+deadline = time.monotonic() + 60
+while turns < 100 and time.monotonic() < deadline:
+    with RunLocks() as locks:
+        if not locks.take(folder):
+            continue
+        with open(inside, "x"):
+            turns += 1
+        inside.unlink()
+    is_locked(folder)
+for _ in range(10):
+    with alone(folder / "alone.lock"):
+        count = int((folder / "count").read_text())
+        time.sleep(0.001)
+        (folder / "count").write_text(str(count + 1))
+print(turns)
+"""
+
+
+def holder(*folders: Path) -> tuple[subprocess.Popen[str], str]:
+    words = [sys.executable, "-c", HOLD, *map(str, folders)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "SLURM_JOB_ID": "77"})
+    assert process.stdout
+    return process, process.stdout.readline().strip()
+
+
+def holder_says(*folders: Path) -> str:
+    process, got = holder(*folders)
+    process.kill()
+    process.communicate()
+    return got
+
+
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
+    mine, shared = tmp_path / "mine", tmp_path / "shared"
+    other, got = holder(shared)
+    try:
+        assert got == "[True]"
+        file = (shared / LOCK_FILE).stat().st_ino
+        with RunLocks() as claims:
+            assert [claims.take(mine), claims.take(shared)] == [True, False]
+            assert lock_holder(shared) == f"{os.uname().nodename} process {other.pid} job 77"
+            assert is_locked(mine) and is_locked(shared)
+            assert lock_holder(shared) == f"{os.uname().nodename} process {other.pid} job 77", "looking changes nothing"
+            assert holder_says(mine, shared) == "[False, False]"
+        assert not is_locked(mine) and is_locked(shared)
+    finally:
+        other.send_signal(signal.SIGKILL)
+        other.communicate()
+    assert not is_locked(shared)
+    with RunLocks() as claims:
+        assert claims.take(shared)
+        assert lock_holder(shared).startswith(f"{os.uname().nodename} process {os.getpid()}")
+        assert holder_says(shared) == "[False]"
+    assert (shared / LOCK_FILE).stat().st_ino == file, "one file, whoever holds it: a new one would lock out nobody"
+    assert holder_says(shared) == "[True]"
+
+
+def test_processes_never_both_hold_a_lock(tmp_path: Path) -> None:
+    """Three processes take and free one run in a tight loop, and count under one lock that waits."""
+    (tmp_path / "count").write_text("0")
+    words = [sys.executable, "-c", CONTEND, str(tmp_path)]
+    processes = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    ended = [process.communicate() for process in processes]
+    assert [err for _, err in ended] == [""] * 3
+    assert all(int(out) > 0 for out, _ in ended)
+    assert (tmp_path / "count").read_text() == "30"
+
+
+def test_one_process_holds_a_run_once(tmp_path: Path) -> None:
+    """Two objects of one process exclude each other, in whatever thread."""
+    taken = []
+    with RunLocks() as claims, RunLocks() as others:
+        assert claims.take(tmp_path)
+        assert not others.take(tmp_path)
+        thread = threading.Thread(target=lambda: taken.append(RunLocks().take(tmp_path)))
+        thread.start()
+        thread.join()
+        assert taken == [False]
+    with RunLocks() as others:
+        assert others.take(tmp_path)
+
+
+def test_a_program_started_meanwhile_holds_nothing(tmp_path: Path) -> None:
+    """What a training process starts (W&B's service, compilers) must not keep its runs locked."""
+    with RunLocks() as claims:
+        claims.take(tmp_path)
+        child = subprocess.Popen(["sleep", "600"], close_fds=False)
+    try:
+        assert not is_locked(tmp_path)
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_child_by_fork_neither_frees_nor_keeps_a_lock(tmp_path: Path) -> None:
+    """As loader processes are made: the end of the first child leaves the lock, the second does not outlive it."""
+    code = (
+        "import os, sys, time\nfrom pathlib import Path\nfrom dgbench.records.locks import RunLocks, is_locked\n"
+        "folder = Path(sys.argv[1])\n"
+        "with RunLocks() as claims:\n"
+        "    assert claims.take(folder)\n"
+        "    if os.fork() == 0:\n"
+        "        sys.exit()\n"  # leaves the context, and so does the second
+        "    os.wait()\n"
+        "    print(is_locked(folder))\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        time.sleep(600)\n"
+        "print(is_locked(folder))\n"
+        "os.kill(child, 9)\n"
+    )
+    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert (ended.stdout.split(), ended.stderr) == (["True", "False"], "")
+
+
+def test_nobody_holds_what_does_not_exist(tmp_path: Path) -> None:
+    assert not is_locked(tmp_path / "no") and lock_holder(tmp_path / "no") == ""
+    assert not (tmp_path / "no").exists()
+
+
+def refusing(error: OSError) -> object:
+    def refuse(*_: object) -> None:
+        raise error
+
+    return refuse
+
+
+@pytest.mark.parametrize("number", [38, 95])
+def test_a_file_system_without_locks_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    refuse = refusing(OSError(number, os.strerror(number)))
+    monkeypatch.setattr(filelock._unix.fcntl, "flock", refuse)
+    with RunLocks() as claims:
+        assert claims.take(tmp_path)
+        assert not is_locked(tmp_path)
+        with alone(tmp_path / "alone.lock"), try_alone(tmp_path / "alone.lock") as mine:
+            assert mine
+    assert f"has no locks ({os.strerror(number)}); start no second command" in caplog.text
+    assert (tmp_path / LOCK_FILE).exists()
+
+
+def test_another_error_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filelock._unix.fcntl, "flock", refusing(OSError(5, "Input/output error")))
+    with RunLocks() as claims, pytest.raises(OSError, match="Input/output"):
+        claims.take(tmp_path)
+
+
+def test_waiting_is_said_and_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    file, order = tmp_path / "x.lock", []
+
+    def second() -> None:
+        with alone(file, "waiting for the first"):
+            order.append("second")
+
+    with try_alone(file) as mine:
+        assert mine
+        with try_alone(file) as again:
+            assert not again
+        with try_alone(file) as again:
+            assert not again, "a look that failed frees nothing"
+        thread = threading.Thread(target=second)
+        thread.start()
+        while "waiting for the first" not in caplog.text:
+            assert thread.is_alive()
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]

@@ -1,0 +1,137 @@
+"""What a row may hold: the types of its fields, what is refused in which words, and lines that share a beginning."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dgbench.records.rows import IDENTITY_CHECKS, Row, RunIdentity, parse_rows, read_rows
+
+IDENTITY = RunIdentity(
+    run="abc", dataset="sr_cmnist", variant={"ratio": 3, "groups": ["a", "b"], "augment": None}, base="digits",
+    evaluation="exact", data_seed=0, split_seed=1, given=["0.80", "0.10"], algorithm="vrex",
+    hparams={"lr": 1e-3, "clip": float("inf")}, backbone="mlp", protocol="loo", fold="1", held_out=["0.10"], seed=0,
+    code="0.1",
+)  # fmt: skip
+GOOD = json.loads(
+    Row(identity=IDENTITY, step=5, env="0.10", subset="test", held_out=True, seen=200, wrong=53.25, loss=0.1).to_json()
+)
+
+
+def outcome(*rows: dict[str, Any]) -> tuple[int, list[tuple[int, str]]]:
+    """How many lines are rows, and the others."""
+    found, dropped = parse_rows("".join(json.dumps(row) + "\n" for row in rows).encode())
+    return len(found), dropped
+
+
+BAD = [
+    ("step", 1e30, "step is 1e+30, not a whole number from 0 to 2147483647"),
+    ("step", 1.5, "step is 1.5, not a whole number from 0 to 2147483647"),
+    ("step", 5.0, "step is 5.0, not a whole number from 0 to 2147483647"),
+    ("step", True, "step is true, not a whole number from 0 to 2147483647"),
+    ("step", -1, "step is -1, not a whole number from 0 to 2147483647"),
+    ("seen", 0, "seen is 0, not a whole number from 1 to 2147483647"),
+    ("wrong", 201, "201 wrong of 200 seen is no error"),
+    ("wrong", float("nan"), "wrong is NaN, not a finite number"),
+    ("wrong", "53", 'wrong is "53", not a finite number'),
+    ("loss", float("nan"), "loss is NaN, not a finite number"),
+    ("loss", [0.1], "loss is [0.1], not a finite number"),
+    ("together", 0, "together is 0, not a whole number from 1 to 2147483647"),
+    ("env", 0.1, "env is 0.1, not text"),
+    ("env", "a\nb", 'env holds a character that cannot be printed: "a\\nb"'),
+    ("env", "\ud800", 'env holds a character that cannot be printed: "\\ud800"'),
+    ("env", "x" * 1001, "env is 1001 characters long"),
+    ("subset", "valid", 'subset is "valid", not train, val, test'),
+    ("env_held_out", 1, "env_held_out is 1, neither true nor false"),
+    ("hparams", [1], "hparams is [1], not a mapping"),
+    ("hparams", {"lr": float("nan")}, "hparams has lr, which is NaN"),
+    ("hparams", {"lr": 10**30}, "hparams has lr, which is 1000000000000000000000000000000, not a finite number"),
+    ("hparams", {"a": [["\x1b"]]}, "hparams has a, which has an item that has an item that holds a character that "
+     'cannot be printed: "\\u001b"'),
+    ("variant", None, "variant is null, not a mapping"),
+    ("variant", {"a": {"b": 1}}, 'variant has a, which is {"b": 1}, not text'),
+    ("seed", "zero", 'seed is "zero", not a whole number from -9223372036854775807 to 9223372036854775807'),
+    ("seed", 10**30, "seed is 1000000000000000000000000000000, not a whole number from -9223372036854775807 to "
+     "9223372036854775807"),
+    ("given", "0.80", 'given is "0.80", not a list'),
+    ("given", [["0.80"]], 'given has an item that is ["0.80"], not text'),
+    ("given", [], "given is [], not different names"),
+    ("given", ["0.10", "0.10"], 'given is ["0.10", "0.10"], not different names'),
+    ("held_out", ["0.5"], 'held_out has "0.5", which is not given'),
+    ("folds", [["0.80"]], 'fold is "1", none of its 1 folds'),
+    ("folds", [0], "folds has an item that is 0, not a list"),
+    ("n_parameters", 1.5, "n_parameters is 1.5, not a whole number from -9223372036854775807 to 9223372036854775807"),
+    ("beyond", None, "beyond is null, neither true nor false"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"), BAD, ids=[f"{key}-{number}" for number, (key, _, _) in enumerate(BAD)]
+)
+def test_what_is_refused(key: str, value: Any, reason: str) -> None:
+    """As the first line, and as one whose beginning is known; the good lines around it are rows."""
+    bad = {**GOOD, key: value}
+    assert outcome(bad, GOOD) == (1, [(1, reason)])
+    assert outcome(GOOD, GOOD, bad, GOOD) == (3, [(3, reason)])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("loss", float("inf")), ("wrong", 0), ("wrong", 200.0), ("together", None), ("n_parameters", None), ("env", "")],
+)
+def test_what_is_taken(key: str, value: Any) -> None:
+    assert outcome(GOOD, {**GOOD, key: value}) == (2, [])
+
+
+def test_every_field_of_an_identity_is_checked() -> None:
+    assert IDENTITY_CHECKS.keys() == asdict(IDENTITY).keys()
+
+
+def test_every_line_is_read_as_json_reads_it(tmp_path: Path) -> None:
+    """Whether its beginning is known or not, in our order of keys or another, with keys of other versions."""
+    own = ("step", "env", "subset", "seen", "wrong", "loss", "together", "env_held_out")
+    other = {**GOOD, "run": "def", "hparams": {"step": 7, "x": ',"step":'}}
+    old = {key: value for key, value in GOOD.items() if key not in ("together", "content")}
+    lines = [
+        GOOD, {**GOOD, "step": 6}, other, {**other, "step": 8}, GOOD, {**GOOD, "future": 1}, {"future": 1, **GOOD}, old,
+        {**old, "step": 9}, {**{key: GOOD[key] for key in own}, **GOOD}, dict(sorted(GOOD.items())),
+        {**GOOD, "run": "last", "step": 10, "loss": 1},
+    ]  # fmt: skip
+    text = [json.dumps(line, separators=(",", ":")) for line in lines]
+    text.append(text[0][:-1] + ',"run":"again","seen":300}')  # of two values for one key, JSON takes the later
+    file = tmp_path / "errors.jsonl"
+    file.write_text("\n".join(text) + "\r\n")
+    rows, dropped = read_rows(file)
+    assert dropped == []
+    assert [row["run"] for row in rows] == ["abc"] * 2 + ["def"] * 2 + ["abc"] * 7 + ["last", "again"]
+    for row, line in zip(rows, text, strict=True):
+        read = {"together": None, "content": "", **json.loads(line)}
+        read.pop("future", None)
+        assert row == read
+
+
+def test_equal_identities_are_one_object() -> None:
+    """Of a file with two runs whose lines alternate."""
+    other = {**GOOD, "run": "def"}
+    rows, _ = parse_rows("\n".join(json.dumps(row, separators=(",", ":")) for row in [GOOD, other] * 3).encode())
+    assert len({id(row.identity) for row in rows}) == 2
+
+
+def test_lines_that_only_look_like_a_row() -> None:
+    """Brackets that close in another line, a deep nest, a number too long to read."""
+    good = json.dumps(GOOD, separators=(",", ":")).encode()
+    head, tail = good[: good.rindex(b',"step"')], good[good.rindex(b',"step"') :]
+    lines = [
+        good,
+        head + tail[:-1],
+        b"[" * 100_000,
+        head + b"}" + tail,
+        good.replace(b'"seed":0', b'"seed":' + b"9" * 5000),
+    ]
+    rows, dropped = parse_rows(b"\n".join(lines))
+    assert len(rows) == 1
+    assert dropped == [(line, "not a whole JSON object (half-written?)") for line in (2, 3, 4, 5)]

@@ -1,0 +1,59 @@
+"""The pictures of error against e: which algorithms stand out, one panel per setting of a suite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dgbench.reports.figures.curves import error_curves, highlighted, suite_curves
+from dgbench.reports.reading.collect import collect
+from dgbench.reports.settings.apply_selection import select_runs
+from dgbench.reports.settings.evaluation import Evaluation, evaluate
+from dgbench.reports.settings.selected_runs import of_collection
+from dgbench.reports.suites.suites import suites
+from dgbench.selection.methods import Last
+
+
+def evaluated(root: Path) -> Evaluation:
+    collection = collect([root])
+    return evaluate(of_collection(collection, select_runs(collection, Last())))
+
+
+@pytest.fixture
+def many(make: Any, tmp_path: Path) -> Evaluation:
+    """8 algorithms in ratio 3 and 4; m0 to m7 have held-out error .1 to .45 in every environment but the last.
+
+    Of the models trained on all environments, m6 is best in ratio 3 and m7 in ratio 4.
+    """
+    for ratio in (3, 4):
+        for at in range(8):
+            for fold in ("0", "1", "2", "3", "full"):
+                who = make.identity(f"m{at}", fold, variant={"ratio": ratio, "scale": 1}, run=f"{ratio}{at}{fold}")
+                error = 0.1 + 0.05 * at if fold != "full" else 0.5 - 0.3 * (at == ratio + 3)
+                make.write_run(tmp_path, who, lambda e, s, error=error: error, folder=who.run)
+    return evaluated(tmp_path)
+
+
+def test_the_baseline_and_the_leaders_of_every_setting_are_in_color(many: Evaluation) -> None:
+    """The baseline m5, the truly best m6 and m7, m0 (lowest worst+gap and average), then the next by worst+gap: m1."""
+    assert list(highlighted(many.studies, "m5")) == ["m5", "m6", "m7", "m0", "m1"]
+    assert list(highlighted(many.studies, "absent"))[:3] == ["m6", "m7", "m0"]
+
+
+def test_a_suite_is_drawn_in_one_figure_with_shared_colors(many: Evaluation) -> None:
+    [suite] = suites(many)
+    [figure] = suite_curves(suite, highlighted(suite.studies, "m5"))
+    assert "ratio=3" in figure.svg
+    assert "ratio=4" in figure.svg
+    for name in ("m5", "m6", "m7", "m0", "m1"):
+        assert figure.svg.count(f">{name}<") == 1, "labeled once, in the last panel"
+    assert figure.caption.endswith("In gray: m2, m3, m4.")
+    assert ">m2<" not in figure.svg
+
+
+def test_no_picture_without_a_model_of_all_environments(make: Any, tmp_path: Path) -> None:
+    make.write_run(tmp_path, make.identity("erm", "0"))
+    found = evaluated(tmp_path)
+    assert error_curves(found, highlighted(found.studies, "erm")) is None

@@ -1,0 +1,133 @@
+"""What a leaderboard concludes: its sentences, its bold marks and its pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dgbench.reports.boards.boards import Board, boards
+from dgbench.reports.boards.leaderboard_answer import leaderboard_answer
+from dgbench.reports.boards.leaderboard_figures import average_figure, dataset_figure, leaderboard_figures, rank_figure
+from dgbench.reports.boards.leaderboard_tables import leaderboard_table
+from dgbench.reports.reading.collect import collect
+from dgbench.reports.settings.apply_selection import select_runs
+from dgbench.reports.settings.selected_runs import of_collection
+from dgbench.selection.methods import Last
+
+Accuracies = Mapping[str, Sequence[float]]  # algorithm -> accuracy in both environments, one per seed
+
+
+def board_of(make: Any, root: Path, **datasets: Accuracies) -> Board:
+    """Two environments held out in turn, with the same accuracy in both."""
+    for dataset, accuracies in datasets.items():
+        for algorithm, by_seed in accuracies.items():
+            for seed, accuracy in enumerate(by_seed):
+                for fold, env in enumerate(("a", "b")):
+                    name = f"{dataset}-{algorithm}-{seed}-{fold}"
+                    who = make.identity(algorithm, str(fold), seed, dataset=dataset, variant={}, given=["a", "b"],
+                                        held_out=[env], run=name)  # fmt: skip
+                    make.write_run(root, who, lambda e, s, right=accuracy: 1 - right, folder=name, grid=[])
+    collection = collect([root])
+    (board,), _ = boards(of_collection(collection, select_runs(collection, Last())))
+    return board
+
+
+def test_a_lead_that_holds(make: Any, tmp_path: Path) -> None:
+    """x - y is .10, .11 and .12: mean .11, s = .01, t(2) = 4.303, half width .0248; 2 of 8 signs lead as much."""
+    board = board_of(make, tmp_path, pacs={"x": [0.80, 0.82, 0.84], "y": [0.70, 0.71, 0.72]})
+    (text,) = leaderboard_answer(board)
+    assert text.startswith("x has the highest average accuracy, 82.0 %, 11.0 points above y ([8.5, 13.5], 95% interval")
+    assert "in 1 of 4 cases (permutation test)" in text
+    assert "3 seeds separate it from the other" in text
+    assert leaderboard_table(board)["pacs.best"].tolist() == [True, False]
+
+
+def test_a_lead_within_noise_is_not_crowned(make: Any, tmp_path: Path) -> None:
+    """x leads by .02 on average, by -.05, .02 and .09 in the seeds; z is .3 lower in each."""
+    accuracies = {"x": [0.70, 0.77, 0.84], "y": [0.75, 0.75, 0.75], "z": [0.40, 0.47, 0.54]}
+    board = board_of(make, tmp_path, pacs=accuracies)
+    (text,) = leaderboard_answer(board)
+    assert "x has the highest average accuracy, 77.0 %, 2.0 points above y" in text
+    assert "3 seeds cannot separate it from y; 1 is worse." in text
+    assert not leaderboard_table(board)["pacs.best"].any()
+
+
+def test_several_datasets_are_averaged_by_seed(make: Any, tmp_path: Path) -> None:
+    """Averages over the datasets: x .6 in both seeds, y .5 in both, so no spread; q lacks a dataset."""
+    board = board_of(
+        make,
+        tmp_path,
+        pacs={"x": [0.7, 0.8], "y": [0.4, 0.6], "q": [0.9, 0.9]},
+        vlcs={"x": [0.5, 0.4], "y": [0.6, 0.4]},
+    )
+    lead, absent = leaderboard_answer(board)
+    assert lead.startswith(
+        "x has the highest average accuracy over 2 datasets, 60.0 %, 10.0 points above y ([10.0, 10.0]"
+    )
+    assert absent == "Not ranked, since a dataset is missing: q."
+    made = leaderboard_table(board).set_index("algorithm")
+    assert made["average.best"].to_dict() == {"x": True, "y": False, "q": False}
+    assert not made["vlcs.best"].any()
+
+
+def test_other_seeds_are_not_compared(make: Any, tmp_path: Path) -> None:
+    """z is highest, with one seed where the others have two."""
+    board = board_of(make, tmp_path, pacs={"x": [0.80, 0.82], "y": [0.70, 0.71], "z": [0.9]})
+    lead, other = leaderboard_answer(board)
+    assert lead.startswith("x has the highest average accuracy of those with the same seeds, 81.0 %")
+    assert other == "Not compared, since other seeds are complete: z (90.0 %)."
+    figure = average_figure(board)
+    assert figure is not None
+    assert "Hollow: other seeds than most, not tested (z)." in figure.caption
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "text"),
+    [
+        ({"x": [0.7]}, "x alone: train another algorithm to compare it with."),
+        ({"x": [0.7], "y": [0.6]}, "1 seed separates nothing"),
+    ],
+)
+def test_too_little_to_conclude(make: Any, tmp_path: Path, accuracies: Accuracies, text: str) -> None:
+    board = board_of(make, tmp_path, pacs=accuracies)
+    assert text in leaderboard_answer(board)[0]
+    assert not leaderboard_table(board)["pacs.best"].any()
+    figure = average_figure(board)
+    assert figure is not None
+    assert "1 seed: no interval" in figure.caption
+
+
+def test_blocks_of_the_ranks(make: Any, tmp_path: Path) -> None:
+    """Seeds of one dataset are blocks; with several datasets the datasets are."""
+    three = {"x": [0.8, 0.7], "y": [0.7, 0.6], "z": [0.6, 0.5]}
+    one = rank_figure(board_of(make, tmp_path / "one", pacs=three))
+    assert one is not None
+    assert one.caption.startswith("Mean rank over 2 seeds (blocks), 1 is the highest average accuracy.")
+    assert "not of other datasets or environments" in one.caption
+    assert "x 1.0" in one.svg
+    two = rank_figure(board_of(make, tmp_path / "two", pacs=three, vlcs={**three, "q": [0.9, 0.9]}))
+    assert two is not None
+    assert two.caption.startswith("Mean rank over 2 datasets (blocks)")
+    assert "q 1.0" not in two.svg
+    assert rank_figure(board_of(make, tmp_path / "few", pacs={"x": [0.8, 0.7], "y": [0.7, 0.6]})) is None
+    assert rank_figure(board_of(make, tmp_path / "once", pacs={"x": [0.8], "y": [0.7], "z": [0.6]})) is None
+
+
+def test_every_algorithm_is_in_the_pictures(make: Any, tmp_path: Path) -> None:
+    """Best on top, with its value; names that matplotlib would read as formulas or hide; no panel for one dataset."""
+    accuracies = {"_x": [0.8, 0.7], "y$2$": [0.7, 0.68], "z": [0.6, 0.5]}
+    board = board_of(make, tmp_path / "one", pacs=accuracies)
+    figure = average_figure(board)
+    assert figure is not None
+    assert figure.svg.index("_x") < figure.svg.index("y$2$") < figure.svg.index(">z<")
+    assert all(f">{value}<" in figure.svg for value in ("75.0", "69.0", "55.0"))
+    assert "accuracy" in figure.svg
+    assert dataset_figure(board) is None
+    several = board_of(make, tmp_path / "two", pacs=accuracies, vlcs=accuracies)
+    panels = dataset_figure(several)
+    assert panels is not None
+    assert all(f">{name}<" in panels.svg for name in ("pacs", "vlcs"))
+    assert len({figure.name for figure in leaderboard_figures(several)}) == 3

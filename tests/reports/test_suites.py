@@ -1,0 +1,278 @@
+"""Tables over many settings, from studies whose numbers are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from dgbench.errors import ConfigError
+from dgbench.reports.figures.baseline_figure import baseline_figures
+from dgbench.reports.figures.rank_diagram import rank_figures
+from dgbench.reports.figures.scatter import scatter_figures
+from dgbench.reports.figures.size_figures import asymptotic_figure, degradation_figure, distances
+from dgbench.reports.frames import Cell, cells, entry, look_of
+from dgbench.reports.settings.evaluation import Evaluation, Setting
+from dgbench.reports.settings.labels import setting_titles
+from dgbench.reports.settings.statistics_options import Statistics
+from dgbench.reports.suites.suite_answer import suite_answer
+from dgbench.reports.suites.suite_published import suite_published_tables
+from dgbench.reports.suites.suite_section import suite_sections
+from dgbench.reports.suites.suite_selection import correct_selections, suite_hit_table, suite_selection_table
+from dgbench.reports.suites.suite_statistics import suite_interval_table, suite_rank_table
+from dgbench.reports.suites.suite_tables import overview_table, suite_correlation_table, suite_seed_table
+from dgbench.reports.suites.suites import Suite
+from dgbench.reports.suites.suites import suites as suites_of
+from dgbench.statistics import MEASURES
+
+# Hwang et al. 2024, Table 6: scale, ratio, then ideal, worst+gap and average for seeds 0, 1, 2.
+# G GroupDRO, V VREx, R RSC, M MMD, A ARM, L MLDG, C CDANN
+TABLE_6 = """
+1 3 G V V  G G R  G G R
+1 4 G V V  G G R  G G G
+1 5 V G M  G G M  G G M
+2 3 V V V  V G G  G G G
+2 4 G G G  G G G  G G G
+2 5 G G M  V G M  V G M
+3 3 G G A  G G V  G G G
+3 4 G G V  G G V  G G V
+3 5 V G V  G G L  G V A
+4 3 G G A  G G V  G G G
+4 4 G G A  G G V  G V C
+4 5 G G V  G V A  V G A
+"""
+Values = Mapping[str, Sequence[Mapping[str, float]]]  # algorithm -> seed -> measure -> value
+
+
+def setting(values: Values, given: Sequence[str] = ("a", "b", "c"), code: str = "1", **changes: Any) -> dict[str, Any]:
+    """Identity, code and lines of the studies of one setting; ``changes`` go into its variant, or into its identity."""
+    keys = ("dataset", "base")
+    variant = {key: value for key, value in changes.items() if key not in keys}
+    identity: dict[str, Any] = {
+        "dataset": "d", "variant": variant, "base": "b", "evaluation": "exact", "data_seed": 0, "split_seed": 0,
+        "given": list(given), "backbone": "n", "init": "random", "tuning": "ft", "protocol": "loo", "folds": None,
+        **{key: value for key, value in changes.items() if key in keys},
+    }  # fmt: skip
+    studies = []
+    for algorithm in sorted(values):
+        for seed, known in enumerate(values[algorithm]):
+            found = {"worst": 0.5, "gap": 0.1, **known}
+            measures = {
+                k: v for m in MEASURES for k, v in entry(m, found.get(m), reason="" if m in found else "none").items()
+            }
+            studies.append({"algorithm": algorithm, "seed": seed, **measures})
+    return {"identity": identity, "code": code, "studies": studies}
+
+
+def evaluation(made: Sequence[Mapping[str, Any]]) -> Evaluation:
+    titles = setting_titles([each["identity"] for each in made])
+    settings = tuple(
+        Setting(title, each["identity"], (each["code"],)) for title, each in zip(titles, made, strict=True)
+    )
+    lines = [{"setting": t, **line} for t, each in zip(titles, made, strict=True) for line in each["studies"]]
+    columns = ["setting", "algorithm", "seed", *MEASURES, *(f"{m}.reason" for m in MEASURES)]
+    errors = pd.DataFrame(columns=["setting", "algorithm", "seed", "role", "env", "error"])
+    return Evaluation(settings, pd.DataFrame(lines).reindex(columns=columns), errors)
+
+
+def suites(made: Sequence[Mapping[str, Any]], size_axis: str | None = None) -> list[Suite]:
+    return suites_of(evaluation(made), size_axis)
+
+
+def ordered(ideal: Sequence[float], **others: Sequence[float]) -> Values:
+    """Algorithms a, b, c, ... with the same values in both of 2 seeds."""
+    names = "abcdefgh"[: len(ideal)]
+    lines = {
+        n: {"ideal": v, **{m: o[i] for m, o in others.items()}}
+        for i, (n, v) in enumerate(zip(names, ideal, strict=True))
+    }
+    return {name: [line, line] for name, line in lines.items()}
+
+
+def table_6() -> list[dict[str, Any]]:
+    found = []
+    for line in TABLE_6.split("\n")[1:-1]:
+        scale, ratio, *picks = line.split()
+        values: dict[str, list[dict[str, float]]] = {name: [] for name in "ACGLMRV"}
+        for seed in range(3):
+            best = dict(zip(("ideal", "worst_gap", "average"), picks[3 * seed : 3 * seed + 3], strict=True))
+            for name, seeds in values.items():
+                seeds.append({m: 0.2 if best[m] == name else 0.3 + 0.01 * "ACGLMRV".index(name) for m in best})
+        given = [str(i) for i in range((int(ratio) + 1) * int(scale))]
+        found.append(setting(values, given, ratio=int(ratio), scale=int(scale)))
+    return found
+
+
+def column(table: pd.DataFrame, title: str) -> list[Cell]:
+    at = [c.title or c.name for c in look_of(table).columns].index(title)
+    return [row[at] for row in cells(table)]
+
+
+def test_table_6_counts_are_the_papers() -> None:
+    """Section 6.5: worst+gap selects the truly best algorithm in 25 of 36 combinations, average in 9."""
+    [suite] = suites(table_6())
+    assert suite.axes == ("scale", "ratio")
+    assert suite.size_axis == "scale"
+    assert [(line.values["scale"], line.values["ratio"], line.count) for line in suite.lines[:4]] == [
+        ("1", "3", 4), ("1", "4", 5), ("1", "5", 6), ("2", "3", 8),
+    ]  # fmt: skip
+    assert correct_selections(suite)["worst+gap"].right == 25
+    assert correct_selections(suite)["average"].right == 9
+    picks = suite_selection_table(suite)
+    assert [cell.value for cell in column(picks, "seed 1: average")][:3] == ["R", "R", "M"]
+    assert sum(cell.best for seed in range(3) for cell in column(picks, f"seed {seed}: worst+gap")) == 25
+    counted = column(suite_hit_table(suite), "truly best")
+    assert [(cell.value, cell.flag, cell.best) for cell in counted[:2]] == [(25, "of 36", False), (9, "of 36", False)]
+
+
+def test_correlations_by_hand() -> None:
+    """4 algorithms: the same order gives 1, the opposite -1; one swap of neighbors rho = 1 - 6 * 2 / 60 = 0.8."""
+    ideal, swapped = [0.1, 0.2, 0.3, 0.4], [0.2, 0.1, 0.3, 0.4]
+    first = setting(ordered(ideal, worst_gap=ideal, average=ideal[::-1], worst=swapped, gap=swapped), scale=1)
+    second = setting(ordered(ideal, worst_gap=swapped, average=ideal, worst=ideal, gap=ideal), scale=2)
+    [suite] = suites([second, first])
+    table = suite_correlation_table(suite)
+    assert [cell.value for cell in column(table, "scale")] == ["1", "2"]
+    assert [cell.value for cell in column(table, "Spearman worst+gap")] == pytest.approx([1, 0.8])
+    assert [cell.value for cell in column(table, "Spearman average")] == pytest.approx([-1, 1])
+    # the same in both seeds: 1 is separated from -1, 0.4 and 0.8; of the second, worst and gap tie with average
+    assert [cell.best for cell in column(table, "Spearman worst+gap")] == [True, False]
+    assert not any(cell.best for cell in column(table, "Spearman average"))
+    assert column(table, "Kendall worst only")[0].value == pytest.approx(4 / 6)
+    assert column(table, "Spearman gap only")[0].std == pytest.approx(0)
+    assert "better than average in 1 of 2 settings" in " ".join(look_of(table).notes)
+    assert len(suite_seed_table(suite)) == 4
+    overview = overview_table([suite])
+    assert column(overview, "Spearman worst+gap")[0].value == pytest.approx(0.9)
+    assert column(overview, "Spearman average")[0].value == pytest.approx(0)
+
+
+def test_the_answer_by_hand() -> None:
+    """a < b < c by ideal and worst+gap in 4 settings, c < b < a by average: mean ranks 1, 2, 3.
+
+    Nemenyi's critical difference is 2.343 sqrt(3 * 4 / (6 * 4)) = 1.66, so the first is separated from the last alone.
+    By average c is selected, whose ideal error is 20 points above that of a.
+    """
+    ideal = [0.1, 0.2, 0.3]
+    made = [setting(ordered(ideal, worst_gap=ideal, average=ideal[::-1]), scale=scale) for scale in range(1, 5)]
+    [suite] = suites(made)
+    assert suite_answer(suite) == [
+        "Lowest mean rank among 3 algorithms over 4 settings: a by ideal (1.0), a by worst+gap (1.0), c by average "
+        "(1.0); Nemenyi's test separates them from 1, 1 and 1 of the 2 others.",
+        "Over settings and seeds, the truly best algorithm is selected by worst+gap in 8 of 8 (mean cost 0.0 points of "
+        "ideal error), by average in 0 of 8 (mean cost 20.0 points of ideal error); a blind guess is right in 1 of 3.",
+    ]
+    [two] = suites(made[:2])
+    assert suite_answer(two)[0].endswith("Nemenyi's test separates none of them from any other.")
+
+
+def test_the_papers_table_1_stands_beside_ours() -> None:
+    """Scale 1: worst+gap is ahead of average in 3:1 (1 against -1) and behind in 4:1 (0.8 against 1); the paper has
+    it ahead in both: 0.419 against 0.166 and 0.596 against 0.299. A ratio that the paper lacks has no line."""
+    ideal, swapped = [0.1, 0.2, 0.3, 0.4], [0.2, 0.1, 0.3, 0.4]
+    found = [
+        setting(ordered(ideal, worst_gap=ideal, average=ideal[::-1]), scale=1, ratio=3),
+        setting(ordered(ideal, worst_gap=swapped, average=ideal), scale=1, ratio=4),
+        setting(ordered(ideal, worst_gap=swapped, average=ideal), scale=1, ratio=7),
+    ]
+    assert not suite_published_tables(suites(found)[0])  # another dataset
+    [suite] = suites([{**each, "identity": {**each["identity"], "dataset": "sr_cmnist"}} for each in found])
+    [table] = suite_published_tables(suite)
+    assert [cell.value for cell in column(table, "ratio")] == ["3", "4"]
+    assert [cell.value for cell in column(table, "Spearman worst+gap ours")] == pytest.approx([1, 0.8])
+    assert [(c.value, c.std) for c in column(table, "Spearman average paper")] == [(0.166, 0.088), (0.299, 0.170)]
+    assert [cell.value for cell in column(table, "Spearman: worst+gap ahead")] == ["in both", "paper only"]
+    # half widths 4.303 s / sqrt(3) of the paper's alone, ours being the same in both seeds
+    differences = column(table, "Spearman worst+gap difference")
+    assert [c.value for c in differences] == pytest.approx([0.581, 0.204])
+    assert [(c.low, c.high) for c in differences] == [
+        pytest.approx((0.15, 1.01), abs=0.01), pytest.approx((-0.38, 0.79), abs=0.01)
+    ]  # fmt: skip
+    assert [cell.value for cell in column(table, "Spearman worst+gap: values")] == ["differs", "agrees"]
+    assert column(table, "Spearman average difference")[0].value == pytest.approx(-1.166)
+    assert "Values: 2 of 8 that can be compared agree:" in look_of(table).notes[1]
+    assert "say the same in 2 of 4 cells" in look_of(table).notes[2]
+    one = replace(suite.lines[0].evaluation, studies=suite.lines[0].studies.query("seed == 0"))
+    [table] = suite_published_tables(replace(suite, lines=[replace(suite.lines[0], evaluation=one)]))
+    cell = column(table, "Spearman worst+gap: values")[0]
+    assert (cell.value, "2 or more values" in cell.reason) == (None, True)
+
+
+def test_the_size_axis_is_the_one_in_proportion_to_n() -> None:
+    """N = (ratio + 1) * scale is proportional to scale alone; one that is named wins; a wrong name is told."""
+    [suite] = suites(table_6(), "ratio")
+    assert suite.size_axis == "ratio"
+    with pytest.raises(ConfigError, match=r"report\.size_axis=size tells no settings apart; choose from ratio, scale"):
+        suites(table_6(), "size")
+    texts = [setting(ordered([0.1, 0.2]), envs=envs) for envs in ("1-1-1-1", "2-2-2-2")]
+    assert suites(texts)[0].size_axis is None
+
+
+def test_other_base_images_are_another_suite() -> None:
+    two = [setting(ordered([0.1, 0.2]), scale=scale) for scale in (1, 2)]
+    other = [{**each, "identity": {**each["identity"], "base": "other"}} for each in two]
+    found = suites([*two, *other])
+    assert [len(suite.lines) for suite in found] == [2, 2]
+    assert suites([two[0], other[0]]) == []
+    last = cells(overview_table(found))[-1]
+    assert last[0].value == "average"
+    assert "d stands in more than one line" in last[2].reason
+
+
+def test_given_environments_tell_settings_apart_where_nothing_else_does() -> None:
+    two = [setting(ordered([0.1, 0.2]), given=given) for given in ("abc", "abd")]
+    assert suites(two)[0].axes == ("given",)
+
+
+def test_mixed_code_is_refused_with_the_list() -> None:
+    two = [setting(ordered([0.1, 0.2]), code=f"0.{scale}", scale=scale) for scale in (1, 2)]
+    found = suites(two)
+    sections, problems = suite_sections(found, Statistics(), "erm")
+    assert not sections[1].tables
+    assert cells(sections[0].tables[0])[0][2].value is None
+    assert "0.1 (scale=1), 0.2 (scale=2)" in problems[0].reason
+    assert "split_by=code" in problems[0].reason
+
+
+def test_cells_that_cannot_be_computed_say_why() -> None:
+    whole = setting(ordered([0.1, 0.2, 0.3], worst_gap=[0.1, 0.2, 0.3], average=[0.1, 0.2, 0.3]), scale=1)
+    lacking = setting({"a": [{"worst_gap": 0.2, "average": 0.2}]}, given="abcdef", scale=2)
+    [suite] = suites([whole, lacking])
+    cell = column(suite_correlation_table(suite), "Spearman worst+gap")[1]
+    assert (cell.value, bool(cell.reason)) == (None, True)
+    assert "seed 1 was not trained" in column(suite_selection_table(suite), "seed 1: ideal")[1].reason
+    assert "3 or more are needed" in column(suite_interval_table(suite, Statistics()), "worst+gap")[1].reason
+    assert "Not computed" in look_of(suite_rank_table(suite)).notes[0]
+    assert rank_figures(suite) == []
+
+
+def test_intervals_hold_their_estimates_and_are_the_same_again() -> None:
+    [suite] = suites(table_6())
+    first, second = (suite_interval_table(suite, Statistics(draws=200)) for _ in range(2))
+    pd.testing.assert_frame_equal(first, second)
+    for cell in [*column(first, "worst+gap"), *column(first, "difference")]:
+        assert cell.low <= cell.value <= cell.high  # type: ignore[operator]
+    assert all(0 <= cell.value <= 1 for cell in column(first, "P(best) average"))  # type: ignore[operator]
+
+
+def test_distance_to_the_ideal_by_hand() -> None:
+    """|0.1 - 0.3| and |0.2 - 0.6| have the mean 0.3."""
+    line = suites([setting(ordered([0.1, 0.2], average=[0.3, 0.6]), scale=s, given="x" * s * 3) for s in (1, 2)])
+    assert distances(line[0].lines[0], "average") == pytest.approx({0: 0.3, 1: 0.3})
+
+
+def test_figures_of_the_paper() -> None:
+    [suite] = suites(table_6())
+    assert len(baseline_figures(suite, "A")) == 4
+    assert baseline_figures(suite, "absent") == []
+    assert len(scatter_figures(suite)) == 4
+    for figure in (degradation_figure(suite), asymptotic_figure(suite)):
+        assert figure is not None
+        assert figure.svg.startswith("<svg")
+        assert figure.png.startswith(b"\x89PNG")
+        assert "ratio=4" in figure.svg
+    assert len(rank_figures(suite)) == 3
+    assert "21 points" in scatter_figures(suites(table_6()[::3])[0])[0].caption

@@ -1,0 +1,84 @@
+"""Configurations and studies as a command makes them, without the command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+from dgbench.callbacks.progress import StudyProgress
+from dgbench.configuration import CONF
+from dgbench.data.environments import Environments
+from dgbench.training.addresses import open_keys
+from dgbench.training.groups import Group, plan_groups
+from dgbench.training.jobs import PlannedStudy, planned_again
+from dgbench.training.modules import RunModule
+from dgbench.training.study import Study
+from dgbench.training.train_runs import train_runs
+
+SMALL = ("dataset.base=digits", "backbone.width=8", "hparams.batch_size=8", "trainer.device=cpu")
+
+
+def composed(*overrides: str, name: str = "train") -> DictConfig:
+    """The configuration of a command, e.g. ``composed("algorithm=vrex", "hparams.lr=0.1")``."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose(name, open_keys(overrides))
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """Plain resolved values by top-level key."""
+    content: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    content.pop("hydra", None)
+    return content
+
+
+def make_plan(folder: Path, *overrides: str) -> PlannedStudy:
+    """The study of a command as it is planned; nothing is decoded or built."""
+    return planned_again(plain(composed(*overrides)), folder)
+
+
+def make_study(folder: Path, *overrides: str, source: Environments | None = None) -> Study:
+    """The study of a command, ready to train.
+
+    Args:
+        folder: that the study's own folder will stand in.
+        overrides: as typed after ``python train.py``.
+        source: environments of another study over the same dataset; None builds them.
+    """
+    return Study(make_plan(folder, *overrides), source)
+
+
+def small_study(folder: Path, *overrides: str, source: Environments | None = None) -> Study:
+    """A study of seconds: digits, networks of width 8, minibatches of 8, on the CPU."""
+    return make_study(folder, *SMALL, *overrides, source=source)
+
+
+def train_study(study: Study, retry: str = "all") -> dict[str, bool]:
+    """Train what is not done; whether each run is complete, by its hash."""
+    progress = StudyProgress(len(study.runs), study.settings.steps, "test")
+    return train_runs([study], study.config["execution"], progress, None, retry).complete
+
+
+def groups_of(study: Study, **execution: Any) -> list[Group]:
+    """The groups of a study; keys of ``conf/execution`` may be replaced."""
+    return plan_groups(study.runs, {**study.config["execution"], **execution})
+
+
+@contextmanager
+def stopping_at(step: int) -> Iterator[None]:
+    """Training fails before the minibatches that are computed together with those of a step."""
+    train_steps = RunModule.train_steps
+
+    def stop(self: RunModule, batches: Any, optimizers: Any) -> Any:
+        if self.steps_done + len(batches) > step:
+            raise RuntimeError("stopped")
+        return train_steps(self, batches, optimizers)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunModule, "train_steps", stop)
+        yield
