@@ -1,3 +1,4 @@
 from dgbench.cli.report import report
 
-report()
+if __name__ == "__main__":  # figures are saved by another process, which imports this file
+    report()

@@ -36,7 +36,7 @@ def kept() -> pd.DataFrame:
 )
 def test_the_numbers_of_the_archive_are_what_they_were(kept: pd.DataFrame, name: str, report: Any, count: int) -> None:
     document = report(collect([ARCHIVE]), Last())
-    made = pd.concat([long_frame(table, section.title) for section in document.sections for table in section.tables])
+    made = long_frame((table, section.title) for section in document.sections for table in section.tables)
     expected = kept[kept["report"] == name]
     assert len(expected) == count
     both = expected.merge(made, on=CELL, how="left", suffixes=("", ".new"), validate="one_to_one")

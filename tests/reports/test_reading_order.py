@@ -14,7 +14,7 @@ def made(name: str, lines: int = 1, detail: bool = False) -> pd.DataFrame:
 
 
 def figure(name: str, detail: bool = False) -> Figure:
-    return Figure(name, name, "", "<svg></svg>", b"", detail)
+    return Figure(name, name, "", lambda: ("<svg></svg>", b""), detail=detail)
 
 
 def test_the_first_answer_leads() -> None:

@@ -28,19 +28,21 @@ def report(cfg: DictConfig) -> None:
 
     from dgbench.cli.report_command import report_command
     from dgbench.reports.document import keep
+    from dgbench.reports.figures.saving import saved_beside
     from dgbench.reports.kinds.wandb_report import log_report
     from dgbench.reports.reading.code_versions import with_same_code
     from dgbench.reports.renderers import listed, write
     from dgbench.reports.renderers.data_files import MISSING, parquet_available
     from dgbench.reports.renderers.terminal import plain_document
 
-    selection = build(cfg, "selection")
-    reads_itself = getattr(make_document, "reads_itself", False)
-    collection = None if reads_itself else with_same_code(build(cfg, "import"), cfg.same_code)
-    document = make_document(collection, selection, split_by=cfg.split_by)
-    document = replace(document, command=report_command())
-    document = keep(document, cfg.only) if cfg.only else document
-    paths = write(document, cfg.output)
+    with saved_beside():
+        selection = build(cfg, "selection")
+        reads_itself = getattr(make_document, "reads_itself", False)
+        collection = None if reads_itself else with_same_code(build(cfg, "import"), cfg.same_code)
+        document = make_document(collection, selection, split_by=cfg.split_by)
+        document = replace(document, command=report_command())
+        document = keep(document, cfg.only) if cfg.only else document
+        paths = write(document, cfg.output)
     print(plain_document(document))
     print("\nwritten:", *listed(paths), sep="\n")
     if not parquet_available():

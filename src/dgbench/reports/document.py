@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
@@ -20,9 +20,21 @@ class Figure:
     name: str
     title: str
     caption: str
-    svg: str  #: inline SVG without prolog; its ink is ``currentColor``, so that it follows light and dark pages
-    png: bytes
+    pictures: Callable[
+        [], tuple[str, bytes]
+    ]  #: gives inline SVG without prolog and PNG, and waits until they are there
+    size: str = ""  #: limits of its width, in CSS
     detail: bool = False  #: folded away where the renderer can
+
+    @property
+    def svg(self) -> str:
+        """Its ink is ``currentColor``, so that it follows light and dark pages."""
+        return self.pictures()[0].replace("<svg", f'<svg style="{self.size}"', 1)
+
+    @property
+    def png(self) -> bytes:
+        """Dark ink on white."""
+        return self.pictures()[1]
 
 
 @dataclass(frozen=True)

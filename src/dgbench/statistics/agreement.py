@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from dgbench.errors import MeasureError
 
 ByAlgorithm = Mapping[str, float] | Sequence[float]
@@ -21,9 +23,10 @@ def spearman(first: ByAlgorithm, second: ByAlgorithm) -> float:
         MeasureError: fewer than 2 algorithms, other algorithms in one than in the other, NaN, or one measure equal
             for all algorithms (it orders nothing).
     """
-    from scipy.stats import spearmanr
+    from scipy.stats import rankdata
 
-    return float(spearmanr(*_paired(first, second)).statistic)
+    a, b = _paired(first, second)
+    return float(np.corrcoef(rankdata(a), rankdata(b))[1, 0])  # spearmanr does this, and a test that costs ten times it
 
 
 def kendall(first: ByAlgorithm, second: ByAlgorithm) -> float:

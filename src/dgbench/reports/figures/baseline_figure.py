@@ -44,15 +44,13 @@ def _figure(suite: Suite, lines: list[SuiteLine], name: str, baseline: str, size
         offsets = spread(2, 0.24)
         for axes, (measure, title) in zip(panels, _PANELS.items(), strict=True):
             for who, (color, marker) in enumerate(zip(COLORS[:2], "so", strict=True)):
-                for at, (line, best) in enumerate(shown):
-                    own = list(values(line.studies, measure).get(best if who else baseline, {}).values())
-                    if not own:
-                        continue
-                    deviation = 100 * (standard_deviation(own) or 0.0)
-                    axes.errorbar(
-                        [at + offsets[who]], [100 * mean(own)], yerr=[deviation], fmt=marker, color=color, capsize=3,
-                        markersize=7, label=(label_of(baseline), "best by ideal")[who] if at == 0 else None,
-                    )  # fmt: skip
+                by_seed = [values(line.studies, measure).get(best if who else baseline, {}) for line, best in shown]
+                own = {at + offsets[who]: list(found.values()) for at, found in enumerate(by_seed) if found}
+                axes.errorbar(
+                    list(own), [100 * mean(each) for each in own.values()], fmt=marker, color=color, capsize=3,
+                    yerr=[100 * (standard_deviation(each) or 0.0) for each in own.values()], markersize=7,
+                    label=(label_of(baseline), "best by ideal")[who],
+                )  # fmt: skip
             axes.set_title(title)
             axes.set_xticks(range(len(shown)), ticks, rotation=30 if max(map(len, ticks)) > 4 else 0)
             if len(others) == 1:

@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 
 from dgbench.reports.document import Figure
-from dgbench.reports.figures.drawing import INK, REST, canvas, colored, end_labels, finish, grid, label_of
+from dgbench.reports.figures.drawing import REST, canvas, colored, end_labels, finish, grid, label_of
+from dgbench.reports.figures.saving import INK
 from dgbench.reports.settings.evaluation import Evaluation
 from dgbench.reports.settings.study_values import algorithms_of, seeds_of
 from dgbench.reports.suites.suites import Suite
@@ -99,8 +100,8 @@ def _draw(axes: Any, evaluation: Evaluation, colors: Colors, ticks: int = 6) -> 
     errors = evaluation.errors[evaluation.errors["role"] == "everywhere"]
     place, numeric = _places(errors["env"].map(str), setting.given)
     ends = {}
-    for algorithm, own in errors.groupby("algorithm", sort=True):
-        curve, color = _curve(own, place), colors.get(str(algorithm))
+    for algorithm, curve in _curves(errors, place).groupby("algorithm", sort=True):
+        color = colors.get(str(algorithm))
         if color is None:
             axes.plot(curve["at"], curve["error"], **REST)
             continue
@@ -129,10 +130,10 @@ def _places(environments: Iterable[str], given: Sequence[str]) -> tuple[dict[str
     return {env: float(at) for at, env in enumerate([*given, *sorted(found - set(given))])}, False
 
 
-def _curve(own: pd.DataFrame, place: Mapping[str, float]) -> pd.DataFrame:
-    """Columns ``at``, ``error`` and ``spread`` (percent), in the order of the axis."""
-    errors = own.assign(at=own["env"].map(dict(place))).groupby("at")["error"]
-    return pd.DataFrame({"error": 100 * errors.mean(), "spread": 100 * errors.std().fillna(0.0)}).reset_index()
+def _curves(errors: pd.DataFrame, place: Mapping[str, float]) -> pd.DataFrame:
+    """Columns ``algorithm``, ``at``, ``error`` and ``spread`` (percent), in the order of the axis."""
+    grouped = errors.assign(at=errors["env"].map(dict(place))).groupby(["algorithm", "at"])["error"]
+    return pd.DataFrame({"error": 100 * grouped.mean(), "spread": 100 * grouped.std().fillna(0.0)}).reset_index()
 
 
 def _caption(evaluations: Sequence[Evaluation], colors: Colors) -> str:

@@ -1,14 +1,13 @@
-"""What every figure shares: colors, style, and the two formats it is kept in."""
+"""What every figure shares: colors and style."""
 
 from __future__ import annotations
 
-import io
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from dgbench.reports.document import Figure
+from dgbench.reports.figures.saving import INK, save
 
 # Okabe & Ito's palette less yellow and black: told apart by color-blind readers, visible on light and dark pages
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -20,10 +19,18 @@ MEASURE_STYLE: dict[str, tuple[str, str, Any]] = {
     "gap": ("#cc79a7", "D", (0, (6, 2, 1, 2))),
     "ideal": ("#e69f00", "v", "-"),
 }
-INK = "#1c2024"  # becomes currentColor in the SVG
 GRAY = "#9aa3ab"  # what is worse than the best, legible on light and dark pages
 REST: dict[str, Any] = {"color": INK, "alpha": 0.35, "linewidth": 0.8, "zorder": 1}  # behind the highlighted few
 _FEW = 5  # curves in color where there are more than colors
+
+
+def _style(name: str) -> dict[Any, Any]:
+    return {
+        "svg.fonttype": "none", "svg.hashsalt": name, "font.size": 11, "font.family": "sans-serif",
+        "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
+        "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11,
+        "text.parse_math": False,  # a name may hold a dollar sign; a log axis needs a plain formatter for its ticks
+    }  # fmt: skip
 
 
 @contextmanager
@@ -33,25 +40,17 @@ def canvas(name: str, width: float, height: float) -> Iterator[Any]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
-    style: dict[Any, Any] = {
-        "svg.fonttype": "none", "svg.hashsalt": name, "font.size": 11, "font.family": "sans-serif",
-        "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
-        "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11,
-        "text.parse_math": False,  # a name may hold a dollar sign; a log axis needs a plain formatter for its ticks
-    }  # fmt: skip
-    with matplotlib.rc_context(style):
+    with matplotlib.rc_context(_style(name)):
         drawn = Canvas(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(drawn)
         yield drawn
 
 
 def finish(drawn: Any, name: str, title: str, caption: str) -> Figure:
-    """The figure in both formats; call it inside :func:`canvas`."""
+    """A figure that is drawn and will not change; ``name`` is that of its :func:`canvas`."""
     inches = drawn.get_figwidth()  # at 6.2 rem an inch letters are as large as the text, at 3.5 still legible
     size = f"max-width: {6.2 * inches:.0f}rem; min-width: {3.5 * inches:.1f}rem"
-    svg = _inline_svg(drawn).replace("<svg", f'<svg style="{size}"', 1)
-    drawn.set_layout_engine("none")  # laid out by now, and laying out costs half of the drawing
-    return Figure(name, title, caption, svg, _png(drawn))
+    return Figure(name, title, caption, save(drawn, _style(name)), size)
 
 
 def grid(axes: Any, axis: str = "y") -> None:
@@ -112,25 +111,3 @@ def apart(places: Mapping[str, float], least: float, low: float, high: float) ->
 def spread(count: int, step: float) -> list[float]:
     """Offsets about 0 that keep ``count`` marks at one place apart."""
     return [step * (i - (count - 1) / 2) for i in range(count)]
-
-
-def _png(drawn: Any) -> bytes:
-    buffer = io.BytesIO()
-    drawn.savefig(buffer, format="png", dpi=160, facecolor="white", pil_kwargs={"compress_level": 4})
-    return buffer.getvalue()
-
-
-def _inline_svg(drawn: Any) -> str:
-    buffer = io.StringIO()
-    drawn.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text)
-    text = re.sub(r"<!--.*?-->\n?", "", text)
-    text = re.sub(r' id="[A-Za-z]+[\w.]*_\d+"', "", text)  # figure_1, axes_2: the same in every figure, never used
-    for _ in range(2):
-        text = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", text)
-    text = re.sub(r"(?<=[ \"(-])(\d+\.\d\d)\d+", r"\1", text)  # hundredths of a point are enough
-    text = re.sub(r"\n\s*", "\n", text)
-    return text.replace(INK, "currentColor")

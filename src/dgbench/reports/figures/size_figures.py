@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dgbench.reports.document import Figure
-from dgbench.reports.figures.drawing import INK, MEASURE_STYLE, canvas, finish, grid
+from dgbench.reports.figures.drawing import MEASURE_STYLE, canvas, finish, grid
+from dgbench.reports.figures.saving import INK
 from dgbench.reports.settings.over_seeds import mean, standard_deviation
 from dgbench.reports.settings.study_values import seeds_of, selection_degradation, values
 from dgbench.reports.suites.suites import Suite, SuiteLine

@@ -18,14 +18,14 @@ _MOST_LISTED = 12
 
 Renderer = Callable[[Document, Path], list[Path]]
 RENDERERS: tuple[Renderer, ...] = (
-    write_html,
     write_markdown,
     write_latex,
     write_csv,
     write_parquet,
+    write_files,
+    write_html,  # from here on with figures, which are drawn meanwhile
     write_png,
     write_svg,
-    write_files,
 )
 
 
@@ -45,6 +45,7 @@ def write(document: Document, folder: str | Path) -> list[Path]:
 
 def listed(paths: Sequence[Path]) -> list[str]:
     """One line per file, or per kind of file where there are many, the page first."""
+    paths = sorted(paths, key=lambda path: path.suffix != ".html")
     if len(paths) <= _MOST_LISTED:
         return [f"  {path}" for path in paths]
     kinds = Counter((path.parent, path.suffix) for path in paths)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,9 @@ def write_parquet(document: Document, folder: Path) -> list[Path]:
     """``report.parquet``: every value of every table, see :func:`long_frame`; nothing without pyarrow."""
     if not parquet_available():
         return []
-    parts = [long_frame(table, section.title) for section in document.sections for table in section.tables]
+    tables = [(table, section.title) for section in document.sections for table in section.tables]
     path = folder / "report.parquet"
-    whole = pd.concat([part for part in parts if len(part)] or parts or [long_frame(document.problems, "")])
-    whole.to_parquet(path, engine="pyarrow", index=False)
+    long_frame(tables or [(document.problems, "")]).to_parquet(path, engine="pyarrow", index=False)
     return [path]
 
 
@@ -54,25 +54,36 @@ def parquet_available() -> bool:
     return importlib.util.find_spec("pyarrow") is not None
 
 
-def long_frame(table: pd.DataFrame, section: str) -> pd.DataFrame:
-    """One line per value of a table.
+def long_frame(tables: Iterable[tuple[pd.DataFrame, str]]) -> pd.DataFrame:
+    """One line per value of these tables.
+
+    Args:
+        tables: each with the title of its section.
 
     Returns:
         Columns ``section``, ``table``, ``key`` (what names the line, ``scale=1, ratio=3``), ``quantity`` (title of the
         column), ``value`` (a number), ``text`` (a value that is none), ``std``, ``n``, ``low``, ``high``, ``flag``,
         ``reason``.
     """
+    made: dict[str, list[Any]] = {name: [] for name in ("section", "table", "key", "quantity", *_PARTS)}
+    for table, section in tables:
+        _add(made, table, section)
+    return pd.DataFrame(made).astype({**_NUMBERS, **dict.fromkeys(("text", "flag", "reason"), object)})
+
+
+def _add(made: dict[str, list[Any]], table: pd.DataFrame, section: str) -> None:
     look, table = look_of(table), without_look(table)
     keys = [column for column in look.columns if column.key]
     named = [
         ", ".join(f"{column.title or column.name}={value}" for column, value in zip(keys, line, strict=True))
         for line in table[[column.name for column in keys]].astype(object).to_numpy()
     ]
-    made: dict[str, list[Any]] = {name: [] for name in ("section", "table", "key", "quantity", *_PARTS)}
     for column in look.columns:
         if column.key:
             continue
         values = table[column.name].tolist()
+        made["section"] += [section] * len(named)
+        made["table"] += [look.name] * len(named)
         made["key"] += named
         made["quantity"] += [column.title or column.name] * len(named)
         made["value"] += [_number(each) if column.numeric else None for each in values]
@@ -80,8 +91,6 @@ def long_frame(table: pd.DataFrame, section: str) -> pd.DataFrame:
         for kind in _PARTS[2:]:
             name = f"{column.name}.{kind}"
             made[kind] += table[name].tolist() if name in table else [None] * len(named)
-    made["section"], made["table"] = ([each] * len(made["key"]) for each in (section, look.name))
-    return pd.DataFrame(made).astype({**_NUMBERS, **dict.fromkeys(("text", "flag", "reason"), object)})
 
 
 def _number(value: object) -> float | None:

@@ -138,15 +138,19 @@ def check_key(split_by: str | None) -> None:
         raise ConfigError(f"split_by={split_by} is no identity key; choose one of {', '.join(IDENTITY_KEYS)}")
 
 
+# Both frames keep names as Python's strings: tables read them by the thousand, which Arrow's make ten times slower.
+
+
 def _studies_frame(lines: list[dict[str, Any]]) -> pd.DataFrame:
     names = ["setting", "algorithm", "seed", *MEASURES, "ideal_env", "steps", "missing", "trained_on_tested", "sampled"]
     frame = pd.DataFrame(lines)
     frame = frame.reindex(columns=[*names, *(f"{name}.reason" for name in MEASURES)])
-    return frame.astype(dict.fromkeys(MEASURES, "float64"))
+    return frame.astype({**dict.fromkeys(MEASURES, "float64"), "setting": object, "algorithm": object})
 
 
 def _errors_frame(lines: list[dict[str, Any]]) -> pd.DataFrame:
-    return pd.DataFrame(lines, columns=["setting", "algorithm", "seed", "role", "env", "error", "error.reason"])
+    names = ["setting", "algorithm", "seed", "role", "env", "error", "error.reason"]
+    return pd.DataFrame(lines, columns=names).astype(dict.fromkeys(("setting", "algorithm", "role", "env"), object))
 
 
 def _study(

@@ -58,9 +58,8 @@ def held_out_table(evaluation: Evaluation) -> pd.DataFrame:
     order = algorithms_of(evaluation.studies)
     seeds = {str(a): int(n) for a, n in evaluation.studies.groupby("algorithm")["seed"].nunique().items()}
     lines: list[dict[str, Any]] = [{"algorithm": a} for a in order]
-    for env in environments:
-        here = tested[tested["env"] == env]
-        column = seed_column(env, values(here, "error"), order, seeds, reasons(here, "error"))
+    for env, here in tested.groupby("env", sort=False):
+        column = seed_column(str(env), values(here, "error"), order, seeds, reasons(here, "error"))
         lines = [line | part for line, part in zip(lines, column, strict=True)]
     title = f"Error in each {'tested' if own else 'held-out'} environment"
     return table(lines, "held_out_errors", title, columns, [_whose_models(setting, own)])

@@ -22,12 +22,12 @@ Values = dict[str, dict[int, float]]  # algorithm -> seed -> value
 
 def seeds_of(studies: pd.DataFrame) -> list[int]:
     """The seeds that occur, sorted."""
-    return sorted(int(seed) for seed in studies["seed"].unique())
+    return sorted(set(map(int, studies["seed"].tolist())))
 
 
 def algorithms_of(studies: pd.DataFrame) -> list[str]:
     """The algorithms that occur, by the alphabet."""
-    return sorted(str(name) for name in studies["algorithm"].unique())
+    return sorted(set(map(str, studies["algorithm"].tolist())))
 
 
 def values(studies: pd.DataFrame, measure: str) -> Values:

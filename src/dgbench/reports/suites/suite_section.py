@@ -26,13 +26,15 @@ def suite_sections(
     """The datasets side by side, then every suite; a refused one holds the reason instead of tables."""
     if not suites:
         return [], []
-    sections, problems = [Section("overview", "All settings", [overview_table(suites)])], []
+    sections: list[Section] = []
+    problems: list[Problem] = []
     for suite in suites:
         name, heading = f"suite_{suite.name}", f"{suite.title}: {len(suite.lines)} settings"
         if suite.refused:
             problems.append(Problem("settings kept apart", suite.title, suite.refused))
             sections.append(Section(name, heading, facts=[("no common tables", suite.refused)]))
             continue
+        figures, absent = _figures(suite, baseline)  # first, since another process saves them meanwhile
         tables = [
             suite_rank_table(suite),
             suite_hit_table(suite),
@@ -42,9 +44,8 @@ def suite_sections(
             *suite_published_tables(suite),
             suite_seed_table(suite),
         ]
-        figures, absent = _figures(suite, baseline)
         sections.append(Section(name, heading, tables, figures, suite_answer(suite), facts=[*_facts(suite), *absent]))
-    return sections, problems
+    return [Section("overview", "All settings", [overview_table(suites)]), *sections], problems
 
 
 def _figures(suite: Suite, baseline: str) -> tuple[list[Figure], list[tuple[str, str]]]:
