@@ -12,8 +12,7 @@ import pytest
 
 from dgbench.errors import RecordError
 from dgbench.records.rows import ROW_FILE, append_rows
-from dgbench.reports.reading.code_versions import with_same_code
-from dgbench.reports.reading.collect import Collection, collect
+from dgbench.reports.reading.collect import Collection, collect, with_same_code
 
 
 def kinds(collection: Collection) -> list[str]:

@@ -9,13 +9,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dgbench.reports.document import Document, name_of
+from dgbench.reports.document import TARGET_ORACLE, Document, name_of
 from dgbench.reports.frames import Cell, cells, look_of
 from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
 from dgbench.reports.kinds.leakage_report import LeakageReport
 from dgbench.reports.kinds.measures_report import MeasuresReport
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.settings.closing import TARGET_ORACLE, closing_table
+from dgbench.reports.settings.closing import closing_table
 from dgbench.selection.methods import Last, TrainVal
 
 GIVEN = ["a", "b", "c", "d"]

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import pandas as pd
 
-from dgbench.reports.document import Document, Figure, Section, name_of, problem_table
+from dgbench.reports.document import (
+    Document,
+    Figure,
+    Section,
+    in_order,
+    main_figure,
+    main_table,
+    name_of,
+    problem_table,
+    sections_in_order,
+)
 from dgbench.reports.frames import Column, table
-from dgbench.reports.reading_order import in_order, main_figure, main_table, sections_in_order
 
 
 def made(name: str, lines: int = 1, detail: bool = False) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from dgbench.reports.frames import Cell, Column, cells, entry, is_negative, look
 from dgbench.reports.kinds.measures_report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.renderers import listed, write
-from dgbench.reports.renderers.data_files import MISSING, parquet_available, write_parquet
+from dgbench.reports.renderers.export_files import MISSING, parquet_available, write_parquet
 from dgbench.reports.renderers.latex import escape, latex_table
 from dgbench.reports.renderers.markdown import markdown_table
 from dgbench.reports.renderers.terminal import plain_document

@@ -10,17 +10,15 @@ import pandas as pd
 import pytest
 
 from dgbench.errors import ConfigError
-from dgbench.reports.figures.baseline_figure import baseline_figures
 from dgbench.reports.figures.rank_diagram import rank_figures
 from dgbench.reports.figures.scatter import scatter_figures
-from dgbench.reports.figures.size_figures import asymptotic_figure, degradation_figure, distances
+from dgbench.reports.figures.suite_figures import asymptotic_figure, baseline_figures, degradation_figure, distances
 from dgbench.reports.frames import Cell, cells, entry, look_of
 from dgbench.reports.settings.evaluation import Evaluation, Setting
 from dgbench.reports.settings.labels import setting_titles
 from dgbench.reports.settings.statistics_options import Statistics
-from dgbench.reports.suites.suite_answer import suite_answer
 from dgbench.reports.suites.suite_published import suite_published_tables
-from dgbench.reports.suites.suite_section import suite_sections
+from dgbench.reports.suites.suite_section import suite_answer, suite_sections
 from dgbench.reports.suites.suite_selection import correct_selections, suite_hit_table, suite_selection_table
 from dgbench.reports.suites.suite_statistics import suite_interval_table, suite_rank_table
 from dgbench.reports.suites.suite_tables import overview_table, suite_correlation_table, suite_seed_table

@@ -30,9 +30,9 @@ def report(cfg: DictConfig) -> None:
     from dgbench.reports.document import keep
     from dgbench.reports.figures.saving import saved_beside
     from dgbench.reports.kinds.wandb_report import log_report
-    from dgbench.reports.reading.code_versions import with_same_code
+    from dgbench.reports.reading.collect import with_same_code
     from dgbench.reports.renderers import listed, write
-    from dgbench.reports.renderers.data_files import MISSING, parquet_available
+    from dgbench.reports.renderers.export_files import MISSING, parquet_available
     from dgbench.reports.renderers.terminal import plain_document
 
     with saved_beside():

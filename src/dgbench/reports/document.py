@@ -1,4 +1,7 @@
-"""What a report is made of, before any renderer: tables (see :mod:`dgbench.reports.frames`), figures, sections."""
+"""What a report is made of, before any renderer: tables (see :mod:`dgbench.reports.frames`), figures, sections.
+
+And in which order: the leading section, its main picture and main table come first.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,10 @@ import pandas as pd
 from dgbench.errors import ConfigError
 from dgbench.reports.frames import Column, look_of, table
 from dgbench.reports.reading.folders import Problem
+from dgbench.selection.methods import Selection
+
+ORACLE = "ORACLE SELECTION looks at the test environments: these numbers are no estimate of unseen performance."
+TARGET_ORACLE = "TARGET ORACLE: trained on other images of the tested environments, no estimate of unseen performance."
 
 
 @dataclass(frozen=True)
@@ -20,9 +27,7 @@ class Figure:
     name: str
     title: str
     caption: str
-    pictures: Callable[
-        [], tuple[str, bytes]
-    ]  #: gives inline SVG without prolog and PNG, and waits until they are there
+    pictures: Callable[[], tuple[str, bytes]]  #: inline SVG without prolog and PNG, once they are saved
     size: str = ""  #: limits of its width, in CSS
     detail: bool = False  #: folded away where the renderer can
 
@@ -111,3 +116,51 @@ def problem_table(problems: Sequence[Problem]) -> pd.DataFrame:
     notes = [] if lines else ["Nothing was left out: every run found is finished and in the tables above."]
     columns = [Column("problem", key=True), Column("where"), Column("reason")]
     return table(lines, "problems", "Runs and rows left out, and what is missing", columns, notes)
+
+
+def warnings(selection: Selection, trained_on_tested: bool) -> list[str]:
+    """Why the numbers are no estimate of unseen performance; empty where they are one."""
+    return [*([ORACLE] if selection.uses_test_environments else []), *([TARGET_ORACLE] if trained_on_tested else [])]
+
+
+def leads(what: str, problems: Sequence[Problem]) -> list[str]:
+    """What went into the report, and how much was left out."""
+    plural = "s" * (len(problems) != 1)
+    return [f"{what}.", f"{len(problems)} problem{plural}, listed at the end." if problems else "No problems."]
+
+
+def sections_in_order(document: Document) -> list[Section]:
+    """The leading section (the first that has an answer, else the first), then the others in their order."""
+    sections = list(document.sections)
+    answered = [at for at, section in enumerate(sections) if section.answer]
+    if answered:
+        sections.insert(0, sections.pop(answered[0]))
+    return sections
+
+
+def main_figure(section: Section) -> Figure | None:
+    """The first figure that is no detail."""
+    return next((figure for figure in section.figures if not figure.detail), None)
+
+
+def main_table(section: Section) -> pd.DataFrame | None:
+    """The first table with lines that is no detail; the first detail where a section shows nothing else."""
+    filled = sorted((each for each in section.tables if len(each)), key=_is_detail)
+    return next((each for each in filled if not _is_detail(each) or not main_figure(section)), None)
+
+
+def others(section: Section) -> list[pd.DataFrame | Figure]:
+    """Everything else in a section: tables, figures, then details of both kinds."""
+    table, figure = main_table(section), main_figure(section)
+    items: list[pd.DataFrame | Figure] = [*section.tables, *section.figures]
+    return sorted((each for each in items if each is not table and each is not figure), key=_is_detail)
+
+
+def in_order(section: Section) -> Sequence[pd.DataFrame | Figure]:
+    """Main picture, main table, then the rest."""
+    first = [main_figure(section), main_table(section)]
+    return [*(item for item in first if item is not None), *others(section)]
+
+
+def _is_detail(item: pd.DataFrame | Figure) -> bool:
+    return item.detail if isinstance(item, Figure) else look_of(item).detail

@@ -16,8 +16,7 @@ from dgbench.reports.figures.drawing import COLORS, GRAY, canvas, finish, grid, 
 from dgbench.reports.figures.rank_diagram import rank_diagram
 from dgbench.reports.figures.saving import INK
 from dgbench.reports.settings.labels import slug
-from dgbench.reports.settings.mean_ranks import Ranking
-from dgbench.reports.settings.over_seeds import BySeed, comparable, mean
+from dgbench.reports.settings.over_seeds import BySeed, Ranking, comparable, mean
 from dgbench.reports.settings.study_values import Values, algorithms_of
 from dgbench.statistics.accuracy_summary import mean_interval
 from dgbench.statistics.lead import separated

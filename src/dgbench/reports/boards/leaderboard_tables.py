@@ -13,10 +13,10 @@ from dgbench.protocols.folds import LOO, trained_on_tested
 from dgbench.reports.boards.board_values import averages, lines_of, ranked, seed_averages, seed_counts, why_absent
 from dgbench.reports.boards.boards import Board, BoardDataset
 from dgbench.reports.boards.leaderboard_published import Baseline
+from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.frames import Column, entry, look_of, table
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.settings.choices import Choice, choices_table
-from dgbench.reports.settings.closing import TARGET_ORACLE
 from dgbench.reports.settings.labels import slug, variant_text
 from dgbench.reports.settings.measure_tables import ALGORITHM
 from dgbench.reports.settings.over_seeds import leader, mean, seed_column

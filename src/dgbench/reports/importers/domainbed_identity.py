@@ -9,7 +9,6 @@ from typing import Any
 
 from dgbench.errors import RecordError
 from dgbench.reports.importers import IMPORTED
-from dgbench.reports.importers.domainbed_names import ALGORITHMS, DATASETS, environment_names
 
 
 def identity_of(
@@ -65,3 +64,34 @@ def identity_of(
         "averaging": "none",
         "code": f"{IMPORTED} from DomainBed",
     }
+
+
+ALGORITHMS = {
+    "ERM": "erm", "IRM": "irm", "GroupDRO": "group_dro", "Mixup": "mixup", "MLDG": "mldg", "CORAL": "coral",
+    "MMD": "mmd",
+    "DANN": "dann", "CDANN": "cdann", "MTL": "mtl", "SagNet": "sag_net", "ARM": "arm", "VREx": "vrex", "RSC": "rsc",
+    "SD": "sd", "ANDMask": "and_mask", "IGA": "iga", "Fishr": "fishr", "EQRM": "eqrm", "ERDG": "erdg",
+}  # fmt: skip
+
+DATASETS = {
+    "ColoredMNIST": "cmnist", "RotatedMNIST": "rotated_mnist", "VLCS": "vlcs", "PACS": "pacs",
+    "OfficeHome": "office_home", "TerraIncognita": "terra_incognita", "DomainNet": "domain_net",
+    "WILDSCamelyon": "camelyon17",
+}  # fmt: skip
+
+#: environments in the order of their index: sorted folder names
+_ENVIRONMENTS = {
+    "ColoredMNIST": ("+90%", "+80%", "-90%"),
+    "RotatedMNIST": ("0", "15", "30", "45", "60", "75"),
+    "VLCS": ("Caltech101", "LabelMe", "SUN09", "VOC2007"),
+    "PACS": ("art_painting", "cartoon", "photo", "sketch"),
+    "OfficeHome": ("Art", "Clipart", "Product", "Real World"),
+    "TerraIncognita": ("location_100", "location_38", "location_43", "location_46"),
+    "DomainNet": ("clipart", "infograph", "painting", "quickdraw", "real", "sketch"),
+}
+
+
+def environment_names(dataset: str, count: int) -> list[str]:
+    """Names of the environments of a known dataset, else ``env0``, ``env1``, ..."""
+    known = _ENVIRONMENTS.get(dataset, ())
+    return list(known) if len(known) == count else [f"env{index}" for index in range(count)]

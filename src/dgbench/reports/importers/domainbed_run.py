@@ -26,8 +26,8 @@ from dgbench.records.row_checks import (
     whole,
 )
 from dgbench.reports.importers.domainbed_identity import identity_of
-from dgbench.reports.reading.faults import Fault, bounded
 from dgbench.reports.reading.folders import Problem, printable
+from dgbench.reports.reading.row_files import Fault, bounded
 from dgbench.reports.reading.runs import Run
 
 if TYPE_CHECKING:

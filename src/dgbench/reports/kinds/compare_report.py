@@ -10,11 +10,9 @@ from typing import Any
 import pandas as pd
 
 from dgbench.errors import ConfigError, RecordError
-from dgbench.reports.document import Document, Section, problem_table
+from dgbench.reports.document import Document, Section, leads, problem_table, warnings
 from dgbench.reports.frames import Column, table
-from dgbench.reports.leads import leads, warnings
-from dgbench.reports.reading.code_versions import code_parts
-from dgbench.reports.reading.collect import Collection, collect
+from dgbench.reports.reading.collect import Collection, code_parts, collect
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.settings.apply_selection import select_runs
 from dgbench.reports.settings.evaluation import Evaluation, evaluate

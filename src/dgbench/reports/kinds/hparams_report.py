@@ -6,8 +6,7 @@ import json
 from collections import defaultdict
 from dataclasses import dataclass
 
-from dgbench.reports.document import Document, Section, problem_table
-from dgbench.reports.leads import leads, warnings
+from dgbench.reports.document import Document, Section, leads, problem_table, warnings
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.settings.apply_selection import select_runs

@@ -22,8 +22,7 @@ from dgbench.reports.boards.leaderboard_published import (
 from dgbench.reports.boards.leaderboard_scores import SHIFTS, score_table
 from dgbench.reports.boards.leaderboard_tables import chosen_table, dataset_table, leaderboard_table
 from dgbench.reports.boards.leaderboard_variance import test_curves, variance_table
-from dgbench.reports.document import Document, Section, problem_table
-from dgbench.reports.leads import leads, warnings
+from dgbench.reports.document import Document, Section, leads, problem_table, warnings
 from dgbench.reports.published import Published
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.settings.apply_selection import select_runs

@@ -15,9 +15,8 @@ from dgbench.protocols.folds import tested as tested_in
 from dgbench.protocols.folds import trained_on_tested
 from dgbench.reports.boards.boards import BOARD_KEYS, DATASET_KEYS
 from dgbench.reports.boards.leakage_tables import domain_table, leakage_table
-from dgbench.reports.document import Document, Section, problem_table
+from dgbench.reports.document import Document, Section, leads, problem_table
 from dgbench.reports.frames import entry
-from dgbench.reports.leads import leads
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.settings.apply_selection import Selected, finished_rows, records_of, select_runs, test_rows

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dgbench.reports.document import Document, Section, problem_table
+from dgbench.reports.document import Document, Section, leads, problem_table, warnings
 from dgbench.reports.figures.curves import error_curves, highlighted
-from dgbench.reports.leads import leads, warnings
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.settings.answers import WORDS, measures_answer
 from dgbench.reports.settings.apply_selection import select_runs

@@ -11,10 +11,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dgbench.protocols.folds import tested
-from dgbench.reports.document import Document, Figure, Section, problem_table
+from dgbench.reports.document import Document, Figure, Section, leads, problem_table
 from dgbench.reports.figures.drawing import REST, canvas, colored, end_labels, finish, grid
 from dgbench.reports.frames import Column, table
-from dgbench.reports.leads import leads
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.settings.evaluation import SETTING_KEYS, check_key, identity_key
 from dgbench.reports.settings.labels import algorithm_labels, setting_titles, slug

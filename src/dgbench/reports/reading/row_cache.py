@@ -22,13 +22,11 @@ import numpy as np
 import dgbench.records.row_checks
 import dgbench.records.row_parser
 import dgbench.records.rows
-import dgbench.reports.reading.faults
 import dgbench.reports.reading.row_files
 import dgbench.reports.reading.runs
 from dgbench.records.files import open_regular, write_whole
 from dgbench.records.rows import ROW_FILE
-from dgbench.reports.reading.faults import Fault
-from dgbench.reports.reading.row_files import FoundRun, RowFile, read_row_file, stamp_of
+from dgbench.reports.reading.row_files import Fault, FoundRun, RowFile, read_row_file, stamp_of
 from dgbench.reports.reading.runs import ROW_COLUMNS, ROW_TYPE, Names
 
 CACHE_FILE = ".dgbench-rows.npz"
@@ -119,8 +117,8 @@ def _load(path: Path, names: Names) -> dict[str, RowFile]:
 def _version() -> str:
     """Another one whenever the code that reads rows is another, or what Python takes for printable."""
     modules = (
-        dgbench.records.row_checks, dgbench.records.row_parser, dgbench.records.rows, dgbench.reports.reading.faults,
-        dgbench.reports.reading.row_files, dgbench.reports.reading.runs,
+        dgbench.records.row_checks, dgbench.records.row_parser, dgbench.records.rows, dgbench.reports.reading.row_files,
+        dgbench.reports.reading.runs,
     )  # fmt: skip
     content = b"".join(Path(str(module.__file__)).read_bytes() for module in (*modules, sys.modules[__name__]))
     return hashlib.sha256(content).hexdigest() + sys.version

@@ -1,4 +1,4 @@
-"""The runs in one row file, and what in it cannot be used, wherever the file lies."""
+"""The runs in one row file, and what in it cannot be used (faults), wherever the file lies."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from dgbench.records.files import open_regular
 from dgbench.records.row_checks import shown
 from dgbench.records.rows import DEFAULTS, IDENTITY_CHECKS, ParsedRow, parse_rows
-from dgbench.reports.reading.faults import Fault, bounded
 from dgbench.reports.reading.runs import Names, row_array
 
 if TYPE_CHECKING:
     from dgbench.reports.reading.runs import RowArray
+
+from dgbench.reports.reading.folders import Problem, printable
 
 IDENTITY_KEYS = tuple(IDENTITY_CHECKS)
 CODE_SEPARATOR = " and "  #: between the code versions of a run that has several
@@ -135,3 +136,30 @@ def _run(rows: Sequence[ParsedRow], identity: Mapping[str, Any], names: Names) -
     array = row_array((own["step"], number(own["env"]), number(own["subset"]), *_counts(own)) for own in values)
     found = FoundRun({key: whole[key] for key in IDENTITY_KEYS}, latest["step"], latest["together"], array)
     return found, len(rows) - len(kept)
+
+
+MOST_NAMED = 20  # lines of one file
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something in a file of rows that is not used, or that a reader must know."""
+
+    kind: str
+    line: int | None  #: 1-based; 0 is the whole file, None the folder around it
+    reason: str
+
+    def in_file(self, file: Path) -> Problem:
+        """As a problem of that file."""
+        where = printable(file.parent if self.line is None else file)
+        return Problem(self.kind, f"{where}:{self.line}" if self.line else where, self.reason)
+
+
+def bounded(faults: Sequence[Fault]) -> list[Fault]:
+    """Few of many faults one by one, in the order of their lines: a file of garbage must not bury everything else."""
+    ordered = sorted(faults, key=lambda fault: fault.line or 0)
+    more = ordered[MOST_NAMED:]
+    if not more:
+        return ordered
+    summary = f"{len(more)} more lines, from {more[0].line} to {more[-1].line}, e.g. {more[0].kind}: {more[0].reason}"
+    return [*ordered[:MOST_NAMED], Fault("more of these", 0, summary)]

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from dgbench.errors import RecordError
 from dgbench.reports.document import Document
-from dgbench.reports.renderers.data_files import write_csv, write_files, write_parquet
-from dgbench.reports.renderers.figure_files import write_png, write_svg
+from dgbench.reports.renderers.export_files import write_csv, write_files, write_parquet, write_png, write_svg
 from dgbench.reports.renderers.latex import write_latex
 from dgbench.reports.renderers.markdown import write_markdown
 from dgbench.reports.renderers.page import write_html

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from dgbench.reports.document import Document, remake, title_of
+from dgbench.reports.document import Document, in_order, remake, sections_in_order, title_of
 from dgbench.reports.frames import Cell, Unit, cells, is_negative, look_of, show
-from dgbench.reports.reading_order import in_order, sections_in_order
 
 #: what would be markup in a name; an underscore between letters, as in ``group_dro``, is none
 _MARKUP = re.compile(r"[\\`*<>|~$]|(?<![^\W_])_|_(?![^\W_])|(?<=\])\(|&(?=#?\w+;)")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from dgbench.reports.aligned import aligned
-from dgbench.reports.document import Document, title_of
+from dgbench.reports.document import Document, main_table, sections_in_order, title_of
 from dgbench.reports.frames import cells, look_of, show
-from dgbench.reports.reading_order import main_table, sections_in_order
 
 _MOST_PROBLEMS = 10
 

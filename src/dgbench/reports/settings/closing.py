@@ -8,6 +8,7 @@ from typing import Any
 
 from dgbench.errors import RecordError
 from dgbench.protocols.folds import FULL, tested_by_fold
+from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.frames import Column, table
 from dgbench.reports.renderers.terminal import plain_table
 from dgbench.reports.settings.studies import Study, evaluate_study, expected_folds, grouped_reasons
@@ -16,7 +17,6 @@ from dgbench.statistics import MEASURES
 
 #: more folds without a result than these get no line of their own; the reasons below name them
 _MOST_EMPTY = 4
-TARGET_ORACLE = "TARGET ORACLE: trained on other images of the tested environments, no estimate of unseen performance."
 
 
 def closing_table(

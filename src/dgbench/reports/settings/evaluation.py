@@ -16,7 +16,7 @@ from dgbench.protocols.folds import FULL, tested_by_fold
 from dgbench.records.rows import RunIdentity
 from dgbench.reports.frames import entry
 from dgbench.reports.importers import IMPORTED
-from dgbench.reports.reading.code_versions import ADVICE
+from dgbench.reports.reading.collect import ADVICE
 from dgbench.reports.reading.folders import Problem, filling_command
 from dgbench.reports.settings.labels import setting_titles, slug, variant_text
 from dgbench.reports.settings.selected_runs import SelectedRun, SelectedRuns

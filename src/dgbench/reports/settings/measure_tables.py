@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from dgbench.protocols.folds import LOO, tested_by_fold
+from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.frames import Column, table
-from dgbench.reports.settings.closing import TARGET_ORACLE
 from dgbench.reports.settings.conclusions import on_measures
 from dgbench.reports.settings.evaluation import Evaluation, Setting
 from dgbench.reports.settings.over_seeds import mean, seed_column

@@ -1,21 +1,19 @@
-"""The sections that a report has when a dataset occurs in several settings."""
+"""The sections that a report has when a dataset occurs in several settings, and the answer on top of each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from dgbench.reports.document import Figure, Section
-from dgbench.reports.figures.baseline_figure import baseline_figures
 from dgbench.reports.figures.curves import highlighted, suite_curves
 from dgbench.reports.figures.rank_diagram import rank_figures
 from dgbench.reports.figures.scatter import scatter_figures
-from dgbench.reports.figures.size_figures import asymptotic_figure, degradation_figure
+from dgbench.reports.figures.suite_figures import asymptotic_figure, baseline_figures, degradation_figure
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.settings.statistics_options import Statistics
-from dgbench.reports.suites.suite_answer import suite_answer
 from dgbench.reports.suites.suite_published import suite_published_tables
-from dgbench.reports.suites.suite_selection import suite_hit_table, suite_selection_table
-from dgbench.reports.suites.suite_statistics import suite_interval_table, suite_rank_table
+from dgbench.reports.suites.suite_selection import correct_selections, suite_hit_table, suite_selection_table
+from dgbench.reports.suites.suite_statistics import RANKED_BY, rankings, suite_interval_table, suite_rank_table
 from dgbench.reports.suites.suite_tables import overview_table, suite_correlation_table, suite_seed_table
 from dgbench.reports.suites.suites import Suite
 
@@ -77,4 +75,35 @@ def _facts(suite: Suite) -> list[tuple[str, str]]:
         ("errors", str(identity["evaluation"])),
         ("network", f"{identity['backbone']}, {identity['init']} init, {identity['tuning']}"),
         ("protocol", str(identity["protocol"])),
+    ]
+
+
+def suite_answer(suite: Suite) -> list[str]:
+    """Who ranks first by which measure, and how well worst+gap and average predict the truly best algorithm."""
+    selected = [
+        f"by {title} in {found.right} of {found.count} (mean cost {100 * found.cost:.1f} points of ideal error)"
+        for title, found in correct_selections(suite).items()
+    ]
+    if not selected:
+        return ["No setting has ideal errors: how well the measures predict the truly best algorithm is not known."]
+    guess = f"a blind guess is right in 1 of {len(suite.algorithms)}"
+    right = f"Over settings and seeds, the truly best algorithm is selected {', '.join(selected)}; {guess}."
+    return [*_ranked_first(suite), right]
+
+
+def _ranked_first(suite: Suite) -> list[str]:
+    """The algorithm with the lowest mean rank by each measure, and how many others the test separates it from."""
+    found, _ = rankings(suite)
+    if not found:
+        return []
+    shown = {title: found[measure] for measure, title in RANKED_BY.items() if measure in found}
+    firsts = [f"{each.first} by {title} ({each.ranks[each.first]:.1f})" for title, each in shown.items()]
+    *most, last = [str(each.separated) for each in shown.values()]
+    count, blocks = next((len(each.ranks), each.test.blocks) for each in shown.values())
+    apart = f"them from {', '.join(most)} and {last} of the {count - 1} others"
+    if not any(each.separated for each in shown.values()):
+        apart = "none of them from any other"
+    return [
+        f"Lowest mean rank among {count} algorithms over {blocks} settings: {', '.join(firsts)}; Nemenyi's test "
+        f"separates {apart}."
     ]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from dgbench.errors import MeasureError
 from dgbench.reports.frames import Column, entry, table
-from dgbench.reports.settings.mean_ranks import Ranking
+from dgbench.reports.settings.over_seeds import Ranking
 from dgbench.reports.settings.statistics_options import Statistics, interval_entry
 from dgbench.reports.settings.study_values import matrices
 from dgbench.reports.suites.suites import Suite, SuiteLine

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from dgbench.errors import ConfigError
-from dgbench.reports.reading.code_versions import ADVICE
+from dgbench.reports.reading.collect import ADVICE
 from dgbench.reports.settings.evaluation import Evaluation, Setting
 from dgbench.reports.settings.labels import setting_titles, slug
 from dgbench.reports.settings.study_values import algorithms_of, seeds_of
