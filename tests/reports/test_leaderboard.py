@@ -181,6 +181,11 @@ def test_leakage_report_with_two_test_domains(make: Any, tmp_path: Path) -> None
         ["oracle, K=1", pytest.approx(0.8), pytest.approx(0.3)],
         ["oracle, K=2", pytest.approx(0.5), pytest.approx(0.0)],
     ]
+    (answer,) = document.sections[0].answer
+    assert answer == (
+        "An oracle that looks at 1 test domain gains 30.0 points (erm), and one that looks at 2 test domains gains 0.0 "
+        "points (erm) of accuracy, against the choice by validation data."
+    )
     domains = cells(table(document, "leakage_domains"))[1]
     assert [cell.value for cell in domains[3:7]] == [pytest.approx(0.9), None, None, pytest.approx(0.7)]
     assert domains[4].reason == "trained on 0.85"

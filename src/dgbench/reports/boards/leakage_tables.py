@@ -82,6 +82,29 @@ def domain_table(models: pd.DataFrame, given: Sequence[str], kind: str) -> pd.Da
     return table(lines, "leakage_domains", "Oracle leakage in each test domain", columns, notes, detail=True)
 
 
+def leakage_answer(models: pd.DataFrame) -> list[str]:
+    """What an oracle gains by looking at one test domain and at the most, as a range over algorithms; one sentence.
+
+    Args:
+        models: of :func:`~dgbench.reports.kinds.leakage_report.leakages`.
+    """
+    known = models[models["average"].notna()]
+    if known.empty:
+        return []
+    said = []
+    for size in sorted({1, max(_sizes(known))}):
+        gains = known[known["K"] == size].groupby("algorithm")["leakage"].agg(lambda own: mean(own.tolist()))
+        least, most = (
+            f"{100 * gains.min():.1f} ({gains.idxmin()})",
+            f"{100 * gains.max():.1f} points ({gains.idxmax()})",
+        )
+        points = most if len(gains) == 1 else f"{least} to {most}"
+        said.append(f"at {size} test domain{'s' * (size > 1)} gains {points}")
+    return [
+        f"An oracle that looks {', and one that looks '.join(said)} of accuracy, against the choice by validation data."
+    ]
+
+
 def _sizes(models: pd.DataFrame) -> list[int]:
     return sorted(int(size) for size in models["K"].unique())
 

@@ -14,7 +14,7 @@ from dgbench.errors import ConfigError
 from dgbench.protocols.folds import tested as tested_in
 from dgbench.protocols.folds import trained_on_tested
 from dgbench.reports.boards.boards import BOARD_KEYS, DATASET_KEYS
-from dgbench.reports.boards.leakage_tables import domain_table, leakage_table
+from dgbench.reports.boards.leakage_tables import domain_table, leakage_answer, leakage_table
 from dgbench.reports.document import Document, Section, leads, problem_table
 from dgbench.reports.frames import entry
 from dgbench.reports.reading.collect import Collection
@@ -61,7 +61,7 @@ class LeakageReport:
         sections = []
         for (identity, models), title in zip(found, titles, strict=True):
             tables = [leakage_table(models, self.spread), domain_table(models, identity["given"], self.spread)]
-            sections.append(Section(slug(title), title, tables, facts=_facts(identity)))
+            sections.append(Section(slug(title), title, tables, answer=leakage_answer(models), facts=_facts(identity)))
         what = f"The {selection.title} of each model's draws against an oracle that looks at K of its test domains"
         return Document(
             title="Oracle leakage",
