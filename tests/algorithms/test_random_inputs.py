@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
 from dgbench.objectives.random_inputs import RandomInputs, draw
+from dgbench.protocols.ranges import entry_of
 from dgbench.requests import Sizes
 
 FROZEN: dict[str, Any] = json.loads((Path(__file__).parent / "random_inputs.json").read_text())
@@ -42,7 +43,7 @@ def test_draws_are_those_of_old(case: str) -> None:
     found = re.fullmatch(r"(\w+) (\{.*\}) (\(.*\))", case)
     assert found
     config: Any = OmegaConf.to_container(OmegaConf.load(CONF / "algorithm" / f"{found[1]}.yaml"))
-    own = {key: small(value) for key, value in config["hparams"].items()}
+    own = {key: small(entry_of(value).default) for key, value in config["hparams"].items()}
     values = {"lr": 0.01, "weight_decay": 0.0, "batch_size": 6, **own, **ast.literal_eval(found[2])}
     algorithm = hydra.utils.get_class(config["objective"])(SIZES, values)
     rng = np.random.default_rng([7, 1])

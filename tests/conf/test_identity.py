@@ -55,6 +55,10 @@ globals().update(
 
 #: key -> another value that the key can take, where adding one to a number or a letter to a text makes none
 VALID: dict[str, Any] = {
+    **{f"algorithm.hparams.{key}.default": value for key, value in {
+        "dann_gp": "softmax_column", "erdg_clearing": "zero", "forward": "together", "mldg_episodes": "pairs",
+        "ms_layers": "12", "ms_type": "random", "variant": "fixed",
+    }.items()},
     "algorithm._target_": "a.module.of.mine",
     "init._target_": lambda old: f"{HERE}.Copied{old.rpartition('.')[2]}",
     "protocol._target_": lambda old: f"{HERE}.Copied{old.rpartition('.')[2]}",
@@ -126,6 +130,8 @@ def mutated(key: str, old: Any) -> Any:
     """Another plausible value of a key."""
     if key.endswith((".crop_area", ".crop_aspect")):
         return [0.5, 0.75]
+    if key.endswith(".range"):
+        return ""
     if key in VALID:
         return VALID[key](old) if callable(VALID[key]) else VALID[key]
     if isinstance(old, bool):
@@ -377,7 +383,7 @@ def test_a_distribution_that_changes_a_draw_makes_another_run() -> None:
         "seed=1", "protocol=single_source", "protocol.folds=[1]", "protocol.name=mine", "init.name=mine",
         f"dataset._target_={HERE}.CopiedSRCMNIST", "dataset.ratio=4", "dataset.scale=2", "dataset.given=[0.9,0.1]",
         "backbone._target_=my.Featurizer", "backbone=mnist_cnn", "averaging=eoa", "tuning=lp",
-        "hparams.shared.hparams.lr.small=0.1",
+        "hparams.shared.hparams.lr.default.small=0.1",
     ],
 )  # fmt: skip
 def test_what_is_computed_changes_the_hash(word: str) -> None:
@@ -420,8 +426,8 @@ def test_what_a_network_reads_changes_the_hash() -> None:
         ("protocol=loo", "protocol.folds=[0,full]"), ("hparams=default",), ("hparams=search",),
         ("execution=single",), ("logger=wandb",), ("selection=oracle",), ("trainer.device=cpu",),
         ("trainer.checkpoint_seconds=0",), ("paths.output_dir=elsewhere",), ("dataset.resolution=14",),
-        ("hparams.shared.hparams.lr.small=0.1", "hparams.lr=0.001"), ("hparams.shared.hparams.lr=0.001",),
-        ("hparams.shared.hparams.lr.large=0.1",),
+        ("hparams.shared.hparams.lr.default.small=0.1", "hparams.lr=0.001"), ("hparams.shared.hparams.lr=0.001",),
+        ("hparams.shared.hparams.lr.default.large=0.1",),
         ("dataset.image_kind=large", "hparams.lr=0.001", "hparams.batch_size=64"),
     ],
     ids=" ".join,

@@ -24,6 +24,8 @@ from dgbench.networks.heads import build_head
 from dgbench.objectives.contract import Algorithm, Update
 from dgbench.objectives.random_inputs import draw
 from dgbench.objectives.step import Hyperparameters, Outcome, Prediction, Step
+from dgbench.protocols.hparams import resolve
+from dgbench.protocols.ranges import checked, entry_of
 from dgbench.requests import Sizes
 from dgbench.tensors import EnvBatch, Tensors
 from dgbench.training.modules import SingleRun
@@ -63,7 +65,7 @@ def _small(value: Any) -> Any:
 
 def _hparams(name: str) -> dict[str, Any]:
     """The defaults for small images."""
-    own = {key: _small(value) for key, value in _config(name)["hparams"].items()}
+    own = {key: _small(entry_of(each).default) for key, each in _config(name)["hparams"].items()}
     return {**SHARED, **own, "batch_size": SHARED["batch_size"]}
 
 
@@ -158,10 +160,28 @@ def test_yaml_names_a_documented_class(name: str) -> None:
     assert re.search(r"\((.+\d{4}.*)\)", _kind(name).__doc__ or ""), "the docstring cites the paper"
 
 
-def test_yaml_explains_every_default(name: str) -> None:
-    text = (FOLDER / f"{name}.yaml").read_text().split("hparams:")[1].split("search:")[0]
-    for line in text.splitlines():
-        assert not line.strip() or re.search(r"  # \w.{10,}", line), f"no comment on: {line}"
+def test_yaml_explains_every_default_and_holds_it_in_its_range(name: str) -> None:
+    entries = {key: entry_of(each) for key, each in _config(name)["hparams"].items()}
+    for key, entry in entries.items():
+        assert len(entry.help) > 10 and entry.range, f"no sentence or no range for {key}"
+        for default in entry.default.values() if isinstance(entry.default, dict) else [entry.default]:
+            assert checked(key, default, entry) == default
+    switches = {key: entry.range for key, entry in entries.items() if key in _kind(name).choices}
+    for key, allowed in _kind(name).choices.items():
+        assert switches[key] == " | ".join(
+            str(value).lower() if isinstance(value, bool) else value for value in allowed
+        )
+
+
+@pytest.mark.parametrize("kind", ["small", "large"])
+def test_every_draw_lies_in_its_range(name: str, kind: str) -> None:
+    """``resolve`` refuses a value outside; 100 draws of each space reach the ends of what is drawn closely."""
+    shared = OmegaConf.to_container(OmegaConf.load(FOLDER.parent / "hparams" / "default.yaml"))
+    assert isinstance(shared, dict)
+    config = _config(name)
+    for space in SPACES:
+        for number in range(1, 101):
+            resolve(shared["shared"], config, kind=kind, space=space, number=number, read=[*SHARED, "resnet_dropout"])
 
 
 def test_yaml_search_spaces(name: str) -> None:

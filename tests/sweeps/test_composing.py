@@ -43,7 +43,7 @@ CHOICES: dict[str, list[Any]] = {
     "hparams.draw": [0, 1, 17],
     "hparams.trial": [0, 2],
     "++hparams.lr": ["0.001", "1e-3", "${seed}"],
-    "hparams.shared.hparams.lr": ["0.1", "{small: 0.5}"],
+    "hparams.shared.hparams.lr": ["0.1", "{default: {small: 0.5}}"],
     "++hparams.vrex_lambda": ["1e-3", "null", "true"],
     "trainer.steps": [100, "1_000"],
     "trainer.eval_subsets": ["[val,test]", "[train,val,test]"],

@@ -135,7 +135,7 @@ def other_ways() -> Iterator[tuple[str, ...]]:
     for name in ALGORITHMS:
         config = OmegaConf.load(CONF / "algorithm" / f"{name}.yaml")
         for key, allowed in get_class(config.objective).choices.items():
-            values = [value for value in allowed if value != config.hparams[key]]
+            values = [value for value in allowed if value != config.hparams[key].default]
             yield from ((f"algorithm={name}", f"hparams.{key}={value}") for value in values)
 
 

@@ -11,6 +11,7 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
+from dgbench.protocols.ranges import entry_of
 
 COSTS = CONF.parent / "docs" / "algorithm_costs.json"
 _HEAD = """# Algorithms
@@ -50,18 +51,17 @@ def _cost_row(name: str, cost: dict[str, Any] | None) -> str:
 def _section(file: Path) -> str:
     config: Any = OmegaConf.to_container(OmegaConf.load(file))
     text = inspect.cleandoc(get_class(config["objective"]).__doc__ or "")
-    notes = {
-        line.split(":")[0].strip(): line.split(" # ", 1)[1] for line in file.read_text().splitlines() if " # " in line
-    }
     search = config.get("search") or {}
     spaces = list(search)
     lines = [f"## {file.stem}\n", text + "\n"]
     if config["hparams"]:
-        lines.append("| hyperparameter | default | meaning |" + "".join(f" {space} |" for space in spaces))
-        lines.append("|---|---|---|" + "---|" * len(spaces))
-        for key, value in config["hparams"].items():
+        lines.append("| hyperparameter | default | range | meaning |" + "".join(f" {space} |" for space in spaces))
+        lines.append("|---|---|---|---|" + "---|" * len(spaces))
+        for key, declared in config["hparams"].items():
+            entry = entry_of(declared)
             drawn = "".join(f" {_distribution((search[space] or {}).get(key))} |" for space in spaces)
-            lines.append(f"| `{key}` | {_default(value)} | {notes.get(key, '').replace('|', ';')} |{drawn}")
+            allowed, meaning = entry.range.replace("|", "or"), entry.help.replace("|", ";")
+            lines.append(f"| `{key}` | {_default(entry.default)} | {allowed} | {meaning} |{drawn}")
         lines.append("")
     return "\n".join(lines)
 

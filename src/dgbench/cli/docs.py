@@ -13,6 +13,7 @@ DOCS = CONF.parent / "docs"
 _LINE = re.compile(
     r"^(?P<indent> *)(?P<key>[\w-]+):(?P<value>(?:[^#'\"]|(?<=\S)#|'[^']*'|\"[^\"]*\")*?)(?:\s+#\s*(?P<note>.*))?$"
 )
+_ENTRY = re.compile(r"\{default: (?P<default>.*?)(?:, range: (?P<range>.*?))?, help: \"(?P<help>.*)\"\}")
 _PACKAGE = re.compile(r"^# @package (\S+)")
 # search spaces stand in docs/algorithms.md, downloads in docs/fetching.md
 _SKIP = {"_target_", "_partial_", "defaults", "version", "hydra", "search", "fetch"}
@@ -75,7 +76,7 @@ def _leading_comment(lines: list[str]) -> Iterator[str]:
 def _keys(lines: list[str]) -> Iterator[tuple[str, str, str]]:
     """Dotted key, value as written, comment; nested blocks by their indentation."""
     path: list[tuple[int, str]] = []
-    for line in lines:
+    for line in _whole(lines):
         found = _LINE.match(line)
         if not found:
             continue
@@ -84,8 +85,21 @@ def _keys(lines: list[str]) -> Iterator[tuple[str, str, str]]:
         dotted = ".".join([*(key for _, key in path), found["key"]])
         path.append((indent, found["key"]))
         value, note = found["value"].strip(), found["note"] or ""
+        if entry := _ENTRY.fullmatch(value):
+            allowed = f"{entry['range']}: " if entry["range"] and "|" not in entry["range"] else ""
+            value, note = entry["default"], f"{allowed}{entry['help']}"
         if not _SKIP.intersection(dotted.split(".")) and (value or note):
             yield dotted, value.replace("|", "\\|"), note.replace("|", "\\|")
+
+
+def _whole(lines: list[str]) -> Iterator[str]:
+    """Lines, an entry that takes two of them as one."""
+    begun = ""
+    for line in lines:
+        begun = f"{begun} {line.strip()}" if begun else line
+        if not begun.endswith(","):
+            yield begun
+            begun = ""
 
 
 PAGES = {"configuration.md": configuration_page, "algorithms.md": algorithms_page}

@@ -1,8 +1,9 @@
 """Hyperparameters of one run: defaults, draws of the published random searches, and which value wins.
 
 A *declaration* is a mapping with two entries, as in ``conf/algorithm`` and ``conf/hparams``: ``hparams`` (name ->
-default) and ``search`` (space -> name -> distribution). A default or a distribution that differs between small and
-large images is written ``{small: ..., large: ...}``; one that is given for the other kind only does not exist.
+default, or its default, range and meaning, see :mod:`dgbench.protocols.ranges`) and ``search`` (space -> name ->
+distribution). A default or a distribution that differs between small and large images is written
+``{small: ..., large: ...}``; one that is given for the other kind only does not exist.
 
 Sources: DomainBed's and OoD-Bench's random search (every name has its own generator, so algorithms that share a
 distribution share its draw); Yu et al. (2024), whose code draws from a space of bounds; early DomainBed and SWAD,
@@ -20,6 +21,7 @@ from typing import Any
 from numpy.random import RandomState
 
 from dgbench.errors import ConfigError
+from dgbench.protocols.ranges import checked, entry_of
 
 Declaration = Mapping[str, Mapping[str, Any]]
 Sampler = Callable[[RandomState, Sequence[Any]], Any]
@@ -117,7 +119,8 @@ def resolve(
         read: shared names that are read; the others are drawn (a stream advances) but not returned.
 
     Raises:
-        ConfigError: an unknown kind, space, rng, name or distribution, or a number or trial that is no integer >= 0.
+        ConfigError: an unknown kind, space, rng, name or distribution, a number or trial that is no integer >= 0, or
+            a value outside the range of its hyperparameter.
     """
     chosen = chosen or {}
     _known("dataset.image_kind", kind, KINDS)
@@ -126,7 +129,8 @@ def resolve(
     for key, value in (("draw", number), ("trial", trial)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise ConfigError(f"hparams.{key}={value} is not an integer >= 0; draw 0 is the default set")
-    values = {**_of_kind(shared["hparams"], kind), **_of_kind(own["hparams"], kind)}
+    entries = {name: entry_of(each, name) for name, each in {**shared["hparams"], **own["hparams"]}.items()}
+    values = _of_kind({name: entry.default for name, entry in entries.items()}, kind)
     for name in sorted(set(own["search"].get(space) or {}) - set(values)):
         raise ConfigError(f"algorithm.search.{space}.{name} has no default; add it to algorithm.hparams")
     if number:
@@ -135,7 +139,7 @@ def resolve(
     known = [name for name in values if name not in unread]
     for name in chosen:
         _read(name, known)
-    return {name: value for name, value in {**values, **chosen}.items() if name in known}
+    return {name: checked(name, value, entries[name]) for name, value in {**values, **chosen}.items() if name in known}
 
 
 def _read(name: str, known: Sequence[str]) -> None:

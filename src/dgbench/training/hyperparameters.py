@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +11,6 @@ from dgbench.training.settings import TrainerSettings, check_batch_size
 
 #: keys of ``conf/hparams`` that are no hyperparameters; every other key below ``hparams`` is one that was chosen
 SEARCH_KEYS = frozenset({"space", "draw", "trial", "rng", "scheme", "shared"})
-OPTIMIZERS = ("lr", "weight_decay")  #: how names begin that Adam takes
 SHARED = ("lr", "weight_decay", "batch_size")  #: what an algorithm reads of the shared ones unless it says otherwise
 
 
@@ -53,13 +51,6 @@ def hyperparameters(config: Mapping[str, Any], settings: TrainerSettings, smalle
     if asked["draw"] and "batch_size" not in typed and 0 < smallest < values.get("batch_size", 0):
         values["batch_size"] = smallest
     check_batch_size(values["batch_size"], settings)
-    for key, value in values.items():
-        if not isinstance(own.get(key), (str, bool)) and (
-            not isinstance(value, (int, float)) or isinstance(value, bool) or math.isnan(value)
-        ):
-            raise ConfigError(f"hparams.{key}={value} is not a number; give one")
-        if key.startswith(OPTIMIZERS) and not 0 <= value < math.inf:
-            raise ConfigError(f"hparams.{key}={value} is not a finite number >= 0; give one")
     if 0 < smallest < values["batch_size"]:
         raise ConfigError(
             f"hparams.batch_size={values['batch_size']} is larger than the smallest training environment, of "

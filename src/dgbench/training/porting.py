@@ -127,5 +127,9 @@ def algorithm(
     if unknown:
         known = ", ".join(content["hparams"])
         raise ConfigError(f"{name} has no hyperparameter {', '.join(sorted(unknown))}; choose from {known}")
-    values = {**content["hparams"], **(hparams or {})}
-    return Port(training_module(content["objective"], networks, n_classes, n_envs, hparams=values, dtype=dtype, **more))
+    return Port(
+        training_module(
+            content["objective"], networks, n_classes, n_envs, hparams=content["hparams"], values=hparams, dtype=dtype,
+            **more,
+        )
+    )  # fmt: skip

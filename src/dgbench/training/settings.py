@@ -105,14 +105,12 @@ def _checked(keys: str) -> TrainerSettings:
     return checked
 
 
-def check_batch_size(size: Any, settings: TrainerSettings) -> None:
+def check_batch_size(size: int, settings: TrainerSettings) -> None:
     """Refuse a minibatch that cannot be cut as the settings ask.
 
     Raises:
-        ConfigError: no whole number >= 1, or no multiple of the micro-batches.
+        ConfigError: no multiple of the micro-batches.
     """
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        raise ConfigError(f"hparams.batch_size={size} is not an integer >= 1; give one")
     parts = settings.accumulate * settings.devices
     if size % parts:
         raise ConfigError(

@@ -30,6 +30,7 @@ def training_module(
     n_envs: int,
     *,
     hparams: Mapping[str, Any] | None = None,
+    values: Mapping[str, Any] | None = None,
     name: str = "",
     search: Any = None,
     shared: Sequence[str] = ("lr", "weight_decay", "batch_size"),
@@ -48,7 +49,9 @@ def training_module(
             Networks that the algorithm needs and that are missing here are built from ``seed``.
         n_classes: K.
         n_envs: training environments E; every training batch has a minibatch of each.
-        hparams: as in ``conf/algorithm``; those that all algorithms share have the defaults of ``conf/hparams``.
+        hparams: as in ``conf/algorithm``: defaults, with their ranges or without; those that all algorithms share have
+            the defaults of ``conf/hparams``.
+        values: those that replace a default.
         name, search: of the YAML file; not used.
         shared: those of the shared hyperparameters that the algorithm reads.
         kind: ``small`` or ``large`` images, for defaults written ``{small: ..., large: ...}``.
@@ -59,7 +62,8 @@ def training_module(
         dtype: floating-point type of everything; None is that of the given networks.
 
     Raises:
-        ConfigError: an unknown class or hyperparameter, or a size that is needed and not known.
+        ConfigError: an unknown class or hyperparameter, a value outside its range, or a size that is needed and is not
+            known.
     """
     algorithm = algorithm_class(objective) if isinstance(objective, str) else objective
     own = {"featurizer": networks} if not isinstance(networks, (Mapping, nn.ModuleDict)) else dict(networks.items())
@@ -67,12 +71,12 @@ def training_module(
     if m is None:
         raise ConfigError("networks: the featurizer is missing or has no attribute n_features; give n_features=")
     own_values: Any = OmegaConf.to_container(hparams, resolve=True) if OmegaConf.is_config(hparams) else hparams or {}
-    values = resolve(
+    found_values = resolve(
         _shared(), {"hparams": own_values, "search": {}}, kind=kind, space="domainbed", number=0, trial=0,
-        rng="per_name", read=list(shared),
+        rng="per_name", read=list(shared), chosen=values,
     )  # fmt: skip
     sizes = Sizes(n_features=m, n_classes=n_classes, n_envs=n_envs, image=tuple(image))
-    found = algorithm(sizes, values)
+    found = algorithm(sizes, found_values)
     return SingleRun(found, completed(own, found, seed), seed, rule, dtype)
 
 
