@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: help install demo test slurm-test chaos-test lint types bench bench-algorithms bench-cached bench-images bench-report bench-stacked bench-statistics bench-sweeps docs lock clean
+.PHONY: help install demo test slurm-test chaos-test lint types bench bench-algorithms bench-cached bench-images bench-report bench-stacked bench-statistics bench-sweeps docs readme lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -67,6 +67,9 @@ bench-statistics: $(READY)  ## how often intervals hold the truth and tests find
 
 docs: $(READY)  ## write the generated pages of docs/
 	$(RUN) -m dgbench.cli.docs
+
+readme: $(READY)  ## run every command whose output the README shows, and show what they print now (10 minutes)
+	$(RUN) docs/readme_outputs.py
 
 lock: $(READY)  ## write constraints.txt from what is installed
 	$(RUN) -m pip freeze --exclude-editable > constraints.txt

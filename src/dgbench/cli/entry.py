@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 import os
+import select
+import signal
 import sys
 from collections.abc import Callable
 
@@ -39,6 +41,10 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
             def guarded(config: DictConfig) -> None:
                 try:
                     task(config)
+                except BrokenPipeError:
+                    if not _reader_left():  # but a pipe of ours broke
+                        raise
+                    sys.exit(128 + signal.SIGPIPE)
                 except Exception as error:  # whatever broke this job, the others of a sweep are run
                     if wants_traceback or os.getpid() != home:  # a launcher's worker tells its parent by raising
                         raise
@@ -65,6 +71,16 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
 def sweep_first(words: list[str]) -> list[str]:
     """``-m`` may stand anywhere; Hydra's parser takes it only where it does not part the overrides."""
     return sorted(words, key=lambda word: word not in ("-m", "--multirun"))
+
+
+def _reader_left() -> bool:
+    """Whether nobody reads standard output any more, as after ``| head``; then nothing more is written to it."""
+    pipe = select.poll()
+    pipe.register(sys.stdout.fileno(), select.POLLOUT)
+    left = any(event & select.POLLERR for _, event in pipe.poll(0))
+    if left:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return left
 
 
 def _say(text: str) -> str:
