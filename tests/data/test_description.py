@@ -308,7 +308,7 @@ def test_a_name_that_cannot_be_a_folder(make: Make, name: str, bad: object) -> N
         ("sr_cmnist", {"label_noise": "x"}, "dataset.label_noise=x is not in [0, 1)"),
         ("sr_cmnist", {"val_fraction": "x"}, "dataset.val_fraction=x is not in (0, 1)"),
         ("sr_cmnist", {"colour": "red"}, "unexpected keyword argument 'colour'"),
-        ("image_folder", {"split_seed": None}, "dataset.split_seed=None is not an integer"),
+        ("image_folder", {"split_seed": None}, "dataset.split_seed=null is not an integer"),
         ("image_folder", {"val_fraction": "x"}, "dataset.val_fraction=x is not in (0, 1)"),
         ("image_folder", {"augment": "auto"}, "dataset.augment=auto is unknown"),
         ("image_folder", {"store": "disk"}, "dataset.store=disk is unknown"),
@@ -317,7 +317,11 @@ def test_a_name_that_cannot_be_a_folder(make: Make, name: str, bad: object) -> N
         ("pacs_corrupted", {"severity": 6}, "dataset.severity=6 is unknown"),
         ("pacs_corrupted", {"image_size": 28}, "dataset.image_size=28 is too small to corrupt"),
         ("c_cats_dogs", {"on_bad_image": "shrug"}, "dataset.on_bad_image=shrug is unknown"),
-        ("image_folder", {"reader": {"_target_": "no.such.reader"}}, "dataset cannot be built: "),
+        (
+            "image_folder",
+            {"reader": {"_target_": "no.such.reader"}},
+            "dataset.reader={_target_:no.such.reader} cannot list the images",
+        ),
     ],
 )
 def test_values_are_refused_without_an_image(make: Make, name: str, changes: dict[str, Any], said: str) -> None:
@@ -332,5 +336,5 @@ def test_an_image_size_that_the_weights_decide(make: Make) -> None:
     config = make("image_folder")
     config.dataset.image_size = None
     assert described(config).image == (3, 0, 0)
-    with pytest.raises(ConfigError, match=r"dataset\.image_size=None is not a positive number"):
+    with pytest.raises(ConfigError, match=r"dataset\.image_size=null is not a positive number"):
         built(config)

@@ -15,6 +15,7 @@ from PIL import Image
 from dgbench.data.datasets.base_images import BaseImages
 from dgbench.data.datasets.picture_files import CIFAR_BATCHES
 from dgbench.data.datasets.pictures import load_pictures
+from dgbench.data.option_checks import shown
 from dgbench.errors import ConfigError, DataError
 
 Load = Callable[..., BaseImages]
@@ -196,7 +197,7 @@ def test_bad_keys_are_named(load: Load, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"dataset\.root=nowhere is no folder"):
         load("nowhere", 4)
     for bad in (0, -1, 2.5, True, "big", None):
-        with pytest.raises(ConfigError, match=f"dataset.image_size={bad} is not a positive number of pixels"):
+        with pytest.raises(ConfigError, match=f"dataset.image_size={shown(bad)} is not a positive number of pixels"):
             load(tmp_path, bad)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"dataset\.on_bad_image=shrug is unknown"):
         load(tmp_path, 4, "shrug")

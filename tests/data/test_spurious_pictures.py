@@ -172,7 +172,7 @@ def test_a_tree_with_too_many_classes_is_refused(trees: dict[str, Path]) -> None
     ("changes", "said"),
     [
         ({"ratio": "2:3"}, "dataset.ratio=2:3 has no given set; choose from 3:2, 4:1, 5:0"),
-        ({"ratio": None}, "dataset.ratio=None has no given set"),
+        ({"ratio": None}, "dataset.ratio=null has no given set"),
         ({"e_means": "both"}, "dataset.e_means=both is unknown; choose agree or disagree"),
         ({"given": [0.5, 2]}, "dataset.given holds 2, which is not a number in [0, 1]"),
     ],

@@ -13,6 +13,7 @@ import torch
 
 from dgbench.data.datasets.base_images import load_base_images
 from dgbench.data.datasets.spurious import SpuriousEnvironments
+from dgbench.data.option_checks import shown
 from dgbench.data.transforms.paint import two_channel_color
 from dgbench.errors import ConfigError
 
@@ -210,12 +211,15 @@ def test_identity_says_what_the_data_are(make: Make, given: list[float]) -> None
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        *(({"ratio": bad}, f"dataset.ratio={bad} is not an integer >= 1") for bad in (0, -1, 1.5, "3", True)),
-        *(({"scale": bad}, f"dataset.scale={bad} is not an integer >= 1") for bad in (0, -2, 2.0, "many", False)),
+        *(({"ratio": bad}, f"dataset.ratio={shown(bad)} is not an integer >= 1") for bad in (0, -1, 1.5, "3", True)),
+        *(
+            ({"scale": bad}, f"dataset.scale={shown(bad)} is not an integer >= 1")
+            for bad in (0, -2, 2.0, "many", False)
+        ),
         ({"ratio": None}, "dataset.ratio"),
         ({"scale": None}, "dataset.scale"),
         *(
-            ({"given": [0.9, bad]}, f"dataset.given holds {bad}, which is not a number")
+            ({"given": [0.9, bad]}, f"dataset.given holds {shown(bad)}, which is not a number")
             for bad in (1.01, -0.01, float("nan"), float("inf"), "0.5", None, True, [0.1])
         ),
         ({"given": []}, "dataset.given is empty"),
@@ -229,9 +233,9 @@ def test_identity_says_what_the_data_are(make: Make, given: list[float]) -> None
         ({"label_noise": 1.0}, "dataset.label_noise=1.0"),
         ({"label_noise": -0.1}, "dataset.label_noise=-0.1"),
         ({"pool_fraction": 1}, "dataset.pool_fraction=1"),
-        ({"pool_fraction": 0.0}, "the pool 0"),
-        ({"val_fraction": 0.0}, "0 of them for val"),
-        ({"val_fraction": 1.0}, "one subset is empty"),
+        ({"pool_fraction": 0.0}, "dataset.pool_fraction=0.0 is not in (0, 1)"),
+        ({"val_fraction": 0.0}, "dataset.val_fraction=0.0 is not in (0, 1)"),
+        ({"val_fraction": 1.0}, "dataset.val_fraction=1.0 is not in (0, 1)"),
         ({"ratio": 100, "scale": 10}, "one subset is empty; use fewer environments"),
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
@@ -260,8 +264,8 @@ def test_shares_and_environments_that_only_validate(make: Make) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"shares": [1, 1]}, "dataset.shares=[1, 1] is not 3 positive numbers"),
-        ({"shares": [1, 0, 1]}, "dataset.shares=[1, 0, 1] is not 3 positive numbers"),
+        ({"shares": [1, 1]}, "dataset.shares=[1,1] is not 3 positive numbers"),
+        ({"shares": [1, 0, 1]}, "dataset.shares=[1,0,1] is not 3 positive numbers"),
         ({"val_only": [0.5]}, "dataset.val_only=[0.5] names others than dataset.given"),
     ],
 )

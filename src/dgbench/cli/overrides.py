@@ -12,6 +12,8 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from dgbench.training.typed_words import quoted
+
 Compose = Callable[[Sequence[str]], DictConfig]
 
 _PLAIN = re.compile(r"[A-Za-z_][\w./-]*(?: ?[\w./-]+)*")
@@ -61,9 +63,7 @@ def grammar(value: Any) -> str:
     if isinstance(value, str):
         if _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
             return value
-        escaped = re.sub(r"(\\*)'", lambda found: found[1] * 2 + r"\'", value)
-        trailing = len(escaped) - len(escaped.rstrip("\\"))
-        return f"'{escaped}{chr(92) * trailing}'"
+        return quoted(value)
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{grammar(str(key))}:{grammar(item)}" for key, item in value.items()) + "}"
     if isinstance(value, Sequence):

@@ -79,7 +79,7 @@ class TargetOracle(Grouped):
 
 
 def _checked(key: str, typed: Any, given: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    if isinstance(typed, (str, int, float)) or any(isinstance(group, (str, int, float)) for group in typed):
+    if not _is_list(typed) or not all(map(_is_list, typed)):
         raise ConfigError(f"{key}={typed} is no list of lists; write e.g. {key}=[[{given[0]}],[{given[-1]}]]")
     groups = []
     seen: set[str] = set()
@@ -94,6 +94,10 @@ def _checked(key: str, typed: Any, given: Sequence[str]) -> tuple[tuple[str, ...
     if not groups:
         raise ConfigError(f"{key} is empty; name at least one group, e.g. {key}=[[{given[0]}]]")
     return tuple(groups)
+
+
+def _is_list(typed: Any) -> bool:
+    return isinstance(typed, Sequence) and not isinstance(typed, str)
 
 
 def _consecutive(k: Any, given: Sequence[str]) -> tuple[tuple[str, ...], ...]:

@@ -73,10 +73,17 @@ class Flexible(Protocol):
             raise ConfigError(f"protocol.setting={self.setting} is unknown; choose random or compositional")
         if n_classes < 1:
             raise ConfigError("protocol=flexible needs the number of classes; use a dataset that has it")
-        for key, least in (("dominant", 1), ("minor", 0), ("test", 1), ("minor_images", 1), ("test_images", 1)):
-            value = getattr(self, key)
-            if not (value is None and key.endswith("images")) and (not isinstance(value, int) or value < least):
-                raise ConfigError(f"protocol.{key}={value} is not an integer >= {least}")
+        for key, least in (
+            ("dominant", 1),
+            ("minor", 0),
+            ("test", 1),
+            ("minor_images", 1),
+            ("test_images", 1),
+            ("seed", 0),
+        ):
+            value, default = getattr(self, key), getattr(Flexible, key)
+            if not (value is None and key.endswith("images")) and (type(value) is not int or value < least):
+                raise ConfigError(f"protocol.{key}={value} is not an integer >= {least}; {default} is the default")
         if self.setting == "random":
             needed, where = self.dominant + self.minor + self.test, len(given)
             if needed > where:
@@ -85,7 +92,7 @@ class Flexible(Protocol):
                     "lower one"
                 )
             return
-        if not isinstance(self.exclusive, int) or not self.dominant <= self.exclusive < len(given):
+        if type(self.exclusive) is not int or not self.dominant <= self.exclusive < len(given):
             raise ConfigError(
                 f"protocol.exclusive={self.exclusive} must be protocol.dominant={self.dominant} to {len(given) - 1}, "
                 f"one less than the given environments"

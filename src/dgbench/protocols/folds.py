@@ -118,16 +118,20 @@ class Protocol(ABC):
         Raises:
             ConfigError: the protocol's keys do not fit the environments, or name a fold that does not exist.
         """
+        if not isinstance(self.name, str) or not self.name:
+            raise ConfigError(f"protocol.name={self.name!r} is no name for the rows; leave the key as it is")
         planned = self.plan(given, n_classes)
         if self.folds is None:
             return planned
         # protocol.folds=full has no brackets
-        folds = [self.folds] if isinstance(self.folds, (int, str)) else self.folds
+        folds = [self.folds] if isinstance(self.folds, (int, float, str)) else self.folds
         wanted = [str(name) for name in folds]
         unknown = [name for name in wanted if name not in {fold.name for fold in planned}]
         if unknown or not wanted:
             known = ", ".join(fold.name for fold in planned)
             raise ConfigError(f"protocol.folds={list(folds)} has no fold {unknown[:1] or '[]'}; choose from {known}")
+        if len(set(wanted)) < len(wanted):
+            raise ConfigError(f"protocol.folds={list(folds)} names a fold twice; name each fold once")
         return [fold for fold in planned if fold.name in wanted]
 
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from dgbench.errors import ConfigError, RecordError
+from dgbench.protocols.environment_names import typed_name
 from dgbench.selection.columns import Choices, Ints, Records, Rows, RunKey, first_best, scores
 from dgbench.selection.methods import Choice, Method, best_by_training_val
 
@@ -62,10 +63,15 @@ class OodVal(Method):
     name: ClassVar[str] = "ood_val"
 
     def __post_init__(self) -> None:
-        if not self.environments or isinstance(self.environments, str):
+        wanted = self.environments
+        if not wanted or isinstance(wanted, str) or not isinstance(wanted, Sequence):
             raise ConfigError(
                 "selection.environments is no list of names; name one, e.g. selection.environments=[photo]"
             )
+        names = self.validation_environments
+        repeated = [name for name in names if names.count(name) > 1]
+        if repeated:
+            raise ConfigError(f"selection.environments names {repeated[0]} twice; name each environment once")
 
     @property
     def title(self) -> str:
@@ -73,7 +79,7 @@ class OodVal(Method):
 
     @property
     def validation_environments(self) -> tuple[str, ...]:
-        return tuple(map(str, self.environments))
+        return tuple(map(typed_name, self.environments))
 
     def choose(self, records: Records) -> Choices:
         wanted = [records.environments.index(e) for e in self.validation_environments if e in records.environments]

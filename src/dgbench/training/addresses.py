@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dgbench.errors import ConfigError
 from dgbench.training.hyperparameters import SEARCH_KEYS
+from dgbench.training.typed_words import readable
 
 #: old address of a key -> the one address it has now
 MOVED = {
@@ -19,12 +20,12 @@ MOVED_GROUPS = {"hparams.set.": "hparams.", "algorithm.hparams.": "hparams."}
 
 
 def open_keys(words: Sequence[str]) -> list[str]:
-    """Overrides as Hydra takes them: hyperparameters and the grid are keys that stand in no file.
+    """Overrides as Hydra takes them: with quotes where it needs them, and keys that stand in no file opened.
 
     Raises:
         ConfigError: an address that a key had once.
     """
-    return [_open(word) for word in words]
+    return [_open(word if word.startswith("-") else readable(word)) for word in words]
 
 
 def _open(word: str) -> str:

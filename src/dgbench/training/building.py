@@ -27,7 +27,7 @@ def build(config: Any, group: str, **extra: Any) -> Any:
         cause = error.__cause__
         if isinstance(cause, DgbenchError):
             raise cause from None
-        reason = f"{type(cause).__name__}: {cause}" if cause else str(error).splitlines()[0]
+        reason = " ".join((f"{type(cause).__name__}: {cause}" if cause else str(error).splitlines()[0]).split())
         raise ConfigError(f"{group} cannot be built: {reason}; see the keys in conf/{group}") from error
 
 

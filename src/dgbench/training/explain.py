@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import shlex
 from collections.abc import Iterator
 from difflib import get_close_matches
 
@@ -13,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dgbench.configuration import CONF
 from dgbench.errors import DgbenchError
+from dgbench.training.typed_words import quoted
 
 
 def explain(error: BaseException, config_name: str) -> str:
@@ -24,6 +26,8 @@ def explain(error: BaseException, config_name: str) -> str:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return f"{what}; free some space and start the same command again"
         return f"{what}; name a folder you may write with paths.output_dir"
+    if isinstance(error, ValueError) and "Config group override must be" in str(error):
+        return "a group of conf/ is set to no name of a file; write e.g. dataset=sr_cmnist, see docs/configuration.md"
     if not isinstance(error, (HydraException, OmegaConfBaseException)):
         return f"{type(error).__name__}: {' '.join(str(error).split())}; HYDRA_FULL_ERROR=1 shows where"
     text = str(error)
@@ -32,7 +36,10 @@ def explain(error: BaseException, config_name: str) -> str:
         reason = text.splitlines()[0].removesuffix(
             " See https://hydra.cc/docs/1.2/advanced/override_grammar/basic for details"
         )
-        return f"{override} cannot be read: {reason}; write KEY=VALUE, and quote it for the shell, e.g. 'KEY=[1,2]'"
+        return (
+            f"{override} cannot be read: {reason}; write KEY=VALUE, and quote it for the shell, e.g. 'KEY=[1,2]'"
+            f"{_as_text(str(override))}"
+        )
     choice = re.search(r"Could not find '([^']+)/([^']+)'", text)
     if choice:
         group, name = choice.groups()
@@ -43,9 +50,22 @@ def explain(error: BaseException, config_name: str) -> str:
     key = re.search(r"Could not override '([^']+)'", text)
     if key:
         return f"key {key[1]} is unknown; {_meant(key[1], list(_known_keys(config_name)))}see docs/configuration.md"
+    ambiguous = re.search(r"Ambiguous value for argument '(.*)'\n", text)
+    if ambiguous:
+        name, _, value = ambiguous[1].partition("=")
+        as_text, as_list = (shlex.quote(f"{name}={written}") for written in (quoted(value), f"[{value}]"))
+        return f"{ambiguous[1]} holds a comma; write {as_text} for one text, {as_list} for a list, or add -m to sweep"
     missing = getattr(error, "full_key", None)
     where = f"{missing}: " if missing else ""
     return where + " ".join(text.split("\n    full_key")[0].split())
+
+
+def _as_text(override: str) -> str:
+    """How an override is typed whose value is one text, whatever signs it holds."""
+    key, equals, value = override.partition("=")
+    if not equals or not value or value[0] in "[{":
+        return ""
+    return f"; a text with such signs is written {shlex.quote(f'{key}={quoted(value)}')}"
 
 
 def _meant(typed: str, known: list[str]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.data.description import DatasetInfo
+from dgbench.protocols.environment_names import check_validation
 from dgbench.protocols.folds import Fold
 from dgbench.protocols.grid import grid_combinations
 from dgbench.protocols.search import Scheme, Settings
@@ -155,6 +156,7 @@ class Planner:
         folds = composed.text("dataset", "init", "backbone", "protocol")
         if folds not in self._folds:
             self._folds[folds] = planned_folds(composed["protocol"], info)
+        check_validation(composed["selection"].get("environments"), info.given)
         config = {**composed.plain(), "dataset": filled}
         alike = composed.text("dataset", "init", "backbone", "tuning", "averaging", "trainer")
         if alike not in self._shared:

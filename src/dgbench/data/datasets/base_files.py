@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from dgbench.data.fetch.download import PROBE_SECONDS, any_answers
+from dgbench.data.option_checks import shown
 from dgbench.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
@@ -31,10 +32,10 @@ def check_base(base: str, resolution: int) -> None:
     Raises:
         ConfigError: either is unknown.
     """
-    if resolution not in (14, 28):
-        raise ConfigError(f"dataset.resolution={resolution} is not 28 or 14; choose one of them")
-    if base not in BASES:
-        raise ConfigError(f"dataset.base={base} is unknown; choose auto, mnist, mnist_train or digits")
+    if not isinstance(resolution, int) or resolution not in (14, 28):
+        raise ConfigError(f"dataset.resolution={shown(resolution)} is not 28 or 14; choose one of them")
+    if not isinstance(base, str) or base not in BASES:
+        raise ConfigError(f"dataset.base={shown(base)} is unknown; choose auto, mnist, mnist_train or digits")
 
 
 def mnist_there(folder: Path, download: bool) -> bool:

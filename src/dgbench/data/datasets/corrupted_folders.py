@@ -15,7 +15,7 @@ from dgbench.data.datasets.corrupted_plan import CorruptedPlan, environments_of,
 from dgbench.data.datasets.image_folders import ImageFolders
 from dgbench.data.datasets.image_split import Subsets
 from dgbench.data.description import DatasetInfo
-from dgbench.data.option_checks import check_seeds, is_number
+from dgbench.data.option_checks import check_seeds, check_share, shown
 from dgbench.data.store.image_cache import DECODED
 from dgbench.data.transforms.corruption_names import NAMES, SMALLEST, VERSION
 from dgbench.errors import ConfigError
@@ -80,7 +80,7 @@ class CorruptedFolders:
             seed=self.corruption_seed,
             side=side,
             state=base.table.state(side, DECODED),
-            folder=Path(folders.cache_dir) / "corrupted" / f"{base.table.root.name}-{side}",
+            folder=Path(folders.cache_dir).expanduser() / "corrupted" / f"{base.table.root.name}-{side}",
             kind="file" if folders.store == "none" else folders.store,
             workers=folders.workers,
             device_share=folders.device_share,
@@ -91,13 +91,16 @@ class CorruptedFolders:
     def _check(self, size_known: bool) -> None:
         self.folders.check(size_known)
         check_seeds(data_seed=self.data_seed, corruption_seed=self.corruption_seed)
-        if isinstance(self.severity, bool) or self.severity not in (1, 2, 3, 4, 5):
-            raise ConfigError(f"dataset.severity={self.severity} is unknown; choose 1 (mild) to 5 (strong)")
+        if (
+            not isinstance(self.severity, int)
+            or isinstance(self.severity, bool)
+            or self.severity not in (1, 2, 3, 4, 5)
+        ):
+            raise ConfigError(f"dataset.severity={shown(self.severity)} is unknown; choose 1 (mild) to 5 (strong)")
         side = self.folders.image_size
         if side is not None and side < SMALLEST:
             raise ConfigError(f"dataset.image_size={side} is too small to corrupt; use {SMALLEST} or more")
-        if not is_number(self.pool_fraction) or not 0 < self.pool_fraction < 1:
-            raise ConfigError(f"dataset.pool_fraction={self.pool_fraction} is not in (0, 1); 0.2 is usual")
+        check_share("pool_fraction", self.pool_fraction, "0.2 is usual")
         corruption_names(self.corruptions)
 
     def _numbered_domains(self) -> list[str]:

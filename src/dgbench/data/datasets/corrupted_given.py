@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dgbench.data.option_checks import check_list, shown
 from dgbench.data.transforms.corruption_names import NAMES
 from dgbench.errors import ConfigError
 from dgbench.seeding import derive
@@ -20,12 +21,13 @@ def corruption_names(corruptions: Sequence[str] | None) -> list[str]:
     """
     if corruptions is None:
         return list(NAMES)
-    if isinstance(corruptions, str) or not corruptions:
-        raise ConfigError(f"dataset.corruptions={corruptions} is no list of names; null takes all 15")
-    for name in corruptions:
+    names = check_list("corruptions", corruptions, "null takes all 15")
+    if not names:
+        raise ConfigError("dataset.corruptions=[] is no list of names; null takes all 15")
+    for name in names:
         if name not in NAMES:
             raise ConfigError(f"dataset.corruptions names {name}, which is unknown; choose from {', '.join(NAMES)}")
-    return [name for name in NAMES if name in corruptions]
+    return [name for name in NAMES if name in names]
 
 
 def given_environments(
@@ -55,7 +57,9 @@ def given_environments(
             found += [f"{domain}+{corruptions[i]}" for i in sorted(order[:k])]
         return found
     if not isinstance(given, Sequence) or not given:
-        raise ConfigError(f"dataset.given={given} is no list; use e.g. 1-1-1-1 or [{domains[0]}+{corruptions[0]}]")
+        raise ConfigError(
+            f"dataset.given={shown(given)} is no list; use e.g. 1-1-1-1 or [{domains[0]}+{corruptions[0]}]"
+        )
     for env in given:
         domain, plus, corruption = str(env).partition("+")
         if domain not in domains or (plus and corruption not in corruptions):

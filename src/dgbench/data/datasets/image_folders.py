@@ -21,10 +21,21 @@ from dgbench.data.datasets.image_table import (
     table_of_rows,
 )
 from dgbench.data.description import DatasetInfo
-from dgbench.data.option_checks import check_choice, check_name, check_seeds, check_side, is_number
+from dgbench.data.option_checks import (
+    check_choice,
+    check_name,
+    check_path,
+    check_seeds,
+    check_share,
+    check_side,
+    check_workers,
+    is_finite,
+    is_number,
+    shown,
+)
 from dgbench.data.store.image_cache import KINDS, known_bad
 from dgbench.data.transforms.augmentation_values import chosen_values
-from dgbench.errors import ConfigError
+from dgbench.errors import ConfigError, DgbenchError
 
 if TYPE_CHECKING:
     from dgbench.data.datasets.folder_environments import FolderEnvironments
@@ -86,7 +97,7 @@ class ImageFolders:
             table,
             side=self.image_size,
             kind=self.store,
-            cache=Path(self.cache_dir),
+            cache=Path(self.cache_dir).expanduser(),
             workers=self.workers,
             device_share=self.device_share,
         )
@@ -99,7 +110,7 @@ class ImageFolders:
     def planned(self) -> tuple[DatasetInfo, Subsets]:
         """The dataset and its subsets, as far as they are known without decoding."""
         table = self.table()
-        bad = {} if self.store == "none" else known_bad(table, self.image_size, Path(self.cache_dir))
+        bad = {} if self.store == "none" else known_bad(table, self.image_size, Path(self.cache_dir).expanduser())
         return self.described(table, usable(table, bad, self.on_bad_image))
 
     def check(self, size_known: bool) -> None:
@@ -112,6 +123,13 @@ class ImageFolders:
             ConfigError: a value that cannot work.
         """
         check_name(self.name)
+        check_path("root", self.root, "name the folder that holds environment/class/image")
+        check_path("cache_dir", self.cache_dir, "name a folder with space for decoded images")
+        if self.manifest is not None:
+            check_path("manifest", self.manifest, "give a CSV or JSON list of path, environment, class")
+        check_workers(self.workers)
+        if not is_number(self.device_share) or not 0 <= self.device_share <= 1:
+            raise ConfigError(f"dataset.device_share={shown(self.device_share)} is not in [0, 1]; 0.5 is the default")
         check_seeds(split_seed=self.split_seed)
         check_choice("store", self.store, KINDS)
         check_choice("on_bad_image", self.on_bad_image, ("fail", "skip"))
@@ -120,8 +138,7 @@ class ImageFolders:
                 "dataset.on_bad_image=skip needs every image decoded beforehand; use dataset.store=file, or name the "
                 "bad ones in dataset.bad_files"
             )
-        if not is_number(self.val_fraction) or not 0 < self.val_fraction < 1:
-            raise ConfigError(f"dataset.val_fraction={self.val_fraction} is not in (0, 1); DomainBed uses 0.2")
+        check_share("val_fraction", self.val_fraction, "DomainBed uses 0.2")
         check_side(self.image_size, "224 is usual", unknown_ok=not size_known)
         chosen_values(self.augment, self.augmentations)
         for key in ("mean", "std"):
@@ -129,7 +146,7 @@ class ImageFolders:
 
     def present(self) -> bool:
         """Whether the folder of images, or their list, is there."""
-        return Path(self.root).is_dir() if self.manifest is None else Path(self.manifest).is_file()
+        return self._root.is_dir() if self.manifest is None else Path(self.manifest).expanduser().is_file()
 
     def expected_environments(self) -> list[str]:
         """Names of the environments that the configuration knows; none where only the files tell."""
@@ -142,17 +159,37 @@ class ImageFolders:
         Raises:
             ConfigError, DataError: see :func:`~dgbench.data.datasets.image_table.table_of_folders`.
         """
-        root = Path(self.root)
+        root = self._root
         if self.reader is not None:
             need_folder(root, self.name)
-            reader: Any = instantiate(self.reader) if isinstance(self.reader, Mapping) else self.reader
-            table = table_of_rows(reader(root=root), root, self.environments, self.classes, self.bad_files)
+            table = table_of_rows(self._read(root), root, self.environments, self.classes, self.bad_files)
         elif self.manifest is not None:
-            table = table_of_list(Path(self.manifest), root, self.environments, self.classes, self.bad_files)
+            table = table_of_list(
+                Path(self.manifest).expanduser(), root, self.environments, self.classes, self.bad_files
+            )
         else:
             table = table_of_folders(root, self.environments, self.classes, self.bad_files, self.name)
         _compare(table, self.published or {}, whole=self.environments is None)
         return table
+
+    @property
+    def _root(self) -> Path:
+        return Path(self.root).expanduser()
+
+    def _read(self, root: Path) -> list[tuple[str, str, str, str | None]]:
+        """What the reader of an official layout lists."""
+        try:
+            reader: Any = instantiate(self.reader) if isinstance(self.reader, Mapping) else self.reader
+            return list(reader(root=root))
+        except DgbenchError:
+            raise
+        except Exception as error:  # a user's reader may raise anything
+            cause = " ".join(str(error.__cause__ or error).split())
+            raise ConfigError(
+                f"dataset.reader={shown(self.reader)} cannot list the images ({type(error).__name__}: {cause}); "
+                "write dataset.reader={_target_: MODULE.FUNCTION, _partial_: true}, or null for a tree "
+                "environment/class/image"
+            ) from error
 
     def described(self, table: ImageTable, kept: np.ndarray) -> tuple[DatasetInfo, Subsets]:
         """The dataset with these files, and which images are in which subset.
@@ -199,18 +236,26 @@ class ImageFolders:
 
 def _three(normalize: Mapping[str, Sequence[float] | None], key: str) -> tuple[float, ...]:
     """The values of the three channels, ImageNet's where none are given."""
-    try:
-        given = IMAGENET[key] if normalize[key] is None else normalize[key]
-        values = tuple(float(value) for value in given or ())
-    except (TypeError, ValueError, KeyError):
-        values = ()
-    if len(values) != 3 or (key == "std" and not all(value > 0 for value in values)):
-        raise ConfigError(f"dataset.normalize.{key} is not three numbers (std above 0); ImageNet's are the default")
-    return values
+    if not isinstance(normalize, Mapping) or set(normalize) != set(IMAGENET):
+        raise ConfigError(f"dataset.normalize={shown(normalize)} is not a mean and a std; use {{mean:null,std:null}}")
+    given = normalize[key]
+    values = IMAGENET[key] if given is None else given
+    listed = isinstance(values, Sequence) and not isinstance(values, str) and len(values) == 3
+    if not listed or not all(is_finite(value) and (key == "mean" or value > 0) for value in values):
+        raise ConfigError(
+            f"dataset.normalize.{key} is not three numbers (std above 0): {shown(given)}; ImageNet's are the default, "
+            f"dataset.normalize.{key}=null"
+        )
+    return tuple(map(float, values))
 
 
 def _compare(table: ImageTable, published: Mapping[str, Any], whole: bool) -> None:
     """Warn where a copy differs from what was published, once per process; it may still be what the user wants."""
+    if not isinstance(published, Mapping) or isinstance(published.get("environments") or [], (str, int, float)):
+        raise ConfigError(
+            f"dataset.published={shown(published)} is not images, classes and a list of environments; null compares "
+            "with nothing"
+        )
     found = {"images": len(table), "classes": len(table.classes), "environments": sorted(table.environments)}
     for key, value in found.items():
         expected = published.get(key)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from dgbench.data.datasets.folder_listing import SUFFIXES, folders_in, images_below, unreadable
+from dgbench.data.option_checks import check_list, shown
 from dgbench.errors import ConfigError, DataError
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 SUBSETS = ("train", "val", "test")
 SAMPLED, SAMPLED_BYTES = 128, 2**20  # files that `content` reads, and bytes of each
 
@@ -66,8 +66,11 @@ class ImageTable:
         """16 hexadecimal digits of :meth:`fingerprint` and the bytes of a sample of files, whatever their times."""
         digest = hashlib.sha256(self.fingerprint().encode())
         for i in dict.fromkeys(np.linspace(0, len(self) - 1, SAMPLED).astype(int).tolist()):
-            with open(self.root / self.paths[i], "rb") as file:
-                digest.update(file.read(SAMPLED_BYTES))
+            try:
+                with open(self.root / self.paths[i], "rb") as file:
+                    digest.update(file.read(SAMPLED_BYTES))
+            except OSError as error:
+                unreadable(error, self.root / self.paths[i])
         return digest.hexdigest()[:16]
 
     def state(self, *more: Any) -> str:
@@ -92,13 +95,13 @@ def table_of_folders(
         ConfigError, DataError: see :func:`table_of`.
     """
     need_folder(root, name)
-    found = _folders(root)
+    found = folders_in(root)
     if not found:
         raise DataError(f"dataset.root={root} holds no environment folders; lay images out as environment/class/image")
     rows, chosen = [], _chosen(found, environments)
     for env in chosen:
-        for label in _folders(root / env):
-            rows += [(path, env, label, None) for path in _images(root, f"{env}/{label}")]
+        for label in folders_in(root / env):
+            rows += [(path, env, label, None) for path in images_below(root, f"{env}/{label}")]
     return table_of(root, rows, chosen, classes, bad_files)
 
 
@@ -159,7 +162,8 @@ def table_of(
         ConfigError: ``classes`` is unknown.
         DataError: a file is missing or named twice, an unknown subset, no images, environments whose classes differ.
     """
-    left_out = set(bad_files)
+    rows = list(rows)
+    left_out = _left_out(root, {row[0] for row in rows}, bad_files)
     kept = sorted(row for row in rows if row[0] not in left_out)
     if not kept:
         raise DataError(
@@ -192,7 +196,7 @@ def table_of(
 
 def _check_classes(names: Sequence[str], labels: Sequence[str], present: set[tuple[str, str]], classes: str) -> None:
     if classes not in ("same", "union"):
-        raise ConfigError(f"dataset.classes={classes} is unknown; choose same or union")
+        raise ConfigError(f"dataset.classes={shown(classes)} is unknown; choose same or union")
     if len(labels) < 2:
         raise DataError(f"the images have one class, {labels[0]}; lay them out as environment/class/image")
     for env in names:
@@ -212,14 +216,26 @@ def _check_classes(names: Sequence[str], labels: Sequence[str], present: set[tup
 def _chosen(found: Sequence[str], environments: Sequence[str] | None) -> list[str]:
     if environments is None:
         return list(found)
-    if isinstance(environments, str) or not environments:
-        raise ConfigError(f"dataset.environments={environments} is no list of names; choose from [{','.join(found)}]")
-    for env in environments:
+    names = check_list("environments", environments, f"choose from [{','.join(found)}]")
+    if not names:
+        raise ConfigError(f"dataset.environments=[] is no list of names; choose from [{','.join(found)}]")
+    for env in names:
         if env not in found:
             raise ConfigError(f"dataset.environments names {env}, which is not there; choose from {', '.join(found)}")
-        if list(environments).count(env) > 1:
-            raise ConfigError(f"dataset.environments names {env} twice; name each environment once")
-    return list(environments)
+    return names
+
+
+def _left_out(root: Path, listed: set[str], bad_files: Sequence[str]) -> set[str]:
+    """The files to leave out; those of environments that are not chosen may be among them."""
+    example = (
+        f"write paths below dataset.root={root}, e.g. dataset.bad_files=[{min(listed, default='ENV/CLASS/1.jpg')}]"
+    )
+    names = check_list("bad_files", bad_files, example)
+    for name in names:
+        outside = Path(name).is_absolute() or ".." in Path(name).parts
+        if outside or not (name in listed or (root / name).is_file()):
+            raise ConfigError(f"dataset.bad_files names {name}, which is no file below dataset.root={root}; {example}")
+    return set(names)
 
 
 def need_folder(root: Path, name: str) -> None:
@@ -231,32 +247,13 @@ def need_folder(root: Path, name: str) -> None:
         )
 
 
-def _folders(folder: Path) -> list[str]:
-    return sorted(e.name for e in os.scandir(folder) if e.is_dir() and not e.name.startswith((".", "__MACOSX")))
-
-
-def _images(root: Path, below: str) -> list[str]:
-    """Image files in a class folder and the folders in it."""
-    found = []
-    for folder, _, files in os.walk(root / below):
-        inside = Path(folder).relative_to(root).as_posix()
-        found += [
-            f"{inside}/{file}"
-            for file in files
-            if os.path.splitext(file)[1].lower() in SUFFIXES and not file.startswith(".")
-        ]
-    return found
-
-
 def _stats(root: Path, paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     sizes, mtimes = np.empty(len(paths), np.int64), np.empty(len(paths), np.int64)
     for i, path in enumerate(paths):
         try:
-            stat = os.stat(root / path)
+            stat = (root / path).stat()
         except OSError as error:
-            raise DataError(
-                f"{root / path} cannot be read ({error.strerror}); correct the list or dataset.root"
-            ) from error
+            unreadable(error, root / path)
         sizes[i], mtimes[i] = stat.st_size, stat.st_mtime_ns
     return sizes, mtimes
 

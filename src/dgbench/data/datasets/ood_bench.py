@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dgbench.data.datasets.image_table import SUFFIXES
+from dgbench.data.datasets.folder_listing import SUFFIXES
 from dgbench.errors import ConfigError, DataError
 from dgbench.seeding import derive
 

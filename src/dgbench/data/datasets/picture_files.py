@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from dgbench.data.datasets.folder_listing import images_below
 from dgbench.data.datasets.image_split import usable
-from dgbench.data.datasets.image_table import SUFFIXES, ImageTable, table_of
-from dgbench.data.option_checks import check_choice, check_side
+from dgbench.data.datasets.image_table import ImageTable, table_of
+from dgbench.data.option_checks import check_choice, check_path, check_side
 from dgbench.data.store.image_cache import known_bad
 from dgbench.errors import DataError
 
@@ -80,7 +80,9 @@ def picture_folder(root: str | Path) -> Path:
     Raises:
         DataError: it is not there.
     """
-    folder = Path(root).expanduser().resolve()
+    folder = check_path(
+        "root", str(root) if isinstance(root, Path) else root, "name a folder that holds CLASS/IMAGE.png"
+    ).resolve()
     if not folder.is_dir():
         raise DataError(
             f"dataset.root={root} is no folder; name one that holds CLASS/IMAGE.png, or download the images "
@@ -96,12 +98,7 @@ def pictures_of(table: ImageTable, kept: np.ndarray) -> PictureFiles:
 
 def picture_table(folder: Path) -> ImageTable:
     """All images in class folders, at any depth; a class is the name of the folder that holds an image."""
-    rows = [
-        ((Path(where) / file).relative_to(folder).as_posix(), "all", Path(where).name, None)
-        for where, _, files in os.walk(folder)
-        for file in files
-        if Path(where) != folder and Path(file).suffix.lower() in SUFFIXES and not file.startswith(".")
-    ]
+    rows = [(path, "all", Path(path).parent.name, None) for path in images_below(folder) if "/" in path]
     return table_of(folder, rows, ["all"], "same")
 
 

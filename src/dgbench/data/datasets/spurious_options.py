@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from dgbench.data.description import DatasetInfo
-from dgbench.data.option_checks import check_choice, check_name, check_seeds, is_number
+from dgbench.data.option_checks import (
+    check_choice,
+    check_name,
+    check_numbers,
+    check_seeds,
+    check_share,
+    is_number,
+    shown,
+)
 from dgbench.errors import ConfigError
 from dgbench.seeding import derive
 
@@ -110,7 +118,7 @@ class SpuriousOptions:
             raise ConfigError(f"dataset.given holds {repeated[0]} more than once; give each environment once")
         if not {environment_name(e) for e in self.val_only} <= set(names):
             raise ConfigError(
-                f"dataset.val_only={list(self.val_only)} names others than dataset.given={list(given)}; correct it"
+                f"dataset.val_only={shown(self.val_only)} names others than dataset.given={shown(given)}; correct it"
             )
         pool, subsets = self._dealt(n_images, names)
         info = DatasetInfo(
@@ -148,11 +156,13 @@ class SpuriousOptions:
         check_seeds(data_seed=self.data_seed, split_seed=self.split_seed)
         check_choice("evaluation", self.evaluation, ("exact", "sampled"))
         check_choice("e_means", self.e_means, ("agree", "disagree"))
-        for key, share in (("label_noise", self.label_noise), ("pool_fraction", self.pool_fraction)):
-            if not is_number(share) or not 0 <= share < 1:
-                raise ConfigError(f"dataset.{key}={share} is not in [0, 1); choose a value inside")
-        if not is_number(self.val_fraction):
-            raise ConfigError(f"dataset.val_fraction={self.val_fraction} is not in (0, 1); DomainBed uses 0.2")
+        check_share("pool_fraction", self.pool_fraction, "0.2 is usual")
+        if not is_number(self.label_noise) or not 0 <= self.label_noise < 1:
+            raise ConfigError(f"dataset.label_noise={shown(self.label_noise)} is not in [0, 1); 0.25 is the papers'")
+        check_numbers("val_only", self.val_only)
+        if self.shares is not None:
+            check_numbers("shares", self.shares)
+        check_share("val_fraction", self.val_fraction, "DomainBed uses 0.2")
 
     def _dealt(self, n: int, names: Sequence[str]) -> tuple[np.ndarray, dict[tuple[str, str], np.ndarray]]:
         """The pool, and train and val of each given environment."""
@@ -177,8 +187,8 @@ def _hands(dealt: np.ndarray, n: int, shares: Sequence[float] | None) -> list[np
     """The images of each of n environments."""
     if shares is None:
         return [dealt[i::n] for i in range(n)]
-    if len(shares) != n or not all(isinstance(share, (int, float)) and share > 0 for share in shares):
-        raise ConfigError(f"dataset.shares={list(shares)} is not {n} positive numbers, one per given environment")
+    if len(shares) != n or not all(share > 0 for share in shares):
+        raise ConfigError(f"dataset.shares={shown(shares)} is not {n} positive numbers, one per given environment")
     ends = np.rint(np.cumsum(shares) / sum(shares) * len(dealt)).astype(int)
     return np.split(dealt, ends[:-1])
 
@@ -186,10 +196,10 @@ def _hands(dealt: np.ndarray, n: int, shares: Sequence[float] | None) -> list[np
 def _check_given(given: Sequence[float]) -> None:
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise ConfigError(
-            f"dataset.given={given} is no list; give at least two environments, e.g. dataset.given=[0.9,0.1]"
+            f"dataset.given={shown(given)} is no list; give at least two environments, e.g. dataset.given=[0.9,0.1]"
         )
     if not given:
         raise ConfigError("dataset.given is empty; give at least two environments, e.g. dataset.given=[0.9,0.8,0.1]")
     for e in given:
         if not isinstance(e, (int, float)) or isinstance(e, bool) or not 0 <= e <= 1:
-            raise ConfigError(f"dataset.given holds {e}, which is not a number in [0, 1]; e is a probability")
+            raise ConfigError(f"dataset.given holds {shown(e)}, which is not a number in [0, 1]; e is a probability")

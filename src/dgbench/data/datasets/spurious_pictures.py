@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from dgbench.data.datasets.picture_files import PictureFiles, check_pictures, describe_pictures
 from dgbench.data.datasets.spurious_options import SpuriousOptions, SpuriousPlan
 from dgbench.data.description import DatasetInfo
+from dgbench.data.option_checks import check_path, check_workers, shown
 from dgbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -63,35 +65,60 @@ class SpuriousPictures(SpuriousOptions):
         Images that cannot be decoded are known once they were decoded: until then all are counted. The painter is
         taken to leave the number of channels as it is.
         """
-        check_pictures(self.image_size, self.on_bad_image)
+        self._check()
         if absent_ok and not Path(self.root).expanduser().is_dir():
             return self._plan(PictureFiles("absent", np.empty(0, np.int64), "")).info
         return self._plan(self._files()).info
 
     def build(self) -> SpuriousEnvironments:
         """The environments, their images decoded once into the cache."""
+        self._check()
         files = self._files()
         self._plan(files)  # refuses what needs no pixels
 
         from dgbench.data.datasets.pictures import load_pictures
         from dgbench.data.datasets.spurious import SpuriousEnvironments
 
-        paint: Painter = instantiate(self.paint) if isinstance(self.paint, Mapping) else self.paint
-        base = load_pictures(self.root, self.image_size, self.on_bad_image, self.cache_dir, self.workers)
+        paint = self._painter()
+        base = load_pictures(self.root, self.image_size, self.on_bad_image, self._cache(), self.workers)
         plan = self._plan(PictureFiles(base.name, base.classes.numpy(), files.content))
         self._check_painter(paint, base, plan.info.n_classes)
         return SpuriousEnvironments(self, plan, base, lambda classes: classes, paint)
 
+    def _check(self) -> None:
+        check_pictures(self.image_size, self.on_bad_image)
+        check_path("root", self.root, "name a folder that holds CLASS/IMAGE.png")
+        self._cache()
+        check_workers(self.workers)
+        if not callable(self.paint) and not (isinstance(self.paint, Mapping) and self.paint.get("_target_")):
+            raise ConfigError(
+                f"dataset.paint={shown(self.paint)} is no function; write dataset.paint._target_=MODULE.FUNCTION, e.g. "
+                "dgbench.data.transforms.paint.tint"
+            )
+        if not isinstance(self.given_sets, Mapping):
+            raise ConfigError(f"dataset.given_sets={shown(self.given_sets)} names no sets; use dataset.given=[0.9,0.1]")
+
+    def _painter(self) -> Painter:
+        try:
+            painter: Painter = instantiate(self.paint) if isinstance(self.paint, Mapping) else self.paint
+        except InstantiationException as error:
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"dataset.paint={shown(self.paint)} cannot be had: {reason}; correct it") from error
+        return painter
+
+    def _cache(self) -> Path:
+        return check_path("cache_dir", self.cache_dir, "name a folder with space for decoded images")
+
     def _files(self) -> PictureFiles:
-        return describe_pictures(self.root, self.image_size, self.on_bad_image, Path(self.cache_dir))
+        return describe_pictures(self.root, self.image_size, self.on_bad_image, self._cache())
 
     def _plan(self, files: PictureFiles) -> SpuriousPlan:
         variant: dict[str, Any] = {"e_means": self.e_means}
         given = self.given
         if given is None:
-            if self.ratio is None or self.ratio not in self.given_sets:
+            if not isinstance(self.ratio, str) or self.ratio not in self.given_sets:
                 raise ConfigError(
-                    f"dataset.ratio={self.ratio} has no given set; choose from {', '.join(self.given_sets)}"
+                    f"dataset.ratio={shown(self.ratio)} has no given set; choose from {', '.join(self.given_sets)}"
                 )
             given, variant["ratio"] = list(self.given_sets[self.ratio]), self.ratio
         side = self.image_size or 0

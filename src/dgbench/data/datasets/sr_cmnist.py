@@ -20,10 +20,14 @@ from dgbench.data.datasets.base_files import (
 )
 from dgbench.data.datasets.spurious_options import SpuriousOptions, SpuriousPlan
 from dgbench.data.description import DatasetInfo
+from dgbench.data.option_checks import check_path, shown
 from dgbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from dgbench.data.datasets.spurious import SpuriousEnvironments
+
+
+MOST = 1000  # of ratio and of scale: there are 101 environments
 
 
 def given_environments(ratio: int, scale: int) -> list[float]:
@@ -35,9 +39,10 @@ def given_environments(ratio: int, scale: int) -> list[float]:
         ConfigError: ratio or scale is not an integer >= 1.
     """
     for key, value in (("ratio", ratio), ("scale", scale)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST:
             raise ConfigError(
-                f"dataset.{key}={value} is not an integer >= 1; the paper uses ratio 3, 4, 5 and scale 1 to 4"
+                f"dataset.{key}={shown(value)} is not an integer >= 1 and <= {MOST}; the paper uses ratio 3, 4, 5 and "
+                "scale 1 to 4"
             )
     return [*_spread(0.8, 0.9, ratio * scale), *_spread(0.1, 0.2, scale)]
 
@@ -81,13 +86,13 @@ class SRCMNIST(SpuriousOptions):
         from dgbench.data.datasets.spurious import SpuriousEnvironments
         from dgbench.data.transforms.paint import two_channel_color
 
-        images = load_base_images(self.base, self.data_dir, self.resolution)
+        images = load_base_images(self.base, self._folder(), self.resolution)
         return SpuriousEnvironments(self, plan, images, lambda classes: (classes < 5).long(), two_channel_color)
 
     def _plan(self, absent_ok: bool, download: bool) -> SpuriousPlan:
         given, variant = self._given()
         check_base(self.base, self.resolution)
-        folder = Path(self.data_dir)
+        folder = self._folder()
         base = base_name(self.base, folder, download)
         there = is_there(base, folder, download)
         if not there and not absent_ok:
@@ -102,6 +107,9 @@ class SRCMNIST(SpuriousOptions):
             image=(2, side, side),
             content=content(base, folder) if there else "",
         )
+
+    def _folder(self) -> Path:
+        return check_path("data_dir", self.data_dir, "name the folder that holds MNIST/raw, or set paths.data_dir")
 
     def _given(self) -> tuple[Sequence[float], dict[str, Any]]:
         if self.given is not None:

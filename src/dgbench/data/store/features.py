@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.data.environments import Environments, EvalSet
+from dgbench.data.store.image_cache import DECODED
 from dgbench.errors import ConfigError
 from dgbench.tensors import ErrorRecipe
 
@@ -116,7 +117,7 @@ class CachedFeatures(Environments):
         return features, labels
 
     def _digest(self) -> str:
-        content = hashlib.sha256(f"{self.source.identity()} {self._dtype} {self.image}".encode())
+        content = hashlib.sha256(f"{self.source.identity()} {self._dtype} {self.image} {DECODED}".encode())
         content.update(self._keys.numpy().tobytes())
         for name, value in self._frozen.state_dict().items():
             content.update(name.encode() + value.cpu().contiguous().numpy().tobytes())

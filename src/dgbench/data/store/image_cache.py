@@ -8,7 +8,8 @@ from dgbench.data.datasets.image_table import ImageTable
 from dgbench.data.store.array_cache import notes_of
 
 KINDS = ("auto", "ram", "file", "none")
-DECODED = 1  # version of how images are decoded; part of the cache's name
+#: version of how images are decoded, in the names of caches; 2: 16-bit gray keeps its values, pictures stand upright
+DECODED = 2
 
 
 def decoded_folder(table: ImageTable, side: int, cache: Path) -> Path:

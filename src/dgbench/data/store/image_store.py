@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from dgbench.data.datasets.image_table import ImageTable
 from dgbench.data.option_checks import check_choice, check_side
 from dgbench.data.store.array_cache import CachedArray, cached_array
+from dgbench.data.store.decoding import decode
 from dgbench.data.store.image_cache import KINDS, decoded_folder
 from dgbench.errors import DataError
 
@@ -26,22 +26,6 @@ log = logging.getLogger(__name__)
 
 RAM_SHARE = 0.5  # of the memory that is free now, for images; what does not fit stays a mapped file
 CHUNK_BYTES = 16 * 2**20
-
-
-def decode(file: Path, side: int) -> tuple[np.ndarray, tuple[int, int]]:
-    """An image as (3, side, side) uint8 RGB, and its height and width on disk in pixels.
-
-    Resized to a square without a crop, bilinear with antialiasing as PIL does it: DomainBed's test transform.
-
-    Raises:
-        Exception: whatever PIL raises over a broken file.
-    """
-    with Image.open(file) as opened:
-        image = opened.convert("RGB")
-    width, height = image.size
-    if image.size != (side, side):
-        image = image.resize((side, side), Image.Resampling.BILINEAR)
-    return np.asarray(image).transpose(2, 0, 1), (height, width)
 
 
 class ImageStore(ABC):

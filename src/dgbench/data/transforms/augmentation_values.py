@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from dgbench.data.option_checks import is_number
+from dgbench.data.option_checks import check_choice, is_finite, shown
 from dgbench.errors import ConfigError
 
 
@@ -23,6 +23,7 @@ class AugmentationValues:
         brightness, contrast, saturation: factors are uniform in [max(0, 1 - value), 1 + value].
         hue: shift is uniform in [-value, value], in turns of the color wheel, at most 0.5.
         grayscale: probability of a gray image.
+        name: of the scheme, for messages.
 
     Raises:
         ConfigError: a value out of its bounds.
@@ -36,10 +37,11 @@ class AugmentationValues:
     saturation: float
     hue: float
     grayscale: float
+    name: str = "OWN"
 
     def __post_init__(self) -> None:
         most = {"flip": 1.0, "grayscale": 1.0, "hue": 0.5}
-        for field in fields(self):
+        for field in fields(self)[:-1]:
             value = getattr(self, field.name)
             if field.name.startswith("crop"):
                 top = 1.0 if field.name == "crop_area" else math.inf
@@ -50,7 +52,9 @@ class AugmentationValues:
                 sound = _numbers([value], 1) and 0 <= value <= top
                 wanted = "a number >= 0" if top == math.inf else f"a number in [0, {top:g}]"
             if not sound:
-                raise ConfigError(f"dataset.augmentations: {field.name}={value} is not {wanted}; correct it")
+                raise ConfigError(
+                    f"dataset.augmentations.{self.name}.{field.name}={shown(value)} is not {wanted}; correct it"
+                )
 
 
 def chosen_values(name: str, known: Mapping[str, Mapping[str, Any]]) -> AugmentationValues | None:
@@ -59,15 +63,21 @@ def chosen_values(name: str, known: Mapping[str, Mapping[str, Any]]) -> Augmenta
     Raises:
         ConfigError: an unknown name, or wrong or missing values.
     """
-    if name == "none":
-        return None
-    if name not in known:
-        raise ConfigError(f"dataset.augment={name} is unknown; choose none, {', '.join(map(str, known))}")
-    values: dict[str, Any] = {str(key): list(v) if isinstance(v, Sequence) else v for key, v in known[name].items()}
+    if not isinstance(known, Mapping):
+        raise ConfigError(f"dataset.augmentations={shown(known)} names no schemes; leave the key as it is")
+    check_choice("augment", name, ["none", *map(str, known)])
+    schemes = {str(scheme): _scheme(str(scheme), values) for scheme, values in known.items()}
+    return schemes.get(name)
+
+
+def _scheme(name: str, values: Any) -> AugmentationValues:
     try:
-        return AugmentationValues(**values)
-    except TypeError as error:
-        raise ConfigError(f"dataset.augmentations.{name}: {error}; see conf/dataset/image_folder.yaml") from error
+        return AugmentationValues(**{str(key): value for key, value in values.items()}, name=name)
+    except (AttributeError, TypeError) as error:
+        raise ConfigError(
+            f"dataset.augmentations.{name}={shown(values)} is no scheme ({error}); give it the keys of domainbed in "
+            "conf/dataset/image_folder.yaml"
+        ) from error
 
 
 def _numbers(values: object, n: int) -> bool:
@@ -75,5 +85,5 @@ def _numbers(values: object, n: int) -> bool:
         isinstance(values, Sequence)
         and not isinstance(values, str)
         and len(values) == n
-        and all(is_number(value) for value in values)
+        and all(is_finite(value) for value in values)
     )

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from dgbench.data.store.decoding import rgb
 from dgbench.data.transforms.corruptions import CORRUPTIONS, Chance, corrupt
 
 SEVERITIES = (1, 3, 5)
@@ -26,7 +27,7 @@ def photograph(file: str | None, side: int) -> Tensor:
 
         image = Image.fromarray(load_sample_image("flower.jpg"))
     else:
-        image = Image.open(file).convert("RGB")
+        image = rgb(file)
     square = min(image.size)
     left, top = (image.width - square) // 2, (image.height - square) // 2
     image = image.resize((side, side), Image.Resampling.BILINEAR, (left, top, left + square, top + square))

@@ -1,0 +1,77 @@
+"""From an image file to 8-bit RGB; docs/images.md has a table of what becomes of each kind of file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import ExifTags, Image
+
+#: Exif orientation -> how the picture is turned to be seen upright; 1 is upright already
+UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+WIDE = {"PNG", "PPM"}  # formats whose 16-bit gray some versions of Pillow open as mode I
+BITS, MEANING, WHITE_IS_ZERO = 258, 262, 0  # tags of TIFF, and a value of the second
+
+
+def decode(file: Path, side: int) -> tuple[np.ndarray, tuple[int, int]]:
+    """An image as (3, side, side) uint8 RGB, and the height and width of the upright picture in pixels.
+
+    Resized to a square without a crop, bilinear with antialiasing as PIL does it: DomainBed's test transform.
+
+    Raises:
+        Exception: as :func:`rgb`.
+    """
+    image = rgb(file)
+    width, height = image.size
+    if image.size != (side, side):
+        image = image.resize((side, side), Image.Resampling.BILINEAR)
+    return np.asarray(image).transpose(2, 0, 1), (height, width)
+
+
+def rgb(file: str | Path) -> Image.Image:
+    """An image file as 8-bit RGB, upright as its Exif tag says; of an animation, the first frame.
+
+    Raises:
+        ValueError: pixels of 32 bits, whose black and white are not known.
+        Exception: whatever PIL raises over a broken file.
+    """
+    # given a name, PIL maps uncompressed TIFFs into memory, with width and height confused where they are to be turned
+    with open(file, "rb") as binary, Image.open(binary) as opened:
+        opened.load()  # this turns a TIFF upright, and forgets its tag
+        turn = UPRIGHT.get(_orientation(opened))
+        image = _eight_bits(opened)
+    return image if turn is None else image.transpose(turn)
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        return int(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # a damaged tag: the picture is still worth as much as before
+        return 1
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in WIDE):
+        return _from_sixteen_bits(image).convert("RGB")
+    if image.mode in ("I", "F"):
+        raise ValueError(f"pixels of 32 bits (mode {image.mode}), whose range is not known; save it with 8 or 16 bits")
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")  # or PIL warns
+    return image.convert("RGB")
+
+
+def _from_sixteen_bits(image: Image.Image) -> Image.Image:
+    """Gray with 8 bits: value / 257, rounded. PIL would clip at 255."""
+    tags = getattr(image, "tag_v2", {})  # of a TIFF
+    bits = tags.get(BITS, 16)
+    white = 2 ** int(bits[0] if isinstance(bits, tuple) else bits) - 1
+    gray = (np.asarray(image).astype(np.uint32) * 255 + white // 2) // white
+    return Image.fromarray((255 - gray if tags.get(MEANING) == WHITE_IS_ZERO else gray).astype(np.uint8))
