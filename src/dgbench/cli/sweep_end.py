@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from dgbench.configuration import command_words
 from dgbench.errors import DgbenchError
 from dgbench.records.status import FAILED, is_done, read_status
+from dgbench.selection.methods import Selection, describe
 from dgbench.training.building import build
 
 MOST_RUNS = 5000  # of which a table is made within seconds; a report takes more
@@ -32,27 +33,31 @@ def print_end(n_jobs: int, done: int, runs: Sequence[Path], config: DictConfig) 
     jobs = "1 job" if n_jobs == 1 else f"{n_jobs} jobs"
     models = f"{len(finished)} of their {len(runs)} models" + (f", {failed} failed" if failed else "")
     print(f"{done} of {jobs} done: {models}")
+    selection = _selection(config)
     if finished and len(finished) <= MOST_RUNS:
         try:
-            print(_table(finished, config))
+            print(_table(finished, selection))
         except DgbenchError as error:  # e.g. results that no table may mix
             print(f"no table here: {error}")
-    selected = config.hydra.runtime.choices.get("selection", "last")
-    chosen = [] if selected == "last" else [f"selection={selected}"]
+    chosen = [f"selection={selection.name}"] if selection.name != "last" else []
     print("report: " + shlex.join([*command_words("report"), *chosen, f"runs=[{config.hydra.sweep.dir}]"]), flush=True)
 
 
-def _table(runs: Sequence[Path], config: DictConfig) -> str:
+def _selection(config: DictConfig) -> Selection:
+    """That of the configuration; in a search the one that chooses among its draws."""
+    searched = OmegaConf.select(config, "hparams.scheme.chosen_by") is not None
+    found: Selection = build(config.hparams.scheme, "chosen_by") if searched else build(config, "selection")
+    return found
+
+
+def _table(runs: Sequence[Path], selection: Selection) -> str:
     """Measures of every algorithm, mean over its studies."""
     from dgbench.reports.frames import Column, table
     from dgbench.reports.renderers.terminal import plain_table
     from dgbench.reports.results import measures, results
-    from dgbench.selection.methods import describe
     from dgbench.statistics import MEASURES
 
-    selection = build(config, "selection")
-    frame = results(runs, selection)
-    studies = measures(frame)
+    studies = measures(results(runs, selection))
     varying = [
         str(name)
         for name in studies.columns

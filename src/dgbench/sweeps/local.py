@@ -31,10 +31,10 @@ class LocalLauncher(Launcher):
     """
 
     def __init__(self, workers: int | None, per_gpu: int, threads: int) -> None:
-        check_local({"workers": workers, "per_gpu": per_gpu, "threads": threads})
         self.workers, self.per_gpu, self.threads = workers, per_gpu, threads
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        check_local(config.hydra.launcher)
         self.config, self.command = config, Command.of(hydra_context, config, task_function)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:

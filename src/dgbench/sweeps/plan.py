@@ -113,8 +113,7 @@ def absent(kinds: Iterable[KindLeft]) -> Iterator[str]:
             lines.append(_fetch_images(study))
         weights = study.weights.to_fetch()
         if weights is not None:
-            config = study.config
-            name = f"init={config['init']['name']} of {config['backbone']['name']}"
+            name = f"init={study.config['init']['name']} for {study.config['backbone']['arch']}"
             lines.append(f"not here yet: weights of {name}; where the jobs have no network, first: {weights}")
         yield from (line for line in lines if line not in said)
         said.update(lines)
@@ -171,7 +170,8 @@ def _jobs(n_typed: int, lengths: Sequence[float | None], size: JobSize) -> str:
         of_queue = "1 job of the queue" if len(lengths) == 1 else f"{len(lengths)} jobs of the queue"
         text = f"{of_queue} (of {typed})"
     if not known or len(known) < len(lengths):
-        return f"{text}."
+        unsized = "; how long they take is not known yet" if size.by_time else ""
+        return f"{text}{unsized}."
     shortest, longest = about(min(known)), about(max(known))
     each = longest if shortest == longest else f"{shortest} to {longest}"
     unit, number = ("GPU", size.gpus) if size.gpus else ("core", size.cores)

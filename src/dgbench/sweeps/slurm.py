@@ -23,6 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from dgbench.configuration import command_words
 from dgbench.errors import ConfigError
+from dgbench.records.durations import about
 from dgbench.sweeps.launcher_keys import check_slurm
 from dgbench.sweeps.local import labels, raise_failed, tell
 from dgbench.sweeps.packing import JobSize, SizedJob, packed, sized
@@ -65,12 +66,12 @@ class SlurmLauncher(Launcher):
     queue = True  #: its jobs go on when this command ends
 
     def __init__(self, **params: Any) -> None:
-        check_slurm(params)
         own = {key: params.pop(key) for key in OURS}
         self.own = own
         self.params = {k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in params.items()}
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        check_slurm(config.hydra.launcher)
         self.config, self.context = config, hydra_context
         self.command = Command.of(hydra_context, config, task_function)
 
@@ -133,9 +134,12 @@ class SlurmLauncher(Launcher):
         by_job: dict[int, list[Sequence[str]]] = defaultdict(list)
         for part in found:
             by_job[part.job].append(part.extra)
-        for number, extra in by_job.items():
-            if len(extra) > 1:
-                keep_parts(*self.planner.place(jobs[number]), extra)
+        cut = {number: extra for number, extra in by_job.items() if len(extra) > 1}
+        if cut:
+            are, n = "1 job is" if len(cut) == 1 else f"{len(cut)} jobs are", sum(map(len, cut.values()))
+            tell(f"{are} split into {n}, each expected to take less than {about(self.size.splits or 0)}")
+        for number, extra in cut.items():
+            keep_parts(*self.planner.place(jobs[number]), extra)
         return found
 
     def _tell_before(self, watch: _Watch, alive: Mapping[str, str]) -> None:
@@ -149,7 +153,8 @@ class SlurmLauncher(Launcher):
             listed = ", ".join(f"{n} {state}" for state, n in states.items())
             tell(f"{len(here)} {are} in the queue already, from an earlier command ({listed})")
         if gone:
-            tell(f"{len(gone)} jobs of an earlier command left the queue and are not done ({again})")
+            are = "job that is" if len(gone) == 1 else "jobs that are"
+            tell(f"{len(gone)} {are} not done left the queue ({again}): submitted again")
 
     def _leave(self, watch: _Watch) -> None:
         """Say how to watch, end and continue what goes on without this command."""
