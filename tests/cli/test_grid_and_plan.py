@@ -163,9 +163,26 @@ def test_plan_of_a_dataset_that_is_not_here(command: Any, tmp_path: Path) -> Non
     assert ended.code == 0, ended.err
     assert counts(ended.out, "all") == [2, 4, 0, 0, 0, 0, 4]
     assert ended.out.splitlines()[3].split()[-2] == "?"
-    told = ended.out.splitlines()[-2:]
+    told = ended.out.splitlines()[-3:]
     assert told[0] == "pacs: 32 images of each of 2 environments per model and step"
-    assert re.fullmatch(r"not clocked, pacs with mlp-\d+: .*nowhere/.*", told[1])
+    fetch = "python -m dgbench.data.fetch pacs --to nowhere"
+    assert told[1] == f"not here yet: images of pacs, in nowhere/PACS; first: {fetch}"
+    assert re.fullmatch(r"not clocked, pacs with mlp-\d+: .*nowhere/.*", told[2])
+
+
+def test_plan_of_weights_that_are_not_here(command: Any, tmp_path: Path) -> None:
+    """Nothing is downloaded: the plan counts, and names the command; a file in that place is taken for the weights."""
+    words = ["dataset=pacs", "paths.data_dir=nowhere", "backbone=resnet18", "init=supervised", "init.url=http://x/w.pt"]
+    ended = command("train.py", *words, "plan=true", cwd=tmp_path, env={"HF_HUB_OFFLINE": "1"})
+    assert ended.code == 0, ended.err
+    assert counts(ended.out, "all") == [1, 4, 0, 0, 0, 0, 4]
+    (line,) = [line for line in ended.out.splitlines() if "weights of" in line]
+    assert line.startswith("not here yet: weights of init=supervised for resnet18; where the jobs have no network, ")
+    target, url = re.findall(r"curl -fL --create-dirs -o (\S+) (\S+)$", line)[0]
+    assert url == "http://x/w.pt" and not list(tmp_path.iterdir())
+    (tmp_path / target).parent.mkdir(parents=True)
+    (tmp_path / target).write_bytes(b"weights")
+    assert "weights of" not in command("train.py", *words, "plan=true", cwd=tmp_path).out
 
 
 def test_plan_counts_the_images_of_a_step(command: Any, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ QUEUE = (
     "hydra.launcher.timeout_min=1",
     "hydra.launcher.signal_delay_s=25",  # up to 30 seconds earlier in fact: 5 to 35 seconds after the start
     "hydra.launcher.poll_seconds=0.5",
+    "sweep.runs_per_job=1",  # as many jobs of the queue as of the sweep, however fast this machine is
 )
 START = """
 import signal, sys
@@ -147,8 +148,8 @@ def test_every_run_is_done_exactly_once(
 
 def test_small_runs_share_a_job(cluster: dict[str, str], tmp_path: Path) -> None:
     """Three studies of two models, four models to a job: two jobs of the queue. A seed that is none fails alone."""
-    words = ("-m", *TINY, "trainer.steps=4", "trainer.eval_every=4", "seed=0,1,x", "sweep.runs_per_job=4")
-    assert start(tmp_path, cluster, *words, *QUEUE).wait(240) == 1
+    words = ("-m", *TINY, "trainer.steps=4", "trainer.eval_every=4", "seed=0,1,x")
+    assert start(tmp_path, cluster, *words, *QUEUE, "sweep.runs_per_job=4").wait(240) == 1
     err = (tmp_path / "err").read_text()
     assert "3 of the sweep's jobs submitted as 2 of the queue's" in err
     assert re.search(r"seed=x: FAILED: seed=x is not an integer >= 0", err), err
@@ -162,3 +163,40 @@ def test_what_slurm_refuses_is_told(cluster: dict[str, str], tmp_path: Path) -> 
     *sbatch, line = (tmp_path / "err").read_text().splitlines()
     assert all(each.startswith("sbatch: error: ") for each in sbatch)
     assert re.match(r"dgbench: Slurm refuses the jobs: .*partition.*; see hydra\.launcher", line), line
+
+
+def test_a_command_that_does_not_wait(cluster: dict[str, str], command: Any, tmp_path: Path) -> None:
+    """Three jobs are left to the queue and one is cancelled: the same command submits that one again, and no other."""
+    leaves = (*SWEEP, *QUEUE, "hydra.launcher.timeout_min=10", "wait=false")
+
+    def said(process: subprocess.Popen[str], since: int) -> str:
+        assert process.wait(120) == 0, (tmp_path / "err").read_text()
+        return (tmp_path / "err").read_text()[since:]
+
+    def told() -> int:
+        return len((tmp_path / "err").read_text()) if (tmp_path / "err").exists() else 0
+
+    first = said(start(tmp_path, cluster, *leaves), 0)
+    assert "3 of the sweep's jobs submitted as 3 of the queue's" in first
+    assert re.search(r"^watch: .*report=status 'runs=\[multirun\]'$", first, re.M) and "end: scancel" in first
+    deadline = time.monotonic() + 180
+    while not (found := trained(tmp_path, 0)):
+        assert time.monotonic() < deadline, slurm(cluster, "squeue")
+        time.sleep(0.05)
+    slurm(cluster, "scancel", found[1])
+    while found[1] in slurm(cluster, "squeue", "--noheader", "--array", "--format", "%i").split():
+        assert time.monotonic() < deadline, slurm(cluster, "squeue")
+        time.sleep(0.2)
+    since = told()
+    again = said(start(tmp_path, cluster, *leaves), since)
+    assert "1 job that is not done left the queue (1 cancelled): submitted again" in again, again
+    assert "1 of the sweep's jobs submitted as 1 of the queue's" in again, again
+
+    since = told()
+    said(start(tmp_path, cluster, *SWEEP, *QUEUE, "hydra.launcher.timeout_min=10"), since)  # this one waits
+    assert (tmp_path / "out").read_text().rstrip().endswith("report: python report.py 'runs=[multirun]'")
+    assert "3 of 3 jobs done: 6 of their 6 models" in (tmp_path / "out").read_text()
+    logs = [(folder / "log.txt").read_text() for folder in sorted(tmp_path.glob("multirun/*/fold-*"))]
+    assert [log.count("done at step 2000: DONE") for log in logs] == [1] * 6, "each was done by one process"
+    status = command("report.py", "report=status", cwd=tmp_path)
+    assert (status.code, "All done." in status.out) == (0, True), status.out

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
+from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
 from dgbench.records.locks import is_locked, lock_holder
 from dgbench.sweeps import local, machine
+from dgbench.sweeps.launcher_keys import check_local, check_slurm
 
 TINY = (
     "dataset.base=digits",
@@ -56,7 +59,9 @@ def test_rows_are_those_of_one_process_and_a_failed_job_stops_no_other(
         "same command again"
     ]
     assert len([line for line in ended.err.splitlines() if "FAILED: seed=x is not an integer" in line]) == 2
-    assert ended.out == "", "what jobs print goes to their logs"
+    assert ended.out.splitlines()[0] == "2 of 4 jobs done: 4 of their 4 models", "what jobs print goes to their logs"
+    assert ended.out.splitlines()[-1] == "report: python report.py 'runs=[multirun]'"
+    assert [line.split()[:2] for line in ended.out.splitlines()[3:-1]] == [["erm", "1"], ["vrex", "1"]]
     logs = [log.read_text() for log in shared.glob("multirun/.jobs/*.log")]
     assert sorted(re.findall(r"(\w+) seed 0 \(selection: last step\)", "".join(logs))) == ["erm", "vrex"]
 
@@ -158,8 +163,6 @@ def test_who_trains_on_what(
     expected: list[str | None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from omegaconf import OmegaConf
-
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(local, "cores", lambda: cores)
     launcher = local.LocalLauncher(*keys)
@@ -167,9 +170,46 @@ def test_who_trains_on_what(
     assert launcher._devices() == expected
 
 
-def test_bounds_of_the_keys() -> None:
-    with pytest.raises(ConfigError, match=r"hydra\.launcher\.workers=0 is not at least 1"):
-        local.LocalLauncher(0, 1, 1)
+@pytest.mark.parametrize(
+    ("check", "key", "value", "line"),
+    [
+        (
+            check_local,
+            "workers",
+            0,
+            "hydra.launcher.workers=0 is not an integer >= 1; give one, or null for as",
+        ),
+        (check_local, "workers", "abc", "hydra.launcher.workers=abc is not an integer >= 1; give one, or null for"),
+        (check_local, "threads", None, "hydra.launcher.threads=None is not an integer >= 1; give one"),
+        (check_local, "per_gpu", 1.5, "hydra.launcher.per_gpu=1.5 is not an integer >= 1; give one"),
+        (check_slurm, "timeout_min", -1, "hydra.launcher.timeout_min=-1 is not an integer >= 1; give one, or null for"),
+        (check_slurm, "timeout_min", True, "hydra.launcher.timeout_min=True is not an integer >= 1"),
+        (
+            check_slurm,
+            "gpus_per_node",
+            "a100",
+            "hydra.launcher.gpus_per_node=a100 is not an integer >= 0; give",
+        ),
+        (check_slurm, "mem_gb", 0, "hydra.launcher.mem_gb=0 is not a number > 0; give one, or null for"),
+        (check_slurm, "poll_seconds", float("nan"), "hydra.launcher.poll_seconds=nan is not a number > 0; give one"),
+        (check_slurm, "resubmit", -1, "hydra.launcher.resubmit=-1 is not an integer >= 0; give one"),
+    ],
+)
+def test_values_of_launchers_keys(check: Callable[..., None], key: str, value: Any, line: str) -> None:
+    file = "local" if check is check_local else "slurm"
+    keys = OmegaConf.to_container(OmegaConf.load(CONF / "hydra" / "launcher" / f"{file}.yaml"))
+    assert isinstance(keys, dict)
+    check(keys)
+    with pytest.raises(ConfigError) as refused:
+        check({**keys, key: value})
+    assert str(refused.value).startswith(line)
+
+
+def test_a_wrong_key_of_a_launcher_is_one_line(command: Any, tmp_path: Path) -> None:
+    ended = command("train.py", "-m", "hydra/launcher=local", "hydra.launcher.workers=abc", cwd=tmp_path)
+    assert (ended.code, list(tmp_path.iterdir())) == (1, [])
+    (line,) = ended.complaints
+    assert line.startswith("dgbench: hydra.launcher.workers=abc is not an integer >= 1; give one, or null")
 
 
 @pytest.mark.parametrize(("limit", "expected"), [("150000 100000", 1), ("max 100000", 64), ("800000 100000", 8)])

@@ -55,7 +55,12 @@ def run_folder(folder: Path, study: str, fold: str) -> Path:
 
 def test_nothing_to_do_without_torch(command: Any, finished: Path, tmp_path: Path) -> None:
     ended = again(command, finished, tmp_path, before=LIGHT)
-    assert (ended.code, ended.out, ended.err) == (0, "", "nothing to do: all 4 jobs are done (retry=all)\n")
+    assert (ended.code, ended.err) == (0, "nothing to do: all 4 jobs are done (retry=all)\n")
+    first, *table, last = ended.out.splitlines()
+    assert first == "4 of 4 jobs done: 8 of their 8 models"
+    assert table[0] == "Measures, mean over seeds (selection: last step)"
+    assert [line.split()[:2] for line in table[2:]] == [["erm", "2"], ["vrex", "2"]]
+    assert last == "report: python report.py 'runs=[multirun]'"
 
 
 def test_only_jobs_with_something_left_are_launched(command: Any, finished: Path, tmp_path: Path) -> None:
@@ -66,7 +71,7 @@ def test_only_jobs_with_something_left_are_launched(command: Any, finished: Path
     ended = again(command, finished, tmp_path, "seed=0,1,2")
     assert ended.code == 0, ended.err
     assert ended.err.splitlines()[0] == "3 of 6 jobs were done before"
-    assert ended.out.count("(selection: last step)") == 3
+    assert ended.out.count(" seed ") == 3
     assert read_status(gone).word == "DONE"
     assert len(list(tmp_path.rglob("errors.jsonl"))) == 12
 
@@ -87,7 +92,7 @@ def test_retry_and_failed_runs(command: Any, finished: Path, tmp_path: Path) -> 
 def test_a_job_asked_for_twice_runs_once(command: Any, tmp_path: Path) -> None:
     words = [word for word in SWEEP if not word.startswith(("algorithm", "seed"))]
     ended = command("train.py", *words, "seed=0,0", cwd=tmp_path)
-    assert ended.out.count("(selection: last step)") == 1
+    assert ended.out.count(" seed 0 (selection: last step)") == 1
 
 
 def test_images_that_may_change_are_looked_at_again(command: Any, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from dgbench.errors import is_divergence
 from dgbench.protocols.search import Scheme
 from dgbench.records.code import code_version
 from dgbench.records.files import write_whole
+from dgbench.records.locks import alone
 from dgbench.records.status import FAILED, is_done, read_status
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.settings.apply_selection import select_runs
@@ -119,7 +120,13 @@ def _complete(search: Search) -> bool:
 
 
 def _keep(search: Search, found: Sequence[Choice]) -> None:
-    """Write the choice of these folds; those of other folds stay."""
+    """Write the choice of these folds; those of other folds, which another job may be writing, stay."""
+    search.file.parent.mkdir(parents=True, exist_ok=True)
+    with alone(search.file.with_name(f".{CHOICE_FILE}.lock")):
+        _write(search, found)
+
+
+def _write(search: Search, found: Sequence[Choice]) -> None:
     file, spec = search.file, search.studies[0].spec
     kept: dict[str, Any] = json.loads(file.read_text())["folds"] if file.is_file() else {}
     document = {
@@ -130,5 +137,4 @@ def _keep(search: Search, found: Sequence[Choice]) -> None:
         "code": code_version(),
         "folds": {**kept, **{choice.fold: choice.to_json() for choice in found}},
     }
-    file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, json.dumps(document, indent=1) + "\n")

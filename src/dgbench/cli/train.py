@@ -32,11 +32,15 @@ def run_job(job: Job) -> Ended:
         ConfigError, DataError, WeightsError: the configuration cannot work; nothing was started.
     """
     from dgbench.cli.ended import Ended
+    from dgbench.errors import ConfigError
     from dgbench.sweeps.plan import asks_to_clock, plan_job
-    from dgbench.training.execution import check_execution, check_retry
+    from dgbench.training.execution import check_execution, check_retry, check_sweep
     from dgbench.training.job import planned_studies
 
     config = job.config
+    check_sweep(config.sweep, config.wait)
+    if job.prints_plan and not config.wait:
+        raise ConfigError("wait=false submits a sweep to a queue; add -m and hydra/launcher=slurm, or leave it out")
     if config.plan:
         plan_job(job, clock=asks_to_clock(config.plan), starts=False)
         return Ended()

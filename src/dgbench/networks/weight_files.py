@@ -6,6 +6,7 @@ import hashlib
 import logging
 import os
 import re
+import shlex
 import tempfile
 import threading
 import urllib.request
@@ -33,14 +34,10 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
     Raises:
         WeightsError: it cannot be had, or the download broke off; nothing is left behind.
     """
-    target = folder / f"{hashlib.sha256(url.encode()).hexdigest()[:8]}-{url.rstrip('/').rsplit('/', 1)[-1]}"
-    if target.exists():
-        return target
-    hub = HUB.match(url)
-    if hub:
-        cached = _in_hub_cache(hub["repo"], hub["file"])
-        if cached:
-            return cached
+    found, target = here(url, folder), _target(url, folder)
+    if found:
+        return found
+    if HUB.match(url):
         url = url.replace("https://huggingface.co", os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/"))
     fix = "give a local file with init.path="
     try:
@@ -54,6 +51,23 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
         text = " ".join(str(getattr(reason, "strerror", None) or reason).split())
         raise WeightsError(f"{url} cannot be downloaded ({text}); {fix}") from error
     return target
+
+
+def here(url: str, folder: Path) -> Path | None:
+    """The file at an address, if it lies in ``folder`` or in the Hugging Face cache; asks no network."""
+    target, hub = _target(url, folder), HUB.match(url)
+    if target.exists():
+        return target
+    return _in_hub_cache(hub["repo"], hub["file"]) if hub else None
+
+
+def fetch_command(url: str, folder: Path) -> str:
+    """What to type for the file at an address to lie where :func:`here` looks."""
+    return shlex.join(["curl", "-fL", "--create-dirs", "-o", str(_target(url, folder)), url])
+
+
+def _target(url: str, folder: Path) -> Path:
+    return folder / f"{hashlib.sha256(url.encode()).hexdigest()[:8]}-{url.rstrip('/').rsplit('/', 1)[-1]}"
 
 
 def _answer(url: str, timeout: float) -> HTTPResponse:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgbench.errors import ConfigError, WeightsError
-from dgbench.networks.weight_files import fetched
+from dgbench.networks.weight_files import fetch_command, fetched, here
 
 if TYPE_CHECKING:  # what a file is called and holds is asked when a study is planned, before torch is loaded
     from torch import Tensor, nn
@@ -43,6 +43,10 @@ class RandomWeights:
 
     def __init__(self, *, arch: str | None = None, name: str = "random") -> None:
         self.identity = name  #: for the rows
+
+    def to_fetch(self) -> str | None:
+        """Nothing has to be fetched."""
+        return None
 
     def check(self, make: Callable[[], nn.Module]) -> None:
         """Nothing can be wrong."""
@@ -132,6 +136,12 @@ class PretrainedWeights:
         """For the rows: name, version and the beginning of the file's sha256."""
         name = self.name if self.version is None else f"{self.name}_{self.version}"
         return f"{name}:{self.sha256[:12]}"
+
+    def to_fetch(self) -> str | None:
+        """The command that fetches the file; None where it lies here. Asks no network."""
+        folder = self._cache_dir / "weights"
+        absent = self._path is None and here(str(self._url), folder) is None
+        return fetch_command(str(self._url), folder) if absent else None
 
     @cached_property
     def file(self) -> Path:

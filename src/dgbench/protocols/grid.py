@@ -17,11 +17,21 @@ def grid_combinations(grid: dict[str, Any]) -> list[list[str]]:
     Raises:
         ConfigError: an entry is no list.
     """
+    lists = grid_lists(grid)
+    return [[f"{key}={value}" for key, value in zip(lists, own, strict=True)] for own in product(*lists.values())]
+
+
+def grid_lists(grid: dict[str, Any]) -> dict[str, list[Any]]:
+    """The lists under ``grid`` by the key that each sets.
+
+    Raises:
+        ConfigError: an entry is no list.
+    """
     grid = {key: values for key, values in dict(_flat(grid)).items() if values is not None}
     for key, values in grid.items():
         if not isinstance(values, list) or not values:
             raise ConfigError(f"grid.{key}={values} is no list; write grid.{key}=[...], or null to leave it out")
-    return [[f"{key}={value}" for key, value in zip(grid, own, strict=True)] for own in product(*grid.values())]
+    return grid
 
 
 def _flat(grid: dict[str, Any], under: str = "") -> Iterator[tuple[str, Any]]:

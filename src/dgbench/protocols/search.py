@@ -60,6 +60,11 @@ class Scheme:
                 "hparams.scheme.chosen_by._target_=dgbench.selection.methods.TrainVal"
             )
 
+    def independent(self) -> dict[str, list[int]]:
+        """Numbers of the trials and, where none is trained again, of the draws: parts that need no other."""
+        draws = {} if self.repeats else {"draws": _numbers(self.draws)}
+        return {"trials": _numbers(self.trials), **draws}
+
     def studies(self, base: Mapping[str, int]) -> list[Settings]:
         """What each study of the search sets, trial by trial.
 

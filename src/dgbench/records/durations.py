@@ -15,3 +15,8 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes:02} min"
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
+def about(seconds: float) -> str:
+    """An expected duration, no finer than it is known: ``40 s``, ``12 min``, ``3 h 20 min``."""
+    return duration(60 * round(seconds / 60)).removesuffix(" 00 s") if seconds >= 60 else duration(seconds)

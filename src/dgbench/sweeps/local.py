@@ -12,11 +12,12 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from dgbench.errors import ConfigError, JobsFailedError
+from dgbench.errors import JobsFailedError
+from dgbench.records.durations import about
+from dgbench.sweeps.launcher_keys import check_local
 from dgbench.sweeps.machine import cores, gpus
-from dgbench.sweeps.work import Command
+from dgbench.sweeps.work import THREADS, Command
 
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 NAMED = 5  # failed jobs spelled out at the end; all are reported when they fail
 
 
@@ -30,12 +31,10 @@ class LocalLauncher(Launcher):
     """
 
     def __init__(self, workers: int | None, per_gpu: int, threads: int) -> None:
-        for key, value in (("workers", workers), ("per_gpu", per_gpu), ("threads", threads)):
-            if value is not None and value < 1:
-                raise ConfigError(f"hydra.launcher.{key}={value} is not at least 1; give a positive number")
         self.workers, self.per_gpu, self.threads = workers, per_gpu, threads
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        check_local(config.hydra.launcher)
         self.config, self.command = config, Command.of(hydra_context, config, task_function)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
@@ -58,7 +57,7 @@ class LocalLauncher(Launcher):
                 failed.append(names[ended.job])
             left = (time.monotonic() - began) / done * (n - done)
             how = "done" if ended.problem is None else f"FAILED: {ended.problem}"
-            tell(f"[{done}/{n}, {left:.0f} s left] {names[ended.job]}: {how} ({ended.seconds:.0f} s)")
+            tell(f"[{done}/{n}, {about(left)} left] {names[ended.job]}: {how} ({about(ended.seconds)})")
         raise_failed(failed, n)
         return []
 

@@ -1,54 +1,167 @@
-"""Several jobs of a sweep in one job of a queue, whose waiting and starting small models would not be worth."""
+"""The jobs of a queue: those of a sweep, packed together where they are short and split where they are long."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from hydra.types import HydraContext
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from dgbench.errors import ConfigError, DgbenchError
-from dgbench.training.composing import Composer
+from dgbench.errors import DgbenchError
+from dgbench.sweeps.machine import cores, gpus
+from dgbench.sweeps.probing import Speeds
+from dgbench.sweeps.splitting import Axes, axes_of, split
+from dgbench.sweeps.workload import Left, Workload
 from dgbench.training.jobs import Planner
 
+SAFE = 0.5  # part of a launcher's time limit that a job may be expected to take: a guess can be wrong by a factor
 
-def packed(jobs: Sequence[Sequence[str]], most: int | None, context: HydraContext, config: DictConfig) -> list[range]:
-    """Positions of the jobs that go together, in their order.
+
+@dataclass(frozen=True)
+class JobSize:
+    """How large the jobs of a launcher are to be, and what each one occupies.
+
+    Args:
+        runs: most runs that are packed together.
+        packs: seconds up to which jobs are packed together.
+        splits: seconds beyond which a job is split.
+        queue: whether the launcher has a queue, whose jobs these are.
+        gpus, cores: of one job.
+    """
+
+    runs: int | None = None
+    packs: float | None = None
+    splits: float | None = None
+    queue: bool = False
+    gpus: float = 0
+    cores: int = 1
+
+    @staticmethod
+    def asked(config: DictConfig) -> JobSize:
+        """What the configuration of a sweep asks for."""
+        launcher: Mapping[str, Any] = OmegaConf.to_container(config.hydra.launcher, resolve=False)  # type: ignore[assignment]
+        runs, hours = config.sweep.runs_per_job, config.sweep.hours_per_job
+        if "timeout_min" in launcher:
+            limit = launcher["timeout_min"]
+            safe = None if limit is None or runs is not None else SAFE * 60 * limit
+            own = None if hours is None else 3600 * hours
+            occupied = launcher["nodes"] or 1
+            n_gpus, n_cores = occupied * (launcher["gpus_per_node"] or 0), occupied * (launcher["cpus_per_task"] or 1)
+            return JobSize(runs, own, own or safe, True, n_gpus, n_cores)
+        device = str(OmegaConf.select(config, "trainer.device"))
+        return JobSize.alone(device, launcher.get("per_gpu", 1), launcher.get("threads"))
+
+    @staticmethod
+    def alone(device: str, per_gpu: int = 1, threads: int | None = None) -> JobSize:
+        """A process of this machine.
+
+        Args:
+            device: ``trainer.device``.
+            per_gpu: processes that share a GPU.
+            threads: of the process; None for as many as there are cores.
+        """
+        found = gpus() if device not in ("cpu", "mps") else []
+        return JobSize(gpus=1 / per_gpu if found else 0, cores=threads or cores())
+
+    @property
+    def device(self) -> str:
+        """What a job trains on."""
+        return "gpu" if self.gpus else "cpu"
+
+    @property
+    def can_clock(self) -> bool:
+        """Whether the speed on this machine says something about the jobs."""
+        return not (self.queue and self.gpus) or bool(gpus())
+
+    @property
+    def by_time(self) -> bool:
+        """Whether expected times matter."""
+        return self.packs is not None or self.splits is not None
+
+
+@dataclass(frozen=True)
+class SizedJob:
+    """A job of a sweep, or a part of one.
+
+    Args:
+        job: position of the job.
+        extra: overrides that make it a part of the job.
+        runs: that are left to train.
+        seconds: expected; None where that is not known.
+    """
+
+    job: int
+    extra: tuple[str, ...]
+    runs: int
+    seconds: float | None
+
+
+def sized(jobs: Sequence[Sequence[str]], planner: Planner, size: JobSize, speeds: Speeds) -> list[SizedJob]:
+    """Jobs, in parts where they are expected to take too long; a job that is refused stays one, and fails alone.
 
     Args:
         jobs: overrides of each.
-        most: runs that go together, at least one job; None keeps jobs apart.
-        context: Hydra's.
-        config: of the sweep.
-
-    Raises:
-        ConfigError: ``most`` is no number >= 1.
+        planner: plans their studies.
+        size: that the jobs are to have.
+        speeds: of what never ran.
     """
-    if most is None:
+    workload = Workload(planner)
+    left: list[Left | None] = []
+    for words in jobs:
+        try:
+            left.append(workload.add(words))
+        except DgbenchError:
+            left.append(None)
+    if size.by_time:
+        workload.clock(speeds)
+    return sized_left(jobs, left, workload, size)
+
+
+def sized_left(
+    jobs: Sequence[Sequence[str]], left: Sequence[Left | None], workload: Workload, size: JobSize
+) -> list[SizedJob]:
+    """:func:`sized` of jobs that were counted; None of ``left`` where one was refused."""
+    found = []
+    for i, (words, own) in enumerate(zip(jobs, left, strict=True)):
+        if own is None:
+            found.append(SizedJob(i, (), 1, None))
+            continue
+        seconds = workload.seconds(own.minibatches)
+        if size.splits is None or seconds is None or seconds <= size.splits:
+            found.append(SizedJob(i, (), own.runs, seconds))
+            continue
+        found += _parts(i, words, axes_of(workload.planner, words), workload, size.splits)
+    return found
+
+
+def _parts(job: int, words: Sequence[str], axes: Axes, workload: Workload, most: float) -> list[SizedJob]:
+    known: dict[tuple[str, ...], SizedJob] = {}
+
+    def seconds(extra: Sequence[str]) -> float | None:
+        left = Workload(workload.planner).add([*words, *extra])
+        own = workload.seconds(left.minibatches)
+        known[tuple(extra)] = SizedJob(job, tuple(extra), left.runs, own)
+        return own
+
+    return [known[tuple(extra)] for extra in split(axes, seconds, most)]
+
+
+def packed(jobs: Sequence[SizedJob], size: JobSize) -> list[range]:
+    """Positions of neighbors that go together into one job of the queue, in their order.
+
+    Those whose time is not known are not packed by time; one that is larger than the size stays alone.
+    """
+    if size.runs is None and size.packs is None:
         return [range(i, i + 1) for i in range(len(jobs))]
-    if not isinstance(most, int) or most < 1:
-        raise ConfigError(f"sweep.runs_per_job={most} is not at least 1; give a number or null")
-    loader = context.config_loader
-    planner = Planner(Composer(loader, partial(loader.load_sweep_config, config)))
-    return together([_runs(planner, words) for words in jobs], most)
-
-
-def _runs(planner: Planner, words: Sequence[str]) -> int:
-    """Runs of a job; one that is refused stays a job, and fails alone."""
-    try:
-        return sum(len(study.folds) for study in planner.studies(words))
-    except DgbenchError:
-        return 1
-
-
-def together(runs: Sequence[int], most: int) -> list[range]:
-    """Neighbors whose runs add up to ``most`` at most; one that is larger stays alone."""
     found: list[range] = []
-    first = total = 0
-    for i, own in enumerate(runs):
-        if i > first and total + own > most:
+    first, runs, seconds = 0, 0, 0.0
+    for i, job in enumerate(jobs):
+        own = job.seconds if job.seconds is not None else float("inf")
+        too_many = size.runs is not None and runs + job.runs > size.runs
+        too_long = size.packs is not None and seconds + own > size.packs
+        if i > first and (too_many or too_long):
             found.append(range(first, i))
-            first, total = i, 0
-        total += own
-    return [*found, range(first, len(runs))] if runs else []
+            first, runs, seconds = i, 0, 0.0
+        runs, seconds = runs + job.runs, seconds + own
+    return [*found, range(first, len(jobs))] if jobs else []

@@ -5,58 +5,27 @@ A table of 100,000 jobs takes seconds: they are not composed one by one, and no 
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from statistics import fmean
 
 from dgbench.errors import ConfigError
-from dgbench.protocols.folds import Fold
-from dgbench.records.beats import read_beat
-from dgbench.records.durations import duration
-from dgbench.records.locks import is_locked
-from dgbench.records.status import FAILED, INTERRUPTED, RUNNING, is_done, read_status
+from dgbench.records.durations import about, duration
+from dgbench.sweeps.packing import JobSize, packed, sized_left
 from dgbench.sweeps.probing import Speeds, images_of_a_step
+from dgbench.sweeps.workload import KindLeft, Workload
 from dgbench.training.job import Job
 from dgbench.training.jobs import PlannedStudy, Planner
 
 STATES = ("done", "running", "failed", "stopped", "missing")
-SAMPLES = 30  # runs that a mean speed or size is taken from
 
 
-@dataclass
-class _Line:
-    """The models of one algorithm over one dataset and network, which cost the same."""
-
-    algorithm: str
-    studies: int = 0
-    models: Counter[str] = field(default_factory=Counter)
-    minibatches_left: int = 0  # of one environment each: what a step costs grows with the environments
-    rates: list[float] = field(default_factory=list)  # minibatches per second, of all models that train together
-    sizes: list[int] = field(default_factory=list)  # bytes of a finished run
-    again: int = 0  # models that searches train once they have chosen
-    left: list[PlannedStudy] = field(default_factory=list)  # some studies with models to train, over the same images
-
-    @property
-    def to_train(self) -> int:
-        return self.models.total() - self.models["done"]
-
-    @property
-    def seconds(self) -> float | None:
-        if not self.minibatches_left:
-            return 0.0
-        return self.minibatches_left / fmean(self.rates) if self.rates else None
-
-    @property
-    def bytes(self) -> float | None:
-        if not self.to_train:
-            return 0.0
-        return self.to_train * fmean(self.sizes) if self.sizes else None
-
-
-def print_plan(jobs: Sequence[Sequence[str]], planner: Planner, clock: bool, starts: bool) -> None:
+def print_plan(
+    jobs: Sequence[Sequence[str]], planner: Planner, clock: bool, starts: bool, size: JobSize, folder: Path
+) -> None:
     """Jobs and models by algorithm: done, running, failed, stopped, missing; time and disk for the rest.
 
     Args:
@@ -64,50 +33,64 @@ def print_plan(jobs: Sequence[Sequence[str]], planner: Planner, clock: bool, sta
         planner: plans their studies.
         clock: whether to clock what was never trained in these folders; loads torch.
         starts: whether the jobs are about to start.
+        size: of the launcher's jobs.
+        folder: where studies go and speeds are kept.
 
     Raises:
         DataError: a dataset whose environments must be known is not there.
     """
-    lines: dict[tuple[str, ...], _Line] = {}
-    seen: dict[str, set[str]] = {}  # folds of the study in a folder; several jobs may each train some
-    for words in jobs:
-        for study in planner.studies(words):
-            known = seen.setdefault(str(study.folder), set())
-            new = [fold for fold in study.folds if fold.name not in known]
-            if new:
-                config = study.config
-                kind = tuple(str(config[group]["name"]) for group in ("dataset", "algorithm", "backbone", "tuning"))
-                line = lines.setdefault(kind, _Line(kind[1]))
-                line.studies += not known
-                _count(line, study, new)
-                known.update(fold.name for fold in new)
-    notes = _images(lines)
-    speeds = _speeds() if clock else None
-    by_name: dict[str, list[_Line]] = defaultdict(list)
-    for line in lines.values():
-        by_name[line.algorithm].append(line)
-    width = max(12, *(len(name) + 2 for name in by_name))
-    _print_titles(width)
-    for name, own in by_name.items():
-        for line in own:
-            if speeds and line.seconds is None:
-                rate = speeds.of(line.left)
-                line.rates += [] if rate is None else [rate]
-        _print_line(name, own, width)
-    _print_line("all", list(lines.values()), width)
-    again = sum(line.again for line in lines.values())
+    workload = Workload(planner.fetching_nothing())
+    left = [workload.add(words) for words in jobs]
+    speeds = speeds_for(size, folder, clock=clock, anew=clock and not starts)
+    workload.clock(speeds)
+    _print_table(workload)
+    again = sum(kind.again for kind in workload.kinds.values())
     if again:
         print(f"Once the searches have chosen, up to {again} models more.")
-    print(_explained(len(jobs), clock, starts))
-    for note in [*notes, *(speeds.notes() if speeds else [])]:
+    unfinished = [i for i, own in enumerate(left) if own.runs]
+    parts = sized_left([jobs[i] for i in unfinished], [left[i] for i in unfinished], workload, size)
+    packs = [parts[pack.start : pack.stop] for pack in packed(parts, size)]
+    lengths = [_sum(job.seconds for job in own) for own in packs]
+    print(_jobs(len(jobs), lengths, size) + _explained(clock, starts))
+    notes = [*_images(workload.kinds.values()), *absent(workload.kinds.values()), *speeds.notes()]
+    if clock and not size.can_clock:
+        notes.append(
+            "not clocked: the jobs train on GPUs and this machine has none; the same command on a machine with a GPU, "
+            "in this folder, clocks them"
+        )
+    for note in notes:
         print(note)
     sys.stdout.flush()
 
 
-def _speeds() -> Speeds:
+def plan_job(job: Job, clock: bool, starts: bool) -> None:
+    """The plan of one command without ``-m``.
+
+    Args:
+        job: the command.
+        clock: whether to clock what was never trained in these folders; loads torch, and the images.
+        starts: whether it is about to start.
+    """
+    size = JobSize.alone(str(job.config.trainer.device))
+    print_plan([list(job.words)], job.planner(), clock, starts, size, job.parent)
+
+
+def speeds_for(size: JobSize, folder: Path, *, clock: bool, anew: bool) -> Speeds:
+    """Speeds that were kept, and where they may be clocked those of this machine.
+
+    Args:
+        size: of the jobs.
+        folder: where speeds are kept.
+        clock: whether to clock what was not kept; loads torch.
+        anew: whether to clock what was kept.
+    """
+    return Speeds(_minibatches_per_second if clock and size.can_clock else None, folder, size.device, anew)
+
+
+def _minibatches_per_second(studies: Sequence[PlannedStudy]) -> float:
     from dgbench.sweeps.probe import minibatches_per_second
 
-    return Speeds(minibatches_per_second)
+    return minibatches_per_second(studies)
 
 
 def asks_to_clock(how: object) -> bool:
@@ -121,87 +104,93 @@ def asks_to_clock(how: object) -> bool:
     return how == "probe"
 
 
-def _images(lines: Mapping[tuple[str, ...], _Line]) -> list[str]:
+def absent(kinds: Iterable[KindLeft]) -> Iterator[str]:
+    """What must be fetched before jobs can train, and the command that fetches it; once for each."""
+    said: set[str] = set()
+    for study in (kind.left[0] for kind in kinds if kind.left):
+        lines = []
+        if not study.info.present:
+            lines.append(_fetch_images(study))
+        weights = study.weights.to_fetch()
+        if weights is not None:
+            name = f"init={study.config['init']['name']} for {study.config['backbone']['arch']}"
+            lines.append(f"not here yet: weights of {name}; where the jobs have no network, first: {weights}")
+        yield from (line for line in lines if line not in said)
+        said.update(lines)
+
+
+def _fetch_images(study: PlannedStudy) -> str:
+    config, name = study.config, study.info.name
+    where = config["dataset"].get("root") or config["dataset"].get("data_dir")
+    absence = f"not here yet: images of {name}, in {where}"
+    if not config["dataset"].get("fetch"):
+        return f"{absence}; put them there, or see docs/images.md"
+    usual = os.environ.get("DGBENCH_DATA_DIR") or "data"
+    data = str(config["paths"]["data_dir"])
+    elsewhere = [] if data == usual else ["--to", data]
+    return f"{absence}; first: {shlex.join(['python', '-m', 'dgbench.data.fetch', name, *elsewhere])}"
+
+
+def _images(kinds: Iterable[KindLeft]) -> list[str]:
     """Images of a step, once for every dataset: that of the first algorithm with models to train."""
     first: dict[str, PlannedStudy] = {}
-    for (dataset, *_), line in lines.items():
-        if line.left:
-            first.setdefault(dataset, line.left[0])
+    for kind in kinds:
+        if kind.left:
+            first.setdefault(kind.left[0].info.name, kind.left[0])
     return [images_of_a_step(study) for study in first.values()]
 
 
-def plan_job(job: Job, clock: bool, starts: bool) -> None:
-    """The plan of one command without ``-m``.
-
-    Args:
-        job: the command.
-        clock: whether to clock what was never trained in these folders; loads torch, and the images.
-        starts: whether it is about to start.
-    """
-    print_plan([list(job.words)], job.planner(), clock, starts)
-
-
-def _count(line: _Line, study: PlannedStudy, folds: Sequence[Fold]) -> None:
-    """Take in what of a study's folds is done."""
-    steps = int(study.spec.training["steps"])
-    before, begun = line.to_train, study.folder.is_dir()
-    for fold in folds:
-        environments = len(fold.training)
-        if not begun:
-            line.models["missing"] += 1
-            line.minibatches_left += steps * environments
-            continue
-        folder = study.run_folder(fold)
-        state, step, rate = _state(folder)
-        line.models[state] += 1
-        if state != "done":
-            line.minibatches_left += max(0, steps - step) * environments
-        if rate and len(line.rates) < SAMPLES:
-            line.rates.append(rate * environments)
-        if state == "done" and len(line.sizes) < SAMPLES:
-            line.sizes.append(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()))
-    line.again += study.repeats * len(folds)
-    same_images = not line.left or study.dataset is line.left[0].dataset
-    if line.to_train > before and len(line.left) < SAMPLES and same_images:
-        line.left.append(study)
-
-
-def _state(folder: Path) -> tuple[str, int, float | None]:
-    """How a run stands, its last known step, and its speed in models times steps per second."""
-    word = read_status(folder).word
-    beat = read_beat(folder)
-    step = beat.step if beat else 0
-    rate = beat.steps_per_s * beat.members if beat and beat.steps_per_s is not None else None
-    if word == RUNNING:
-        return "running" if is_locked(folder) else "stopped", step, rate
-    if is_done(folder):
-        return "done", step, rate
-    return {FAILED: "failed", INTERRUPTED: "stopped"}.get(word, "missing"), step, rate
-
-
-def _print_titles(width: int) -> None:
+def _print_table(workload: Workload) -> None:
+    by_name: dict[str, list[KindLeft]] = defaultdict(list)
+    for kind in workload.kinds.values():
+        by_name[kind.algorithm].append(kind)
+    width = max(12, *(len(name) + 2 for name in by_name))
     titles = "".join(f"{title:>9}" for title in ("studies", "models", *STATES))
     print(f"{'algorithm':<{width}}{titles}{'time':>14}{'disk':>10}", flush=True)
+    for name, own in by_name.items():
+        _print_line(name, own, width)
+    _print_line("all", list(workload.kinds.values()), width)
 
 
-def _print_line(name: str, lines: Sequence[_Line], width: int) -> None:
-    counted = sum((line.models for line in lines), Counter[str]())
-    counts = [sum(line.studies for line in lines), counted.total(), *(counted[state] for state in STATES)]
-    time, disk = _sum(line.seconds for line in lines), _sum(line.bytes for line in lines)
+def _print_line(name: str, kinds: Sequence[KindLeft], width: int) -> None:
+    counted = sum((kind.models for kind in kinds), Counter[str]())
+    counts = [sum(kind.studies for kind in kinds), counted.total(), *(counted[state] for state in STATES)]
+    time, disk = _sum(kind.seconds for kind in kinds), _sum(kind.bytes for kind in kinds)
     numbers = "".join(f"{count:>9}" for count in counts)
     costs = f"{'?' if time is None else duration(time):>14}{'?' if disk is None else _size(disk):>10}"
     print(f"{name:<{width}}{numbers}{costs}", flush=True)
 
 
-def _explained(n_jobs: int, clock: bool, starts: bool) -> str:
-    jobs = "1 job" if n_jobs == 1 else f"{n_jobs} jobs"
+def _jobs(n_typed: int, lengths: Sequence[float | None], size: JobSize) -> str:
+    """``48 jobs of the queue (of 6), 1 h 40 min to 1 h 58 min each, 82 GPU hours in all.``"""
+    typed = "1 job" if n_typed == 1 else f"{n_typed} jobs"
+    known = [seconds for seconds in lengths if seconds is not None]
+    text = typed
+    if size.queue:
+        of_queue = "1 job of the queue" if len(lengths) == 1 else f"{len(lengths)} jobs of the queue"
+        text = f"{of_queue} (of {typed})"
+    if not known or len(known) < len(lengths):
+        unsized = "; how long they take is not known yet" if size.by_time else ""
+        return f"{text}{unsized}."
+    shortest, longest = about(min(known)), about(max(known))
+    each = longest if shortest == longest else f"{shortest} to {longest}"
+    unit, number = ("GPU", size.gpus) if size.gpus else ("core", size.cores)
+    hours = _hours(sum(known) / 3600 * number)
+    return f"{text}, {each}{' each' if len(known) > 1 else ''}, {hours} {unit} hours in all."
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}" if hours >= 0.1 else "less than 0.1"
+
+
+def _explained(clock: bool, starts: bool) -> str:
     never_ran = (
         " or, where none ran yet, of a second\nof their steps, evaluations left out."
         if clock
         else "; where it says ?, none ran yet,\nand plan=probe clocks a second of their steps, evaluations left out."
     )
     end = "" if starts else " Nothing was started."
-    return f"{jobs}. Time: in one process, at the speed of the runs in these folders{never_ran}{end}"
+    return f"\nTime: in one process, at the speed of the runs in these folders{never_ran}{end}"
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

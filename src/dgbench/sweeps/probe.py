@@ -1,4 +1,4 @@
-"""How fast models train here, from a second of their steps: the time that a plan tells. Nothing is kept."""
+"""How fast models train here, from a second of their steps: the time that a plan tells. Its weights are not kept."""
 
 from __future__ import annotations
 

@@ -7,13 +7,12 @@ would wait without end. Here ``squeue`` and the files that a job leaves decide; 
 
 from __future__ import annotations
 
-import json
-import os
-import pickle
+import shlex
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,58 +21,38 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from dgbench.configuration import command_words
 from dgbench.errors import ConfigError
-from dgbench.sweeps.local import THREADS, labels, raise_failed, tell
-from dgbench.sweeps.packing import packed
+from dgbench.records.durations import about
+from dgbench.sweeps.launcher_keys import check_slurm
+from dgbench.sweeps.local import labels, raise_failed, tell
+from dgbench.sweeps.packing import JobSize, SizedJob, packed, sized
+from dgbench.sweeps.plan import speeds_for
 from dgbench.sweeps.queue import QueueError, in_queue, last_state
-from dgbench.sweeps.work import Command
+from dgbench.sweeps.submissions import Queued, Submissions
+from dgbench.sweeps.work import Batch, Command
+from dgbench.training.composing import Composer
+from dgbench.training.job_record import is_left, keep_parts
+from dgbench.training.jobs import Planner
 
 OURS = ("submitit_folder", "max_num_timeout", "resubmit", "poll_seconds", "silence_minutes")
 GENERIC = ("name", "timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node")
 POLLS = 2  # in which a job must be missing from the queue, without a result, to be lost: its files may come late
 TELL_SECONDS = 60.0
-
-
-class Batch:
-    """Jobs that one job of the queue runs, one after the other. After a requeue those that are done are skipped."""
-
-    def __init__(self, command: Command, jobs: Sequence[tuple[int, Sequence[str]]]) -> None:
-        self.command, self.jobs = command, [(number, list(words)) for number, words in jobs]
-
-    def __call__(self) -> dict[int, str]:
-        """What went wrong, by the number of the job."""
-        for name in THREADS:  # before torch is imported
-            os.environ.setdefault(name, os.environ.get("SLURM_CPUS_PER_TASK", "1"))
-        ends = {number: self.command.run(words, number) for number, words in self.jobs}
-        return {number: problem for number, problem in ends.items() if problem is not None}
-
-    def checkpoint(self) -> Any:
-        """What submitit runs after a requeue: the same; runs continue from their checkpoints."""
-        from submitit.helpers import DelayedSubmission
-
-        return DelayedSubmission(self)
-
-
-@dataclass
-class _Queued:
-    """One job of the queue."""
-
-    id: str
-    numbers: list[int]  # of our jobs
-    missing: int = 0  # polls
+SHOWN = 8  # ids of the queue that are spelled out
 
 
 @dataclass
 class _Watch:
     """What is known while jobs of the queue are watched."""
 
-    queued: list[_Queued]
+    queued: list[Queued]
     ended: dict[int, str] = field(default_factory=dict)  # number -> what went wrong, empty where nothing did
     lost: Counter[int] = field(default_factory=Counter)
 
 
 class SlurmLauncher(Launcher):
-    """Jobs of a Slurm array.
+    """Jobs of a Slurm array; with ``wait=false`` they go on without this command.
 
     Args:
         submitit_folder: where scripts, logs and results of the queue's jobs go; all nodes must see it.
@@ -84,17 +63,15 @@ class SlurmLauncher(Launcher):
         params: what submitit and sbatch take, see ``conf/hydra/launcher/slurm.yaml``.
     """
 
+    queue = True  #: its jobs go on when this command ends
+
     def __init__(self, **params: Any) -> None:
         own = {key: params.pop(key) for key in OURS}
-        for key in ("max_num_timeout", "resubmit"):
-            if own[key] < 0:
-                raise ConfigError(f"hydra.launcher.{key}={own[key]} is below 0; give a number, 0 for never")
-        if not own["poll_seconds"] > 0:
-            raise ConfigError(f"hydra.launcher.poll_seconds={own['poll_seconds']} is not above 0; give a number")
         self.own = own
         self.params = {k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in params.items()}
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        check_slurm(config.hydra.launcher)
         self.config, self.context = config, hydra_context
         self.command = Command.of(hydra_context, config, task_function)
 
@@ -106,19 +83,31 @@ class SlurmLauncher(Launcher):
             JobsFailedError: some failed; each was reported when it did.
         """
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
-        self.jobs, self.names = job_overrides, labels(job_overrides)
         try:
             alive = in_queue()
         except QueueError as error:
             raise ConfigError(f"no Slurm here ({error}); use hydra/launcher=local, or log in to the cluster") from error
-        self.folder = Path(str(self.own["submitit_folder"]))
-        self.folder.mkdir(parents=True, exist_ok=True)
-        watch = _Watch(self._held(alive))
-        held = {number for job in watch.queued for number in job.numbers}
-        if held:
-            are = "job is" if len(held) == 1 else "jobs are"
-            tell(f"{len(held)} {are} in the queue already, from an earlier command")
-        watch.queued += self._submit([i for i in range(len(job_overrides)) if i not in held])
+        folder = Path(str(self.own["submitit_folder"]))
+        folder.mkdir(parents=True, exist_ok=True)
+        self.submissions = Submissions(folder)
+        loader = self.context.config_loader
+        self.planner = Planner(Composer(loader, partial(loader.load_sweep_config, self.config)))
+        places = [self.planner.place(words) for words in job_overrides]
+        here = {number for job in self.submissions.held(alive, [key for _, key in places]) for number in job.numbers}
+        waiting = [words for i, words in enumerate(job_overrides) if i in here]
+        left = [i not in here and is_left(*place, self.config.retry) for i, place in enumerate(places)]  # by now
+        absent = [words for words, own in zip(job_overrides, left, strict=True) if own]
+        self.size = JobSize.asked(self.config)
+        parts = self._in_parts(absent)
+        self.jobs = [*waiting, *([*absent[part.job], *part.extra] for part in parts)]
+        self.names, self.keys = labels(self.jobs), [self.planner.place(words)[1] for words in self.jobs]
+        self.sizes = [*(SizedJob(i, (), 1, None) for i in range(len(waiting))), *parts]
+        watch = _Watch(self.submissions.held(alive, self.keys))
+        self._tell_before(watch, alive)
+        watch.queued += self._submit(range(len(waiting), len(self.jobs)))
+        if not self.config.wait:
+            self._leave(watch)
+            return []
         try:
             self._wait(watch)
         except KeyboardInterrupt:
@@ -126,52 +115,88 @@ class SlurmLauncher(Launcher):
                 ids = " ".join(dict.fromkeys(job.id.partition("_")[0] for job in watch.queued))
                 tell(f"the jobs stay in the queue: the same command watches them again, scancel {ids} ends them")
             raise
-        raise_failed([self.names[n] for n in sorted(watch.ended) if watch.ended[n]], len(job_overrides))
+        raise_failed([self.names[n] for n in sorted(watch.ended) if watch.ended[n]], len(self.jobs))
         return []
 
     # ---- submitting ---------------------------------------------------------------------------------------------
 
-    def _submit(self, numbers: Sequence[int]) -> list[_Queued]:
+    def _in_parts(self, jobs: Sequence[Sequence[str]]) -> list[SizedJob]:
+        """Jobs of the size that is asked for; one that is split stays so, for the same command again."""
+        speeds = speeds_for(self.size, Path(self.config.hydra.sweep.dir), clock=True, anew=False)
+        found = sized(jobs, self.planner, self.size, speeds)
+        unknown = sum(part.seconds is None for part in found)
+        if self.size.by_time and unknown:
+            where = "" if self.size.can_clock else ", on a machine with a GPU,"
+            tell(
+                "; ".join([*speeds.notes(), f"how long {unknown} of {len(found)} jobs take is not known, so they are "])
+                + f"neither split nor packed by time; the same command with plan=probe{where} clocks them"
+            )
+        by_job: dict[int, list[Sequence[str]]] = defaultdict(list)
+        for part in found:
+            by_job[part.job].append(part.extra)
+        cut = {number: extra for number, extra in by_job.items() if len(extra) > 1}
+        if cut:
+            are, n = "1 job is" if len(cut) == 1 else f"{len(cut)} jobs are", sum(map(len, cut.values()))
+            tell(f"{are} split into {n}, each expected to take less than {about(self.size.splits or 0)}")
+        for number, extra in cut.items():
+            keep_parts(*self.planner.place(jobs[number]), extra)
+        return found
+
+    def _tell_before(self, watch: _Watch, alive: Mapping[str, str]) -> None:
+        """How the jobs stand that an earlier command submitted."""
+        states = Counter(alive[job.id].partition(" ")[0].lower() for job in watch.queued for _ in job.numbers)
+        here = {number for job in watch.queued for number in job.numbers}
+        gone = self.submissions.ends([key for number, key in enumerate(self.keys) if number not in here])
+        again = ", ".join(f"{n} {how}" for how, n in Counter(gone.values()).items())
+        if here:
+            are = "job is" if len(here) == 1 else "jobs are"
+            listed = ", ".join(f"{n} {state}" for state, n in states.items())
+            tell(f"{len(here)} {are} in the queue already, from an earlier command ({listed})")
+        if gone:
+            are = "job that is" if len(gone) == 1 else "jobs that are"
+            tell(f"{len(gone)} {are} not done left the queue ({again}): submitted again")
+
+    def _leave(self, watch: _Watch) -> None:
+        """Say how to watch, end and continue what goes on without this command."""
+        ids = [job.id for job in watch.queued]
+        if not ids:
+            return
+        shown = ", ".join(ids[:SHOWN]) + (f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else "")
+        status = shlex.join([*command_words("report"), "report=status", f"runs=[{self.config.hydra.sweep.dir}]"])
+        arrays = " ".join(dict.fromkeys(job.partition("_")[0] for job in ids))
+        tell(f"in the queue: {len(ids)} {'job' if len(ids) == 1 else 'jobs'} ({shown}); this command does not wait")
+        tell(f"watch: {status}")
+        tell(f"end: scancel {arrays}")
+        tell("the same command again says what is open, and submits what was lost or cancelled")
+
+    def _submit(self, numbers: Sequence[int]) -> list[Queued]:
         if not numbers:
             return []
-        words = [self.jobs[number] for number in numbers]
-        packs = packed(words, self.config.sweep.runs_per_job, self.context, self.config)
+        packs = packed([self.sizes[number] for number in numbers], self.size)
         batches = [[numbers[i] for i in pack] for pack in packs]
         try:
             import submitit
 
             executor = submitit.AutoExecutor(
-                folder=self.folder, cluster="slurm", slurm_max_num_timeout=self.own["max_num_timeout"]
+                folder=self.submissions.folder, cluster="slurm", slurm_max_num_timeout=self.own["max_num_timeout"]
             )
             named = {key if key in GENERIC else f"slurm_{key}": value for key, value in self.params.items()}
             executor.update_parameters(**{key: value for key, value in named.items() if value is not None})
             with executor.batch():
-                made = [executor.submit(Batch(self.command, [(n, self.jobs[n]) for n in own])) for own in batches]
+                made = [executor.submit(self._batch(own)) for own in batches]
         except ImportError as error:
             raise ConfigError(f"{error}; pip install 'dgbench[slurm]'") from error
         except Exception as error:  # submitit raises whatever sbatch says
             raise ConfigError(f"Slurm refuses the jobs: {' '.join(str(error).split())}; see hydra.launcher") from error
-        queued = [_Queued(job.job_id, own) for job, own in zip(made, batches, strict=True)]
+        queued = [Queued(job.job_id, own) for job, own in zip(made, batches, strict=True)]
         for job in queued:
-            content = json.dumps([list(self.jobs[number]) for number in job.numbers])
-            (self.folder / f"{job.id}_jobs.json").write_text(content)
+            self.submissions.note(job.id, [self.keys[number] for number in job.numbers])
         ids = f"{queued[0].id} to {queued[-1].id}" if len(queued) > 1 else queued[0].id
         tell(f"{len(numbers)} of the sweep's jobs submitted as {len(queued)} of the queue's: {ids}")
         return queued
 
-    def _held(self, alive: dict[str, str]) -> list[_Queued]:
-        """Jobs of an earlier command that the queue still holds, and that this one wants too."""
-        numbers = {tuple(words): number for number, words in enumerate(self.jobs)}
-        found = []
-        for job in alive:
-            try:
-                known = json.loads((self.folder / f"{job}_jobs.json").read_text())
-            except (OSError, ValueError):  # not of this sweep
-                continue
-            own = [numbers[tuple(words)] for words in known if tuple(words) in numbers]
-            if own:
-                found.append(_Queued(job, own))
-        return found
+    def _batch(self, numbers: Sequence[int]) -> Batch:
+        return Batch(self.command, {self.keys[number]: self.jobs[number] for number in numbers})
 
     # ---- watching -----------------------------------------------------------------------------------------------
 
@@ -190,7 +215,7 @@ class SlurmLauncher(Launcher):
             heard = time.monotonic()
             again: list[int] = []
             for job in list(watch.queued):
-                result = self._result(job.id)
+                result = self.submissions.result(job.id)
                 job.missing = 0 if job.id in alive else job.missing + 1
                 if result is None and job.missing < POLLS:
                     continue
@@ -203,12 +228,12 @@ class SlurmLauncher(Launcher):
                 states = Counter(alive.get(job.id, "leaving") for job in watch.queued)
                 tell("; ".join(f"{n} {state.lower()}" for state, n in states.items()))
 
-    def _ended(self, watch: _Watch, job: _Queued, result: dict[int, str] | str | None) -> Iterator[int]:
+    def _ended(self, watch: _Watch, job: Queued, result: dict[str, str] | str | None) -> Iterator[int]:
         """Tell how a job of the queue ended; numbers of the jobs to submit again."""
         state = "" if result is not None else last_state(job.id)
         for number in job.numbers:
             if isinstance(result, dict):
-                problem = result.get(number, "")
+                problem = result.get(self.keys[number], "")
             elif result is not None:
                 problem = result
             elif state == "CANCELLED":
@@ -223,14 +248,3 @@ class SlurmLauncher(Launcher):
             watch.ended[number] = problem
             how = f"FAILED: {problem}" if problem else "done"
             tell(f"[{len(watch.ended)}/{len(self.jobs)}] {self.names[number]}: {how}")
-
-    def _result(self, job: str) -> dict[int, str] | str | None:
-        """What a job of the queue left: problems by number, or why it has none; None where it left nothing."""
-        try:
-            how, what = pickle.loads((self.folder / f"{job}_0_result.pkl").read_bytes())
-        except (OSError, EOFError, pickle.UnpicklingError):
-            return None
-        if how == "success":
-            problems: dict[int, str] = what
-            return problems
-        return f"job {job}: {str(what).strip().splitlines()[-1]}"

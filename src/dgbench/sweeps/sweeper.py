@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.utils import get_method
 from omegaconf import OmegaConf
 
-from dgbench.errors import DgbenchError
+from dgbench.errors import ConfigError, JobsFailedError
+from dgbench.sweeps.packing import JobSize
 from dgbench.training.composing import Composer
-from dgbench.training.execution import check_retry
-from dgbench.training.job_record import is_left
+from dgbench.training.execution import check_retry, check_sweep
+from dgbench.training.job_record import is_left, parts_of, recorded_runs
 from dgbench.training.jobs import Planner
 
 
 class StudySweeper(BasicSweeper):
-    """All combinations, as Hydra's own, less the jobs of which nothing is left; or their plan."""
+    """All combinations, as Hydra's own, less the jobs of which nothing is left; or their plan.
+
+    Args:
+        closing: dotted name of the function that ends a sweep; gets how many jobs there are, how many of them are
+            done, the folders of their runs, and the configuration.
+        options: of Hydra's own sweeper.
+    """
+
+    def __init__(self, closing: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.closing = closing
 
     def sweep(self, arguments: list[str]) -> Any:
         """Launch what is left; with ``plan=true`` start nothing.
@@ -31,37 +44,58 @@ class StudySweeper(BasicSweeper):
         loader = self.hydra_context.config_loader
         overrides = OverridesParser.create(config_loader=loader).parse_overrides([*self._parse_config(), *arguments])
         (jobs,) = self.split_arguments(overrides, None)
-        composer = Composer(loader, partial(loader.load_sweep_config, self.config))
-        planner = Planner(composer)
+        check_sweep(self.config.sweep, self.config.wait)
+        check_retry(self.config.retry)
+        if not self.config.wait and not getattr(self.launcher, "queue", False):
+            raise ConfigError("wait=false needs a queue whose jobs go on; add hydra/launcher=slurm, or leave it out")
+        planner = Planner(Composer(loader, partial(loader.load_sweep_config, self.config)))
+        size, sweep_dir = JobSize.asked(self.config), Path(self.config.hydra.sweep.dir)
+        jobs = [part for words in jobs for part in _parts(words, planner)]
         if self.config.plan:
             from dgbench.sweeps.plan import asks_to_clock, print_plan
 
-            print_plan(jobs, planner, asks_to_clock(self.config.plan), starts=False)
+            print_plan(jobs, planner, asks_to_clock(self.config.plan), starts=False, size=size, folder=sweep_dir)
             return []
-        check_retry(self.config.retry)
-        left: list[list[str]] = []
-        seen = set()
+        places: dict[tuple[Path, str], list[str]] = {}
         for words in jobs:
-            job = composer.compose(words)
-            try:
-                place = Path(job.parent), planner.key(job)
-            except DgbenchError:  # it says why when its turn comes, and stops no other
-                place = Path(job.parent), " ".join(words)
-            if place not in seen and is_left(*place, self.config.retry):
-                left.append(words)
-            seen.add(place)
+            places.setdefault(planner.place(words), words)
+        left = [words for place, words in places.items() if is_left(*place, self.config.retry)]
         if not left:
-            _tell(f"nothing to do: all {len(seen)} jobs are done (retry={self.config.retry})")
+            _tell(f"nothing to do: all {len(places)} jobs are done (retry={self.config.retry})")
+            self._close(places)
             return []
-        if len(left) < len(seen):
-            _tell(f"{len(seen) - len(left)} of {len(seen)} jobs were done before")
-        sweep_dir = Path(self.config.hydra.sweep.dir)
+        if len(left) < len(places):
+            _tell(f"{len(places) - len(left)} of {len(places)} jobs were done before")
         sweep_dir.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, sweep_dir / "multirun.yaml")
-        results = self.launcher.launch(left, initial_job_idx=0)
-        for result in results:
-            _ = result.return_value  # raises what the job raised
+        try:
+            results = self.launcher.launch(left, initial_job_idx=0)
+            for result in results:
+                _ = result.return_value  # raises what the job raised
+        except JobsFailedError:
+            self._close(place for words in jobs for place in _places(words, planner))
+            raise
+        if self.config.wait:
+            self._close(place for words in jobs for place in _places(words, planner))
         return [results]
+
+    def _close(self, places: Iterable[tuple[Path, str]]) -> None:
+        """Say what was found; the jobs' own screens may be logs of other processes."""
+        ended = list(dict.fromkeys(places))
+        done = sum(not is_left(*place, "all") for place in ended)
+        runs = list(dict.fromkeys(run for place in ended for run in recorded_runs(*place)))
+        get_method(self.closing)(len(ended), done, runs, self.config)
+
+
+def _parts(words: list[str], planner: Planner) -> list[list[str]]:
+    """A job, or where an earlier command split it, its parts."""
+    extra = parts_of(*planner.place(words))
+    return [part for own in extra for part in _parts([*words, *own], planner)] or [words]
+
+
+def _places(words: list[str], planner: Planner) -> Iterator[tuple[Path, str]]:
+    """Where jobs keep their records; a launcher may have split them meanwhile."""
+    yield from (planner.place(part) for part in _parts(words, planner))
 
 
 def _tell(text: str) -> None:

@@ -1,11 +1,11 @@
-"""Running one job of a sweep in a process that is not the one the user started."""
+"""Running jobs of a sweep in a process that is not the one the user started."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +22,8 @@ from dgbench.training.composing import Composer
 from dgbench.training.explain import explain
 from dgbench.training.job_record import is_left, log_file
 from dgbench.training.jobs import Planner
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,26 @@ class Command:
     def _task(self) -> Any:
         module, name = self.task
         return importlib.import_module(module).__dict__[name].__wrapped__  # less the handling of its command line
+
+
+class Batch:
+    """Jobs that one job of the queue runs, one after the other. After a requeue those that are done are skipped."""
+
+    def __init__(self, command: Command, jobs: Mapping[str, Sequence[str]]) -> None:
+        self.command, self.jobs = command, {key: list(words) for key, words in jobs.items()}
+
+    def __call__(self) -> dict[str, str]:
+        """What went wrong, by the key of the job."""
+        for name in THREADS:  # before torch is imported
+            os.environ.setdefault(name, os.environ.get("SLURM_CPUS_PER_TASK", "1"))
+        ends = {key: self.command.run(words, number) for number, (key, words) in enumerate(self.jobs.items())}
+        return {key: problem for key, problem in ends.items() if problem is not None}
+
+    def checkpoint(self) -> Any:
+        """What submitit runs after a requeue: the same; runs continue from their checkpoints."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
 
 
 @contextmanager

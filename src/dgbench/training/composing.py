@@ -27,7 +27,7 @@ KEPT = 4096  # contents of a top-level key that are remembered
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
 _REFERENCE = re.compile(r"\$\{\s*(?:oc\.select:)?([^${}:,\s]*)\s*(?=(.?))")  # the default after a comma is text
 # How a job is run: it plans the same runs whatever stands there.
-HOW = frozenset({"hydra", "paths", "logger", "selection", "execution", "plan", "retry", "sweep"})
+HOW = frozenset({"hydra", "paths", "logger", "selection", "execution", "plan", "retry", "wait", "sweep"})
 FREE = {"oc.env"}  # resolvers that look at nothing in the configuration
 
 

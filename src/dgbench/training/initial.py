@@ -25,6 +25,9 @@ class InitialWeights(Protocol):
 
     images: ImageRecord
 
+    def to_fetch(self) -> str | None:
+        """The command that fetches their file; None where it is here. Asks no network."""
+
     def check(self, make: Callable[[], nn.Module]) -> None:
         """Raise where the weights do not fit the network that ``make`` makes."""
 

@@ -50,6 +50,38 @@ def is_left(parent: Path, key: str, retry: str) -> bool:
     return any(not is_done(run) and not (retry == "none" and read_status(run).word == FAILED) for run in runs)
 
 
+def keep_parts(parent: Path, key: str, parts: Sequence[Sequence[str]]) -> None:
+    """Remember that a job was split, so that the same command has the same parts.
+
+    Args:
+        parent: folder of its studies.
+        key: see :func:`record_end`.
+        parts: overrides that each adds to those of the job.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    file = _parts_file(parent, key)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, json.dumps([list(words) for words in parts], indent=1) + "\n")
+
+
+def parts_of(parent: Path, key: str) -> list[list[str]]:
+    """What each part of a job adds to its overrides; empty where it was never split."""
+    try:
+        return [[str(word) for word in words] for words in json.loads(_parts_file(parent, key).read_text())]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def recorded_runs(parent: Path, key: str) -> list[Path]:
+    """Folders of the runs of a job that came to its end; empty where it never did."""
+    try:
+        return [parent / str(run) for run in json.loads(_file(parent, key).read_text())]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
 def log_file(parent: Path, key: str) -> Path:
     """Where what a job prints is kept, where several run at a time."""
     return parent / JOBS / f"{key}.log"
@@ -57,3 +89,7 @@ def log_file(parent: Path, key: str) -> Path:
 
 def _file(parent: Path, key: str) -> Path:
     return parent / JOBS / f"{key}.json"
+
+
+def _parts_file(parent: Path, key: str) -> Path:
+    return parent / JOBS / f"{key}.parts.json"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.data.description import DatasetInfo
+from dgbench.errors import DgbenchError
 from dgbench.protocols.environment_names import check_validation
 from dgbench.protocols.folds import Fold
 from dgbench.protocols.grid import grid_combinations
@@ -24,6 +25,7 @@ from dgbench.training.initial import InitialWeights, filled_dataset, named_weigh
 from dgbench.training.search_draws import base_values, scheme_of
 from dgbench.training.settings import TrainerSettings, trainer_settings
 
+ABSENT = "absent"  #: initial weights that are not here, in a plan
 KEPT = 256  # sets of hyperparameters that are remembered
 
 
@@ -99,11 +101,14 @@ class Planner:
         composer: composes configurations; None where they are composed already.
         parent: folder of the studies; None: as the configuration says.
         download: try to download images that a dataset would download when it is built; a plan does not.
+        fetch_weights: download initial weights that are not here, since their content is part of what a run is. A plan
+            does not: it counts the runs of such a study as missing.
     """
 
     composer: Composer | None
     parent: Path | None = None
     download: bool = False
+    fetch_weights: bool = True
     _datasets: dict[str, tuple[InitialWeights, dict[str, Any], Any, DatasetInfo]] = field(default_factory=dict)
     _folds: dict[str, list[Fold]] = field(default_factory=dict)
     _hparams: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -112,6 +117,10 @@ class Planner:
     def downloading(self) -> Planner:
         """The same, which also tries to download images that are absent."""
         return Planner(self.composer, self.parent, download=True)
+
+    def fetching_nothing(self) -> Planner:
+        """The same for a plan, which asks no network."""
+        return Planner(self.composer, self.parent, fetch_weights=False)
 
     def compose(self, words: Sequence[str]) -> Composed:
         """The configuration of a job."""
@@ -144,6 +153,14 @@ class Planner:
         """Equal for jobs that plan the same runs over the same files."""
         return digest([composed.key, self.content(composed)])
 
+    def place(self, words: Sequence[str]) -> tuple[Path, str]:
+        """Folder of a job's studies, and its :meth:`key`; its words where it cannot work: it says why in its turn."""
+        composed = self.compose(words)
+        try:
+            return Path(composed.parent), self.key(composed)
+        except DgbenchError:
+            return Path(composed.parent), " ".join(words)
+
     def study(
         self, words: Sequence[str], composed: Composed, repeats: int = 0, search: PlannedSearch | None = None
     ) -> PlannedStudy:
@@ -168,13 +185,14 @@ class Planner:
             if len(self._hparams) >= KEPT:  # random draws, each with values of its own
                 self._hparams.clear()
             self._hparams[asked] = hyperparameters(config, settings, info.smallest_training)
+        known = self.fetch_weights or weights.to_fetch() is None
         return PlannedStudy(
             words=words,
             config=config,
             dataset=dataset,
             info=info,
             weights=weights,
-            spec=study_spec(config, weights.identity, self._hparams[asked], shared),
+            spec=study_spec(config, weights.identity if known else ABSENT, self._hparams[asked], shared),
             folds=self._folds[folds],
             parent=self.parent or Path(composed.parent),
             repeats=repeats,

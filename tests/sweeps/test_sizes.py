@@ -1,0 +1,181 @@
+"""Jobs of a queue of the right size: what is split, what is packed, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+
+from dgbench.configuration import CONF
+from dgbench.sweeps.packing import JobSize, SizedJob, packed, sized
+from dgbench.sweeps.plan import _jobs
+from dgbench.sweeps.probing import Speeds
+from dgbench.training.composing import Composer
+from dgbench.training.job_record import keep_parts
+from dgbench.training.jobs import Planner
+
+TINY = ["dataset.base=digits", "backbone.width=8", "trainer.device=cpu", "trainer.steps=100", "trainer.eval_every=100"]
+SPEED = 300.0  # minibatches per second: a model of 3 environments takes 1 s, of all 4 a third longer
+SEARCH = ["hparams=search", "hparams.scheme.draws=[0,4,7]", "hparams.scheme.trials=2"]
+AGAIN = ["hparams=search_yu2024", "hparams.scheme.draws=3"]
+GRID = ["++grid.seed=[0,1,2]", "++grid.algorithm=[erm,vrex]"]
+
+
+@pytest.fixture
+def planner(tmp_path: Path) -> Iterator[Planner]:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        composer = Composer(GlobalHydra.instance().config_loader(), lambda words: compose("train", words))
+        yield Planner(composer, tmp_path)
+
+
+def speeds() -> Speeds:
+    return Speeds(lambda studies: SPEED)
+
+
+def runs_of(planner: Planner, words: Sequence[str]) -> list[Path]:
+    return [study.run_folder(fold) for study in planner.studies(words) for fold in study.folds]
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds", "parts", "last"),
+    [
+        (SEARCH, 1000, 1, ()),
+        (SEARCH, 20, 2, ("hparams.scheme.trials=[1]",)),
+        (SEARCH, 8, 6, ("hparams.scheme.trials=[1]", "hparams.scheme.draws=[7]")),
+        (SEARCH, 3, 18, ("hparams.scheme.trials=[1]", "hparams.scheme.draws=[7]", "protocol.folds=[full]")),
+        (SEARCH, 0.01, 30, ("hparams.scheme.trials=[1]", "hparams.scheme.draws=[7]", "protocol.folds=[full]")),
+        (AGAIN, 10, 2, ("protocol.folds=[2,3,full]",)),
+        (GRID, 12, 3, ("++grid.seed=[2]",)),
+        (GRID, 6, 6, ("++grid.seed=[2]", "++grid.algorithm=[vrex]")),
+        (["protocol.folds=[full]"], 0.1, 1, ()),
+    ],
+)
+def test_parts_train_what_the_job_trains(
+    words: list[str], seconds: float, parts: int, last: tuple[str, ...], planner: Planner
+) -> None:
+    """5 folds of 1 s, the full one 4/3 s; every run in one part, and a part longer than allowed is one model."""
+    found = sized([[*TINY, *words]], planner, JobSize(splits=seconds), speeds())
+    runs = [runs_of(planner, [*TINY, *words, *part.extra]) for part in found]
+    assert sorted(run for own in runs for run in own) == sorted(runs_of(planner, [*TINY, *words]))
+    assert [part.runs for part in found] == [len(own) for own in runs]
+    assert all(part.seconds is not None and (part.seconds <= seconds or part.runs == 1) for part in found)
+    assert (len(found), found[-1].extra) == (parts, last)
+
+
+def test_what_is_refused_or_not_clocked_stays_one_job(planner: Planner) -> None:
+    jobs = [[*TINY, "seed=x"], [*TINY, *SEARCH]]
+    found = sized(jobs, planner, JobSize(splits=1), Speeds(None))
+    assert [(part.job, part.extra, part.seconds) for part in found] == [(0, (), None), (1, (), None)]
+
+
+@pytest.mark.parametrize(
+    ("size", "ends"),
+    [
+        (JobSize(), [1, 2, 3, 4, 5]),
+        (JobSize(runs=4), [2, 3, 4, 5]),
+        (JobSize(packs=60), [2, 3, 4, 5]),
+        (JobSize(packs=1000), [3, 4, 5]),
+        (JobSize(packs=1000, runs=2), [1, 2, 3, 4, 5]),
+        (JobSize(splits=1), [1, 2, 3, 4, 5]),
+    ],
+)
+def test_neighbors_are_packed(size: JobSize, ends: list[int]) -> None:
+    """By models, by time, by both; a job of unknown time is packed with none by time."""
+    seconds = (10, 20, 50, None, 5)
+    runs = (2, 2, 5, 3, 2)
+    jobs = [SizedJob(i, (), n, own) for i, (n, own) in enumerate(zip(runs, seconds, strict=True))]
+    packs = packed(jobs, size)
+    assert [i for pack in packs for i in pack] == list(range(5))
+    assert [pack.stop for pack in packs] == ends
+
+
+@pytest.mark.parametrize(
+    ("keys", "packs", "splits"),
+    [
+        ((), None, 7200),
+        (("hydra.launcher.timeout_min=null",), None, None),
+        (("sweep.hours_per_job=0.5",), 1800, 1800),
+        (("sweep.runs_per_job=9",), None, None),
+        (("sweep.runs_per_job=9", "sweep.hours_per_job=1"), 3600, 3600),
+    ],
+)
+def test_size_that_is_asked_for(keys: tuple[str, ...], packs: float | None, splits: float | None) -> None:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("train", ["hydra/launcher=slurm", *keys], return_hydra_config=True)
+    size = JobSize.asked(config)
+    assert (size.packs, size.splits, size.queue) == (packs, splits, True)
+
+
+@pytest.mark.parametrize(
+    ("typed", "lengths", "size", "line"),
+    [
+        (6, [5900, 7100.0] * 5, JobSize(queue=True, gpus=1), 
+         "10 jobs of the queue (of 6 jobs), 1 h 38 min to 1 h 58 min each, 18 GPU hours in all."),
+        (1, [720.0], JobSize(queue=True, cores=4), "1 job of the queue (of 1 job), 12 min, 0.8 core hours in all."),
+        (2, [60.0, None], JobSize(queue=True, splits=9), 
+         "2 jobs of the queue (of 2 jobs); how long they take is not known yet."),
+        (3, [60.0] * 3, JobSize(cores=2), "3 jobs, 1 min each, 0.1 core hours in all."),
+        (3, [None], JobSize(), "3 jobs."),
+    ],
+)  # fmt: skip
+def test_line_of_a_plan(typed: int, lengths: list[float | None], size: JobSize, line: str) -> None:
+    assert _jobs(typed, lengths, size) == line
+
+
+def test_speeds_are_kept_for_the_next_command(planner: Planner, tmp_path: Path) -> None:
+    """Only for what trains on the same device with the same batch size."""
+    studies, other = list(planner.studies(TINY)), list(planner.studies([*TINY, "++hparams.batch_size=9"]))
+    assert Speeds(None, tmp_path).of(studies) is None
+    assert Speeds(lambda studies: SPEED, tmp_path).of(studies) == SPEED
+    assert Speeds(None, tmp_path).of(studies) == SPEED
+    assert Speeds(None, tmp_path).of(other) is None and Speeds(None, tmp_path, device="gpu").of(studies) is None
+    assert Speeds(lambda studies: 2 * SPEED, tmp_path).of(studies) == SPEED
+    assert Speeds(lambda studies: 2 * SPEED, tmp_path, anew=True).of(studies) == 2 * SPEED
+    (tmp_path / ".jobs" / "speeds.json").write_text("{")
+    assert Speeds(None, tmp_path).of(studies) is None
+
+
+def test_a_job_that_was_split_stays_split(command: Any, tmp_path: Path) -> None:
+    """Its parts are jobs of their own, for a plan, for a sweep and for the next one."""
+    words = ["-m", *TINY, "trainer.steps=4", "trainer.eval_every=4", "execution=single"]
+    words += ["paths.data_dir=here", "seed=0,1"]
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        composer = Composer(GlobalHydra.instance().config_loader(), lambda words: compose("train", words))
+        _, key = Planner(composer, tmp_path).place([*words[1:-1], "seed=1"])
+    keep_parts(tmp_path / "multirun", key, [["protocol.folds=[0,1]"], ["protocol.folds=[2,3,full]"]])
+    assert "\n3 jobs." in command("train.py", *words, "plan=true", cwd=tmp_path).out
+    ended = command("train.py", *words, cwd=tmp_path)
+    assert (ended.code, "3 of 3 jobs done: 10 of their 10 models" in ended.out) == (0, True), ended.err
+    again = command("train.py", *words, cwd=tmp_path)
+    assert again.err == "nothing to do: all 3 jobs are done (retry=all)\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("sweep.members_per_job=-3", "sweep.members_per_job is set by sweep.runs_per_job; write sweep.runs_per_job=-3"),
+        *(
+            (f"sweep.runs_per_job={value}", f"sweep.runs_per_job={value} is not an integer >= 1; give one, or null")
+            for value in ("-3", "0", "1.5", "abc", "1e+23", "True")
+        ),
+        *(
+            (
+                f"sweep.hours_per_job={value}",
+                f"sweep.hours_per_job={value} is not a number > 0; give one, e.g. 2 or 0.5",
+            )
+            for value in ("-1", "0", "nan", "inf", "abc")
+        ),
+        ("wait=maybe", "wait=maybe is unknown; choose true or false"),
+        ("wait=false", "wait=false "),
+    ],
+)
+def test_values_that_cannot_be_meant(word: str, line: str, command: Any, tmp_path: Path) -> None:
+    for sweep in ((), ("-m",)):
+        ended = command("train.py", *sweep, *TINY, word, cwd=tmp_path)
+        assert (ended.code, list(tmp_path.iterdir())) == (1, [])
+        (told,) = ended.complaints
+        assert told.startswith(f"dgbench: {line}")
