@@ -32,7 +32,7 @@ def test_a_grid_leaves_what_single_studies_leave(command: Any, tmp_path: Path) -
     """Two algorithms times two seeds: four studies of five runs, in the folders that they would have alone."""
     ended = command("train.py", *GRID, "execution=stacked", "paths.output_dir=together", cwd=tmp_path)
     assert ended.code == 0, ended.err
-    assert "(8 runs together)" in ended.err  # four folds times two seeds of one algorithm
+    assert "8 runs together" in ended.err  # four folds times two seeds of one algorithm
     assert ended.out.startswith("algorithm ") and "Nothing was started" not in ended.out, "the plan comes first"
     assert counts(ended.out, "all") == [4, 20, 0, 0, 0, 0, 20] and known_time(ended.out)
     again = command("train.py", *GRID, "execution=stacked", "paths.output_dir=together", cwd=tmp_path)

@@ -46,6 +46,8 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
 
             try:
                 sys.argv[1:] = sweep_first(open_keys(sys.argv[1:]))
+                if sys.argv[1:2] in (["-m"], ["--multirun"]):
+                    sign_of_life("composing the jobs of the sweep ...")
                 hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)()
             except KeyboardInterrupt:
                 _say("interrupted; the same command continues")
@@ -65,6 +67,11 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
 def sweep_first(words: list[str]) -> list[str]:
     """``-m`` may stand anywhere; Hydra's parser takes it only where it does not part the overrides."""
     return sorted(words, key=lambda word: word not in ("-m", "--multirun"))
+
+
+def sign_of_life(text: str) -> None:
+    """Say what goes on before what takes its time, as the import of torch; not on standard output."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def _say(text: str) -> str:
