@@ -45,6 +45,8 @@ class StudyProgress(pl.Callback):
         """A run begins, or several that train together."""
         self._title, self._together = title, together
         self._bar.set_description_str(f"{self._counted()}: {title}")
+        if together > 1 and not self._bar_shown:
+            self._say(f"{self._counted()}: {title}")
 
     def end(self, title: str, note: str) -> None:
         """A run is over, whether trained to its end now or not."""
