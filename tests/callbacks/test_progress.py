@@ -30,7 +30,7 @@ def test_a_notebook_gets_a_bar_of_its_own_width(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(progress, "tqdm", Bar)
     monkeypatch.setattr(progress, "_IN_NOTEBOOK", True)
     monkeypatch.setattr(Bar, "made", [])
-    shown = progress.StudyProgress(folds=2, steps=100, label="vrex")
+    shown = progress.StudyProgress(runs=2, steps=100, label="vrex")
     assert [(settings["disable"], "{bar}" in settings["bar_format"]) for settings in Bar.made] == [(False, True)]
     shown.note("left to another process")
     assert shown._bar.lines == ["vrex: left to another process"]  # type: ignore[attr-defined]
@@ -49,26 +49,25 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_lines_without_a_terminal(clock: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two folds of 100 steps. After 16 s 32 steps are trained: 2 steps/s; 2 * 100 - 32 = 168 are left: 84 s."""
-    shown = progress.StudyProgress(folds=2, steps=100, label="vrex")
-    shown.begin("hold out 0.80")
+    """Two runs of 100 steps. After 16 s 32 steps are trained: 2 steps/s; 2 * 100 - 32 = 168 are left: 84 s."""
+    shown = progress.StudyProgress(runs=2, steps=100, label="vrex")
+    shown.begin("fold 0")
     module = SimpleNamespace(steps_done=0)
     shown.on_train_start(None, module)
-    clock.now = 1.0
+    clock.now = 1.0  # the first line comes after 3 s
     shown.on_train_batch_end(None, module, None, [None] * 16, 0)
     assert capsys.readouterr().err == ""
     clock.now, module.steps_done = 16.0, 32
     shown.on_train_batch_end(None, module, None, [None] * 16, 1)
-    assert capsys.readouterr().err == "vrex: fold 1/2 (hold out 0.80), step 32 of 100, 2 steps/s, 84 s left\n"
-    shown.end("done")
-    shown.begin("all given environments")
-    shown.end("was done before")
+    assert capsys.readouterr().err == "vrex 0/2: fold 0, step 32 of 100, 2 steps/s, 84 s left\n"
+    shown.end("fold 0", "done")
+    shown.end("fold full", "was done before")
     shown.close()
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == [
-        "vrex: fold 1/2 (hold out 0.80) done",
-        "vrex: fold 2/2 (all given environments) was done before",
+        "vrex 1/2: fold 0 done",
+        "vrex 2/2: fold full was done before",
     ]
 
 
@@ -78,10 +77,10 @@ class Terminal(io.StringIO):
 
 
 def test_a_bar_on_a_terminal_ends_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A skipped fold, one resumed at step 60 of 100, one that failed at step 16: all three count as whole when over."""
+    """A skipped run, one resumed at step 60 of 100, one that failed at step 16: all three count as whole when over."""
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
-    shown = progress.StudyProgress(folds=3, steps=100, label="vrex")
+    shown = progress.StudyProgress(runs=3, steps=100, label="vrex")
     module = SimpleNamespace(steps_done=60)
     done = []
     for title, start, trained in (("a", None, 0), ("b", 60, 40), ("c", 0, 16)):
@@ -91,9 +90,9 @@ def test_a_bar_on_a_terminal_ends_full(monkeypatch: pytest.MonkeyPatch) -> None:
             shown.on_train_start(None, module)
             shown.on_train_batch_end(None, module, None, [None] * trained, 0)
         done.append(shown._bar.n)
-        shown.end("over")
+        shown.end(title, "over")
     assert done == [0, 200, 216]
     assert shown._bar.n == 300
     shown.close()
-    assert "fold 3/3 (c)" in screen.getvalue()
+    assert "vrex 2/3: c" in screen.getvalue()
     assert "100%" in screen.getvalue()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dgbench.records.durations import duration
+from dgbench.records.durations import duration, roughly
 
 DAY = 86_400
 
@@ -26,3 +26,19 @@ DAY = 86_400
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (84, "84 s"),
+        (99.7, "2 min"),
+        (725, "12 min"),
+        (3580, "1 h 00 min"),
+        (DAY, "1 d 00 h"),
+    ],
+)
+def test_time_left(seconds: float, text: str) -> None:
+    """No seconds once it is minutes."""
+    assert roughly(seconds) == text

@@ -1,4 +1,4 @@
-"""Live progress of a study: runs done of runs planned, steps per second, time left."""
+"""Live progress of a command: runs done of runs planned, steps per second, time left."""
 
 from __future__ import annotations
 
@@ -9,43 +9,50 @@ from typing import Any
 import pytorch_lightning as pl
 from tqdm.auto import tqdm
 
-LINE_SECONDS = 15.0
+from dgbench.records.durations import roughly
+
+FIRST_SECONDS, LINE_SECONDS = 3.0, 15.0  # of training before the first line, and between two
 _IN_NOTEBOOK = tqdm.__mro__[1].__module__ == "tqdm.notebook"  # and ipywidgets can show a bar there
 
 
 class StudyProgress(pl.Callback):
-    """One bar for a whole study on a terminal or in a notebook, a line every few seconds in a log file.
+    """One bar for a whole command on a terminal or in a notebook, a line every few seconds in a log file.
+
+    Both begin with the runs that are over of those planned, as ``erm 2/5``; a run is a fold of a study.
 
     Args:
-        folds: number of folds planned.
-        steps: optimizer steps per fold.
+        runs: number of runs planned.
+        steps: optimizer steps of each.
         label: what is trained.
     """
 
-    def __init__(self, folds: int, steps: int, label: str) -> None:
-        self.folds, self.steps, self.label = folds, steps, label
+    def __init__(self, runs: int, steps: int, label: str) -> None:
+        self.runs, self.steps, self.label = runs, steps, label
         self.done = 0
         self._bar_shown = sys.stderr.isatty() or _IN_NOTEBOOK
         bar = "{bar}" if _IN_NOTEBOOK else "{bar:20}"
         self._bar: tqdm[Any] = tqdm(
-            total=folds * steps,
+            total=runs * steps,
             unit="step",
             disable=not self._bar_shown,
-            bar_format=f"{{desc}} |{bar}| {{percentage:3.0f}}% [{{elapsed}}<{{remaining}}, {{rate_fmt}}]",
+            bar_format=f"{{desc}} |{bar}| {{percentage:3.0f}}%{{postfix}}",
         )
-        self._started = self._spoke = time.monotonic()
+        self._started: float | None = None
+        self._spoke = 0.0
         self._trained = 0
 
     def begin(self, title: str, together: int = 1) -> None:
         """A run begins, or several that train together."""
         self._title, self._together = title, together
-        self._bar.set_description_str(f"{self.label}: fold {self.done + 1}/{self.folds} ({title})")
+        self._bar.set_description_str(f"{self._counted()}: {title}")
+        if together > 1 and not self._bar_shown:
+            self._say(f"{self._counted()}: {title}")
 
-    def end(self, note: str) -> None:
+    def end(self, title: str, note: str) -> None:
         """A run is over, whether trained to its end now or not."""
         self.done += 1
         self._bar.update(self.done * self.steps - self._bar.n)
-        self._say(f"{self.label}: fold {self.done}/{self.folds} ({self._title}) {note}")
+        self._say(f"{self._counted()}: {title} {note}")
 
     def note(self, text: str) -> None:
         """A line that ends no run."""
@@ -54,22 +61,35 @@ class StudyProgress(pl.Callback):
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """A resumed run does not begin at its first step."""
         self._bar.update(pl_module.steps_done * self._together)
+        if self._started is None:
+            self._started = time.monotonic()
+            self._spoke = self._started - LINE_SECONDS + FIRST_SECONDS
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         self._trained += len(batch) * self._together
-        self._bar.update(len(batch) * self._together)
         now = time.monotonic()
         if not self._bar_shown and now - self._spoke > LINE_SECONDS:
-            rate = self._trained / (now - self._started)
-            left = (self.folds - self.done) * self.steps - pl_module.steps_done * self._together
-            self._say(
-                f"{self.label}: fold {self.done + 1}/{self.folds} ({self._title}), step {pl_module.steps_done} of "
-                f"{self.steps}, {rate:.0f} steps/s, {left / rate:.0f} s left"
-            )
+            step = f"step {pl_module.steps_done} of {self.steps}"
+            self._say(f"{self._counted()}: {self._title}, {step}, {self._pace(pl_module.steps_done, now)}")
+        elif self._bar_shown:
+            self._bar.set_postfix_str(self._pace(pl_module.steps_done, now), refresh=False)
+        self._bar.update(len(batch) * self._together)
 
     def close(self) -> None:
         """Leave the terminal tidy."""
         self._bar.close()
+
+    def _counted(self) -> str:
+        return f"{self.label} {self.done}/{self.runs}"
+
+    def _pace(self, step: int, now: float) -> str:
+        """Steps per second of this command, evaluations counted in, and what is left at that pace."""
+        seconds = now - (self._started or 0.0)
+        if seconds <= 0:
+            return ""
+        rate = self._trained / seconds
+        left = (self.runs - self.done) * self.steps - step * self._together
+        return f"{rate:.0f} steps/s, {roughly(left / rate)} left"
 
     def _say(self, text: str) -> None:
         self._spoke = time.monotonic()

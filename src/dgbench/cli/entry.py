@@ -52,6 +52,8 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
 
             try:
                 sys.argv[1:] = sweep_first(open_keys(sys.argv[1:]))
+                if sys.argv[1:2] in (["-m"], ["--multirun"]):
+                    sign_of_life("composing the jobs of the sweep ...")
                 hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)()
             except KeyboardInterrupt:
                 _say("interrupted; the same command continues")
@@ -81,6 +83,11 @@ def _reader_left() -> bool:
     if left:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return left
+
+
+def sign_of_life(text: str) -> None:
+    """Say what goes on before what takes its time, as the import of torch; not on standard output."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def _say(text: str) -> str:

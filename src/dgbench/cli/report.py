@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dgbench.cli.entry import hydra_main
+from dgbench.cli.entry import hydra_main, sign_of_life
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -23,6 +23,8 @@ def report(cfg: DictConfig) -> None:
     make_document = build(cfg, "report")
     if hasattr(make_document, "show"):
         sys.exit(make_document.show())
+
+    sign_of_life("reading runs ...")
 
     from dataclasses import replace
 

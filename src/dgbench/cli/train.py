@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dgbench.cli.entry import hydra_main
+from dgbench.cli.entry import hydra_main, sign_of_life
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +44,7 @@ def run_job(job: Job) -> Ended:
     if config.plan:
         plan_job(job, clock=asks_to_clock(config.plan), starts=False)
         return Ended()
+    sign_of_life(f"{config.dataset.name}, {config.algorithm.name}, seed {config.seed}: starting ...")
     check_execution(job.plain("execution"))
     check_retry(config.retry)
     planned = planned_studies(job)
@@ -66,10 +67,11 @@ def run_job(job: Job) -> Ended:
     found = searches(studies)
     progress = StudyProgress(_runs(studies, found), studies[0].settings.steps, _label(studies))
     try:
-        outcomes = train_runs(studies, job.plain("execution"), progress, wandb_log, config.retry)
+        how = job.plain("execution"), progress, wandb_log, config.retry, job.chooses_threads
+        outcomes = train_runs(studies, *how)
         again = [study for search in found for study in chosen_again(search)]
         keep_plan(again)
-        outcomes |= train_runs(again, job.plain("execution"), progress, wandb_log, config.retry)
+        outcomes |= train_runs(again, *how)
     finally:
         progress.close()
     remember(job, [*studies, *again])

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 
+def roughly(seconds: float) -> str:
+    """Time left, no finer than anybody needs it: ``40 s``, ``12 min``, ``3 h 10 min``."""
+    if seconds < 99.5:
+        return f"{round(seconds)} s"
+    return f"{round(seconds / 60)} min" if seconds < 3570 else duration(max(seconds, 3600))
+
+
 def duration(seconds: float) -> str:
     """``40 s``, ``2 min 05 s``, ``3 h 10 min``, ``2 d 04 h``; from 100 days on without hours, ``146 d``."""
     minutes, rest = divmod(round(seconds), 60)

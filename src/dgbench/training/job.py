@@ -32,6 +32,7 @@ class Job:
     loader: ConfigLoader
     compose: Callable[[list[str]], DictConfig]
     parent: Path
+    chooses_threads: bool = False  #: a command does; a Python caller may have set torch's number
     prints_plan: bool = True  #: a command of several studies shows its plan first; jobs of a sweep do not
 
     @staticmethod
@@ -54,7 +55,7 @@ class Job:
         name = str(hydra.job.config_name)
         words = [str(word) for word in hydra.overrides.task]
         loader = GlobalHydra.instance().config_loader()
-        return Job(config, words, loader, lambda own: compose(name, own), Path(parent), prints_plan=not sweeps)
+        return Job(config, words, loader, lambda own: compose(name, own), Path(parent), True, prints_plan=not sweeps)
 
     def planner(self) -> Planner:
         """Plans the job's studies."""

@@ -51,8 +51,12 @@ def write_identity(run: Run, *, resumed_from: int, together: int) -> None:
         together: runs that train as one stack, 1 for one alone.
     """
     file, study = run.folder / IDENTITY_FILE, run.study
-    words = list(study.planned.words)
-    session = {**_machine(words), "device": study.settings.device, "resumed_from": resumed_from, "together": together}
+    session = {
+        **_machine(list(study.planned.words)),
+        "device": study.settings.device,
+        "resumed_from": resumed_from,
+        "together": together,
+    }
     document = {
         "run": run.hash,
         "study": study.folder.name,
@@ -61,6 +65,13 @@ def write_identity(run: Run, *, resumed_from: int, together: int) -> None:
         "sessions": [*_sessions(file), session],
     }
     write_whole(file, json.dumps(document, indent=1) + "\n")
+
+
+def first_threads(run: Run) -> int | None:
+    """Threads that a run began with; None for one that was never started."""
+    sessions = _sessions(run.folder / IDENTITY_FILE)
+    number = sessions[0].get("threads") if sessions and isinstance(sessions[0], dict) else None
+    return number if isinstance(number, int) and number > 0 else None
 
 
 def fingerprint(environments: Environments) -> str:

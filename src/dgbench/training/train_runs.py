@@ -42,6 +42,7 @@ from dgbench.training.processes import processes
 from dgbench.training.provenance import write_config, write_identity
 from dgbench.training.run_log import own_log
 from dgbench.training.study import Run, Study
+from dgbench.training.threads import Threads
 from dgbench.training.wandb_runs import log_rows, open_run
 
 log = logging.getLogger("dgbench")
@@ -69,6 +70,7 @@ def train_runs(
     progress: StudyProgress,
     wandb_log: WandbLog | None,
     retry: str = "all",
+    chooses_threads: bool = False,
 ) -> RunOutcomes:
     """Train every run that is not done, in the groups that ``execution`` asks for.
 
@@ -81,12 +83,13 @@ def train_runs(
         progress: shows what is done.
         wandb_log: where it is logged besides.
         retry: ``all`` trains whatever is not done, ``failed`` only what failed before, ``none`` what did not fail.
+        chooses_threads: clock how many CPU threads are fastest; False leaves torch's number.
 
     Raises:
         ConfigError: the configuration cannot work.
     """
     check_retry(retry)
-    trainer = _Trainer(progress, wandb_log)
+    trainer = _Trainer(progress, wandb_log, Threads(chooses_threads), len(studies))
     runs = list({run.hash: run for study in studies for run in study.runs}.values())  # typed twice, trained once
     asked = {run.hash for run in runs if trainer.asks_for(run, retry)}
     waiting = plan_groups(runs, execution) if asked else []
@@ -106,16 +109,18 @@ def train_runs(
 class _Trainer:
     """Trains groups one after the other, and notes how their runs ended."""
 
-    def __init__(self, progress: StudyProgress, wandb_log: WandbLog | None) -> None:
-        self.progress, self.wandb_log, self.outcomes, self.moved = progress, wandb_log, RunOutcomes(), False
+    def __init__(self, progress: StudyProgress, wandb_log: WandbLog | None, threads: Threads, studies: int) -> None:
+        self.progress, self.wandb_log, self.threads = progress, wandb_log, threads
+        self.studies = studies
+        self.outcomes, self.moved = RunOutcomes(), False
 
     def asks_for(self, run: Run, retry: str) -> bool:
         """Whether a run is to be trained now; one that is not is noted as it stands."""
         failed = read_status(run.folder).word == FAILED
         done = is_done(run.folder)
         if done or (failed and retry == "none"):
-            self.progress.begin(run.fold.title)
-            self.progress.end("failed before; retry=failed trains it again" if failed else "was done before")
+            note = "failed before; retry=failed trains it again" if failed else "was done before"
+            self.progress.end(self._named(run), note)
             self.outcomes.complete[run.hash] = done
             return False
         if retry == "failed" and not failed:
@@ -156,7 +161,6 @@ class _Trainer:
             try:
                 parts = resumable(group, mine)
             except DgbenchError as error:
-                self.progress.begin(_title(mine), len(mine))
                 self._fail(mine, failure(error))
                 return True
             for part, snapshot in parts:
@@ -181,6 +185,11 @@ class _Trainer:
                 if self.outcomes.complete.get(run.hash) and not self.wandb_log.knows(run.folder):
                     log_rows(self.wandb_log, run, complete=True)
 
+    def _named(self, run: Run) -> str:
+        """``fold 0 (hold out 0.80)``; where there are several studies, of which one."""
+        study = f"{run.study.folder.name} " if self.studies > 1 else ""
+        return f"{study}fold {run.fold.name} ({run.fold.title})"
+
     def _take(self, run: Run, locks: RunLocks) -> bool:
         if locks.take(run.folder):
             self.outcomes.left.pop(run.hash, None)
@@ -193,8 +202,7 @@ class _Trainer:
     def _done_meanwhile(self, run: Run) -> bool:
         if not is_done(run.folder):
             return False
-        self.progress.begin(run.fold.title)
-        self.progress.end("was done by another process")
+        self.progress.end(self._named(run), "was done by another process")
         self.outcomes.complete[run.hash] = True
         self.outcomes.left.pop(run.hash, None)
         return True
@@ -203,14 +211,15 @@ class _Trainer:
         """Train a group; when the device runs out of memory, its halves from their last checkpoint."""
         runs = [run for run in group.runs if run.hash in mine]
         n = len(group.runs)
-        title = _title(group.runs)
+        title = self._named(group.runs[0]) if n == 1 else f"{n} runs together"
         self.progress.begin(title, n)
         step = snapshot.step if snapshot else 0
         if step:
             self.progress.note(f"{title}: resumes from step {step} of {runs[0].study.settings.steps}")
         log.debug("%s, from step %d on", title, step)
         try:
-            diverged = self._fit(group, snapshot, runs)
+            with self.threads.used(group):
+                diverged = self._fit(group, snapshot, runs)
             final = Snapshot.load(group_file(group)) or snapshot
             for run in runs:
                 self._end(run, group, diverged.get(run.hash), final)
@@ -219,7 +228,7 @@ class _Trainer:
         except KeyboardInterrupt:
             for run in runs:
                 mark_interrupted(run.folder)
-            self.progress.note(f"{title}: interrupted; the same command resumes from step {last_step(runs[0])}")
+            self.progress.note(f"{title}: interrupted; the same command resumes it from step {last_step(runs[0])}")
             raise
         except Exception as error:  # whatever broke this group, others are trained
             if not isinstance(error, torch.OutOfMemoryError) or n == 1:
@@ -262,20 +271,15 @@ class _Trainer:
         ended = finish(run.folder, problem)
         self.outcomes.complete[run.hash] = ended.word != FAILED
         log.debug("%s done at step %d: %s", run.title, final.step if final else 0, ended.word)
-        name = f"{run.title} " if len(group.runs) > 1 else ""
-        self.progress.end(name + (f"FAILED: {ended.reason}" if ended.word == FAILED else "done"))
+        self.progress.end(self._named(run), f"FAILED: {ended.reason}" if ended.word == FAILED else "done")
         if self.wandb_log and len(group.runs) > 1:
             log_rows(self.wandb_log, run, self.outcomes.complete[run.hash])
 
     def _fail(self, runs: Sequence[Run], reason: str) -> None:
         for run in runs:
             mark_failed(run.folder, reason)
-            self.progress.end(f"FAILED: {reason}")
+            self.progress.end(self._named(run), f"FAILED: {reason}")
             self.outcomes.complete[run.hash] = False
-
-
-def _title(runs: Sequence[Run]) -> str:
-    return runs[0].fold.title if len(runs) == 1 else f"{len(runs)} runs together"
 
 
 def failure(error: Exception) -> str:

@@ -1,0 +1,123 @@
+"""How many CPU threads a group trains with: all, or one where that was faster in a few steps.
+
+Threads meet after every operation. With tiny networks, or on a busy machine, they wait longer than they compute.
+Another number of threads rounds otherwise, so runs keep the number that they began with.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from pytorch_lightning.utilities.seed import isolate_rng
+
+from dgbench.errors import DgbenchError
+from dgbench.records.spec import digest
+from dgbench.training.fit import group_data, group_module
+from dgbench.training.groups import Group, on_cuda
+from dgbench.training.provenance import first_threads
+
+EXPLICIT = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+SECONDS = 0.3  # clocked in all, of each kind of group
+STEPS = 4  # clocked at a time; some algorithms take their updates in turns
+SLOW_STEP = 0.5  # seconds; longer ones have enough to compute for every thread
+GAIN = 1.1  # times as fast that one thread must be
+
+log = logging.getLogger("dgbench")
+
+
+class Threads:
+    """Chooses for one group after the other; groups of one kind get the same number.
+
+    Args:
+        free: whether the number may be chosen; False leaves torch's, which a Python caller may have set.
+    """
+
+    def __init__(self, free: bool) -> None:
+        self.free = free and not any(os.environ.get(name) for name in EXPLICIT)
+        self._known: dict[str, tuple[int, str]] = {}
+
+    @contextmanager
+    def used(self, group: Group) -> Iterator[None]:
+        """Inside, torch computes with the number of the group's."""
+        everything = torch.get_num_threads()
+        chosen, why = self._chosen(group, everything)
+        torch.set_num_threads(chosen)
+        log.debug("threads: %d of %d (%s)", chosen, everything, why)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(everything)
+
+    def _chosen(self, group: Group, everything: int) -> tuple[int, str]:
+        """The number, and why."""
+        study = group.runs[0].study
+        begun = first_threads(group.runs[0])
+        if not self.free:
+            differs = begun not in (None, everything)
+            return everything, f"as set; it began with {begun} and may round otherwise" if differs else "as set"
+        if begun is not None:
+            return min(begun, everything), f"it began with {begun}"
+        if everything == 1 or study.settings.devices > 1 or study.settings.device == "mps" or on_cuda(study):
+            return everything, "nothing to choose"
+        kind = _kind(group)
+        if kind not in self._known:
+            self._known[kind] = _faster(group, everything)
+        return self._known[kind]
+
+
+def _kind(group: Group) -> str:
+    """Equal for groups that compute steps of the same size."""
+    spec, study, n_envs = group.runs[0].spec, group.runs[0].study, len(group.runs[0].fold.training)
+    images = [study.info.name, *study.environments.image, study.batch_size, n_envs]
+    return digest([spec.objective, spec.network, spec.tuning, spec.training, images, len(group.runs), group.stacked])
+
+
+def _faster(group: Group, everything: int) -> tuple[int, str]:
+    with isolate_rng():
+        try:
+            seconds = step_seconds(group, everything)
+        except DgbenchError:  # training meets it, too, and says so
+            return everything, "not clocked"
+    if seconds is None:
+        return everything, f"not clocked, a step takes more than {SLOW_STEP} s"
+    one, more = seconds
+    chosen = 1 if one * GAIN < more else everything
+    return chosen, f"a step took {1000 * one:.2f} ms with 1, {1000 * more:.2f} ms with {everything}"
+
+
+def step_seconds(group: Group, everything: int) -> tuple[float, float] | None:
+    """Seconds of a step with one thread and with all, of a copy of the group; None where a step is slow.
+
+    The two take turns, since a machine is busy at one moment and not at the next. Leaves torch's number changed.
+
+    Raises:
+        DgbenchError: a step cannot be computed.
+    """
+    module: Any = group_module(group)
+    module.train()
+    optimizers = dict(zip(module.trained_groups(), module.configure_optimizers(), strict=True))
+    batches = group_data(group).batches(0, 1) * STEPS
+
+    def clocked(threads: int, n: int) -> float:
+        torch.set_num_threads(threads)
+        begun = time.perf_counter()
+        module.train_steps(batches[:n], optimizers)
+        return time.perf_counter() - begun
+
+    if clocked(everything, 1) > SLOW_STEP:
+        return None
+    taken = {1: 0.0, everything: 0.0}
+    for threads in taken:
+        clocked(threads, STEPS)  # a pool of threads starts, and Adam makes its moments
+    rounds = 0
+    while rounds < 2 or sum(taken.values()) < SECONDS:
+        for threads in taken:
+            taken[threads] += clocked(threads, STEPS)
+        rounds += 1
+    return taken[1] / (rounds * STEPS), taken[everything] / (rounds * STEPS)
