@@ -243,7 +243,8 @@ def check_every_leaf(config: dict[str, Any], folder: Path, special: dict[str, An
 
 
 TREE = (
-    "dataset=image_folder", "dataset.image_size=32", "hparams.batch_size=4", "dataset.cache_dir=nowhere", "backbone=mlp",
+    "dataset=image_folder", "dataset.image_size=32", "hparams.batch_size=4", "dataset.cache_dir=nowhere",
+    "backbone=mlp",
 )  # fmt: skip
 
 
