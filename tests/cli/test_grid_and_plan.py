@@ -155,7 +155,13 @@ def test_an_entry_of_an_experiments_grid_is_taken_out(command: Any, tmp_path: Pa
 
 def test_plan_of_a_dataset_that_is_not_here(command: Any, tmp_path: Path) -> None:
     """Counted from conf/dataset: two groups of PACS in one study, two algorithms; a probe says what it lacks, once."""
-    words = ["dataset=pacs", "paths.data_dir=nowhere", "protocol=multi_test", "grid.algorithm=[erm,vrex]"]
+    words = [
+        "dataset=pacs",
+        "backbone=mlp",
+        "paths.data_dir=nowhere",
+        "protocol=multi_test",
+        "grid.algorithm=[erm,vrex]",
+    ]
     counted = command("train.py", *words, "plan=true", cwd=tmp_path)
     assert counted.code == 0, counted.err
     assert counts(counted.out, "all") == [2, 4, 0, 0, 0, 0, 4]

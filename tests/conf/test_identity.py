@@ -248,7 +248,10 @@ def check_every_leaf(config: dict[str, Any], folder: Path, special: dict[str, An
     return met
 
 
-TREE = ("dataset=image_folder", "dataset.image_size=32", "hparams.batch_size=4", "dataset.cache_dir=nowhere")
+TREE = (
+    "dataset=image_folder", "dataset.image_size=32", "hparams.batch_size=4", "dataset.cache_dir=nowhere",
+    "backbone=mlp",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("number", [0, 3])
@@ -306,6 +309,7 @@ FILES = [
 ]
 #: what a file needs beside it
 BESIDE: dict[str, list[str]] = {
+    "backbone=resnet50_pretrained": ["init=random"],
     "protocol=fixed": ["protocol.test=[d]"],
     "protocol=flexible": ["protocol.dominant=1", "protocol.minor=1", "protocol.test=1", "protocol.exclusive=2"],
 }
@@ -320,7 +324,7 @@ def test_every_leaf_of_every_file(
     words = {
         "protocol": on_tree,
         "init": [*on_tree, "backbone=resnet50", *([f"init.path={weights}"] if name != "random" else [])],
-        "dataset": [f"paths.data_dir={fake_mnist}", "hparams.batch_size=4"],
+        "dataset": [f"paths.data_dir={fake_mnist}", "hparams.batch_size=4", "init=random"],
     }.get(group, [])
     special: dict[str, Any] = {"init.path": str(weights), "init.url": None}
     special["init.sha256"] = hashlib.sha256(weights.read_bytes()).hexdigest()

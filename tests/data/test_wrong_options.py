@@ -207,7 +207,7 @@ CASES = [
     ),
     line(f"selection.environments names photo, which is no .*; {GIVEN}", *OOD, "selection.environments=[photo]"),
     # Hydra's grammar
-    line(r"^dataset.root=a,b holds a comma; write .*a,b.* for one text, .* or add -m", *FOLDER, "dataset.root=a,b"),
+    line(r"^dataset.root=a,b names several values; add -m .*, or .*a,b.* for one text", *FOLDER, "dataset.root=a,b"),
 ]
 
 

@@ -68,7 +68,7 @@ def train(overrides: Sequence[str] = (), output: str | Path = "outputs") -> Trai
         try:
             ended, selection = _run(words, Path(output))
         except (HydraException, OmegaConfBaseException) as error:
-            raise ConfigError(explain(error, "train")) from error
+            raise ConfigError(explain(error, "train", words)) from error
     failed = {folder: str(read_status(folder)) or "not started" for folder in ended.folders if not is_done(folder)}
     done = [folder for folder in ended.folders if folder not in failed]
     frame = results(done, selection) if done else pd.DataFrame(columns=list(EVALUATION))

@@ -15,6 +15,7 @@ from collections.abc import Callable
 import hydra
 from omegaconf import DictConfig
 
+from dgbench.cli.help import help_text
 from dgbench.configuration import CONF
 from dgbench.training.addresses import open_keys
 from dgbench.training.explain import explain
@@ -31,6 +32,9 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
     def decorate(task: Task) -> Callable[[], None]:
         @functools.wraps(task)
         def main() -> None:
+            if {"--help", "-h"} & set(sys.argv[1:]):
+                print(help_text(config_name))
+                return
             wants_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
             os.environ["HYDRA_FULL_ERROR"] = "1"  # or Hydra prints its own report and exits before we see the error
             failures: list[str] = []
@@ -48,7 +52,7 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
                 except Exception as error:  # whatever broke this job, the others of a sweep are run
                     if wants_traceback or os.getpid() != home:  # a launcher's worker tells its parent by raising
                         raise
-                    failures.append(_say(explain(error, config_name)))
+                    failures.append(_say(explain(error, config_name, sys.argv[1:])))
 
             try:
                 sys.argv[1:] = sweep_first(open_keys(sys.argv[1:]))
@@ -61,7 +65,7 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
             except Exception as error:
                 if wants_traceback:
                     raise
-                failures.append(_say(explain(error, config_name)))
+                failures.append(_say(explain(error, config_name, sys.argv[1:])))
             if failures:
                 sys.exit(1)
 

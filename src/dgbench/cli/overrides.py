@@ -34,7 +34,7 @@ def shortest_words(
     """
     groups: list[str] = []
     have = _plain(compose([]))
-    for group in _groups(conf / f"{root}.yaml"):
+    for group in reversed(_groups(conf / f"{root}.yaml")):  # a choice brings along what stands above it
         asked = wanted.get(group)
         if not isinstance(asked, Mapping) or not _differences(wanted, have, relevant, f"{group}."):
             continue

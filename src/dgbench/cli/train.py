@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from dgbench.cli.entry import hydra_main, sign_of_life
@@ -34,19 +35,17 @@ def run_job(job: Job) -> Ended:
     from dgbench.cli.ended import Ended
     from dgbench.errors import ConfigError
     from dgbench.sweeps.plan import asks_to_clock, plan_job
-    from dgbench.training.execution import check_execution, check_retry, check_sweep
+    from dgbench.training.checked_values import check_values
     from dgbench.training.job import planned_studies
 
     config = job.config
-    check_sweep(config.sweep, config.wait)
+    check_values(job.values())
     if job.prints_plan and not config.wait:
         raise ConfigError("wait=false submits a sweep to a queue; add -m and hydra/launcher=slurm, or leave it out")
     if config.plan:
         plan_job(job, clock=asks_to_clock(config.plan), starts=False)
         return Ended()
     sign_of_life(f"{config.dataset.name}, {config.algorithm.name}, seed {config.seed}: starting ...")
-    check_execution(job.plain("execution"))
-    check_retry(config.retry)
     planned = planned_studies(job)
     if len(planned) > 1 and job.prints_plan:
         plan_job(job, clock=True, starts=True)
@@ -55,6 +54,7 @@ def run_job(job: Job) -> Ended:
     from dgbench.cli.searches import chosen_again, searches
     from dgbench.cli.summary import summarize
     from dgbench.training.building import build
+    from dgbench.training.fold_plan import selection_note
     from dgbench.training.planned import keep_plan, remember
     from dgbench.training.prepare import prepare_process
     from dgbench.training.study import studies_of
@@ -62,6 +62,8 @@ def run_job(job: Job) -> Ended:
 
     prepare_process()
     wandb_log, selection = build(config, "logger") or None, build(config, "selection")
+    if note := selection_note(selection, [fold for study in planned for fold in study.folds]):
+        print(f"note: {note}", file=sys.stderr)
     studies = studies_of(planned)
     keep_plan(studies)
     found = searches(studies)

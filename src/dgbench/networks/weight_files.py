@@ -39,15 +39,17 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
         return found
     if HUB.match(url):
         url = url.replace("https://huggingface.co", os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/"))
-    fix = "give a local file with init.path="
+    fix = "give a local file with init.path=FILE, or start from random weights with init=random"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         with _answer(url, timeout) as answer:
+            folder.mkdir(parents=True, exist_ok=True)
             _save(answer, url, target)
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         if isinstance(reason, TimeoutError):
-            raise WeightsError(f"{url} gave no answer for {timeout:g} s; {fix}, or a longer init.timeout=") from error
+            raise WeightsError(
+                f"{url} gave no answer for {timeout:g} s; {fix}; init.timeout=SECONDS waits longer"
+            ) from error
         text = " ".join(str(getattr(reason, "strerror", None) or reason).split())
         raise WeightsError(f"{url} cannot be downloaded ({text}); {fix}") from error
     return target

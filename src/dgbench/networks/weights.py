@@ -114,6 +114,8 @@ class PretrainedWeights:
 
     def _entry(self, published: Mapping[str, Any], given: bool) -> Mapping[str, Any]:
         versions: Mapping[str, Mapping[str, Any]] = published.get(str(self.arch)) or {}
+        if not published and not given:
+            raise ConfigError(f"init={self.name} names no file; give one with init.path=FILE or init.url=ADDRESS")
         if not versions and not given:
             known = ", ".join(published) or "none"
             raise ConfigError(

@@ -24,6 +24,7 @@ class LooVal(Method):
     """
 
     name: ClassVar[str] = "loo_val"
+    needs_other_runs: ClassVar[bool] = True
     title: ClassVar[str] = "leave-one-domain-out cross-validation"
 
     def __call__(self, rows: Rows) -> Choice:

@@ -73,6 +73,7 @@ class Method:
     uses_test_environments: ClassVar[bool] = False
     one_search: ClassVar[bool] = False
     chooses_draws: ClassVar[bool] = True
+    needs_other_runs: ClassVar[bool] = False  #: True where a run can only be judged beside others, in a report
 
     @property
     def validation_environments(self) -> tuple[str, ...]:

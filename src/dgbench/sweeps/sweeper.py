@@ -15,8 +15,8 @@ from omegaconf import OmegaConf
 
 from dgbench.errors import ConfigError, JobsFailedError
 from dgbench.sweeps.packing import JobSize
+from dgbench.training.checked_values import check_values
 from dgbench.training.composing import Composer
-from dgbench.training.execution import check_retry, check_sweep
 from dgbench.training.job_record import is_left, parts_of, recorded_runs
 from dgbench.training.jobs import Planner
 
@@ -44,8 +44,8 @@ class StudySweeper(BasicSweeper):
         loader = self.hydra_context.config_loader
         overrides = OverridesParser.create(config_loader=loader).parse_overrides([*self._parse_config(), *arguments])
         (jobs,) = self.split_arguments(overrides, None)
-        check_sweep(self.config.sweep, self.config.wait)
-        check_retry(self.config.retry)
+        own: Any = OmegaConf.to_container(OmegaConf.masked_copy(self.config, ["retry", "sweep", "wait"]), resolve=True)
+        check_values(own)
         if not self.config.wait and not getattr(self.launcher, "queue", False):
             raise ConfigError("wait=false needs a queue whose jobs go on; add hydra/launcher=slurm, or leave it out")
         planner = Planner(Composer(loader, partial(loader.load_sweep_config, self.config)))

@@ -8,7 +8,7 @@ from typing import Any
 from dgbench.errors import ConfigError, DgbenchError
 
 #: keys of conf/dataset that the dataset itself does not take, but hyperparameters, protocols, ...
-NOT_BUILT = ("image_kind", "fetch", "test_groups", "split")
+NOT_BUILT = ("image_kind", "fetch", "test_groups", "split", "log2_batch_sizes")
 
 
 def build(config: Any, group: str, **extra: Any) -> Any:

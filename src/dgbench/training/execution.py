@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,22 +18,6 @@ def check_retry(retry: str) -> None:
     """
     if retry not in RETRIES:
         raise ConfigError(f"retry={retry} is unknown; choose {', '.join(RETRIES)}")
-
-
-def check_sweep(sweep: Mapping[str, Any], wait: Any) -> None:
-    """Refuse what cannot be meant under ``sweep`` and ``wait``.
-
-    Raises:
-        ConfigError: a value that cannot work.
-    """
-    runs, hours = sweep["runs_per_job"], sweep["hours_per_job"]
-    if runs is not None and (not isinstance(runs, int) or isinstance(runs, bool) or runs < 1):
-        raise ConfigError(f"sweep.runs_per_job={runs} is not an integer >= 1; give one, or null")
-    number = isinstance(hours, (int, float)) and not isinstance(hours, bool)
-    if hours is not None and not (number and 0 < hours < math.inf):
-        raise ConfigError(f"sweep.hours_per_job={hours} is not a number > 0; give one, e.g. 2 or 0.5, or null")
-    if not isinstance(wait, bool):
-        raise ConfigError(f"wait={wait} is unknown; choose true or false")
 
 
 def check_execution(execution: Mapping[str, Any]) -> str:

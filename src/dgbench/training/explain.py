@@ -5,20 +5,25 @@ from __future__ import annotations
 import errno
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dgbench.configuration import CONF
 from dgbench.errors import DgbenchError
+from dgbench.training.known_keys import options, unknown_key
 from dgbench.training.typed_words import quoted
 
 
-def explain(error: BaseException, config_name: str) -> str:
-    """One line that names the fix."""
+def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -> str:
+    """One line that names the fix.
+
+    Args:
+        error: what went wrong.
+        config_name: the command's configuration, ``train`` or ``report``.
+        words: the overrides that were typed; what they choose decides which keys there are.
+    """
     if isinstance(error, DgbenchError):
         return str(error)
     if isinstance(error, OSError) and not isinstance(error, HydraException):  # some of Hydra's are both
@@ -40,21 +45,9 @@ def explain(error: BaseException, config_name: str) -> str:
             f"{override} cannot be read: {reason}; write KEY=VALUE, and quote it for the shell, e.g. 'KEY=[1,2]'"
             f"{_as_text(str(override))}"
         )
-    choice = re.search(r"Could not find '([^']+)/([^']+)'", text)
-    if choice:
-        group, name = choice.groups()
-        options = [path.stem for path in sorted((CONF / group).glob("*.yaml"))]
-        return (
-            f"{group}={name} is unknown; {_meant(name, options)}choose from {', '.join(options) or 'no group ' + group}"
-        )
-    key = re.search(r"Could not override '([^']+)'", text)
-    if key:
-        return f"key {key[1]} is unknown; {_meant(key[1], list(_known_keys(config_name)))}see docs/configuration.md"
-    ambiguous = re.search(r"Ambiguous value for argument '(.*)'\n", text)
-    if ambiguous:
-        name, _, value = ambiguous[1].partition("=")
-        as_text, as_list = (shlex.quote(f"{name}={written}") for written in (quoted(value), f"[{value}]"))
-        return f"{ambiguous[1]} holds a comma; write {as_text} for one text, {as_list} for a list, or add -m to sweep"
+    for pattern, say in _KNOWN:
+        if found := re.search(pattern, text):
+            return say(*found.groups(), config_name, words)
     missing = getattr(error, "full_key", None)
     where = f"{missing}: " if missing else ""
     return where + " ".join(text.split("\n    full_key")[0].split())
@@ -68,23 +61,37 @@ def _as_text(override: str) -> str:
     return f"; a text with such signs is written {shlex.quote(f'{key}={quoted(value)}')}"
 
 
-def _meant(typed: str, known: list[str]) -> str:
-    close = get_close_matches(typed, known, n=1)
-    return f"did you mean {close[0]}? " if close else ""
+def _choice(group: str, name: str, *_: object) -> str:
+    while not options(group) and "/" in group:  # the name has a slash itself
+        group, head = group.rsplit("/", 1)
+        name = f"{head}/{name}"
+    close = get_close_matches(name, options(group), n=1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    return f"{group}={name} is unknown; {meant}choose from {', '.join(options(group)) or 'no group ' + group}"
 
 
-def _known_keys(config_name: str) -> Iterator[str]:
-    from hydra import compose, initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
+def _several(word: str, *_: object) -> str:
+    key, values = word.split("=", 1)
+    as_list, as_text = (shlex.quote(f"{key}={written}") for written in (f"[{values}]", quoted(values)))
+    return (
+        f"{word} names several values; add -m to sweep over them, write {shlex.quote(f'grid.{key}=[{values}]')} to "
+        f"train all in one job, {as_list} for a list, or {as_text} for one text"
+    )
 
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        yield from _keys(OmegaConf.to_container(compose(config_name)), "")
-    yield from (folder.name for folder in CONF.iterdir() if folder.is_dir())
+
+def _there(key: str, *_: object) -> str:
+    return f"+{key} adds a key that is there already; write {key}=VALUE without +"
 
 
-def _keys(node: object, prefix: str) -> Iterator[str]:
-    if isinstance(node, dict):
-        for key, value in node.items():
-            yield f"{prefix}{key}"
-            yield from _keys(value, f"{prefix}{key}.")
+def _gone(key: str, config_name: str, words: Sequence[str]) -> str:
+    return f"~{key} takes out a key that is not there: {unknown_key(key, config_name, words)}"
+
+
+#: what Hydra says -> our line
+_KNOWN: tuple[tuple[str, Callable[..., str]], ...] = (
+    (r"Could not find '([^']+)/([^']*)'", _choice),
+    (r"Could not override '([^']+)'", unknown_key),
+    (r"Ambiguous value for argument '(.*)'\n", _several),
+    (r"An item is already at '([^']+)'", _there),
+    (r"Could not delete from config\. '([^']+)' does not exist", _gone),
+)

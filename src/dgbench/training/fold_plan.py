@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dgbench.data.description import DatasetInfo
 from dgbench.protocols.folds import Fold
+from dgbench.selection.methods import Selection
 from dgbench.training.building import build
 
 
@@ -25,3 +26,26 @@ def planned_folds(protocol: Mapping[str, Any], info: DatasetInfo) -> list[Fold]:
     planned: list[Fold] = build({"protocol": dict(protocol)}, "protocol")(list(info.given), info.n_classes)
     asked = info.beyond or protocol.get("folds") is not None
     return [fold for fold in planned if asked or not fold.everywhere]
+
+
+def selection_note(selection: Selection, folds: Sequence[Fold]) -> str | None:
+    """Why the closing table cannot choose steps by this selection; None where it can. Rows stay the same.
+
+    Args:
+        selection: that the table is to read the rows with.
+        folds: all that are trained.
+    """
+    if getattr(selection, "needs_other_runs", False):  # a user's own class may not say
+        return (
+            f"selection={selection.name} judges a run by runs that hold out one environment more, so the closing table "
+            f"stays empty; train those too (protocol=multi_test protocol.groups=[[A,B],...]), and read all with "
+            f"report.py selection={selection.name}"
+        )
+    held = {env for fold in folds for env in fold.held_out}
+    absent = [name for name in selection.validation_environments if name not in held]
+    if absent:
+        return (
+            f"selection.environments={absent} is held out by no fold here (but {', '.join(sorted(held))} are), "
+            "so the closing table stays empty; choose one of those, or a protocol that holds it out"
+        )
+    return None

@@ -52,6 +52,7 @@ NO_RESULT: Mapping[str, str] = {
     "dataset.fetch": "where files can be downloaded",
     "dataset.published": "what a copy is compared with, for a warning",
     "dataset.test_groups": "default of the protocol; the fold counts",
+    "dataset.log2_batch_sizes": "a distribution; the value drawn from it counts",
     "dataset.split": "default of the protocol; the fold counts",
     "dataset.given_sets": "given environments by ratio; those that are given count",
     "dataset.augmentations": "all that can be chosen; the chosen one counts",

@@ -65,6 +65,10 @@ class Job:
         """Equal for jobs that plan the same runs over the same files."""
         return self.planner().key(Composed.of_config(self.config, str(self.parent)))
 
+    def values(self) -> dict[str, Any]:
+        """Plain resolved values by top-level key."""
+        return Composed.of_config(self.config, "").plain()
+
     def plain(self, top: str) -> Any:
         """Plain resolved values under a top-level key."""
         return OmegaConf.to_container(self.config[top], resolve=True)

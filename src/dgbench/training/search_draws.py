@@ -52,7 +52,10 @@ def base_values(config: Plain, scheme: Scheme) -> Settings:
 
 def _at(config: Plain, key: str) -> Any:
     top, *parts = key.split(".")
-    node = config[top]
+    try:
+        node = config[top]
+    except KeyError:
+        return None
     for part in parts:
         node = node.get(part) if isinstance(node, Mapping) else None
     return node

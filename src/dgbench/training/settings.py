@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +18,11 @@ SWITCHES = {
     "schedule": ("constant", "cosine"),
     "matmul": ("highest", "high", "medium"),
     "eval_test": ("always", "best"),
+    "device": ("auto", "cpu", "gpu", "cuda", "mps"),
+    "precision": ("32-true", "64-true", "bf16-mixed", "16-mixed"),
 }
+KINDS = {"int": "an integer", "float": "a number", "float | None": "a number", "bool": "true or false", "str": "a word"}
+MOST = 2**63
 
 
 @dataclass
@@ -85,11 +89,18 @@ def _checked(keys: str) -> TrainerSettings:
     try:
         merged: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(TrainerSettings), json.loads(keys)))
     except OmegaConfBaseException as error:
-        raise ConfigError(f"trainer.{error.full_key}: {str(error).splitlines()[0]}; see conf/trainer") from error
+        key = str(error.full_key).partition("[")[0]
+        kinds = {known.name: str(known.type) for known in fields(TrainerSettings)}
+        if key not in kinds:
+            raise ConfigError(f"key trainer.{key} is unknown; choose from {', '.join(kinds)}") from error
+        kind = KINDS.get(kinds[key], "a list of subsets")
+        raise ConfigError(f"trainer.{key}={json.loads(keys)[key]} is not {kind}; give one") from error
     checked: TrainerSettings = merged
     for key in ("steps", "eval_every", "eval_batch_size", "accumulate", "devices"):
-        if getattr(checked, key) < 1:
-            raise ConfigError(f"trainer.{key}={getattr(checked, key)} is not at least 1; give a positive number")
+        if not 1 <= getattr(checked, key) < MOST:
+            raise ConfigError(
+                f"trainer.{key}={getattr(checked, key)} is not at least 1 and below 2^63; give such a number"
+            )
     if not 0 <= checked.checkpoint_seconds < float("inf"):
         raise ConfigError(f"trainer.checkpoint_seconds={checked.checkpoint_seconds} is not a number >= 0; give one")
     for key, allowed in SWITCHES.items():

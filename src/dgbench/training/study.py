@@ -128,8 +128,15 @@ class Study:
         self.tuning: Tuning = build(self.config, "tuning")
         self.source: Environments = source or built(planned.dataset)
         self.info = self.source.info
+        self._check()
         self.environments = self._cached() if self.tuning.cache_features else self.source
         self.runs = [self._run(fold) for fold in self.folds]
+
+    def _check(self) -> None:
+        """Refuse a network and an averaging that cannot be built, before anything is written."""
+        self.averaging()
+        with torch.device("meta"):  # shapes, no memory
+            self._bare(self.source.image)
 
     @property
     def hparams(self) -> Mapping[str, Any]:
@@ -249,11 +256,16 @@ class Study:
         )
 
     def _featurizer(self, image: tuple[int, int, int]) -> nn.Module:
+        featurizer = self._bare(image)
+        self.planned.weights.load(featurizer)
+        return featurizer
+
+    def _bare(self, image: tuple[int, ...]) -> nn.Module:
+        """The featurizer before it gets initial weights."""
         wanted = self.config["backbone"].get("hparams") or {}  # constructor's argument -> hyperparameter
         taken = {key: self.hparams[hparam] for key, hparam in wanted.items()}
         config = without(self.config, "backbone", "name", "hparams")
         featurizer: nn.Module = build(config, "backbone", image=image, **taken)
-        self.planned.weights.load(featurizer)
         return featurizer
 
 

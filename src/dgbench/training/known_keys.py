@@ -1,0 +1,134 @@
+"""Which keys a command has, given what was chosen, and which was meant by one that it has not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+
+from dgbench.configuration import CONF
+
+LISTED = 30  # more keys of a group are left to the docs
+SEE = "see docs/configuration.md"
+
+
+def options(group: str) -> list[str]:
+    """The choices of a group, by name; none where there is no such group."""
+    return [path.stem for path in sorted((CONF / group).glob("*.yaml"))] if group else []
+
+
+@cache
+def tops() -> frozenset[str]:
+    """Everything that may stand before the first dot of a key."""
+    roots = [yaml.safe_load(path.read_text()) for path in CONF.glob("*.yaml")]
+    groups = [path.name for path in CONF.iterdir() if path.is_dir()]
+    return frozenset({"per_dataset", *groups, *(key for root in roots for key in root)} - {"defaults"})
+
+
+def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
+    """One line on a key that a command does not have.
+
+    Args:
+        key: as typed, without value.
+        root: name of the command's configuration.
+        words: everything that was typed: what was chosen decides which keys there are.
+    """
+    config, chosen = _composed(root, words, key)
+    keys = [*_keys(config, ""), *_hyperparameters(config)]
+    group, _, sub = key.partition(".")
+    if not sub or not options(group):
+        return f"key {key} is unknown; {_meant(key, keys)}{SEE}"
+    own = list(_keys(config.get(group), ""))
+    close = get_close_matches(sub, own, n=1)
+    owners = _owners(group, sub)
+    if close and not owners:
+        return f"key {key} is unknown; did you mean {group}.{close[0]}? {SEE}"
+    same = [] if owners else [known for known in keys if known.rpartition(".")[2] == key.rpartition(".")[2]]
+    elsewhere = [f"{_package(file)}.{sub}" for file in (CONF / group).glob("*.yaml") if sub in _of_file(file)]
+    moved = [known for known in elsewhere if known != key]
+    meant = f"did you mean {(moved or same)[0]}? " if moved or same else ""
+    names = [name for name in own if "." not in name and not name.startswith("_")]
+    listed = f"its keys are {', '.join(names)}" if names else "it has no keys"
+    if len(names) > LISTED:
+        listed = f"for its keys {SEE}"
+    belongs = f", and {sub} belongs to {', '.join(owners)}" if owners else ""
+    return f"{group}={chosen.get(group) or 'null'} has no key {sub}; {meant}{listed}{belongs}"
+
+
+def _meant(key: str, keys: Sequence[str]) -> str:
+    """A key that ends like this one, or that looks like it."""
+    last = key.rpartition(".")[2]
+    ends = [known for known in keys if known.rpartition(".")[2] == last and known != key]
+    shallow = sorted(ends, key=lambda known: known.count("."))[:2]
+    close = shallow or get_close_matches(key, [known for known in keys if known != key], n=1)
+    if not close:
+        by_last = {known.rpartition(".")[2]: known for known in reversed(keys)}
+        close = [by_last[name] for name in get_close_matches(last, list(by_last), n=1, cutoff=0.7)]
+    return f"did you mean {' or '.join(close)}? " if close else ""
+
+
+def _composed(root: str, words: Sequence[str], key: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The configuration of what was chosen, and the name of the choice in each group."""
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    choices = {}
+    for word in words:
+        group, _, names = word.lstrip("+").partition("=")
+        if known := [name for name in names.split(",") if name in options(group)]:
+            lacking = [name for name in known if key.partition(".")[2] not in _of_file(CONF / group / f"{name}.yaml")]
+            choices[group] = (lacking or known)[0]  # of a sweep over several, one that has no such key
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config: Any = compose(root, [f"{g}={name}" for g, name in choices.items()], return_hydra_config=True)
+    chosen = dict(config.hydra.runtime.choices)
+    content: Any = OmegaConf.to_container(config, resolve=False)
+    return {top: value for top, value in content.items() if top != "hydra"}, chosen
+
+
+def _hyperparameters(config: Any) -> list[str]:
+    """Addresses of all hyperparameters; they stand in no file under the address that sets them."""
+    if "hparams" not in config:
+        return []
+    names = dict.fromkeys(config["hparams"]["shared"]["hparams"])
+    for file in sorted((CONF / "algorithm").glob("*.yaml")):
+        names |= dict.fromkeys(yaml.safe_load(file.read_text()).get("hparams") or {})
+    return [f"hparams.{name}" for name in names]
+
+
+def _owners(group: str, sub: str) -> list[str]:
+    """Choices that bring a key of this group along, as ``backbone=mlp`` brings ``width``."""
+    found = []
+    for file in sorted(CONF.glob("*/*.yaml")):
+        if _package(file) == group and sub in _of_file(file):
+            found.append(f"{file.parent.name}={file.stem}")
+    return found
+
+
+def _package(file: Path) -> str:
+    """What stands before the first dot of its keys."""
+    header = re.search(r"^# @package (\S+)", file.read_text(), re.M)
+    return header[1] if header else file.parent.name
+
+
+def _of_file(file: Path) -> set[str]:
+    """Dotted keys of a file and of those in its folder that it builds on."""
+    content = yaml.safe_load(file.read_text()) or {}
+    own = set(_keys({key: value for key, value in content.items() if key != "defaults"}, ""))
+    for base in content.get("defaults") or []:
+        if isinstance(base, str) and base != "_self_":
+            own |= _of_file(file.with_name(f"{base}.yaml"))
+    return own
+
+
+def _keys(node: Any, prefix: str) -> Iterator[str]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield f"{prefix}{key}"
+            yield from _keys(value, f"{prefix}{key}.")
