@@ -134,7 +134,10 @@ def test_domainbeds_search_of_two_algorithms_and_its_report(command: Any, tmp_pa
     assert len(set(drawn.values())) == 3
     batches = {(r["trial"], r["draw"], r["hparams"]["batch_size"]) for r in found.values()}
     assert batches == {(0, 0, 64), (0, 1, 308), (1, 0, 64), (1, 1, 8)}, "372 was drawn, environments have 308 images"
-    lines = [line.split() for line in ended.out.splitlines() if line.startswith(("  erm", "  vrex"))]
+    choices, _, end = ended.out.partition("2 of 2 jobs done: 32 of their 32 models\n")
+    assert end.splitlines()[-1] == "report: python report.py selection=train_val 'runs=[multirun]'"
+    assert [line.split()[:2] for line in end.splitlines()[2:4]] == [["erm", "2"], ["vrex", "2"]], "the chosen draws"
+    lines = [line.split() for line in choices.splitlines() if line.startswith(("  erm", "  vrex"))]
     assert [(line[0], line[1], line[2], line[3]) for line in lines] == [
         (algorithm, trial, trial, fold) for algorithm in ("erm", "vrex") for trial in "01" for fold in "0123"
     ]
