@@ -179,10 +179,10 @@ def test_nothing_is_nothing(images: Tensor) -> None:
     [
         (
             {"crop_area": [0.9, 0.7]},
-            r"crop_area=\[0\.9, 0\.7\] is not two numbers above 0, the smaller first, at most 1",
+            r"crop_area=\[0\.9,0\.7\] is not two numbers above 0, the smaller first, at most 1",
         ),
         ({"crop_area": 0.9}, r"crop_area=0\.9 is not two numbers"),
-        ({"crop_aspect": [0, 1]}, r"crop_aspect=\[0, 1\] is not two numbers above 0"),
+        ({"crop_aspect": [0, 1]}, r"crop_aspect=\[0,1\] is not two numbers above 0"),
         ({"flip": 1.5}, r"flip=1\.5 is not a number in \[0, 1\]"),
         ({"hue": 0.6}, r"hue=0\.6 is not a number in \[0, 0\.5\]"),
         ({"contrast": "much"}, r"contrast=much is not a number >= 0"),

@@ -130,8 +130,6 @@ class Protocol(ABC):
         if unknown or not wanted:
             known = ", ".join(fold.name for fold in planned)
             raise ConfigError(f"protocol.folds={list(folds)} has no fold {unknown[:1] or '[]'}; choose from {known}")
-        if len(set(wanted)) < len(wanted):
-            raise ConfigError(f"protocol.folds={list(folds)} names a fold twice; name each fold once")
         return [fold for fold in planned if fold.name in wanted]
 
 
