@@ -239,7 +239,7 @@ def test_unknown_augmentation(image_tree: Tree, build: Build) -> None:
         DgbenchError, match=r"dataset\.augment=auto is unknown; choose none, domainbed, ood_bench, nico"
     ):
         build(root, augment="auto")
-    with pytest.raises(DgbenchError, match=r"dataset\.augmentations\.mine: .*missing.*'crop_aspect'"):
+    with pytest.raises(DgbenchError, match=r"dataset\.augmentations\.mine=.*missing.*'crop_aspect'"):
         build(root, augment="mine", augmentations={"mine": {"crop_area": [1, 1]}})
 
 
