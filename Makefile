@@ -18,8 +18,8 @@ $(READY): pyproject.toml constraints.txt
 	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,slurm]'
 	@touch $(READY)
 
-demo: $(READY)  ## the main job offline on real digits, ending with a report and an HTML page (minutes)
-	$(RUN) train.py -m experiment=demo algorithm=erm,irm,vrex,group_dro seed=0,1,2
+demo: $(READY)  ## the main job offline on real digits, ending with a report and an HTML page (about a minute)
+	$(RUN) train.py -m experiment=demo hydra/launcher=local algorithm=erm,irm,vrex,group_dro grid.seed=[0,1,2]
 	$(RUN) report.py runs=[multirun/demo] output=reports/demo
 
 test: $(READY)  ## the whole test suite

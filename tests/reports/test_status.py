@@ -62,8 +62,8 @@ def test_what_every_mark_means(tmp_path: Path) -> None:
         "failed": ("failed", "loss became nan at step 3"),
         "running": ("running", ""),
         "begins": ("running", ""),
-        "stopped": ("waiting", "interrupted at step 40 of 100; the same command resumes it"),
-        "early": ("waiting", "interrupted; the same command resumes it"),
+        "stopped": ("interrupted", "stopped by Ctrl-C at step 40 of 100"),
+        "early": ("interrupted", "stopped by Ctrl-C before its first step"),
         "configured": ("waiting", "configured, never started"),
         "never": ("waiting", ""),
         "far": ("waiting", ""),
@@ -207,9 +207,9 @@ def test_the_table(tmp_path: Path) -> None:
     found, _ = run_states([tmp_path], NOW, 600.0, lambda folder: True)
     lines = [" ".join(line.split()) for line in status_text(found).splitlines()]
     assert not [line for line in lines if line == "waiting"], "nothing is to be said of what was never begun"
-    assert lines[2] == "pacs-erm-resnet18 4 1 2 0 0 1 4 55 s"
-    assert lines[3] == "pacs-vrex-resnet18 1 0 0 1 0 0 -"
-    assert lines[4] == "all 5 1 2 1 0 1 4 55 s"
+    assert lines[2] == "pacs-erm-resnet18 4 1 2 0 0 0 1 4 55 s"
+    assert lines[3] == "pacs-vrex-resnet18 1 0 0 1 0 0 0 -"
+    assert lines[4] == "all 5 1 2 1 0 0 1 4 55 s"
     (running,) = [line for line in lines if "together" in line]
     assert running.startswith("2 models together, e.g. ")
     assert running.endswith("/a: step 40 of 100, 2.0 steps/s, 30 s left, process 9 on elsewhere")
@@ -222,8 +222,18 @@ def test_time_left_counts_what_an_interrupted_run_has_done(tmp_path: Path) -> No
     stopped = make(tmp_path, "b", "INTERRUPTED", step=70)
     found, _ = run_states([tmp_path], NOW, 600.0, lambda folder: True)
     lines = [" ".join(line.split()) for line in status_text(found).splitlines()]
-    assert lines[2] == "pacs-erm-resnet18 2 0 1 0 0 1 2 45 s"
-    assert f"{stopped}: interrupted at step 70 of 100; the same command resumes it" in lines
+    assert lines[2] == "pacs-erm-resnet18 2 0 1 0 0 1 0 2 45 s"
+    assert f"{stopped}: stopped by Ctrl-C at step 70 of 100" in lines
+
+
+def test_the_command_that_continues_is_printed(tmp_path: Path) -> None:
+    """As it was typed last; quoted for a shell, and once however many runs it left."""
+    for name in ("a", "b"):
+        typed = [{"typed": ["python", "train.py"]}, {"typed": ["python", "train.py", "-m", "grid.seed=[0, 1]"]}]
+        (make(tmp_path, name, "INTERRUPTED", step=70) / "identity.json").write_text(json.dumps({"sessions": typed}))
+    (make(tmp_path, "c", "INTERRUPTED") / "identity.json").write_text('{"sessions": [{"typed": ["\\n"]}]}')
+    lines = status_text(run_states([tmp_path], NOW, 600.0, lambda folder: False)[0]).splitlines()
+    assert [line for line in lines if "Continue" in line] == ["  Continue with: python train.py -m 'grid.seed=[0, 1]'"]
 
 
 @pytest.mark.parametrize(
@@ -265,7 +275,7 @@ def test_as_a_user_has_it(train: Any, command: Any, tmp_path: Path) -> None:
     assert train("protocol.folds=[0,1]", cwd=tmp_path, before=die).code == -9
     ended = command("report.py", "report=status", "runs=[outputs]", cwd=tmp_path)
     assert ended.code == 3, ended.err
-    assert ended.out.splitlines()[2].split()[1:7] == ["2", "0", "0", "0", "1", "1"]
+    assert ended.out.splitlines()[2].split()[1:8] == ["2", "0", "0", "0", "1", "0", "1"]
     assert "is gone at step 0 of 12; the same command resumes it" in ended.out
     assert train("protocol.folds=[0,1]", cwd=tmp_path).code == 0
     ended = command("report.py", "report=status", "runs=[outputs]", cwd=tmp_path)

@@ -47,6 +47,10 @@ class Heartbeat(pl.Callback):
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._beat(pl_module)
 
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        if isinstance(exception, KeyboardInterrupt):  # it stopped with a checkpoint of this step
+            self._beat(pl_module)
+
     def _beat_in_time(self, pl_module: Any) -> None:
         if time.monotonic() - self._beaten >= self._pause:
             self._beat(pl_module)

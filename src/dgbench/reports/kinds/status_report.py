@@ -18,6 +18,8 @@ from dgbench.reports.reading.run_states import STATES, RunState, run_states
 
 ALL_DONE, UNFINISHED, BROKEN = 0, 2, 3  #: exit codes; 1 is a command that cannot work
 
+COMMANDS = 5  # that continue what was interrupted, spelled out
+
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -78,6 +80,7 @@ def status_text(states: Sequence[RunState], problems: Sequence[Problem] = (), mo
     parts = [_groups(states, _hiding(problems))]
     for title, lines in (
         ("running", _running([state for state in states if state.state == "running"])),
+        ("interrupted", _reasons([state for state in states if state.state == "interrupted"])),
         ("waiting", _reasons([state for state in states if state.state == "waiting" and state.why])),
         ("failed", _reasons([state for state in states if state.state == "failed"])),
         ("stuck", _reasons([state for state in states if state.state == "stuck"])),
@@ -113,7 +116,7 @@ def _pace(states: Sequence[RunState]) -> list[str]:
     if not beats or not rate:
         return ["-", ""]
     whole = max(beat.steps for beat in beats)
-    waiting = [state.beat for state in states if state.state == "waiting"]
+    waiting = [state.beat for state in states if state.state in ("interrupted", "waiting")]
     left = sum(beat.steps - beat.step for beat in beats)
     left += sum(beat.steps - beat.step if beat else whole for beat in waiting)
     return [f"{rate:.0f}", duration(left / rate)]
@@ -151,6 +154,8 @@ def _notes(states: Sequence[RunState], hiding: bool) -> list[str]:
     notes = []
     if counts["waiting"]:
         notes.append(f"{counts['waiting']} planned runs were not begun, or are to be resumed.")
+    commands = {state.command() for state in states if state.state in ("interrupted", "stuck")}
+    notes += [f"Continue with: {command}" for command in sorted(filter(None, commands))[:COMMANDS]]
     if counts["failed"]:
         notes.append("The same command with retry=failed trains the failed ones again.")
     if set(counts) == {"done"}:

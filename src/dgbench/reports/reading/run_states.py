@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,11 +14,11 @@ from pathlib import Path
 from dgbench.records.beats import Beat, read_beat
 from dgbench.records.durations import duration
 from dgbench.records.files import read_regular
-from dgbench.records.rows import PLAN_FILE
+from dgbench.records.rows import IDENTITY_FILE, PLAN_FILE
 from dgbench.records.status import DONE, FAILED, INTERRUPTED, RUNNING, STATUS_FILE
 from dgbench.reports.reading.folders import LOST_ROWS, UNREADABLE_PLAN, Problem, RunFolder, find_runs, printable
 
-STATES = ("done", "running", "failed", "stuck", "waiting")
+STATES = ("done", "running", "failed", "stuck", "interrupted", "waiting")
 FRESH = 30.0  # seconds; a run whose last sign of life is younger is running
 AHEAD = 10.0  # seconds; a sign of life that is further in the future tells nothing but that a clock is wrong
 
@@ -30,8 +31,17 @@ class RunState:
 
     folder: Path
     state: str  #: one of :data:`STATES`
-    why: str = ""  #: why it failed, is stuck or waits though it was begun
+    why: str = ""  #: why it failed, is stuck or waits though it was begun, and where it was interrupted
     beat: Beat | None = None
+
+    def command(self) -> str | None:
+        """What was typed when it was last started; None where nobody knows."""
+        try:
+            words = json.loads(read_regular(self.folder / IDENTITY_FILE))["sessions"][-1]["typed"]
+        except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError):
+            return None
+        known = isinstance(words, list) and all(isinstance(word, str) and word.isprintable() for word in words)
+        return shlex.join(words) if known else None
 
     @property
     def group(self) -> str:
@@ -70,7 +80,8 @@ def _state(
         return RunState(folder.path, "failed", folder.reason or "no reason given")
     beat = read_beat(folder.path)
     if folder.status == INTERRUPTED:
-        return RunState(folder.path, "waiting", f"interrupted{_where(beat)}; the same command resumes it", beat)
+        where = _where(beat) or " before its first step"
+        return RunState(folder.path, "interrupted", f"stopped by Ctrl-C{where}", beat)
     if folder.status != RUNNING:
         return RunState(folder.path, "waiting", folder.reason)
     age = now - (beat.time if beat else _marked(folder.path, now))
