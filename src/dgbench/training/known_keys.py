@@ -47,6 +47,8 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
     own = list(_keys(config.get(group), ""))
     close = get_close_matches(sub, own, n=1)
     owners = _owners(group, sub)
+    if sub in own:  # a file of the user's own, in another folder, chose for the group
+        return f"the {group} that was chosen has no key {sub}; name one that has: {', '.join(owners) or SEE}"
     if close and not owners:
         return f"key {key} is unknown; did you mean {group}.{close[0]}? {SEE}"
     same = [] if owners else [known for known in keys if known.rpartition(".")[2] == key.rpartition(".")[2]]
