@@ -40,10 +40,10 @@ def run_job(job: Job) -> Ended:
     if config.plan:
         plan_job(job, clock=asks_to_clock(config.plan), starts=False)
         return Ended()
-    sign_of_life(f"{config.dataset.name}, {config.algorithm.name}, seed {config.seed}: starting ...")
     check_execution(job.plain("execution"))
     check_retry(config.retry)
     planned = planned_studies(job)
+    sign_of_life(f"{config.dataset.name}, {config.algorithm.name}, seed {config.seed}: starting ...")
     if len(planned) > 1 and job.prints_plan:
         plan_job(job, clock=True, starts=True)
 
