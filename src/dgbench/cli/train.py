@@ -37,6 +37,8 @@ def run_job(job: Job) -> Ended:
     from dgbench.training.job import planned_studies
 
     config = job.config
+    if config.grid or config.hparams.get("scheme") is not None:  # hundreds of studies take seconds to plan
+        sign_of_life("planning the studies ...")
     if config.plan:
         plan_job(job, clock=asks_to_clock(config.plan), starts=False)
         return Ended()
