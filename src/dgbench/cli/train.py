@@ -42,11 +42,13 @@ def run_job(job: Job) -> Ended:
     check_values(job.values())
     if job.prints_plan and not config.wait:
         raise ConfigError("wait=false submits a sweep to a queue; add -m and hydra/launcher=slurm, or leave it out")
+    if config.grid or config.hparams.get("scheme") is not None:  # hundreds of studies take seconds to plan
+        sign_of_life("planning the studies ...")
     if config.plan:
         plan_job(job, clock=asks_to_clock(config.plan), starts=False)
         return Ended()
-    sign_of_life(f"{config.dataset.name}, {config.algorithm.name}, seed {config.seed}: starting ...")
     planned = planned_studies(job)
+    sign_of_life(f"{config.dataset.name}, {config.algorithm.name}, seed {config.seed}: starting ...")
     if len(planned) > 1 and job.prints_plan:
         plan_job(job, clock=True, starts=True)
 
