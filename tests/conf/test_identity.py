@@ -27,7 +27,7 @@ from dgbench.protocols.flexible import Flexible
 from dgbench.protocols.folds import LeaveOneOut, SingleSource
 from dgbench.training.composing import Composed
 from dgbench.training.identity import NO_RESULT
-from dgbench.training.jobs import Planner
+from dgbench.training.jobs import PlannedStudy, Planner
 from tests.studies import composed, make_plan, plain
 
 #: Keys of NO_RESULT whose value reaches a run by another way: changing one may change the hash. For the others it must
@@ -108,13 +108,13 @@ VALID: dict[str, Any] = {
     "protocol.seed": 1,
     "protocol.default_groups": [["a"]],
     "protocol.setting": "compositional",
-    "selection.environments": ["a"],
     "sweep.runs_per_job": 3,
     "execution.max_runs": 2,
     "execution.memory_gb": 1.5,
     "averaging.rule.flavor": "parameters",
     "tuning.freeze_stages": 2,
     "tuning.cache_dir": "somewhere",
+    "trainer.device": lambda old: "cpu" if old != "cpu" else "auto",
     "trainer.schedule": "cosine",
     "trainer.gradient_clip": 1.0,
     "trainer.accumulate": 2,
@@ -178,8 +178,11 @@ class Runs:
     def __init__(self, folder: Path) -> None:
         self.planner = Planner(None, folder)
 
+    def plan(self, config: dict[str, Any]) -> PlannedStudy:
+        return self.planner.study([], Composed.of_plain(config, "outputs"))
+
     def hash(self, config: dict[str, Any]) -> str:
-        planned = self.planner.study([], Composed.of_plain(config, "outputs"))
+        planned = self.plan(config)
         return planned.run_spec(planned.folds[0]).digest
 
 
@@ -225,6 +228,7 @@ def check_every_leaf(config: dict[str, Any], folder: Path, special: dict[str, An
     """
     runs = Runs(folder)
     before = runs.hash(config)
+    special = {"selection.environments": [runs.plan(config).info.given[0]], **special}
     wrong, met = [], set()
     for path, old in leaves(config):
         key = path.replace("\0", ".")

@@ -176,7 +176,7 @@ def test_yaml_explains_every_default_and_holds_it_in_its_range(name: str) -> Non
 @pytest.mark.parametrize("kind", ["small", "large"])
 def test_every_draw_lies_in_its_range(name: str, kind: str) -> None:
     """``resolve`` refuses a value outside; 100 draws of each space reach the ends of what is drawn closely."""
-    shared = OmegaConf.to_container(OmegaConf.load(FOLDER.parent / "hparams" / "default.yaml"))
+    shared = OmegaConf.to_container(OmegaConf.load(FOLDER.parent / "hparams" / "default.yaml"), resolve=True)
     assert isinstance(shared, dict)
     config = _config(name)
     for space in SPACES:

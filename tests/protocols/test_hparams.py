@@ -17,7 +17,7 @@ READ = ["lr", "weight_decay", "batch_size"]
 
 
 def _node(name: str) -> dict[str, Any]:
-    content: Any = OmegaConf.to_container(OmegaConf.load(CONF / f"{name}.yaml"))
+    content: Any = OmegaConf.to_container(OmegaConf.load(CONF / f"{name}.yaml"), resolve=True)
     return content
 
 

@@ -31,6 +31,8 @@ for name in [name for name in sys.modules if name.split(".")[0] == "torch"]:
 """
 NO_DOWNLOAD = "from dgbench.data.datasets import base_files\nbase_files.any_answers = lambda *_: False\n"
 
+FIRST = "composing the jobs of the sweep ..."
+
 
 @pytest.fixture(scope="module")
 def finished(command: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -55,7 +57,7 @@ def run_folder(folder: Path, study: str, fold: str) -> Path:
 
 def test_nothing_to_do_without_torch(command: Any, finished: Path, tmp_path: Path) -> None:
     ended = again(command, finished, tmp_path, before=LIGHT)
-    assert (ended.code, ended.err) == (0, "nothing to do: all 4 jobs are done (retry=all)\n")
+    assert (ended.code, ended.err) == (0, f"{FIRST}\nnothing to do: all 4 jobs are done (retry=all)\n")
     first, *table, last = ended.out.splitlines()
     assert first == "4 of 4 jobs done: 8 of their 8 models"
     assert table[0] == "Measures, mean over seeds (selection: last step)"
@@ -70,7 +72,7 @@ def test_only_jobs_with_something_left_are_launched(command: Any, finished: Path
     shutil.rmtree(gone)
     ended = again(command, finished, tmp_path, "seed=0,1,2")
     assert ended.code == 0, ended.err
-    assert ended.err.splitlines()[0] == "3 of 6 jobs were done before"
+    assert ended.err.splitlines()[:2] == [FIRST, "3 of 6 jobs were done before"]
     assert ended.out.count(" seed ") == 3
     assert read_status(gone).word == "DONE"
     assert len(list(tmp_path.rglob("errors.jsonl"))) == 12
@@ -81,12 +83,12 @@ def test_retry_and_failed_runs(command: Any, finished: Path, tmp_path: Path) -> 
     failed = run_folder(tmp_path, "*-erm-*-s1-*", "0")
     write_status(failed, "FAILED for a reason")
     spared = again(command, finished, tmp_path, "retry=none", before=LIGHT)
-    assert spared.err == "nothing to do: all 4 jobs are done (retry=none)\n"
+    assert spared.err == f"{FIRST}\nnothing to do: all 4 jobs are done (retry=none)\n"
     tried = again(command, finished, tmp_path, "retry=failed")
-    assert tried.err.splitlines()[0] == "3 of 4 jobs were done before"
+    assert tried.err.splitlines()[:2] == [FIRST, "3 of 4 jobs were done before"]
     assert read_status(failed).word == "DONE"
     over = again(command, finished, tmp_path, "retry=failed", before=LIGHT)
-    assert over.err == "nothing to do: all 4 jobs are done (retry=failed)\n"
+    assert over.err == f"{FIRST}\nnothing to do: all 4 jobs are done (retry=failed)\n"
 
 
 def test_a_job_asked_for_twice_runs_once(command: Any, tmp_path: Path) -> None:

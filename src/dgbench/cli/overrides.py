@@ -16,7 +16,7 @@ from dgbench.training.typed_words import quoted
 
 Compose = Callable[[Sequence[str]], DictConfig]
 
-_PLAIN = re.compile(r"[A-Za-z_][\w./-]*(?: ?[\w./-]+)*")
+_PLAIN = re.compile(r"[A-Za-z_][\w./-]*(?: [\w./-]+)*")  # one way to match: with a choice it would try them all
 _WORDS = {"null", "true", "false", "on", "off", "yes", "no", "inf", "nan"}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def roughly(seconds: float) -> str:
-    """Time left, no finer than anybody needs it: ``40 s``, ``12 min``, ``3 h 10 min``."""
+    """An expected duration, no finer than it is known: ``40 s``, ``12 min``, ``3 h 10 min``."""
     if seconds < 99.5:
         return f"{round(seconds)} s"
     return f"{round(seconds / 60)} min" if seconds < 3570 else duration(max(seconds, 3600))
@@ -22,8 +22,3 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes:02} min"
     return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
-
-
-def about(seconds: float) -> str:
-    """An expected duration, no finer than it is known: ``40 s``, ``12 min``, ``3 h 20 min``."""
-    return duration(60 * round(seconds / 60)).removesuffix(" 00 s") if seconds >= 60 else duration(seconds)

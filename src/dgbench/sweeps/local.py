@@ -13,7 +13,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from dgbench.errors import JobsFailedError
-from dgbench.records.durations import about
+from dgbench.records.durations import roughly
 from dgbench.sweeps.launcher_keys import check_local
 from dgbench.sweeps.machine import cores, gpus
 from dgbench.sweeps.work import THREADS, Command
@@ -57,7 +57,7 @@ class LocalLauncher(Launcher):
                 failed.append(names[ended.job])
             left = (time.monotonic() - began) / done * (n - done)
             how = "done" if ended.problem is None else f"FAILED: {ended.problem}"
-            tell(f"[{done}/{n}, {about(left)} left] {names[ended.job]}: {how} ({about(ended.seconds)})")
+            tell(f"[{done}/{n}, {roughly(left)} left] {names[ended.job]}: {how} ({roughly(ended.seconds)})")
         raise_failed(failed, n)
         return []
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from dgbench.errors import ConfigError
-from dgbench.records.durations import about, duration
+from dgbench.records.durations import duration, roughly
 from dgbench.sweeps.packing import JobSize, packed, sized_left
 from dgbench.sweeps.probing import Speeds, images_of_a_step
 from dgbench.sweeps.workload import KindLeft, Workload
@@ -172,7 +172,7 @@ def _jobs(n_typed: int, lengths: Sequence[float | None], size: JobSize) -> str:
     if not known or len(known) < len(lengths):
         unsized = "; how long they take is not known yet" if size.by_time else ""
         return f"{text}{unsized}."
-    shortest, longest = about(min(known)), about(max(known))
+    shortest, longest = roughly(min(known)), roughly(max(known))
     each = longest if shortest == longest else f"{shortest} to {longest}"
     unit, number = ("GPU", size.gpus) if size.gpus else ("core", size.cores)
     hours = _hours(sum(known) / 3600 * number)

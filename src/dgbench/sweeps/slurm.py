@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from dgbench.configuration import command_words
 from dgbench.errors import ConfigError
-from dgbench.records.durations import about
+from dgbench.records.durations import roughly
 from dgbench.sweeps.launcher_keys import check_slurm
 from dgbench.sweeps.local import labels, raise_failed, tell
 from dgbench.sweeps.packing import JobSize, SizedJob, packed, sized
@@ -137,7 +137,7 @@ class SlurmLauncher(Launcher):
         cut = {number: extra for number, extra in by_job.items() if len(extra) > 1}
         if cut:
             are, n = "1 job is" if len(cut) == 1 else f"{len(cut)} jobs are", sum(map(len, cut.values()))
-            tell(f"{are} split into {n}, each expected to take less than {about(self.size.splits or 0)}")
+            tell(f"{are} split into {n}, each expected to take less than {roughly(self.size.splits or 0)}")
         for number, extra in cut.items():
             keep_parts(*self.planner.place(jobs[number]), extra)
         return found

@@ -185,14 +185,17 @@ class Planner:
             if len(self._hparams) >= KEPT:  # random draws, each with values of its own
                 self._hparams.clear()
             self._hparams[asked] = hyperparameters(config, settings, info.smallest_training)
-        known = self.fetch_weights or weights.to_fetch() is None
+        away = weights.to_fetch() is not None
+        if away and self.fetch_weights:  # before a download that images which are not there would make useless
+            described(dataset, absent_ok=False, download=self.download)
+        named = weights.identity if self.fetch_weights or not away else ABSENT
         return PlannedStudy(
             words=words,
             config=config,
             dataset=dataset,
             info=info,
             weights=weights,
-            spec=study_spec(config, weights.identity if known else ABSENT, self._hparams[asked], shared),
+            spec=study_spec(config, named, self._hparams[asked], shared),
             folds=self._folds[folds],
             parent=self.parent or Path(composed.parent),
             repeats=repeats,
