@@ -118,7 +118,7 @@ def test_size_that_is_asked_for(keys: tuple[str, ...], packs: float | None, spli
         (1, [720.0], JobSize(queue=True, cores=4), "1 job of the queue (of 1 job), 12 min, 0.8 core hours in all."),
         (2, [60.0, None], JobSize(queue=True, splits=9), 
          "2 jobs of the queue (of 2 jobs); how long they take is not known yet."),
-        (3, [60.0] * 3, JobSize(cores=2), "3 jobs, 1 min each, 0.1 core hours in all."),
+        (3, [60.0] * 3, JobSize(cores=2), "3 jobs, 60 s each, 0.1 core hours in all."),
         (3, [None], JobSize(), "3 jobs."),
     ],
 )  # fmt: skip
@@ -160,7 +160,7 @@ def test_a_job_that_was_split_stays_split(command: Any, tmp_path: Path) -> None:
         ("sweep.members_per_job=-3", "sweep.members_per_job is set by sweep.runs_per_job; write sweep.runs_per_job=-3"),
         *(
             (f"sweep.runs_per_job={value}", f"sweep.runs_per_job={value} is not an integer >= 1; give one, or null")
-            for value in ("-3", "0", "1.5", "abc", "1e+23", "True")
+            for value in ("-3", "0", "1.5", "abc", "1e+23", "true")
         ),
         *(
             (

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dgbench.data.description import DatasetInfo
+from dgbench.data.preprocessing import Preprocessing
 from dgbench.tensors import ErrorRecipe, EvalBatch
 
 LABEL_CHUNK = 256  # images gathered at once for their labels
@@ -47,6 +48,21 @@ class Environments(ABC):
     given: list[str]
     image: tuple[int, ...]
     n_classes: int
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the K classes, in the order of the labels."""
+        return tuple(map(str, range(self.n_classes)))
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """How the images that :meth:`gather` gives were made of pictures; here, values in [0, 1]."""
+        channels, height, width = self.image
+        return Preprocessing((channels, height, width), (0.0,) * channels, (1.0,) * channels, pictures=channels == 3)
+
+    def image_names(self, positions: np.ndarray) -> list[str]:
+        """(n,) positions -> names of the images: their paths, where they lie in files of their own."""
+        return [str(position) for position in positions.tolist()]
 
     def identity(self) -> dict[str, Any]:
         """What a row says of the dataset: ``dataset variant base evaluation data_seed split_seed given``."""

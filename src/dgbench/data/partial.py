@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dgbench.data.description import DatasetInfo
 from dgbench.data.environments import Environments, EvalSet
+from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import DataError
 from dgbench.seeding import derive
 from dgbench.tensors import ErrorRecipe
@@ -41,6 +42,17 @@ class PartialEnvironments(Environments):
     @property
     def info(self) -> DatasetInfo:  # type: ignore[override]
         return self.whole.info
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.whole.class_names
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        return self.whole.preprocessing
+
+    def image_names(self, positions: np.ndarray) -> list[str]:
+        return self.whole.image_names(positions)
 
     def identity(self) -> dict[str, Any]:
         return self.whole.identity()

@@ -13,6 +13,7 @@ from dgbench.data.datasets.corrupted_plan import CorruptedPlan
 from dgbench.data.datasets.folder_environments import FolderEnvironments
 from dgbench.data.description import DatasetInfo
 from dgbench.data.environments import Environments, EvalSet
+from dgbench.data.preprocessing import Preprocessing
 from dgbench.data.store.corrupted_store import CorruptedStore
 from dgbench.tensors import ErrorRecipe
 
@@ -51,6 +52,18 @@ class CorruptedEnvironments(Environments):
             self._subsets[env, "train"], self._subsets[env, "val"] = span[:n_train], span[n_train:]
         self._pixels = copy(base)  # its way from uint8 to a network's input, over the corrupted images
         self._pixels.store, self._pixels.labels = store, base.labels[store.positions]
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self._pixels.class_names
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        return self._pixels.preprocessing
+
+    def image_names(self, positions: np.ndarray) -> list[str]:
+        """Paths of the clean images."""
+        return self._pixels.image_names(self.store.positions.numpy()[positions])
 
     def to(self, device: torch.device) -> None:
         self._pixels.to(device)

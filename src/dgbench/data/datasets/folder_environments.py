@@ -13,6 +13,7 @@ from dgbench.data.datasets.image_split import Subsets
 from dgbench.data.datasets.image_table import ImageTable
 from dgbench.data.description import DatasetInfo
 from dgbench.data.environments import Environments, EvalSet
+from dgbench.data.preprocessing import Preprocessing
 from dgbench.data.store.image_store import ImageStore
 from dgbench.data.transforms.augment import Augmentation
 from dgbench.tensors import ErrorRecipe
@@ -63,6 +64,19 @@ class FolderEnvironments(Environments):
         self.augmentation = augmentation
         self.mean, self.std = (torch.tensor(values, dtype=torch.float64).view(3, 1, 1) for values in (mean, std))
         self.device = torch.device("cpu")
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return tuple(self.table.classes)
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        channels, height, width = self.image
+        mean, std = (tuple(values.flatten().tolist()) for values in (self.mean, self.std))
+        return Preprocessing((channels, height, width), mean, std)
+
+    def image_names(self, positions: np.ndarray) -> list[str]:
+        return [self.table.paths[position] for position in positions.tolist()]
 
     def to(self, device: torch.device) -> None:
         self.device = device

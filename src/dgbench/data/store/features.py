@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.data.environments import Environments, EvalSet
+from dgbench.data.preprocessing import Preprocessing
 from dgbench.data.store.image_cache import DECODED
 from dgbench.errors import ConfigError
 from dgbench.tensors import ErrorRecipe
@@ -72,6 +73,17 @@ class CachedFeatures(Environments):
                 f"the features of {len(self._keys):,} images take {size:.1f} GB, more than tuning.cache_gb="
                 f"{gigabytes:g}; raise it, freeze more stages, or set tuning.cache_features=false"
             )
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        return self.source.class_names
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        return self.source.preprocessing
+
+    def image_names(self, positions: np.ndarray) -> list[str]:
+        return self.source.image_names(positions)
 
     def _key(self, indices: Tensor, feature: Tensor | None) -> Tensor:
         """One number for an image and what is painted on it; those below ``_span`` are images as they are."""
