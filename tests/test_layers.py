@@ -20,7 +20,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # Imports point to a greater number only; packages of one line do not import one another, but for ALLOWED.
 LAYERS = (
     ("cli",),
-    ("reports", "sweeps"),
+    ("models", "reports", "sweeps"),
     ("training",),
     ("callbacks",),
     ("algorithms",),

@@ -11,6 +11,8 @@ from dgbench.version import __version__ as __version__
 if TYPE_CHECKING:
     from dgbench.cli.api import TrainResult as TrainResult
     from dgbench.cli.api import train as train
+    from dgbench.cli.evaluate import evaluate as evaluate
+    from dgbench.models.loading import load as load
     from dgbench.reports.results import measures as measures
     from dgbench.reports.results import results as results
     from dgbench.training.porting import algorithm as algorithm
@@ -18,12 +20,14 @@ if TYPE_CHECKING:
 _HOME = {
     "TrainResult": "dgbench.cli.api",
     "algorithm": "dgbench.training.porting",
+    "evaluate": "dgbench.cli.evaluate",
+    "load": "dgbench.models.loading",
     "measures": "dgbench.reports.results",
     "results": "dgbench.reports.results",
     "train": "dgbench.cli.api",
 }
 
-__all__ = ["TrainResult", "__version__", "algorithm", "measures", "results", "train"]
+__all__ = ["TrainResult", "__version__", "algorithm", "evaluate", "load", "measures", "results", "train"]
 
 
 def __getattr__(name: str) -> object:

@@ -64,7 +64,7 @@ def train(overrides: Sequence[str] = (), output: str | Path = "outputs") -> Trai
     words = open_keys([str(word) for word in overrides])
     if options := [word for word in words if word.startswith("-")]:
         raise ConfigError(f"{options[0]} is an option of the command line; pass KEY=VALUE, several studies with grid")
-    with _own_hydra(), initialize_config_dir(str(CONF), job_name="train", version_base="1.3"):
+    with own_hydra(), initialize_config_dir(str(CONF), job_name="train", version_base="1.3"):
         try:
             ended, selection = _run(words, Path(output))
         except (HydraException, OmegaConfBaseException) as error:
@@ -87,7 +87,7 @@ def _run(words: list[str], output: Path) -> tuple[Ended, Any]:
 
 
 @contextmanager
-def _own_hydra() -> Iterator[None]:
+def own_hydra() -> Iterator[None]:
     """Hydra as in a fresh process; afterwards as it was, also where the caller is a Hydra application."""
     kept = {kind: Singleton._instances.pop(kind) for kind in _OF_HYDRA if kind in Singleton._instances}
     try:

@@ -74,6 +74,20 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
     return decorate
 
 
+def run_guarded(task: Callable[[], None], config_name: str, words: list[str]) -> None:
+    """Run a command that is no Hydra application, with the same one-line errors and exit codes."""
+    try:
+        task()
+    except KeyboardInterrupt:
+        _say("interrupted; start the same command again")
+        sys.exit(130)
+    except Exception as error:
+        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+            raise
+        _say(explain(error, config_name, words))
+        sys.exit(1)
+
+
 def sweep_first(words: list[str]) -> list[str]:
     """``-m`` may stand anywhere; Hydra's parser takes it only where it does not part the overrides."""
     return sorted(words, key=lambda word: word not in ("-m", "--multirun"))

@@ -35,6 +35,12 @@ def _report() -> None:
     report()
 
 
+def _evaluate() -> None:
+    from dgbench.cli.evaluate import main as evaluate
+
+    evaluate()
+
+
 def _fetch() -> None:
     import runpy
 
@@ -44,6 +50,7 @@ def _fetch() -> None:
 COMMANDS = {
     "train": Command(_train, "train every fold of a study; with -m a sweep of studies"),
     "report": Command(_report, "tables, figures and pages from finished runs"),
+    "evaluate": Command(_evaluate, "rows of any model on any dataset"),
     "fetch": Command(_fetch, "download a dataset"),
 }
 

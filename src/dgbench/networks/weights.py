@@ -185,7 +185,7 @@ class PretrainedWeights:
         from dgbench.networks.layouts import encoder_tensors
 
         _ = self.sha256  # before anything of the file is trusted
-        found = encoder_tensors(_read(self.file))
+        found = encoder_tensors(read_tensors(self.file))
         if not found:
             raise WeightsError(f"{self.file} holds no named tensors; give a {FORMATS} file of weights")
         return found
@@ -247,7 +247,7 @@ class PretrainedWeights:
         return sorted(n for n in names if not any(fnmatchcase(n, pattern) for pattern in self._allowed[kind]))
 
 
-def _read(file: Path) -> Any:
+def read_tensors(file: Path) -> Any:
     """What a file holds, without running anything that may be in it."""
     try:
         if file.suffix == ".safetensors":

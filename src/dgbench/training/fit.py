@@ -23,6 +23,7 @@ from dgbench.training.checkpoints import Snapshot, group_file, point_to
 from dgbench.training.distributed import CalmSigterm, Process, SharedMinibatches
 from dgbench.training.groups import Group
 from dgbench.training.modules import RunModule, StackedRuns
+from dgbench.training.provenance import write_model
 from dgbench.training.study import Run, Study
 
 log = logging.getLogger("dgbench")
@@ -63,12 +64,14 @@ def fit(job: Fit) -> dict[str, tuple[int, float]]:
     module, records = group_module(group), []
     averaging = study.averaging()
     final_only = averaging is not None and averaging.rule.final_only
+    alone_or_first = job.process is None or job.process.rank == 0
     for run, template in zip(group.runs, module.runs, strict=True):
-        rows = None if run.hash in job.finished else run.folder / ROW_FILE
-        records.append(RunRecord(rows, run.identity(template), run.data.recipes, job.listeners))
+        rows, identity = None if run.hash in job.finished else run.folder / ROW_FILE, run.identity(template)
+        records.append(RunRecord(rows, identity, run.data.recipes, job.listeners))
+        if rows and alone_or_first:
+            write_model(run, identity)
     recorder = Recorder(records, final_only, study.settings.eval_test)
     callbacks: list[pl.Callback] = [recorder, *job.callbacks]
-    alone_or_first = job.process is None or job.process.rank == 0
 
     def snapshot() -> Snapshot:
         return _snapshot(group, module, averaging)

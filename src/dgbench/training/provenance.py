@@ -13,6 +13,7 @@ import platform
 import socket
 import sys
 import time
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ from dgbench.configuration import command_words
 from dgbench.data.environments import Environments
 from dgbench.records.code import code_version, commit
 from dgbench.records.files import write_whole
-from dgbench.records.rows import IDENTITY_FILE
+from dgbench.records.rows import IDENTITY_FILE, RunIdentity
+from dgbench.training.model_record import ModelRecord
 from dgbench.training.study import Run
 from dgbench.version import __version__
 
@@ -41,6 +43,32 @@ def write_config(run: Run) -> None:
     """Write the resolved configuration of a run, and its fold, to its folder."""
     fold = OmegaConf.to_yaml(OmegaConf.create({"fold": run.fold.key()}))
     write_whole(run.folder / "config.yaml", run.study.resolved_yaml + fold)
+
+
+def write_model(run: Run, identity: RunIdentity) -> None:
+    """Write what the run's model is besides its weights to its folder, so that it can be built anywhere.
+
+    Args:
+        run: that is trained.
+        identity: what its rows say of it.
+    """
+    study, config = run.study, run.study.config
+    averaging = config["averaging"].get("rule")
+    ModelRecord(
+        identity=asdict(identity),
+        objective=run.spec.objective,
+        hparams=dict(run.spec.hparams),
+        featurizer=study.featurizer_keys(),
+        dtype=str(study.dtype).removeprefix("torch."),
+        averaging=None if averaging is None else dict(averaging),
+        training=run.fold.training,
+        fold=run.fold.key(),
+        classes=study.source.class_names,
+        preprocessing=study.source.preprocessing,
+        dataset=config["dataset"],
+        protocol=config["protocol"],
+        trainer=config["trainer"],
+    ).save(run.folder)
 
 
 def write_identity(run: Run, *, resumed_from: int, together: int) -> None:

@@ -262,11 +262,14 @@ class Study:
 
     def _bare(self, image: tuple[int, ...]) -> nn.Module:
         """The featurizer before it gets initial weights."""
+        featurizer: nn.Module = build({"backbone": self.featurizer_keys()}, "backbone", image=image)
+        return featurizer
+
+    def featurizer_keys(self) -> dict[str, Any]:
+        """``_target_`` of the featurizer and its arguments but the shape of the image."""
         wanted = self.config["backbone"].get("hparams") or {}  # constructor's argument -> hyperparameter
         taken = {key: self.hparams[hparam] for key, hparam in wanted.items()}
-        config = without(self.config, "backbone", "name", "hparams")
-        featurizer: nn.Module = build(config, "backbone", image=image, **taken)
-        return featurizer
+        return {**without(self.config, "backbone", "name", "hparams")["backbone"], **taken}
 
 
 def studies_of(planned: Sequence[PlannedStudy]) -> list[Study]:

@@ -31,9 +31,12 @@ def decode(file: Path, side: int) -> tuple[np.ndarray, tuple[int, int]]:
     """
     image = rgb(file)
     width, height = image.size
-    if image.size != (side, side):
-        image = image.resize((side, side), Image.Resampling.BILINEAR)
-    return np.asarray(image).transpose(2, 0, 1), (height, width)
+    return np.asarray(resized(image, side, side)).transpose(2, 0, 1), (height, width)
+
+
+def resized(image: Image.Image, height: int, width: int) -> Image.Image:
+    """An image of this size in pixels; itself where it has it."""
+    return image if image.size == (width, height) else image.resize((width, height), Image.Resampling.BILINEAR)
 
 
 def rgb(file: str | Path) -> Image.Image:
@@ -45,9 +48,14 @@ def rgb(file: str | Path) -> Image.Image:
     """
     # given a name, PIL maps uncompressed TIFFs into memory, with width and height confused where they are to be turned
     with open(file, "rb") as binary, Image.open(binary) as opened:
-        opened.load()  # this turns a TIFF upright, and forgets its tag
-        turn = UPRIGHT.get(_orientation(opened))
-        image = _eight_bits(opened)
+        return rgb_of(opened)
+
+
+def rgb_of(opened: Image.Image) -> Image.Image:
+    """As :func:`rgb`, of an image that PIL has opened or made."""
+    opened.load()  # this turns a TIFF upright, and forgets its tag
+    turn = UPRIGHT.get(_orientation(opened))
+    image = _eight_bits(opened)
     return image if turn is None else image.transpose(turn)
 
 

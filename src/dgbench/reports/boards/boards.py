@@ -15,6 +15,7 @@ from dgbench.reports.boards.board_gaps import HeldOut, planned, why_missing
 from dgbench.reports.frames import entry
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.settings.evaluation import identity_key, one_code
+from dgbench.reports.settings.foreign_runs import beside_trained
 from dgbench.reports.settings.labels import dataset_titles, variant_text
 from dgbench.reports.settings.over_seeds import mean
 from dgbench.reports.settings.selected_runs import SelectedRun, SelectedRuns
@@ -74,7 +75,7 @@ def boards(
     """
     keys = BOARD_KEYS + ((split_by,) if split_by and split_by not in BOARD_KEYS else ())
     grouped: dict[str, dict[str, list[SelectedRun]]] = defaultdict(lambda: defaultdict(list))
-    for run in selected.runs:
+    for run in beside_trained(selected.runs):
         if tested(run.identity):
             grouped[identity_key(run.identity, keys)][identity_key(run.identity, DATASET_KEYS)].append(run)
     found: list[Board] = []

@@ -18,6 +18,7 @@ from dgbench.reports.frames import entry
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.reading.collect import ADVICE
 from dgbench.reports.reading.folders import Problem, filling_command
+from dgbench.reports.settings.foreign_runs import beside_trained
 from dgbench.reports.settings.labels import setting_titles, slug, variant_text
 from dgbench.reports.settings.selected_runs import SelectedRun, SelectedRuns
 from dgbench.reports.settings.studies import Study, evaluate_study, fold_name, grouped_reasons
@@ -96,7 +97,7 @@ def evaluate(selected: SelectedRuns, split_by: str | None = None) -> Evaluation:
     check_key(split_by)
     keys = SETTING_KEYS + ((split_by,) if split_by and split_by not in SETTING_KEYS else ())
     grouped: dict[str, list[SelectedRun]] = defaultdict(list)
-    for run in selected.runs:
+    for run in beside_trained(selected.runs):
         grouped[identity_key(run.identity, keys)].append(run)
     problems: list[Problem] = []
     found: list[tuple[dict[str, Any], tuple[str, ...], list[Study]]] = []

@@ -1,0 +1,163 @@
+"""``dgbench evaluate``: the rows of any model on any dataset; and ``dgbench.evaluate``, the same from Python."""
+
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dgbench.cli.entry import run_guarded, sign_of_life
+from dgbench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dgbench.cli.api import TrainResult
+
+#: what the command takes besides the keys of a dataset and a protocol
+OPTIONS: Mapping[str, str] = {
+    "model": "a run's folder, a folder of runs, a checkpoint or an exported folder; a .pt2 or TorchScript file; "
+    "MODULE:FUNCTION, images -> logits; a name of timm. [A,B] evaluates several",
+    "name": "what tables call it (default: what it was loaded from)",
+    "classes": "[a,b,...], names of its outputs in their order (default: those of a run, else the dataset's)",
+    "weights": "file with the tensors of a timm model (default: its published ones)",
+    "step": "last or best checkpoint of a run (default: last)",
+    "ensemble": "true evaluates several runs as one, by the mean of their logits (default: false)",
+    "output": "folder that receives the rows (default: outputs)",
+}
+#: groups that say how something is evaluated; all others say how something is trained
+USED = ("dataset", "corruptions", "protocol", "trainer", "paths")
+EXAMPLES = (
+    ("model=outputs/STUDY/RUN", "a run, on the dataset that it was trained on"),
+    ("model=outputs/STUDY dataset=pacs_corrupted dataset.root=PACS", "all runs of a study, under 15 corruptions"),
+    ("model=resnet50 weights=FILE 'classes=[dog,elephant,...]' dataset=pacs dataset.root=PACS", "a model of timm"),
+    ("model=my_module:predict name=mine dataset=pacs dataset.root=PACS", "a function of yours"),
+)
+
+
+def main() -> None:
+    """The command line."""
+    words = sys.argv[1:]
+    if {"--help", "-h"} & set(words) or not words:
+        print(_help())
+        return
+    run_guarded(lambda: _print(words), "train", words)
+
+
+def _print(words: Sequence[str]) -> None:
+    from dgbench.reports.settings.closing import closing_table
+    from dgbench.selection.methods import Last
+
+    given, overrides = split(words)
+    if "model" not in given:
+        raise ConfigError("model= is missing; name a run's folder, a file or a model, see dgbench evaluate --help")
+    sign_of_life("loading the model ...")
+    result = evaluate(overrides=overrides, **given)
+    from dgbench.records.rows import ROW_FILE, read_rows
+
+    for study in dict.fromkeys(folder.parent for folder in result.folders):
+        rows = [row for own in result.folders if own.parent == study for row in read_rows(own / ROW_FILE)[0]]
+        print(closing_table(rows, Last(), unusable={}))
+        print(f"rows: {study}")
+
+
+def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The command's own options, and overrides of the configuration.
+
+    Raises:
+        ConfigError: a word that is neither, or says how to train.
+    """
+    given: dict[str, Any] = {}
+    overrides = []
+    for word in words:
+        key, equals, value = word.partition("=")
+        top = re.split(r"[.@]", key.lstrip("+~"))[0]
+        if not equals or word.startswith("-"):
+            raise ConfigError(f"{word} is no KEY=VALUE; see dgbench evaluate --help")
+        if key in OPTIONS:
+            given[key] = _value(key, value)
+        elif top in USED:
+            overrides.append(word)
+        else:
+            raise ConfigError(
+                f"{key} is no key of dgbench evaluate, which trains nothing; it takes {', '.join(OPTIONS)}, and keys "
+                f"of {', '.join(USED)}"
+            )
+    return given, overrides
+
+
+def _value(key: str, text: str) -> Any:
+    if text.startswith("["):
+        from hydra.core.override_parser.overrides_parser import OverridesParser
+
+        return [str(each) for each in OverridesParser.create().parse_override(f"{key}={text}").value()]  # type: ignore[union-attr]
+    if key == "ensemble":
+        if text not in ("true", "false"):
+            raise ConfigError(f"ensemble={text} is unknown; choose true or false")
+        return text == "true"
+    return [text] if key == "classes" else text
+
+
+def evaluate(
+    model: Any,
+    overrides: Sequence[str] = (),
+    *,
+    name: str = "",
+    classes: Sequence[str] = (),
+    weights: str | Path | None = None,
+    step: str = "last",
+    ensemble: bool = False,
+    output: str | Path = "outputs",
+) -> TrainResult:
+    """Evaluate any model on any dataset, and write the same rows as training, for the same reports.
+
+    A run without ``dataset=`` among the overrides is evaluated on the dataset that it was trained on, in its own fold;
+    ``dataset.root=...`` says where that lies now. On another dataset a model has a row for every fold whose tested
+    environments it never saw.
+
+    Args:
+        model: a run's folder, a folder of runs, a checkpoint or an exported model, a .pt2 or TorchScript file,
+            ``MODULE:FUNCTION`` or a name of timm; a function or module (n, C, H, W) -> (n, K) of images as the dataset
+            normalizes them; what :func:`dgbench.load` returned; or a list of these.
+        overrides: keys of ``dataset``, ``corruptions``, ``protocol`` and ``trainer``, as typed.
+        name: what tables call it; a plain function needs one.
+        classes: names of the model's outputs, in their order; empty where they are the dataset's.
+        weights: file with the tensors of a timm model.
+        step: of a run, ``last`` or ``best``.
+        ensemble: evaluate several as one, by the mean of their logits.
+        output: folder that receives the rows.
+
+    Returns:
+        The results as :func:`dgbench.results` gives them, and the folders with rows.
+
+    Raises:
+        ConfigError: an unknown override, or a model that does not fit the dataset.
+        DgbenchError: what else keeps the model from being evaluated.
+    """
+    from dgbench.cli.api import TrainResult
+    from dgbench.cli.evaluated_models import evaluate_all
+    from dgbench.reports.results import results
+
+    folders = evaluate_all(model, split(overrides)[1], name, list(classes), weights, step, ensemble, Path(output))
+    return TrainResult(results(folders, "last"), folders, {})
+
+
+def _help() -> str:
+    shown = [f"  dgbench evaluate {words}\n      {what}" for words, what in EXAMPLES]
+    listed = [
+        textwrap.fill(what, 110, initial_indent=f"  {key:10}", subsequent_indent=" " * 12)
+        for key, what in OPTIONS.items()
+    ]
+    groups = ", ".join(USED)
+    return "\n".join(
+        [
+            "Evaluate any model on any dataset: the rows that training would have written, for the same reports.",
+            "\n  dgbench evaluate model=MODEL [KEY=VALUE ...]\n",
+            "Examples:",
+            *shown,
+            "\nOptions:",
+            *listed,
+            f"\nAnd the keys of {groups}, as train.py takes them. docs/models.md says more.",
+        ]
+    )

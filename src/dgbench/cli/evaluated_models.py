@@ -1,0 +1,161 @@
+"""From what a user names to models, datasets and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from dgbench.cli.api import own_hydra
+from dgbench.cli.entry import sign_of_life
+from dgbench.configuration import CONF
+from dgbench.data.environments import Environments
+from dgbench.data.preprocessing import Preprocessing
+from dgbench.errors import ConfigError
+from dgbench.models.evaluation import evaluate_model, subject_of
+from dgbench.models.foreign import foreign
+from dgbench.models.loaded import LoadedModel, Predictor
+from dgbench.models.loading import load, run_folders
+from dgbench.networks.weights import IMAGENET, ImageRecord
+from dgbench.training.dataset_options import built, dataset_options
+from dgbench.training.explain import explain
+from dgbench.training.model_record import MODEL_FILE
+from dgbench.training.settings import trainer_settings
+
+CHOOSE = ("dataset=", "corruptions=", "+corruptions=")  # a word that names another dataset than that of a run
+
+
+def evaluate_all(
+    model: Any,
+    overrides: Sequence[str],
+    name: str,
+    classes: Sequence[str],
+    weights: str | Path | None,
+    step: str,
+    ensemble: bool,
+    output: Path,
+) -> list[Path]:
+    """Evaluate one model or several, and write their rows; see :func:`dgbench.cli.evaluate.evaluate`.
+
+    Returns:
+        Folders with rows.
+    """
+    config = _composed(overrides)
+    settings = trainer_settings(config["trainer"])
+    device = torch.device(_device(settings.device))
+    known: dict[str, Environments] = {}
+    folders: list[Path] = []
+    for source, make in _sources(model, step, ensemble):
+        found = make() if make else None
+        record = found.record if isinstance(found, LoadedModel) else None
+        chosen = any(word.startswith(CHOOSE) for word in overrides)
+        if record is not None and not chosen:
+            keys, protocol = _set(dict(record.dataset), overrides, "dataset"), dict(record.protocol)
+            protocol = {**_set(protocol, overrides, "protocol"), "folds": [record.identity["fold"]]}
+            own = {**record.trainer, **{key: config["trainer"][key] for key in _typed(overrides, "trainer")}}
+            settings = trainer_settings(own)
+        else:
+            keys, protocol = config["dataset"], config["protocol"]
+        environments = _environments(keys, found, known)
+        environments.to(device)
+        if found is None:
+            found = foreign(source, environments.preprocessing, classes, weights)
+        elif classes:
+            found.classes = tuple(classes)
+        title = name or (source if isinstance(source, str) else getattr(source, "__name__", ""))
+        if record is None and (not title or title == "<lambda>"):
+            raise ConfigError("a function has no name for the tables; give name=")
+        subject = subject_of(found, name, Path(title).name if "/" in title else title)
+        folders += evaluate_model(found.to(device), subject, environments, protocol, settings, output, sign_of_life)
+    return folders
+
+
+def _sources(model: Any, step: str, ensemble: bool) -> list[tuple[Any, Callable[[], Predictor] | None]]:
+    """What to call each model, and how to load it; None for one that needs to know the dataset first."""
+    if ensemble:
+        members = model if isinstance(model, (list, tuple)) else run_folders(Path(str(model)))
+        return [("ensemble", lambda: load(members, step))]
+    if isinstance(model, (list, tuple)):
+        return [source for each in model for source in _sources(each, step, False)]
+    if isinstance(model, Predictor):
+        return [("", lambda: model)]
+    if isinstance(model, (str, Path)):
+        path = Path(model).expanduser()
+        if path.is_dir() and not (path / MODEL_FILE).exists():
+            return [(str(run), _loader(run, step)) for run in run_folders(path)]
+        if path.is_dir() or path.name.endswith((".ckpt", ".zip", ".tar", ".tgz", ".gz", ".xz", ".bz2")):
+            return [(str(model), _loader(path, step))]
+        return [(str(model), None)]
+    return [(model, None)]
+
+
+def _loader(path: Path, step: str) -> Callable[[], Predictor]:
+    return lambda: load(path, step)
+
+
+def _environments(keys: dict[str, Any], model: Predictor | None, known: dict[str, Environments]) -> Environments:
+    """The dataset; what it leaves to the model is the model's own, or ImageNet's."""
+    usual = ImageRecord()
+    images = model.preprocessing if model else Preprocessing((3, usual.input_size, usual.input_size), *IMAGENET)
+    filled = deepcopy(keys)
+    if "image_size" in filled and filled["image_size"] is None:
+        filled["image_size"] = images.image[1]
+    normalize = filled.get("normalize")
+    if isinstance(normalize, dict) and images.pictures:
+        for key in ("mean", "std"):
+            if normalize.get(key) is None:
+                normalize[key] = list(getattr(images, key))
+    text = repr(filled)
+    if text not in known:
+        known[text] = built(dataset_options(filled))
+    return known[text]
+
+
+def _composed(overrides: Sequence[str]) -> dict[str, Any]:
+    """The configuration of train.py, for its dataset, protocol and trainer."""
+    chosen = any(word.startswith(CHOOSE) for word in overrides)
+    words = [word for word in overrides if chosen or not word.startswith(("dataset.", "protocol."))]
+    with own_hydra(), initialize_config_dir(str(CONF), job_name="evaluate", version_base="1.3"):
+        try:
+            config = compose("train", words)
+            parts = {
+                key: OmegaConf.to_container(config[key], resolve=True) for key in ("dataset", "protocol", "trainer")
+            }
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ConfigError(explain(error, "train", words)) from error
+    return parts
+
+
+def _typed(overrides: Sequence[str], group: str) -> dict[str, Any]:
+    """Values typed for keys of a group, by key."""
+    parser = OverridesParser.create()
+    parsed = [parser.parse_override(word) for word in overrides if word.startswith(f"{group}.")]
+    return {each.key_or_group.removeprefix(f"{group}."): each.value() for each in parsed}
+
+
+def _set(content: dict[str, Any], overrides: Sequence[str], group: str) -> dict[str, Any]:
+    """The keys of a run's group with those that were typed."""
+    changed = deepcopy(content)
+    for key, value in _typed(overrides, group).items():
+        *parents, last = key.split(".")
+        node = changed
+        for part in parents:
+            node = node.get(part, {})
+        if last not in node:
+            raise ConfigError(f"{group}.{key} is no key of the run's {group}; choose from {', '.join(content)}")
+        node[last] = value
+    return changed
+
+
+def _device(wanted: str) -> str:
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return "cuda" if wanted == "gpu" else wanted

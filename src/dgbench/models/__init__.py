@@ -1,0 +1,1 @@
+"""Trained models as things: loaded, evaluated on any dataset, handed on."""

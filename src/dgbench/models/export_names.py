@@ -1,0 +1,66 @@
+"""Names of tensors in an exported model: timm's own where the network is timm's, else as dgbench trains them.
+
+A network of timm with one linear layer on its features is exported as timm saves it, so that
+``timm.create_model(arch, num_classes=K, checkpoint_path=...)`` reads it. Any other model keeps its own names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dgbench.networks.timm_networks import TimmFeaturizer
+from dgbench.training.model_record import ModelRecord
+from dgbench.training.modules import SingleRun
+
+BODY, HEAD = "networks.featurizer.body.", "networks.classifier."
+STEPS = "steps_done"
+
+
+def is_plain_timm(module: SingleRun) -> bool:
+    """Whether a run is a network of timm with one linear layer, and nothing else predicts."""
+    networks, algorithm = module.networks, module.algorithm
+    return (
+        set(networks) == {"featurizer", "classifier"}
+        and isinstance(networks["featurizer"], TimmFeaturizer)
+        and isinstance(networks["classifier"], nn.Linear)
+        and not algorithm.extra_channels
+        and not module.memory.tensors()
+    )
+
+
+def timm_head(module: SingleRun) -> str:
+    """What timm calls the last layer of a network, e.g. ``fc.``."""
+    featurizer = module.networks["featurizer"]
+    assert isinstance(featurizer, TimmFeaturizer)
+    return f"{featurizer.body.pretrained_cfg['classifier']}."
+
+
+def exported_names(module: SingleRun) -> dict[str, Tensor]:
+    """The tensors of a run as they are exported."""
+    state = module.weights()
+    if not is_plain_timm(module):
+        return {key: value.contiguous() for key, value in state.items()}
+    renamed = {BODY: "", HEAD: timm_head(module)}
+    found = {}
+    for key, value in state.items():
+        for old, new in renamed.items():
+            if key.startswith(old):
+                found[new + key.removeprefix(old)] = value.contiguous()
+    return found
+
+
+def own_names(tensors: Mapping[str, Tensor], record: ModelRecord) -> dict[str, Any]:
+    """The ``state_dict`` of a run from :func:`exported_names`."""
+    module = record.build()
+    if not is_plain_timm(module):
+        return dict(tensors)
+    head = timm_head(module)
+    found = {
+        (HEAD + key.removeprefix(head)) if key.startswith(head) else BODY + key: value for key, value in tensors.items()
+    }
+    rest = {key: value for key, value in module.state_dict().items() if not key.startswith((BODY, HEAD))}
+    return {**rest, **found, STEPS: torch.tensor(record.step)}

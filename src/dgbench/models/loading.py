@@ -1,0 +1,178 @@
+"""``dgbench.load``: from a run folder, an archive of one, a checkpoint or an exported folder to a model."""
+
+from __future__ import annotations
+
+import logging
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from dgbench.errors import ConfigError, RecordError, WeightsError
+from dgbench.models.export_names import own_names
+from dgbench.models.loaded import Ensemble, LoadedModel, Predictor
+from dgbench.networks.weights import read_tensors
+from dgbench.records.status import is_done, read_status
+from dgbench.training.model_record import MODEL_FILE, ModelRecord
+
+STEPS = ("last", "best")
+TENSORS = "model.safetensors"
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
+
+log = logging.getLogger("dgbench")
+
+Place = str | Path
+
+
+def load(run: Place | Sequence[Place], step: str = "last", device: str = "cpu") -> Predictor:
+    """A trained model in evaluation mode, without its dataset or configuration.
+
+    ``model(x)`` maps (n, C, H, W) normalized images to (n, K) logits, ``model.predict(images)`` takes image files, PIL
+    images, arrays or tensors. Averaged weights (``averaging=swad``, ``eoa``) are those that were evaluated. Nothing
+    that a file holds is executed.
+
+    Args:
+        run: a run's folder, an archive of one (.zip, .tar, ...), one of its checkpoints, or the folder of an exported
+            model; a list of them is an ensemble, whose logits are the mean of theirs.
+        step: weights of the ``last`` evaluation, or of the ``best`` one: with the lowest error on the training
+            environments' validation images. A checkpoint, or an exported model, is what it is.
+        device: that the model goes to.
+
+    Raises:
+        RecordError: there is no model at that place.
+        WeightsError: a file that is damaged, holds code, or belongs to another network.
+        ConfigError: an unknown ``step``.
+    """
+    if step not in STEPS:
+        raise ConfigError(f"step={step} is unknown; choose last or best")
+    if not isinstance(run, (str, Path)):
+        members = [load_one(Path(each), step) for each in run]
+        if not members:
+            raise RecordError("no run was named; give a folder, or several for an ensemble")
+        return Ensemble(members).to(device) if len(members) > 1 else members[0].to(device)
+    return load_one(Path(run), step).to(device)
+
+
+def load_one(path: Path, step: str = "last") -> LoadedModel:
+    """One model; see :func:`load`."""
+    path = path.expanduser()
+    if path.name.endswith(ARCHIVES):
+        with _extracted(path) as folder:
+            return load_one(folder, step)
+    if path.is_file():
+        own = path.parent if (path.parent / MODEL_FILE).exists() else path.parent.parent
+        return _loaded(ModelRecord.load(own), path)
+    if not path.is_dir():
+        raise RecordError(f"{path} does not exist; name the folder of a run, a checkpoint or an exported model")
+    if not (path / MODEL_FILE).exists():
+        _refuse_folder_of_runs(path)
+    record = ModelRecord.load(path)
+    return _loaded(record, _weights_of(path, record, step))
+
+
+def _weights_of(folder: Path, record: ModelRecord, step: str) -> Path:
+    exported = folder / TENSORS
+    if exported.exists():
+        return exported
+    rule = record.averaging_rule()
+    if rule is not None and rule.final_only:
+        step = "best"  # only the average was evaluated, once, at the end
+    file = folder / "checkpoints" / f"{step}.ckpt"
+    if not file.exists():
+        raise RecordError(f"{folder} has no checkpoints/{step}.ckpt ({read_status(folder) or 'not started'}); train it")
+    if not is_done(folder):
+        log.warning("%s is not finished (%s); these are its weights so far", folder, read_status(folder))
+    return file
+
+
+def _loaded(record: ModelRecord, file: Path) -> LoadedModel:
+    content: Any = read_tensors(file)
+    step, tensors = _state(content, record, file)
+    module = record.build()
+    _fit(module.state_dict(), tensors, file)
+    module.load_state_dict(tensors)
+    return LoadedModel(module, record, step)
+
+
+def _state(content: Any, record: ModelRecord, file: Path) -> tuple[int, dict[str, Any]]:
+    """Step and tensors of a checkpoint, the averaged ones where those were evaluated."""
+    if file.suffix == ".safetensors":
+        return int(record.step or 0), own_names(content, record)
+    runs = content.get("runs") if isinstance(content, Mapping) else None
+    if runs is None:
+        if not isinstance(content, Mapping) or "state_dict" not in content:
+            raise WeightsError(f"{file} is no checkpoint of dgbench; name last.ckpt or best.ckpt of a run")
+        return int(content["step"]), dict(content["state_dict"])
+    name = record.identity["run"]
+    if name not in runs:
+        raise WeightsError(f"{file} is the checkpoint of {', '.join(runs)}, not of {name}; name one of this run")
+    state = dict(runs[name]["state_dict"])
+    rule = record.averaging_rule()
+    if rule is not None:
+        rule.load_state_dict(runs[name]["averaging"])
+        state |= rule.result()
+    return int(content["step"]), state
+
+
+def _fit(own: Mapping[str, Tensor], given: Mapping[str, Tensor], file: Path) -> None:
+    """Refuse tensors of another network, in one line."""
+    missing, extra = own.keys() - given.keys(), given.keys() - own.keys()
+    shapes = [key for key in own.keys() & given.keys() if own[key].shape != given[key].shape]
+    problems = [f"lacks {min(missing)}"] if missing else []
+    problems += [f"has {min(extra)} too much"] if extra else []
+    problems += [f"{k} is {tuple(given[k].shape)} instead of {tuple(own[k].shape)}" for k in sorted(shapes)[:1]]
+    if problems:
+        raise WeightsError(
+            f"{file} belongs to another network than {MODEL_FILE} names: {'; '.join(problems)}; keep a checkpoint in "
+            "the folder of its run"
+        )
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """The folders of all models below a folder, itself included.
+
+    Raises:
+        RecordError: there is none.
+    """
+    found = sorted(file.parent for file in folder.expanduser().glob(f"**/{MODEL_FILE}"))
+    if not found:
+        raise RecordError(f"{folder} holds no {MODEL_FILE}; name the folder of a run, or of runs")
+    return found
+
+
+def _refuse_folder_of_runs(folder: Path) -> None:
+    runs = run_folders(folder)
+    if runs:
+        few = ", ".join(str(run.relative_to(folder)) for run in runs[:3])
+        raise RecordError(
+            f"{folder} holds {len(runs)} models ({few}{', ...' if len(runs) > 3 else ''}); name one of them, or pass "
+            "several as a list for an ensemble"
+        )
+
+
+@contextmanager
+def _extracted(archive: Path) -> Iterator[Path]:
+    """The folder with the model in an archive, for a while."""
+    with tempfile.TemporaryDirectory() as temporary:
+        try:
+            if archive.suffix == ".zip":
+                with zipfile.ZipFile(archive) as opened:
+                    opened.extractall(temporary)
+            else:
+                with tarfile.open(archive) as opened:
+                    opened.extractall(temporary, filter="data")
+        except FileNotFoundError:
+            raise RecordError(f"{archive} does not exist; name an archive of a run") from None
+        except (OSError, tarfile.TarError, zipfile.BadZipFile) as error:
+            raise RecordError(
+                f"{archive} cannot be unpacked ({type(error).__name__}: {error}); pack it again"
+            ) from None
+        found = sorted(file.parent for file in Path(temporary).glob(f"**/{MODEL_FILE}"))
+        if len(found) != 1:
+            raise RecordError(f"{archive} holds {len(found)} models; pack the folder of one run")
+        yield found[0]
