@@ -166,18 +166,30 @@ def image_tree(tmp_path: Path) -> Callable[..., Path]:
     """
 
     def make(name: str = "tree", **environments: Mapping[str, int]) -> Path:
-        import numpy as np
-        from PIL import Image
-
-        rng = np.random.default_rng(0)
-        for env, classes in environments.items():
-            for k, (label, count) in enumerate(classes.items()):
-                folder = tmp_path / name / env / label
-                folder.mkdir(parents=True)
-                for i in range(count):
-                    shape = (10 + i % 3, 12 + i % 2, 3)
-                    pixels = rng.integers(0, 60, shape) + 190 // (k + 1)
-                    Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{i:02}.png")
-        return tmp_path / name
+        return draw_tree(tmp_path / name, environments)
 
     return make
+
+
+def draw_tree(root: Path, environments: Mapping[str, Mapping[str, int]]) -> Path:
+    """The images of :func:`image_tree`: environment -> class -> how many."""
+    import numpy as np
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for env, classes in environments.items():
+        for k, (label, count) in enumerate(classes.items()):
+            folder = root / env / label
+            folder.mkdir(parents=True)
+            for i in range(count):
+                shape = (10 + i % 3, 12 + i % 2, 3)
+                pixels = rng.integers(0, 60, shape) + 190 // (k + 1)
+                Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{i:02}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def shared_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three environments of three classes with 8 images each, one tree for the tests of a file that only read it."""
+    counts = {"cat": 8, "dog": 8, "emu": 8}
+    return draw_tree(tmp_path_factory.mktemp("shared") / "tree", dict.fromkeys("abc", counts))

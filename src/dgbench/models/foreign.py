@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -91,7 +92,10 @@ def _program(path: Path) -> Callable[[Tensor], Tensor]:
         with _tensors_only():
             if path.suffix == EXPORTED:
                 return torch.export.load(path).module()  # type: ignore[no-any-return]
-            return torch.jit.load(path, map_location="cpu").eval()  # type: ignore[no-any-return,no-untyped-call]
+            with warnings.catch_warnings():  # TorchScript is deprecated, its files are there
+                warnings.simplefilter("ignore", FutureWarning)
+                warnings.simplefilter("ignore", DeprecationWarning)
+                return torch.jit.load(path, map_location="cpu").eval()  # type: ignore[no-any-return,no-untyped-call]
     except Exception as error:  # both readers raise whatever they stumble over
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
         raise WeightsError(
