@@ -69,16 +69,21 @@ def test_a_run_on_its_own_dataset_gets_its_own_rows(trained: dgbench.TrainResult
     assert len(results([*tmp_path.iterdir()])) == len(trained.frame)
 
 
-@pytest.mark.parametrize("step", ["last", "best"])
 @pytest.mark.parametrize(
-    "words",
-    [["algorithm=arm"], ["algorithm=mtl"], ["averaging=eoa", "averaging.rule.start=2"], ["averaging=swad"]],
+    ("step", "words"),
+    [
+        ("last", ["algorithm=arm"]),
+        ("best", ["algorithm=mtl"]),
+        ("last", ["averaging=eoa", "averaging.rule.start=2"]),
+        ("best", ["averaging=eoa", "averaging.rule.start=2"]),
+        ("last", ["averaging=swad"]),
+    ],
     ids=str,
 )
 def test_methods_that_predict_in_their_own_way(
     words: list[str], step: str, tree_words: list[str], tmp_path: Path
 ) -> None:
-    """Groups, random inputs, averaged weights; painted digits as well as files."""
+    """Groups, random inputs, and averaged weights, which are evaluated as they were."""
     trained = dgbench.train([*tree_words, *FIRST, *words, "protocol.folds=[1]"], tmp_path / "trained")
     (folder,) = trained.folders
     (own,) = dgbench.evaluate(folder, step=step, output=tmp_path / "again").folders
