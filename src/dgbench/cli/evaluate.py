@@ -24,6 +24,7 @@ OPTIONS: Mapping[str, str] = {
     "weights": "file with the tensors of a timm model (default: its published ones)",
     "step": "last or best checkpoint of a run (default: last)",
     "ensemble": "true evaluates several runs as one, by the mean of their logits (default: false)",
+    "features": "images of an environment whose features are kept, for report.py report=features (default: 0)",
     "output": "folder that receives the rows (default: outputs)",
 }
 #: groups that say how something is evaluated; all others say how something is trained
@@ -96,6 +97,10 @@ def _value(key: str, text: str) -> Any:
         if text not in ("true", "false"):
             raise ConfigError(f"ensemble={text} is unknown; choose true or false")
         return text == "true"
+    if key == "features":
+        if not text.isdecimal():
+            raise ConfigError(f"features={text} is not an integer >= 0; give one, e.g. 200")
+        return int(text)
     return [text] if key == "classes" else text
 
 
@@ -108,6 +113,7 @@ def evaluate(
     weights: str | Path | None = None,
     step: str = "last",
     ensemble: bool = False,
+    features: int = 0,
     output: str | Path = "outputs",
 ) -> TrainResult:
     """Evaluate any model on any dataset, and write the same rows as training, for the same reports.
@@ -126,6 +132,7 @@ def evaluate(
         weights: file with the tensors of a timm model.
         step: of a run, ``last`` or ``best``.
         ensemble: evaluate several as one, by the mean of their logits.
+        features: images of an environment whose features are kept beside the rows, for ``report=features``.
         output: folder that receives the rows.
 
     Returns:
@@ -136,10 +143,11 @@ def evaluate(
         DgbenchError: what else keeps the model from being evaluated.
     """
     from dgbench.cli.api import TrainResult
-    from dgbench.cli.evaluated_models import evaluate_all
+    from dgbench.cli.evaluated_models import How, evaluate_all
     from dgbench.reports.results import results
 
-    folders = evaluate_all(model, split(overrides)[1], name, list(classes), weights, step, ensemble, Path(output))
+    how = How(name, list(classes), weights, step, ensemble, features, Path(output))
+    folders = evaluate_all(model, split(overrides)[1], how)
     return TrainResult(results(folders, "last"), folders, {})
 
 

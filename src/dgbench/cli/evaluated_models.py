@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,20 @@ from dgbench.training.settings import trainer_settings
 CHOOSE = ("dataset=", "corruptions=", "+corruptions=")  # a word that names another dataset than that of a run
 
 
-def evaluate_all(
-    model: Any,
-    overrides: Sequence[str],
-    name: str,
-    classes: Sequence[str],
-    weights: str | Path | None,
-    step: str,
-    ensemble: bool,
-    output: Path,
-) -> list[Path]:
+@dataclass(frozen=True)
+class How:
+    """How models are evaluated, and where their rows go; see :func:`dgbench.cli.evaluate.evaluate`."""
+
+    name: str
+    classes: Sequence[str]
+    weights: str | Path | None
+    step: str
+    ensemble: bool
+    features: int
+    output: Path
+
+
+def evaluate_all(model: Any, overrides: Sequence[str], how: How) -> list[Path]:
     """Evaluate one model or several, and write their rows; see :func:`dgbench.cli.evaluate.evaluate`.
 
     Returns:
@@ -53,7 +58,7 @@ def evaluate_all(
     device = torch.device(_device(settings.device))
     known: dict[str, Environments] = {}
     folders: list[Path] = []
-    for source, make in _sources(model, step, ensemble):
+    for source, make in _sources(model, how.step, how.ensemble):
         found = make() if make else None
         record = found.record if isinstance(found, LoadedModel) else None
         chosen = any(word.startswith(CHOOSE) for word in overrides)
@@ -67,14 +72,16 @@ def evaluate_all(
         environments = _environments(keys, found, known)
         environments.to(device)
         if found is None:
-            found = foreign(source, environments.preprocessing, classes, weights)
-        elif classes:
-            found.classes = tuple(classes)
-        title = name or (source if isinstance(source, str) else getattr(source, "__name__", ""))
+            found = foreign(source, environments.preprocessing, how.classes, how.weights)
+        elif how.classes:
+            found.classes = tuple(how.classes)
+        title = how.name or (source if isinstance(source, str) else getattr(source, "__name__", ""))
         if record is None and (not title or title == "<lambda>"):
             raise ConfigError("a function has no name for the tables; give name=")
-        subject = subject_of(found, name, Path(title).name if "/" in title else title)
-        folders += evaluate_model(found.to(device), subject, environments, protocol, settings, output, sign_of_life)
+        subject = subject_of(found, how.name, Path(title).name if "/" in title else title)
+        folders += evaluate_model(
+            found.to(device), subject, environments, protocol, settings, how.output, sign_of_life, how.features
+        )
     return folders
 
 

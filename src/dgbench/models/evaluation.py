@@ -18,6 +18,7 @@ from dgbench.data.environments import Environments
 from dgbench.models.adapting import Adapted
 from dgbench.models.counting import Counts, Logits, counted
 from dgbench.models.evaluated_folds import Subject, domain, folds_of, identity_of, same_dataset
+from dgbench.models.feature_file import write_features
 from dgbench.models.loaded import LoadedModel, Predictor
 from dgbench.protocols.folds import Fold
 from dgbench.records.files import write_whole
@@ -69,6 +70,7 @@ def evaluate_model(
     settings: TrainerSettings,
     parent: Path,
     tell: Tell = lambda text: None,
+    features: int = 0,
 ) -> list[Path]:
     """Evaluate a model in every fold whose tested environments it never saw, and write its rows.
 
@@ -80,6 +82,7 @@ def evaluate_model(
         settings: ``eval_subsets``, ``eval_batch_size`` and ``precision`` count.
         parent: folder that receives a folder of the model's own.
         tell: is told which eval set comes next.
+        features: images of an environment whose features are kept in each fold's folder.
 
     Returns:
         A run folder for each fold.
@@ -109,6 +112,8 @@ def evaluate_model(
         identity = identity_of(subject, fold, info, str(protocol["name"]))
         folder = study / f"fold-{fold.name}-{identity.run}"
         step = model.step if isinstance(model, LoadedModel) else 0
+        if features:
+            write_features(folder, model, environments, recipes[fold.name], features)
         _write(folder, subject, rows_of_counts(identity, step, recipes[fold.name], found))
         folders.append(folder)
     return folders

@@ -21,6 +21,7 @@ from dgbench.records.row_parser import RowParser
 
 ROW_FILE = "errors.jsonl"
 PLAN_FILE = "planned.json"  # in a job's folder: the run folders that it means to fill
+FEATURE_FILE = "features.npz"  # of an evaluated run: features of some images
 EVALUATED = "evaluated"  # backbone, initial weights and tuning of a model that dgbench did not train
 IDENTITY_FILE = "identity.json"  # of what code, packages, machine and data a run is made
 
