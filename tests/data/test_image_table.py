@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from dgbench.data.datasets.image_table import ImageTable, table_of_folders, table_of_list
+from dgbench.data.datasets.image_manifest import table_of_list
+from dgbench.data.datasets.image_table import ImageTable, table_of_folders
 from dgbench.errors import DgbenchError
 
 Tree = Callable[..., Path]

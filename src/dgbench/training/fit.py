@@ -23,6 +23,7 @@ from dgbench.training.checkpoints import Snapshot, group_file, point_to
 from dgbench.training.distributed import CalmSigterm, Process, SharedMinibatches
 from dgbench.training.groups import Group
 from dgbench.training.modules import RunModule, StackedRuns
+from dgbench.training.predicting import predictions
 from dgbench.training.study import Run, Study
 
 log = logging.getLogger("dgbench")
@@ -67,7 +68,7 @@ def fit(job: Fit) -> dict[str, tuple[int, float]]:
         rows = None if run.hash in job.finished else run.folder / ROW_FILE
         records.append(RunRecord(rows, run.identity(template), run.data.recipes, job.listeners))
     recorder = Recorder(records, final_only, study.settings.eval_test)
-    callbacks: list[pl.Callback] = [recorder, *job.callbacks]
+    callbacks: list[pl.Callback] = [recorder, *predictions(group.runs, recorder), *job.callbacks]
     alone_or_first = job.process is None or job.process.rank == 0
 
     def snapshot() -> Snapshot:
