@@ -59,14 +59,15 @@ def _heat(axes: Any, values: NDArray[np.float64], numbers: bool) -> None:
     """Shares in [0, 1] as a color that is the clearer the higher; it lies on light and dark pages."""
     colors = np.empty((*values.shape, 4))
     colors[..., :3], colors[..., 3] = _FILL, 0.04 + 0.9 * np.nan_to_num(values)
-    axes.imshow(colors, interpolation="none", aspect="auto")
+    eight_bits = np.round(255 * colors).astype(np.uint8)  # of a pickled figure, matplotlib converts with a warning
+    axes.imshow(eight_bits, interpolation="none", aspect="auto")
     axes.tick_params(length=0)
     for side in axes.spines.values():
         side.set_visible(False)
     if numbers:
         for (row, column), value in np.ndenumerate(values):
             text = "" if np.isnan(value) else f"{100 * value:.0f}"
-            color = "white" if value > 0.55 else INK
+            color = "white" if value > 0.8 else INK  # both legible on light and dark pages
             axes.text(column, row, text, ha="center", va="center", fontsize=9, color=color)
 
 
@@ -98,7 +99,7 @@ def sheet(name: str, title: str, caption: str, lines: pd.DataFrame, classes: Seq
         for axes in panels:
             axes.axis("off")
         for axes, (line, image) in zip(panels, found, strict=False):
-            axes.imshow(image, interpolation="none")
+            axes.imshow(np.asarray(image), interpolation="none")
             taken = f"{_short(classes[line['predicted']])} {100 * line['confidence']:.0f}%"
             text = f"{_short(classes[line['label']])}\nas {taken}\n{_short(str(line['env']))}"
             axes.set_title(text, fontsize=7.5, linespacing=1.15, pad=3)

@@ -92,6 +92,7 @@ class ErrorsReport:
             return Section(slug(title), title, answer=["No file of predictions could be read."])
         main = overall_table(counts, classes)
         order = [str(name) for name in main["algorithm"]]
+        counts = {name: counts[name] for name in order}
         tables = [main, environment_table(counts), class_table(counts, classes), group_table(counts, classes)]
         tables += [pair_table(counts, classes)]
         tables += [each for name in order if (each := confusion_table(name, counts[name], classes)) is not None]
