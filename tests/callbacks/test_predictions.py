@@ -79,8 +79,9 @@ def test_painted_digits(tmp_path: Path, mode: str, algorithm: str) -> None:
 
 
 def image_study(folder: Path, root: Path, *words: str) -> Study:
+    dataset = () if "dataset=manifest" in words else ("dataset=image_folder",)
     return make_study(
-        folder, "dataset=image_folder", f"dataset.root={root}", "dataset.image_size=16", "backbone=mnist_cnn",
+        folder, *dataset, f"dataset.root={root}", "dataset.image_size=16", "backbone=mnist_cnn",
         f"paths.cache_dir={folder / 'cache'}", "trainer.device=cpu", "hparams.batch_size=4", "trainer.predictions=last",
         *STEPS, *words,
     )  # fmt: skip
@@ -112,6 +113,35 @@ def test_files_are_named_by_their_paths(tree: Path, tmp_path: Path, words: tuple
         assert Path(about_predictions(file)["root"]) == tree
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("corruptions=hendrycks", "dataset.corruptions=[fog]", "dataset.given=1-1-0", "dataset.image_size=32"),
+        ("protocol=flexible", "protocol.dominant=1", "protocol.minor=1", "protocol.test=1"),
+        ("tuning=lp", "tuning.cache_features=true", "dataset.augment=none"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_views_of_a_dataset_name_its_images(tree: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Corrupted copies, some classes of each environment, cached features: the names are those of the files."""
+    for file in check(image_study(tmp_path, tree, *words, "protocol.folds=[0]")):
+        for line in read_predictions(file, ["image", "label", "env"]).to_pylist():
+            env, label, _ = line["image"].split("/")
+            assert (env, about_predictions(file)["classes"][line["label"]]) == (line["env"].partition("+")[0], label)
+
+
+def test_a_list_of_images_names_attributes(tree: Path, tmp_path: Path) -> None:
+    """Every image of the file has the value that the list gives it."""
+    paths = sorted(str(path.relative_to(tree)) for path in tree.rglob("*.png"))
+    rows = [f"{path},{path.split('/')[0]},{path.split('/')[1]},light {i % 2}" for i, path in enumerate(paths)]
+    (tmp_path / "list.csv").write_text("\n".join(["path,environment,class,light", *rows]))
+    study = image_study(tmp_path, tree, "dataset=manifest", f"dataset.manifest={tmp_path / 'list.csv'}")
+    lines = read_predictions(check(study)[0]).to_pylist()
+    assert {line["image"]: line["attribute.light"] for line in lines}.items() <= {
+        path: f"light {i % 2}" for i, path in enumerate(paths)
+    }.items()
+
+
 def test_an_eval_set_that_is_two_subsets_stands_there_twice(tree: Path, tmp_path: Path) -> None:
     """A target oracle is tested on the val images of the environment that it trained on."""
     files = check(image_study(tmp_path, tree, "protocol=target_oracle", "protocol.k=1", "protocol.folds=[0]"))
@@ -129,7 +159,7 @@ def test_averaged_weights_are_evaluated_after_training(tmp_path: Path) -> None:
 def test_the_best_evaluation_is_that_of_the_lowest_validation_error(tmp_path: Path, mode: str) -> None:
     """The first of the lowest, and every run of a stack has its own; test is scored there, whatever eval_test says."""
     steps = ("trainer.steps=30", "trainer.eval_every=3", "hparams.lr=0.03", "trainer.eval_test=best")
-    study = small_study(tmp_path, *steps, f"execution={mode}", "trainer.predictions=best")
+    study = small_study(tmp_path, *steps, f"execution={mode}", "trainer.predictions=best", "protocol.folds=[0,1,2,3]")
     assert all(train_study(study).values())
     chosen = set()
     for run in study.runs:
@@ -157,11 +187,14 @@ def test_a_resumed_run_writes_the_same_file(tmp_path: Path, mode: str, which: st
     train_study(whole)
     with stopping_at(8):
         train_study(cut)
+    for run in cut.runs:  # as a process leaves behind that is killed while it writes
+        (run.folder / f"{PREDICTION_FILE}.partial").write_bytes(b"cut short")
     left = [run.folder / PREDICTION_FILE for run in cut.runs]
     assert [file.exists() for file in left] == [which == "best"] * 2
     train_study(cut)
     for one, other in zip(whole.runs, cut.runs, strict=True):
         assert (one.folder / PREDICTION_FILE).read_bytes() == (other.folder / PREDICTION_FILE).read_bytes()
+        assert not list(other.folder.glob("*.partial"))
 
 
 def test_an_evaluation_that_breaks_off_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

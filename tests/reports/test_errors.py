@@ -153,7 +153,7 @@ def test_the_tables(study: Path) -> None:
     matrix = own["confusion_erm"].set_index("class")
     assert matrix[["as cat", "as dog", "as emu"]].to_numpy().tolist() == [[2.5, 1.5, 0], [0, 2.5, 0.5], [1, 0, 2]]
     assert matrix["as dog.flag"]["cat"] == "38%"
-    by_class = own["classes"].query("algorithm == 'vrex'").set_index("class")["0.90"]
+    by_class = own["classes"].query("algorithm == 'vrex'").set_index("class")["in 0.90"]
     assert by_class.to_dict() == pytest.approx({"cat": 2 / 4, "dog": 2 / 3, "emu": 2 / 3})
     (section,) = found.sections
     assert section.answer[0].startswith("erm gets 70.0% of the held-out test images right (mean of 2 seeds), the most")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -182,12 +183,19 @@ class _Lines:
             self._write()
 
     def finish(self) -> None:
-        self._write()
-        self._writer.close()
-        self._file.commit()
+        """Give the file its name."""
+        try:
+            self._write()
+            self._writer.close()
+            self._file.commit()
+        except BaseException:
+            self.discard()
+            raise
 
     def discard(self) -> None:
-        self._writer.close()
+        """Leave no file."""
+        with suppress(OSError):  # it writes its end first, and the disk may be full
+            self._writer.close()
         self._file.discard()
 
     def _write(self) -> None:

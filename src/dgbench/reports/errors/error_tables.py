@@ -109,12 +109,13 @@ def class_table(counts: Seeds, classes: Sequence[str]) -> pd.DataFrame:
             for env in envs:
                 found = known.get((label, env))
                 flag = f"(n={found.n:.0f})" if found and found.n < FEW else ""
-                line |= entry(env, found.accuracy, flag=flag) if found else entry(env, reason="no such images")
+                column = f"in {env}"
+                line |= entry(column, found.accuracy, flag=flag) if found else entry(column, reason="no such images")
             lines.append(line)
     columns = [
         Column("algorithm", key=True),
         Column("class", key=True),
-        *(Column(env, unit="percent") for env in envs),
+        *(Column(f"in {env}", env, "percent") for env in envs),
     ]
     notes = [f"n is named where a class has fewer than {FEW} images in an environment."]
     return table(lines, "classes", "Accuracy of each class by environment", columns, notes)
