@@ -211,7 +211,9 @@ def test_nothing_to_show_is_one_line(make: SimpleNamespace, tmp_path: Path) -> N
 
 def test_algorithms_to_compare_must_be_there(study: Path) -> None:
     assert document(study, compare=["vrex", "erm"]).sections
-    with pytest.raises(ConfigError, match=r"report\.compare=\['erm', 'irm'\] is not two .*; choose two of erm, vrex"):
+    with pytest.raises(ConfigError, match=r"report\.compare=\[erm\] is not two"):
+        document(study, compare="erm")
+    with pytest.raises(ConfigError, match=r"report\.compare=\[erm,irm\] is not two .*; choose two of erm, vrex"):
         document(study, compare=["erm", "irm"])
 
 
@@ -242,3 +244,14 @@ def test_accuracy_is_that_of_the_rows(kind: str, image_tree: Callable[..., Path]
     paths = write(found, tmp_path / "report")
     page = next(path for path in paths if path.suffix == ".html").read_text()
     assert ("<image" in page) == (kind == "images") or kind == "exact"
+
+
+def test_the_commands(train: Any, command: Any, tmp_path: Path) -> None:
+    """As a user types them."""
+    ended = train("grid.algorithm=[erm,vrex]", "trainer.predictions=best", "protocol.folds=[3]", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert len(list(tmp_path.glob("outputs/*/*/predictions.parquet"))) == 2
+    ended = command("report.py", "report=errors", "report.compare=[vrex,erm]", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert "of the held-out test images right" in ended.out and "(the lowest val error)" in ended.out
+    assert (tmp_path / "reports" / "errors" / "report.html").is_file()

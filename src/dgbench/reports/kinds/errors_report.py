@@ -27,7 +27,7 @@ from dgbench.reports.errors.tested_images import Predicted, evaluations
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.settings.evaluation import check_key
-from dgbench.reports.settings.labels import algorithm_labels, slug, variant_text
+from dgbench.reports.settings.labels import slug, variant_text
 from dgbench.selection.methods import Selection
 
 #: what the report is about, explained where it first stands
@@ -56,8 +56,8 @@ class ErrorsReport:
         check_key(split_by)
         need_pyarrow("report=errors")
         found, problems = predicted_runs(collection)
-        self._check_compare(found)
         settings = settings_of(found, split_by)
+        self._check_compare(settings)
         sections = [self._section(title, own, problems) for title, own in settings]
         count = len(found)
         oracle = any(trained_on_tested(each.run.identity) for each in found)
@@ -71,17 +71,23 @@ class ErrorsReport:
             words=WORDS,
         )
 
-    def _check_compare(self, found: Sequence[Predicted]) -> None:
-        names = {str(label) for label in algorithm_labels([each.run.identity for each in found])}
-        if self.compare and (len(set(self.compare)) != 2 or not set(self.compare) <= names):
+    @property
+    def _compared(self) -> list[str]:
+        asked = self.compare or []
+        return [asked] if isinstance(asked, str) else [str(name) for name in asked]
+
+    def _check_compare(self, settings: Sequence[tuple[str, Together]]) -> None:
+        names = {name for _, runs in settings for name in runs}
+        asked = self._compared
+        if asked and (len(set(asked)) != 2 or not set(asked) <= names):
             raise ConfigError(
-                f"report.compare={list(self.compare)} is not two algorithms with predictions; choose two of "
+                f"report.compare=[{','.join(asked)}] is not two algorithms with predictions; choose two of "
                 f"{', '.join(sorted(names))}"
             )
 
     def _section(self, title: str, runs: Together, problems: list[Problem]) -> Section:
         classes = next(iter(runs.values()))[0].classes
-        pair = pair_of({name: len(own) for name, own in runs.items()}, self.compare or ())
+        pair = pair_of({name: len(own) for name, own in runs.items()}, self._compared)
         counts: dict[str, list[Counts]] = {}
         mistakes: dict[str, Mistakes] = {}
         for name, own in runs.items():
