@@ -52,6 +52,7 @@ def heat_maps(setting: str, algorithm: str, seeds: Sequence[Counts], classes: Se
             "Left: what images of each class are taken for, all environments together. Right: accuracy of each class "
             "in each held-out environment. Percent of the true class, mean over seeds."
         )
+        caption += " Classes stand in the order of their numbers." if k > _MOST_NAMES else ""
         return finish(drawn, name, f"Confusion and accuracy by class, {algorithm}", caption)
 
 
