@@ -4,7 +4,9 @@
 costs. (b) opens and augments every image when it is drawn, as DomainBed does, with as many workers as there are cores;
 once in this process, with the memory that train.py keeps between steps (dgbench.training.prepare), and once in a
 process of its own, as a plain PyTorch script has it. Ours and (b) train on the same JPEG files with the same
-augmentation. Prints images per second, the median ratio over interleaved repeats, and peak memory. Run it with
+augmentation. Prints images per second, the median ratio over interleaved repeats, and peak memory; and below, for a
+whole run with its evaluation, the share of its time that saving predictions takes, and its peak memory with and without
+them, each in a process of its own. Run it with
 `make bench-images`; `--root DIR` takes your images (a tree environment/class/image) instead of random pictures of
 PACS' size, 227 x 227 pixels, and `--side` makes pictures of another size.
 """
@@ -32,10 +34,13 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
+from dgbench.callbacks.predictions import Predictions
 from dgbench.data.datasets.folder_environments import FolderEnvironments
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.store.image_store import cores
-from dgbench.training.fit import make_trainer
+from dgbench.records.prediction_file import PREDICTION_FILE
+from dgbench.training.fit import Fit, fit, make_trainer
+from dgbench.training.groups import plan_groups
 from dgbench.training.prepare import prepare_process
 from dgbench.training.study import Study
 
@@ -173,6 +178,47 @@ def script(words: list[str], folder: Path) -> float:
     return float(subprocess.run(command, env=plain, capture_output=True, text=True, check=True).stdout.split()[-1])
 
 
+def whole_run(study: Study) -> str:
+    """Seconds of a run with its evaluation, of them in the callback of predictions, peak GB, bytes per image."""
+    spent = 0.0
+
+    def timed_hook(hook: Callable[..., None]) -> Callable[..., None]:
+        def call(*values: object) -> None:
+            nonlocal spent
+            synchronize()
+            begun = time.perf_counter()
+            hook(*values)
+            spent += time.perf_counter() - begun
+
+        return call
+
+    for name in ("on_fit_start", "on_validation_start", "on_validation_batch_end", "on_validation_epoch_end"):
+        setattr(Predictions, name, timed_hook(getattr(Predictions, name)))
+    (group,) = plan_groups(study.runs, study.config["execution"])
+    group.runs[0].folder.mkdir(parents=True)
+    begun = time.perf_counter()
+    _, memory = peak(lambda: float(len(fit(Fit(group)))))
+    seconds = time.perf_counter() - begun
+    file = group.runs[0].folder / PREDICTION_FILE
+    per_image = 0.0
+    if file.exists():
+        import pyarrow.parquet as pq
+
+        per_image = file.stat().st_size / pq.read_metadata(file).num_rows
+    return f"{seconds} {spent} {memory} {per_image}"
+
+
+def saving(words: list[str], folder: Path) -> tuple[list[float], list[float]]:
+    """What :func:`whole_run` finds without predictions and with them."""
+    found = []
+    for which in ("none", "last"):
+        own = [*words, f"trainer.predictions={which}", "execution=single"]
+        command = [sys.executable, __file__, "--whole", str(folder / which), *own]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        found.append([float(word) for word in printed.splitlines()[-1].split()])
+    return found[0], found[1]
+
+
 def main() -> None:
     """Time every case and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -183,7 +229,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="steps per repeat; default: enough for seconds")
     parser.add_argument("--repeats", type=int, default=REPEATS, help=f"interleaved repeats, {REPEATS} by default")
     parser.add_argument("--script", nargs="+", help=argparse.SUPPRESS)  # folder and words: what `script` runs
+    parser.add_argument("--whole", nargs="+", help=argparse.SUPPRESS)  # what `saving` runs
     asked = parser.parse_args()
+    if asked.whole:
+        prepare_process()
+        print(whole_run(study_of(asked.whole[1:], Path(asked.whole[0]))))
+        return
     if asked.script:
         study = study_of(asked.script[1:], Path(asked.script[0]))
         lazy = opened(study)
@@ -195,6 +246,7 @@ def main() -> None:
         f"torch {torch.__version__}, {torch.get_num_threads()} threads, {cores()} cores, {DEVICE}; images per second\n"
     )
     head = f"{'backbone':<10}{'image':<10}{'batch':>6}{'ours':>9}{'resident':>10}{'PIL':>9}{'script':>9}"
+    saved = []
     print(f"{head}{'/ resident':>12}{'/ PIL':>8}{'/ script':>10}{'peak GB':>9}")
     for number, (backbone, side, usual_batch, usual) in enumerate(CASES[DEVICE]):
         steps, batch = asked.steps or usual, asked.batch or usual_batch
@@ -217,6 +269,12 @@ def main() -> None:
                 (ours(study), timed(study, still), timed(study, lazy), script(words, folder))
                 for _ in range(asked.repeats)
             ]
+            without, those = saving(words, folder)
+            saved.append(
+                f"{backbone}: saving predictions took {1000 * those[1]:.0f} ms of a run of {those[0]:.1f} s "
+                f"({100 * those[1] / those[0]:.2f} %), {those[3]:.1f} bytes per image; peak {those[2]:.2f} GB, without "
+                f"{without[2]:.2f} GB ({without[0]:.1f} s)"
+            )
         rates = [statistics.median(column) for column in zip(*found, strict=True)]
         ratios = [statistics.median(run[0] / run[k] for run in found) for k in (1, 2, 3)]
         n = batch * len(study.runs[0].data.training)
@@ -225,6 +283,7 @@ def main() -> None:
             f"{rates[3]:>9.1f}{ratios[0]:>12.2f}{ratios[1]:>8.2f}{ratios[2]:>10.2f}{memory:>9.2f}",
             flush=True,
         )
+    print("\n" + "\n".join(saved))
 
 
 if __name__ == "__main__":

@@ -56,12 +56,14 @@ class EvalBatch:
         y: (n,) int64 labels.
         name: the eval set they belong to.
         index: number of the batch within the eval set.
+        positions: (n,) int64 positions of the images in their store; None where they come from none.
     """
 
     x: Tensor
     y: Tensor
     name: str
     index: int
+    positions: Tensor | None = None
 
 
 @dataclass(frozen=True)

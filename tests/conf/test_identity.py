@@ -120,6 +120,7 @@ VALID: dict[str, Any] = {
     "trainer.accumulate": 2,
     "trainer.eval_subsets": ["train", "val", "test"],
     "trainer.eval_test": "best",
+    "trainer.predictions": "last",
     "trainer.devices": lambda old: 2 if old == 1 else 4,
     "trainer.precision": "64-true",
     "trainer.matmul": "high",
@@ -332,7 +333,7 @@ def test_every_leaf_of_every_file(
     }.get(group, [])
     special: dict[str, Any] = {"init.path": str(weights), "init.url": None}
     special["init.sha256"] = hashlib.sha256(weights.read_bytes()).hexdigest()
-    special |= {"trainer.eval_test": "always"} if name == "ddp" else {}
+    special |= {"trainer.eval_test": "always", "trainer.predictions": "none"} if name == "ddp" else {}
     if group == "dataset":
         words += ["dataset.base=mnist"] if name == "sr_cmnist" or name == "cmnist" else []
         words += [f"dataset.root={tree}"] if name in ("image_folder", "manifest") else []

@@ -154,6 +154,8 @@ WRONG = {
     "trainer.eval_subsets=val": r"trainer\.eval_subsets=val is not a list",
     "trainer.device=tpuu": r"trainer\.device=tpuu is unknown; choose one of auto, cpu",
     "trainer.precision=8": r"trainer\.precision=8 is unknown; choose one of 32-true",
+    "trainer.predictions=first": r"trainer\.predictions=first is unknown; choose one of none, last, best",
+    "trainer=ddp trainer.predictions=last": r"trainer\.predictions=last needs one process",
     "trainer.channels_last=maybe": r"trainer\.channels_last=maybe is not true or false",
     "trainer.gradient_clip=0": r"trainer\.gradient_clip=0\.0 is not a norm > 0",
     "hparams=search hparams.scheme.varies=[foo]": r"hparams\.scheme\.varies: foo=.* is no integer",

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from dgbench.data.datasets.image_table import ImageTable, table_of_folders, table_of_list
+from dgbench.data.datasets.image_manifest import table_of_list
+from dgbench.data.datasets.image_table import ImageTable, table_of_folders
 from dgbench.errors import DgbenchError
 
 Tree = Callable[..., Path]
@@ -90,6 +91,27 @@ def test_a_list_of_paths(image_tree: Tree, tmp_path: Path, form: str) -> None:
     assert table.label.tolist() == [0, 0, 1]
     assert table.listed.tolist() == [-1, 2, 1]
     assert listed(file, root, classes="union", environments=["night"]).paths == ["x/cat/00.png", "x/dog/00.png"]
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_further_columns_are_attributes_that_change_no_hash(image_tree: Tree, tmp_path: Path, form: str) -> None:
+    """In the order of the sorted paths; one that is absent, null or without a name is no attribute of that image."""
+    root = image_tree(x=TWO)
+    keys = ("path", "environment", "class")
+    plain = [dict(zip(keys, (f"x/{c}/{i}.png", "x", c), strict=True)) for c, i in (("dog", "00"), ("cat", "01"))]
+    more = [{**plain[0], "light": "dim", "camera": 3}, {**plain[1], "light": None, "camera": 4}]
+    texts = {
+        "csv": "path,environment,class,light,camera,\nx/dog/00.png,x,dog,dim,3,5\nx/cat/01.png,x,cat,,4\n",
+        "json": json.dumps(more),
+    }
+    (tmp_path / "plain.json").write_text(json.dumps(plain))
+    (tmp_path / f"more.{form}").write_text(texts[form])
+    before, table = listed(tmp_path / "plain.json", root), listed(tmp_path / f"more.{form}", root)
+    assert table.attributes == {"light": ["", "dim"], "camera": ["4", "3"]}
+    assert before.attributes == {}
+    assert (before.fingerprint(), before.content(), before.state()) == (
+        table.fingerprint(), table.content(), table.state(),
+    )  # fmt: skip
 
 
 def one_line(call: Callable[[], Any], words: str) -> None:

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import pytest
 
-from dgbench.records.files import open_regular, read_regular, write_whole, write_whole_with
+from dgbench.records.files import WholeFile, open_regular, read_regular, write_whole, write_whole_with
 
 FULL = OSError(28, "No space left on device")
 
@@ -24,6 +24,23 @@ def test_text_and_bytes(tmp_path: Path) -> None:
         assert file.read_bytes() == read
     write_whole_with(file, lambda handle: handle.write(b"whole"))
     assert file.read_bytes() == b"whole" and names(tmp_path) == ["plan.json"]
+
+
+def test_a_file_that_is_written_bit_by_bit(tmp_path: Path) -> None:
+    """It has its name once it is whole; what a killed process left behind is overwritten."""
+    file = tmp_path / "file"
+    (tmp_path / "file.partial").write_bytes(b"of a killed process")
+    whole = WholeFile(file)
+    whole.file.write(b"one ")
+    assert names(tmp_path) == ["file.partial"]
+    whole.file.write(b"two")
+    whole.commit()
+    whole.discard()
+    assert file.read_bytes() == b"one two" and names(tmp_path) == ["file"]
+    other = WholeFile(file)
+    other.file.write(b"no")
+    other.discard()
+    assert file.read_bytes() == b"one two" and names(tmp_path) == ["file"]
 
 
 def test_synced_before_the_rename_and_the_folder_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,8 +87,8 @@ class Recorder(pl.Callback):
     def on_validation_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        for key, value in outputs.items():
-            self._sums[batch.name][key] = self._sums[batch.name][key] + value.double()
+        for key in COUNTED:
+            self._sums[batch.name][key] = self._sums[batch.name][key] + outputs[key].double()
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         self.improved = []

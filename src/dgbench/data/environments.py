@@ -64,6 +64,10 @@ class Environments(ABC):
         """(n,) positions -> names of the images: their paths, where they lie in files of their own."""
         return [str(position) for position in positions.tolist()]
 
+    def image_attributes(self, positions: np.ndarray) -> dict[str, list[str]]:
+        """(n,) positions -> what else the dataset says of its images: name -> n values; empty where it says nothing."""
+        return {}
+
     def identity(self) -> dict[str, Any]:
         """What a row says of the dataset: ``dataset variant base evaluation data_seed split_seed given``."""
         return self.info.identity()
@@ -153,5 +157,6 @@ class EvalSetLoader:
         self.environments.expect(self.scored.indices[part] for part in slices)
         for number, part in zip(self._numbers, slices, strict=True):
             feature = None if self.scored.feature is None else self.scored.feature[part]
-            x, y = self.environments.gather(self.scored.indices[part], feature)
-            yield EvalBatch(x, y, self.name, number)
+            positions = self.scored.indices[part]
+            x, y = self.environments.gather(positions, feature)
+            yield EvalBatch(x, y, self.name, number, positions)

@@ -54,6 +54,9 @@ class PartialEnvironments(Environments):
     def image_names(self, positions: np.ndarray) -> list[str]:
         return self.whole.image_names(positions)
 
+    def image_attributes(self, positions: np.ndarray) -> dict[str, list[str]]:
+        return self.whole.image_attributes(positions)
+
     def identity(self) -> dict[str, Any]:
         return self.whole.identity()
 

@@ -9,6 +9,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,6 +38,49 @@ def read_regular(path: str | os.PathLike[str]) -> bytes:
     """
     with open_regular(path) as handle:
         return handle.read()
+
+
+class WholeFile:
+    """A file that is written bit by bit and has its name once it is whole.
+
+    There must be one writer at a time, as the holder of a run's lock is.
+
+    Args:
+        path: of the file; its folder exists.
+        partial: its name until then; by default the same for every process, so that one that was killed leaves no
+            more behind than the next one overwrites.
+        sync: force it to the disk.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: Path, partial: Path | None = None, sync: bool = True) -> None:
+        self.path, self.sync = path, sync
+        self._partial = partial or path.with_name(f"{path.name}.partial")
+        self.file: BinaryIO = open(self._partial, "wb")  # noqa: SIM115  # open until the last part is written
+
+    def commit(self) -> None:
+        """Give it its name.
+
+        Raises:
+            OSError: it cannot be written; what had the name before keeps it.
+        """
+        try:
+            if self.sync:  # before the rename, or the new name may come to the disk ahead of its content
+                self.file.flush()
+                os.fsync(self.file.fileno())
+        finally:
+            self.file.close()
+        os.replace(self._partial, self.path)
+        if self.sync:
+            _sync_folder(self.path.parent)
+
+    def discard(self) -> None:
+        """Leave what had the name before; nothing after :meth:`commit`."""
+        with suppress(OSError):  # of a full disk, once more
+            self.file.close()
+        self._partial.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: str | bytes, sync: bool = True) -> None:
@@ -76,18 +120,13 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def _replace(path: Path, partial: Path, writer: Callable[[BinaryIO], object], sync: bool) -> None:
+    whole = WholeFile(path, partial, sync)
     try:
-        with open(partial, "wb") as file:
-            writer(file)
-            if sync:  # before the rename, or the new name may come to the disk ahead of its content
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(partial, path)
+        writer(whole.file)
+        whole.commit()
     except BaseException:
-        partial.unlink(missing_ok=True)
+        whole.discard()
         raise
-    if sync:
-        _sync_folder(path.parent)
 
 
 def _sync_folder(folder: Path) -> None:

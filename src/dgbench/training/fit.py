@@ -23,6 +23,7 @@ from dgbench.training.checkpoints import Snapshot, group_file, point_to
 from dgbench.training.distributed import CalmSigterm, Process, SharedMinibatches
 from dgbench.training.groups import Group
 from dgbench.training.modules import RunModule, StackedRuns
+from dgbench.training.predicting import predictions
 from dgbench.training.provenance import write_model
 from dgbench.training.study import Run, Study
 
@@ -71,7 +72,7 @@ def fit(job: Fit) -> dict[str, tuple[int, float]]:
         if rows and alone_or_first:
             write_model(run, identity)
     recorder = Recorder(records, final_only, study.settings.eval_test)
-    callbacks: list[pl.Callback] = [recorder, *job.callbacks]
+    callbacks: list[pl.Callback] = [recorder, *predictions(group.runs, recorder), *job.callbacks]
 
     def snapshot() -> Snapshot:
         return _snapshot(group, module, averaging)

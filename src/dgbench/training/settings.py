@@ -12,12 +12,14 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dgbench.errors import ConfigError
+from dgbench.records.prediction_file import WHICH, need_pyarrow
 
 SUBSETS = ("train", "val", "test")
 SWITCHES = {
     "schedule": ("constant", "cosine"),
     "matmul": ("highest", "high", "medium"),
     "eval_test": ("always", "best"),
+    "predictions": WHICH,
     "device": ("auto", "cpu", "gpu", "cuda", "mps"),
     "precision": ("32-true", "64-true", "bf16-mixed", "16-mixed"),
 }
@@ -36,6 +38,7 @@ class TrainerSettings:
     eval_every: int = 500
     eval_subsets: list[str] = field(default_factory=lambda: ["val", "test"])
     eval_test: str = "always"
+    predictions: str = "none"
     eval_batch_size: int = 2048
     device: str = "auto"
     devices: int = 1
@@ -79,9 +82,12 @@ def trainer_settings(keys: Mapping[str, Any]) -> TrainerSettings:
         keys: plain values.
 
     Raises:
-        ConfigError: a value of the wrong type or out of bounds.
+        ConfigError: a value of the wrong type or out of bounds; predictions are asked for without pyarrow.
     """
-    return replace(_checked(json.dumps(dict(keys))))
+    checked = replace(_checked(json.dumps(dict(keys))))
+    if checked.predictions != "none":
+        need_pyarrow(f"trainer.predictions={checked.predictions}")
+    return checked
 
 
 @lru_cache(maxsize=64)  # a plan of 100,000 jobs asks for the same few again and again, at 10 ms each
@@ -110,6 +116,10 @@ def _checked(keys: str) -> TrainerSettings:
         raise ConfigError(f"trainer.gradient_clip={checked.gradient_clip} is not a norm > 0; give one, or null")
     if checked.eval_test == "best" and checked.devices > 1:
         raise ConfigError("trainer.eval_test=best needs one process, each of several sees a part; set it to always")
+    if checked.predictions != "none" and checked.devices > 1:
+        raise ConfigError(
+            f"trainer.predictions={checked.predictions} needs one process, each of several sees a part; set it to none"
+        )
     unknown = set(checked.eval_subsets) - set(SUBSETS)
     if unknown or not {"val", "test"} <= set(checked.eval_subsets):
         raise ConfigError(f"trainer.eval_subsets={checked.eval_subsets} must hold val and test, and may add train")

@@ -38,6 +38,7 @@ from dgbench.training.checkpoints import (
 from dgbench.training.execution import check_retry
 from dgbench.training.fit import Fit, fit
 from dgbench.training.groups import Group, plan_groups
+from dgbench.training.predicting import lacking
 from dgbench.training.processes import processes
 from dgbench.training.provenance import write_config, write_identity
 from dgbench.training.run_log import own_log
@@ -92,6 +93,8 @@ def train_runs(
     trainer = _Trainer(progress, wandb_log, Threads(chooses_threads), len(studies))
     runs = list({run.hash: run for study in studies for run in study.runs}.values())  # typed twice, trained once
     asked = {run.hash for run in runs if trainer.asks_for(run, retry)}
+    if told := lacking([run for run in runs if trainer.outcomes.complete.get(run.hash)]):
+        progress.note(told)
     waiting = plan_groups(runs, execution) if asked else []
     # first whole groups, so that two processes with the same command share them out without splitting them
     waiting = [group for group in waiting if not trainer.train(group, asked, whole=True)]

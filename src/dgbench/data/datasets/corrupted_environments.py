@@ -65,6 +65,10 @@ class CorruptedEnvironments(Environments):
         """Paths of the clean images."""
         return self._pixels.image_names(self.store.positions.numpy()[positions])
 
+    def image_attributes(self, positions: np.ndarray) -> dict[str, list[str]]:
+        """Those of the clean images."""
+        return self._pixels.image_attributes(self.store.positions.numpy()[positions])
+
     def to(self, device: torch.device) -> None:
         self._pixels.to(device)
 

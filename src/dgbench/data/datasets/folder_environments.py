@@ -78,6 +78,10 @@ class FolderEnvironments(Environments):
     def image_names(self, positions: np.ndarray) -> list[str]:
         return [self.table.paths[position] for position in positions.tolist()]
 
+    def image_attributes(self, positions: np.ndarray) -> dict[str, list[str]]:
+        chosen = positions.tolist()
+        return {name: [values[position] for position in chosen] for name, values in self.table.attributes.items()}
+
     def to(self, device: torch.device) -> None:
         self.device = device
         self.store.to(device)

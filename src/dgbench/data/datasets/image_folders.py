@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from hydra.utils import instantiate
 
+from dgbench.data.datasets.image_manifest import table_of_list
 from dgbench.data.datasets.image_split import Subsets, subsets_of, usable
 from dgbench.data.datasets.image_table import (
     SUBSETS,
     ImageTable,
     need_folder,
     table_of_folders,
-    table_of_list,
     table_of_rows,
 )
 from dgbench.data.description import DatasetInfo

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,8 @@ from dgbench.errors import ConfigError, DataError
 
 SUBSETS = ("train", "val", "test")
 SAMPLED, SAMPLED_BYTES = 128, 2**20  # files that `content` reads, and bytes of each
+#: path -> name -> what is known of an image besides its environment, class and subset
+Attributes = Mapping[str, Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class ImageTable:
         listed: (n,) subset that a list gives each image, an index of ``SUBSETS``, or -1 where it gives none.
         sizes: (n,) bytes of each file.
         mtimes: (n,) nanoseconds of each file's last change.
+        attributes: what a list says besides: name -> n values. No hash holds them, they change nothing that is trained.
     """
 
     root: Path
@@ -45,6 +46,7 @@ class ImageTable:
     listed: np.ndarray
     sizes: np.ndarray
     mtimes: np.ndarray
+    attributes: Mapping[str, list[str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -105,48 +107,24 @@ def table_of_folders(
     return table_of(root, rows, chosen, classes, bad_files)
 
 
-def table_of_list(
-    manifest: Path, root: Path, environments: Sequence[str] | None, classes: str, bad_files: Sequence[str]
-) -> ImageTable:
-    """The images of a CSV or JSON file with ``path``, ``environment``, ``class`` and, optionally, ``subset``.
-
-    CSV has these names in its first line; JSON is a list of objects. Paths are below ``root``. A subset is ``train``,
-    ``val``, ``test`` or empty.
-
-    Raises:
-        ConfigError, DataError: see :func:`table_of`; also a list that cannot be read.
-    """
-    if not manifest.is_file():
-        raise DataError(f"dataset.manifest={manifest} is no file; give a CSV or JSON list of path, environment, class")
-    try:
-        text = manifest.read_text(encoding="utf-8-sig")
-        entries = json.loads(text) if manifest.suffix == ".json" else list(csv.DictReader(text.splitlines()))
-        rows = [
-            (str(e["path"]), str(e["environment"]), str(e["class"]), str(e.get("subset") or "") or None)
-            for e in entries
-        ]
-    except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
-        raise DataError(
-            f"dataset.manifest={manifest} cannot be read ({type(error).__name__}: {error}); give a CSV with a first "
-            "line path,environment,class or a JSON list of objects with these keys"
-        ) from error
-    return table_of_rows(rows, root, environments, classes, bad_files)
-
-
 def table_of_rows(
     rows: Sequence[tuple[str, str, str, str | None]],
     root: Path,
     environments: Sequence[str] | None,
     classes: str,
     bad_files: Sequence[str],
+    attributes: Attributes | None = None,
 ) -> ImageTable:
     """The images of (path below ``root``, environment, class, subset or None), of the chosen environments.
+
+    Args:
+        attributes: path -> what else is known of the image.
 
     Raises:
         ConfigError, DataError: see :func:`table_of`.
     """
     chosen = _chosen(sorted({env for _, env, _, _ in rows}), environments)
-    return table_of(root, [row for row in rows if row[1] in chosen], chosen, classes, bad_files)
+    return table_of(root, [row for row in rows if row[1] in chosen], chosen, classes, bad_files, attributes)
 
 
 def table_of(
@@ -155,6 +133,7 @@ def table_of(
     environments: Sequence[str],
     classes: str,
     bad_files: Sequence[str] = (),
+    attributes: Attributes | None = None,
 ) -> ImageTable:
     """A table from (path below ``root``, environment, class, subset or None), sorted by path.
 
@@ -191,7 +170,14 @@ def table_of(
         listed=np.array([-1 if row[3] is None else SUBSETS.index(row[3]) for row in kept]),
         sizes=sizes,
         mtimes=mtimes,
+        attributes=_columns(paths, attributes or {}),
     )
+
+
+def _columns(paths: Sequence[str], attributes: Attributes) -> dict[str, list[str]]:
+    """Attributes in the order of the images; an image that lacks one has the empty text."""
+    own = [attributes.get(path, {}) for path in paths]
+    return {name: [each.get(name, "") for each in own] for name in dict.fromkeys(n for each in own for n in each)}
 
 
 def _check_classes(names: Sequence[str], labels: Sequence[str], present: set[tuple[str, str]], classes: str) -> None:

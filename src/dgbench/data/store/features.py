@@ -85,6 +85,9 @@ class CachedFeatures(Environments):
     def image_names(self, positions: np.ndarray) -> list[str]:
         return self.source.image_names(positions)
 
+    def image_attributes(self, positions: np.ndarray) -> dict[str, list[str]]:
+        return self.source.image_attributes(positions)
+
     def _key(self, indices: Tensor, feature: Tensor | None) -> Tensor:
         """One number for an image and what is painted on it; those below ``_span`` are images as they are."""
         return indices if feature is None else indices + self._span * (1 + feature.to(indices.device))

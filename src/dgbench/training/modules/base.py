@@ -32,6 +32,7 @@ class RunModule(pl.LightningModule, ABC):
         steps_done: optimizer steps done.
         diverged: run -> (step, value) of its first loss that was not finite.
         after_step: called after each optimizer step with the number of steps done; not part of a state.
+        gives_logits: whether validation steps also return ``logits``; not part of a state.
     """
 
     def __init__(self, algorithm: Algorithm, rule: UpdateRule) -> None:
@@ -41,6 +42,7 @@ class RunModule(pl.LightningModule, ABC):
         self.steps_done = 0
         self.diverged: dict[int, tuple[int, float]] = {}
         self.after_step: list[Callable[[int], None]] = []
+        self.gives_logits = False
         self._groups: dict[str, ParamGroup] = {}
         self._adams: dict[str, torch.optim.Adam] = {}
         self._leaders: dict[str, list[OneRun]] = {}  # of each group, one run for each set of optimizer settings
@@ -173,7 +175,8 @@ class RunModule(pl.LightningModule, ABC):
             batch: an :class:`~dgbench.tensors.EvalBatch`, or (x, y).
 
         Returns:
-            ``seen``, 0-dimensional; ``wrong`` (R,); ``loss`` (R,) float64, the summed cross entropy.
+            ``seen``, 0-dimensional; ``wrong`` (R,); ``loss`` (R,) float64, the summed cross entropy; where
+            ``gives_logits`` is set, ``logits`` (R, n, K).
         """
         images = eval_batch(batch, batch_idx)
         logits, n = self.predict_logits(images.x, images.name, images.index), len(images.y)
@@ -181,7 +184,8 @@ class RunModule(pl.LightningModule, ABC):
         each = F.cross_entropy(logits.flatten(0, 1), images.y.repeat(self.size), reduction="none")
         if images is not batch:
             self.log("val/error", wrong.double().mean() / n, batch_size=n, on_epoch=True)
-        return {"seen": torch.tensor(n), "wrong": wrong, "loss": each.view(self.size, n).double().sum(1)}
+        counts = {"seen": torch.tensor(n), "wrong": wrong, "loss": each.view(self.size, n).double().sum(1)}
+        return {**counts, "logits": logits} if self.gives_logits else counts
 
     def predict_logits(self, x: Tensor, *purpose: str | int) -> Tensor:
         """(n, C, H, W) -> (R, n, K); ``purpose`` names the batch, on which random predictions depend."""

@@ -1,0 +1,119 @@
+"""``predictions.parquet``: what one run predicts for every image that it is evaluated on. No torch; pyarrow is
+optional.
+
+One line is one image of one eval set:
+
+===============  ======================================================================================
+``image``        name: the path below the dataset's root where images are files, else its number
+``eval_set``     images swept once, e.g. ``val/photo``; ``test+k`` is painted with the k-th other feature
+``env``          environment; null where an eval set belongs to several (exact evaluation mixes them)
+``subset``       ``train``, ``val`` or ``test``; null where ``env`` is
+``label``        true class, a number
+``predicted``    predicted class
+``top``          the :data:`TOP` most probable classes, most probable first; all where there are no more
+``probability``  their probabilities, softmax of the logits
+``attribute.*``  what a list of images says of them besides
+===============  ======================================================================================
+
+An eval set that is two subsets of an environment (``protocol=target_oracle``) stands there twice.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dgbench.errors import ConfigError, RecordError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+PREDICTION_FILE = "predictions.parquet"
+WHICH = ("none", "last", "best")  #: evaluations that a run can write
+TOP = 10
+ATTRIBUTE = "attribute."  #: beginning of the names of further columns
+_KEY, _FORMAT = b"dgbench", 1
+
+
+def need_pyarrow(key: str) -> None:
+    """Refuse what cannot be written or read.
+
+    Args:
+        key: what asks for it, as typed.
+
+    Raises:
+        ConfigError: pyarrow is not installed.
+    """
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ConfigError(f"{key} needs pyarrow, which is not installed; pip install 'dgbench[parquet]'")
+
+
+def schema(about: Mapping[str, Any], attributes: Sequence[str] = ()) -> pyarrow.Schema:
+    """Columns and metadata.
+
+    Args:
+        about: what the file says of its run, plain values; see :func:`about_predictions`.
+        attributes: names of further columns.
+    """
+    import pyarrow as pa
+
+    number = pa.int16() if len(about["classes"]) < 2**15 else pa.int32()
+    word = pa.dictionary(pa.int32(), pa.string())
+    fields = [
+        pa.field("image", pa.string(), nullable=False),
+        pa.field("eval_set", word, nullable=False),
+        pa.field("env", word),
+        pa.field("subset", word),
+        pa.field("label", number, nullable=False),
+        pa.field("predicted", number, nullable=False),
+        pa.field("top", pa.list_(number), nullable=False),
+        pa.field("probability", pa.list_(pa.float32()), nullable=False),
+        *(pa.field(ATTRIBUTE + name, word) for name in attributes),
+    ]
+    return pa.schema(fields, {_KEY: json.dumps({"format": _FORMAT, **about}).encode()})
+
+
+def about_predictions(path: Path) -> dict[str, Any]:
+    """What a file says of its run.
+
+    Keys: ``run`` (hash), ``step``, ``evaluation`` (``last`` or ``best``), ``classes`` (names), ``training`` and
+    ``held_out`` (environments), ``algorithm``, ``dataset``, ``seed``, ``fold``, ``root`` (folder of the images as the
+    configuration gives it, or None), ``recipes`` (of every recorded error ``env``, ``subset`` and ``mixture``: the
+    weight of each eval set).
+
+    Raises:
+        RecordError: it is no such file.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        content = json.loads((pq.read_schema(path).metadata or {})[_KEY])
+        if content.pop("format") != _FORMAT:
+            raise ValueError("another format")
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
+        raise RecordError(f"{path} holds no predictions of dgbench ({error}); delete it") from error
+    found: dict[str, Any] = content
+    return found
+
+
+def read_predictions(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
+    """The lines of a file.
+
+    Args:
+        path: of the file.
+        columns: to read; None reads all.
+
+    Raises:
+        RecordError: it cannot be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_table(path, columns=columns if columns is None else list(columns))
+    except (OSError, pa.ArrowException) as error:
+        raise RecordError(f"{path} cannot be read ({error}); delete it") from error

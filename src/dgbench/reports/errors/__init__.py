@@ -1,0 +1,1 @@
+"""Which images are wrong: everything that ``report=errors`` computes from ``predictions.parquet``."""

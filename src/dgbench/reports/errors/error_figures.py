@@ -1,0 +1,124 @@
+"""Pictures of ``report=errors``: heat maps, and sheets of images with what they are taken for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from dgbench.data.store.decoding import rgb
+from dgbench.reports.document import Figure
+from dgbench.reports.errors.error_counts import Counts, mean_confusion
+from dgbench.reports.errors.error_groups import group_accuracies
+from dgbench.reports.figures.drawing import canvas, finish
+from dgbench.reports.figures.saving import INK
+from dgbench.reports.settings.labels import slug
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from PIL.Image import Image
+
+_FILL = (0x00 / 255, 0x72 / 255, 0xB2 / 255)
+_MOST_NUMBERS, _MOST_NAMES = 12, 45  # classes up to which cells hold numbers, and lines names
+_SIDE, _ACROSS = 96, 8  # pixels of a thumbnail; thumbnails in a row
+
+
+def heat_maps(setting: str, algorithm: str, seeds: Sequence[Counts], classes: Sequence[str]) -> Figure:
+    """Confusion matrix and accuracy of each class by environment, side by side, in percent of the true class."""
+    counted = mean_confusion(seeds)
+    shares = np.divide(counted, counted.sum(1, keepdims=True), where=counted.sum(1, keepdims=True) > 0,
+                       out=np.full(counted.shape, np.nan))  # fmt: skip
+    envs = list(dict.fromkeys(env for seed in seeds for env in seed.confusion))
+    known = {each.group[2:]: each.accuracy for each in group_accuracies(seeds, attributes=False)}
+    accuracy = np.array([[known.get((label, env), np.nan) for env in envs] for label in range(len(classes))])
+    name, k = f"confusion_{slug(setting)}_{slug(algorithm)}", len(classes)
+    side = 0.42 if k <= _MOST_NUMBERS else 0.24 if k <= _MOST_NAMES else 7 / k
+    width = 1.6 + side * (k + max(len(envs), 2)) * 1.15
+    with canvas(name, max(width, 5.0), max(side * k + 1.3, 2.6)) as drawn:
+        widths = [k, max(len(envs), 1 if k <= _MOST_NAMES else k / 4)]
+        left, right = drawn.subplots(1, 2, sharey=True, width_ratios=widths)
+        _heat(left, shares, k <= _MOST_NUMBERS)
+        _heat(right, accuracy, k <= _MOST_NUMBERS)
+        for axes, words, title in ((left, classes, "predicted class (%)"), (right, envs, "accuracy (%)")):
+            shown = len(words) <= _MOST_NAMES
+            axes.set_xticks(range(len(words)) if shown else [], list(words) if shown else [], rotation=90, fontsize=9)
+            axes.set_title(title, fontsize=10)
+        left.set_yticks(range(k) if k <= _MOST_NAMES else [], list(classes) if k <= _MOST_NAMES else [], fontsize=9)
+        left.set_ylabel("true class")
+        caption = (
+            "Left: what images of each class are taken for, all environments together. Right: accuracy of each class "
+            "in each held-out environment. Percent of the true class, mean over seeds."
+        )
+        caption += " Classes stand in the order of their numbers." if k > _MOST_NAMES else ""
+        return finish(drawn, name, f"Confusion and accuracy by class, {algorithm}", caption)
+
+
+def _heat(axes: Any, values: NDArray[np.float64], numbers: bool) -> None:
+    """Shares in [0, 1] as a color that is the clearer the higher; it lies on light and dark pages."""
+    colors = np.empty((*values.shape, 4))
+    colors[..., :3], colors[..., 3] = _FILL, 0.04 + 0.9 * np.nan_to_num(values)
+    eight_bits = np.round(255 * colors).astype(np.uint8)  # of a pickled figure, matplotlib converts with a warning
+    axes.imshow(eight_bits, interpolation="none", aspect="auto")
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    if numbers:
+        for (row, column), value in np.ndenumerate(values):
+            text = "" if np.isnan(value) else f"{100 * value:.0f}"
+            color = "white" if value > 0.8 else INK  # both legible on light and dark pages
+            axes.text(column, row, text, ha="center", va="center", fontsize=9, color=color)
+
+
+def sheet(name: str, title: str, caption: str, lines: pd.DataFrame, classes: Sequence[str]) -> Figure | str:
+    """Thumbnails, each with its true class, what it is taken for and how confidently, and its environment.
+
+    Args:
+        name, title, caption: of the figure.
+        lines: images as :mod:`dgbench.reports.errors.mistakes` gives them, of one or more.
+        classes: names.
+
+    Returns:
+        the figure, or why there is none.
+    """
+    found: list[tuple[dict[str, Any], Image]] = []
+    why = ""
+    records: list[dict[str, Any]] = lines.to_dict("records")  # type: ignore[assignment]
+    for line in records:
+        try:
+            found.append((line, _thumbnail(line)))
+        except Exception as error:  # PIL raises whatever its parts raise over a broken file
+            why = why or " ".join(str(error).split())
+    if not found:
+        return why
+    across = min(_ACROSS, max(len(found), 4))
+    down = -(-len(found) // across)
+    with canvas(name, 1.25 * across, 1.85 * down) as drawn:
+        panels = drawn.subplots(down, across, squeeze=False).flatten()
+        for axes in panels:
+            axes.axis("off")
+        for axes, (line, image) in zip(panels, found, strict=False):
+            axes.imshow(np.asarray(image), interpolation="none")
+            taken = f"{_short(classes[line['predicted']])} {100 * line['confidence']:.0f}%"
+            text = f"{_short(classes[line['label']])}\nas {taken}\n{_short(str(line['env']))}"
+            axes.set_title(text, fontsize=7.5, linespacing=1.15, pad=3)
+        missing = len(lines) - len(found)
+        told = f" {missing} of {len(lines)} images cannot be shown: {why}." if missing else ""
+        return finish(drawn, name, title, caption + told)
+
+
+def _short(word: str) -> str:
+    return word if len(word) <= 14 else f"{word[:13]}…"
+
+
+def _thumbnail(line: Mapping[str, Any]) -> Image:
+    if not line["root"]:
+        raise FileNotFoundError("the images of this dataset are not in files of their own")
+    path = Path(line["root"]).expanduser() / str(line["image"])
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not there")
+    image = rgb(path)
+    image.thumbnail((_SIDE, _SIDE))
+    return image
