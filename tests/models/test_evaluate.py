@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import timm
 import torch
@@ -204,6 +205,20 @@ def test_an_ensemble_is_one_model(trained: dgbench.TrainResult, tree_words: list
     one = dgbench.evaluate(trained.folders, tree_words, ensemble=True, name="both", output=tmp_path)
     other = dgbench.evaluate(mean, tree_words, name="by hand", output=tmp_path)
     assert one.frame["wrong"].tolist() == other.frame["wrong"].tolist()
+
+
+def test_predictions_are_those_of_training(tree_words: list[str], tmp_path: Path) -> None:
+    words = [*tree_words, *FIRST, "protocol.folds=[1]", "trainer.predictions=last", "algorithm=arm"]
+    (folder,) = dgbench.train(words, tmp_path / "trained").folders
+    (own,) = dgbench.evaluate(folder, predictions=True, output=tmp_path / "rows").folders
+    before, after = (pd.read_parquet(place / "predictions.parquet") for place in (folder, own))
+    pd.testing.assert_frame_equal(before, after)
+    foreign = dgbench.evaluate(bright, tree_words, name="bright", predictions=True, output=tmp_path / "rows").folders
+    for place in foreign:
+        rows, lines = rows_at(place, 0), pd.read_parquet(place / "predictions.parquet")
+        for row in rows:
+            here = lines[(lines["env"] == row["env"]) & (lines["subset"] == row["subset"])]
+            assert (len(here), (here["label"] != here["predicted"]).sum()) == (row["seen"], row["wrong"])
 
 
 class Evil:

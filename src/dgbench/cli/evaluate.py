@@ -25,6 +25,7 @@ OPTIONS: Mapping[str, str] = {
     "step": "last or best checkpoint of a run (default: last)",
     "ensemble": "true evaluates several runs as one, by the mean of their logits (default: false)",
     "features": "images of an environment whose features are kept, for report.py report=features (default: 0)",
+    "predictions": "true keeps what is predicted for every image, for report.py report=errors (default: false)",
     "output": "folder that receives the rows (default: outputs)",
 }
 #: groups that say how something is evaluated; all others say how something is trained
@@ -93,9 +94,9 @@ def _value(key: str, text: str) -> Any:
         from hydra.core.override_parser.overrides_parser import OverridesParser
 
         return [str(each) for each in OverridesParser.create().parse_override(f"{key}={text}").value()]  # type: ignore[union-attr]
-    if key == "ensemble":
+    if key in ("ensemble", "predictions"):
         if text not in ("true", "false"):
-            raise ConfigError(f"ensemble={text} is unknown; choose true or false")
+            raise ConfigError(f"{key}={text} is unknown; choose true or false")
         return text == "true"
     if key == "features":
         if not text.isdecimal():
@@ -114,6 +115,7 @@ def evaluate(
     step: str = "last",
     ensemble: bool = False,
     features: int = 0,
+    predictions: bool = False,
     output: str | Path = "outputs",
 ) -> TrainResult:
     """Evaluate any model on any dataset, and write the same rows as training, for the same reports.
@@ -133,6 +135,7 @@ def evaluate(
         step: of a run, ``last`` or ``best``.
         ensemble: evaluate several as one, by the mean of their logits.
         features: images of an environment whose features are kept beside the rows, for ``report=features``.
+        predictions: keep what is predicted for every image, for ``report=errors``.
         output: folder that receives the rows.
 
     Returns:
@@ -146,7 +149,7 @@ def evaluate(
     from dgbench.cli.evaluated_models import How, evaluate_all
     from dgbench.reports.results import results
 
-    how = How(name, list(classes), weights, step, ensemble, features, Path(output))
+    how = How(name, list(classes), weights, step, ensemble, features, predictions, Path(output))
     folders = evaluate_all(model, split(overrides)[1], how)
     return TrainResult(results(folders, "last"), folders, {})
 

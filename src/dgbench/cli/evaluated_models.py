@@ -21,7 +21,7 @@ from dgbench.configuration import CONF
 from dgbench.data.environments import Environments
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import ConfigError
-from dgbench.models.evaluation import evaluate_model, subject_of
+from dgbench.models.evaluation import Keep, evaluate_model, subject_of
 from dgbench.models.foreign import foreign
 from dgbench.models.loaded import LoadedModel, Predictor
 from dgbench.models.loading import load, run_folders
@@ -44,6 +44,7 @@ class How:
     step: str
     ensemble: bool
     features: int
+    predictions: bool
     output: Path
 
 
@@ -79,8 +80,9 @@ def evaluate_all(model: Any, overrides: Sequence[str], how: How) -> list[Path]:
         if record is None and (not title or title == "<lambda>"):
             raise ConfigError("a function has no name for the tables; give name=")
         subject = subject_of(found, how.name, Path(title).name if "/" in title else title)
+        keep = Keep(how.features, how.predictions, keys.get("root"))
         folders += evaluate_model(
-            found.to(device), subject, environments, protocol, settings, how.output, sign_of_life, how.features
+            found.to(device), subject, environments, protocol, settings, how.output, sign_of_life, keep
         )
     return folders
 

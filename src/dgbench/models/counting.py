@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from dgbench.data.environments import Environments
 from dgbench.data.minibatches import EnvironmentData
-from dgbench.tensors import ErrorRecipe
+from dgbench.tensors import ErrorRecipe, EvalBatch
 
 Logits = Callable[[Tensor, str, int], Tensor]
 Counts = dict[str, dict[str, float]]
@@ -27,6 +27,7 @@ def counted(
     group_size: int = 0,
     precision: str = "32-true",
     tell: Callable[[str], None] = lambda text: None,
+    listen: Callable[[EvalBatch, Tensor], None] | None = None,
 ) -> Counts:
     """``seen``, ``wrong`` and summed ``loss`` of every eval set that some recipe mixes, each evaluated once.
 
@@ -38,6 +39,7 @@ def counted(
         group_size: images whose predictions depend on one another.
         precision: Lightning's; ``bf16-mixed`` and ``16-mixed`` predict as they trained.
         tell: is told which eval set comes next.
+        listen: is given every batch and its logits.
     """
     data = EnvironmentData(
         environments, [], recipes, steps=1, eval_every=1, batch_size=1, eval_batch_size=batch_size, seed=0,
@@ -52,6 +54,8 @@ def counted(
             with _autocast(precision, batch.x.device.type):
                 predicted = logits(batch.x, batch.name, batch.index)
             each = F.cross_entropy(predicted, batch.y, reduction="none")
+            if listen:
+                listen(batch, predicted)
             sums["seen"] += len(batch.y)
             sums["wrong"] += float((predicted.argmax(1) != batch.y).sum())
             sums["loss"] += float(each.double().sum())

@@ -6,23 +6,26 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from dgbench.callbacks.predictions import PredictedRun
 from dgbench.callbacks.recorder import rows_of_counts
 from dgbench.data.environments import Environments
 from dgbench.models.adapting import Adapted
-from dgbench.models.counting import Counts, Logits, counted
+from dgbench.models.counting import Logits, counted
 from dgbench.models.evaluated_folds import Subject, domain, folds_of, identity_of, same_dataset
 from dgbench.models.feature_file import write_features
+from dgbench.models.kept_predictions import kept
 from dgbench.models.loaded import LoadedModel, Predictor
 from dgbench.protocols.folds import Fold
 from dgbench.records.files import write_whole
-from dgbench.records.rows import IDENTITY_FILE, ROW_FILE, Row
+from dgbench.records.prediction_file import PREDICTION_FILE
+from dgbench.records.rows import IDENTITY_FILE, ROW_FILE, Row, RunIdentity
 from dgbench.records.spec import digest
 from dgbench.records.status import finish
 from dgbench.tensors import ErrorRecipe
@@ -31,6 +34,21 @@ from dgbench.training.fold_plan import planned_folds
 from dgbench.training.settings import TrainerSettings
 
 Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Keep:
+    """What is kept beside rows.
+
+    Args:
+        features: images of an environment whose features are kept; 0 keeps none.
+        predictions: ``predictions.parquet``, as ``trainer.predictions`` writes it.
+        root: folder of the image files, for reports that show some.
+    """
+
+    features: int = 0
+    predictions: bool = False
+    root: str | None = None
 
 
 def subject_of(model: Predictor, name: str, source: str) -> Subject:
@@ -70,7 +88,7 @@ def evaluate_model(
     settings: TrainerSettings,
     parent: Path,
     tell: Tell = lambda text: None,
-    features: int = 0,
+    keep: Keep | None = None,
 ) -> list[Path]:
     """Evaluate a model in every fold whose tested environments it never saw, and write its rows.
 
@@ -82,7 +100,7 @@ def evaluate_model(
         settings: ``eval_subsets``, ``eval_batch_size`` and ``precision`` count.
         parent: folder that receives a folder of the model's own.
         tell: is told which eval set comes next.
-        features: images of an environment whose features are kept in each fold's folder.
+        keep: what else is kept in the folder of each fold.
 
     Returns:
         A run folder for each fold.
@@ -91,32 +109,79 @@ def evaluate_model(
         ConfigError: the model does not fit the dataset, or there is no such fold.
         OSError: the rows cannot be written.
     """
-    info = environments.info
+    info, keep = environments.info, keep or Keep()
     folds = folds_of(subject, planned_folds(protocol, info), info)
     logits = _logits(model, subject, environments)
-    recipes = {fold.name: _recipes(subject, fold, environments, settings) for fold in folds}
-    counts: Counts = {}
-    own = {"batch_size": settings.eval_batch_size, "group_size": model.group_size, "precision": settings.precision}
-    whole = [recipe for fold in folds if fold.membership is None for recipe in recipes[fold.name]]
-    if whole:
-        counts = counted(logits, environments, whole, tell=tell, **own)  # type: ignore[arg-type]
-    folders = []
-    study = parent / "-".join(
-        [info.name, _file_name(subject.name), "evaluated", digest([subject.content, info.facts()])]
-    )
-    for fold in folds:
-        found = counts
-        if fold.membership is not None:  # other images for every fold
-            seen = environments_of(fold, environments)
-            found = counted(logits, seen, recipes[fold.name], tell=tell, **own)  # type: ignore[arg-type]
-        identity = identity_of(subject, fold, info, str(protocol["name"]))
-        folder = study / f"fold-{fold.name}-{identity.run}"
-        step = model.step if isinstance(model, LoadedModel) else 0
-        if features:
-            write_features(folder, model, environments, recipes[fold.name], features)
-        _write(folder, subject, rows_of_counts(identity, step, recipes[fold.name], found))
-        folders.append(folder)
-    return folders
+    what = digest([subject.content, info.facts()])
+    study = parent / f"{info.name}-{_file_name(subject.name)}-evaluated-{what}"
+    folders: dict[str, Path] = {}
+    step = model.step if isinstance(model, LoadedModel) else 0
+    alike = [fold for fold in folds if fold.membership is None]
+    for together in [alike, *([fold] for fold in folds if fold.membership is not None)]:
+        if not together:
+            continue
+        seen = environments_of(together[0], environments)  # a membership has other images in every fold
+        evaluated = [_Evaluated.of(subject, fold, seen, settings, str(protocol["name"]), study) for fold in together]
+        with kept([each.predicted(keep.root) for each in evaluated] if keep.predictions else [], step, seen) as listen:
+            counts = counted(
+                logits, seen, [recipe for each in evaluated for recipe in each.recipes], listen=listen, tell=tell,
+                batch_size=settings.eval_batch_size, group_size=model.group_size, precision=settings.precision,
+            )  # fmt: skip
+        for each in evaluated:
+            if keep.features:
+                write_features(each.folder, model, seen, each.recipes, keep.features)
+            each.write(rows_of_counts(each.identity, step, each.recipes, counts))
+            folders[each.fold.name] = each.folder
+    return [folders[fold.name] for fold in folds]
+
+
+@dataclass(frozen=True)
+class _Evaluated:
+    """A model in one fold."""
+
+    subject: Subject
+    fold: Fold
+    recipes: list[ErrorRecipe]
+    identity: RunIdentity
+    folder: Path
+    classes: tuple[str, ...]
+
+    @staticmethod
+    def of(
+        subject: Subject, fold: Fold, seen: Environments, settings: TrainerSettings, protocol: str, study: Path
+    ) -> _Evaluated:
+        recipes = recipes_of(fold, seen, settings.eval_subsets, subject.grouped)
+        record, info = subject.record, seen.info
+        if record and not same_dataset(record, info) and record.identity["content"] == info.content:
+            known = {domain(env) for env in record.training}  # of the same images
+            recipes = [replace(recipe, held_out=domain(recipe.env) not in known) for recipe in recipes]
+        identity = identity_of(subject, fold, info, protocol)
+        return _Evaluated(
+            subject, fold, recipes, identity, study / f"fold-{fold.name}-{identity.run}", seen.class_names
+        )
+
+    def predicted(self, root: str | None) -> PredictedRun:
+        """Where its predictions go; ``root`` is the folder of the image files."""
+        identity, record = self.identity, self.subject.record
+        about = {
+            "run": identity.run,
+            "dataset": identity.dataset,
+            "algorithm": identity.algorithm,
+            "seed": identity.seed,
+            "fold": identity.fold,
+            "training": list(record.training if record else self.fold.training),
+            "held_out": identity.held_out,
+            "classes": list(self.classes),
+            "root": root,
+        }
+        return PredictedRun(self.folder / PREDICTION_FILE, about, self.recipes)
+
+    def write(self, rows: list[Row]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        about = {"run": self.identity.run, "evaluated": {"name": self.subject.name, "content": self.subject.content}}
+        write_whole(self.folder / IDENTITY_FILE, json.dumps(about, indent=1) + "\n")
+        write_whole(self.folder / ROW_FILE, "".join(row.to_json() + "\n" for row in rows))
+        finish(self.folder)
 
 
 def _logits(model: Predictor, subject: Subject, environments: Environments) -> Logits:
@@ -125,27 +190,6 @@ def _logits(model: Predictor, subject: Subject, environments: Environments) -> L
         run = model.run
         return lambda x, name, index: run.predict_logits(x.to(run.networks.dtype), name, index)[0]
     return Adapted(model, environments.class_names, environments.preprocessing)
-
-
-def _recipes(subject: Subject, fold: Fold, environments: Environments, settings: TrainerSettings) -> list[ErrorRecipe]:
-    found = recipes_of(fold, environments_of(fold, environments), settings.eval_subsets, subject.grouped)
-    record = subject.record
-    if (
-        record is None
-        or same_dataset(record, environments.info)
-        or record.identity["content"] != environments.info.content
-    ):
-        return found
-    seen = {domain(env) for env in record.training}  # of the same images
-    return [replace(recipe, held_out=domain(recipe.env) not in seen) for recipe in found]
-
-
-def _write(folder: Path, subject: Subject, rows: list[Row]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    about = {"run": rows[0].identity.run, "evaluated": {"name": subject.name, "content": subject.content}}
-    write_whole(folder / IDENTITY_FILE, json.dumps(about, indent=1) + "\n")
-    write_whole(folder / ROW_FILE, "".join(row.to_json() + "\n" for row in rows))
-    finish(folder)
 
 
 def _file_name(name: str) -> str:
