@@ -67,6 +67,7 @@ NO_RESULT: Mapping[str, str] = {
     "trainer.device": "where it is computed; rounding may differ",
     "trainer.channels_last": "layout of memory; rounding may differ",
     "trainer.checkpoint_seconds": "how often a run is saved",
+    "trainer.log_every": "how often loss and speed are logged",
 }
 
 
