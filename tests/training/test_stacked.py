@@ -147,6 +147,7 @@ def test_a_step_stays_on_its_device(overrides: tuple[str, ...], tmp_path: Path) 
     """No recording can hold a copy from host memory or a wait for a number; the meta device shows both without CUDA."""
     study = small_study(tmp_path, *overrides)
     stack = StackedRuns([study.module(fold) for fold in study.folds[:2]]).to("meta")
+    stack.collects = True  # as with a logger
     batches = [own.data.batches(0, 1)[0] for own in study.runs[:2]]
     x, y = (torch.stack([getattr(b, name) for b in batches]).to("meta") for name in ("x", "y"))
     sizes = batches[0].sizes
@@ -157,8 +158,9 @@ def test_a_step_stays_on_its_device(overrides: tuple[str, ...], tmp_path: Path) 
         step = torch.empty((), dtype=torch.long, device="meta")
         function = stack._function(update, [name for name in update.groups if name in stack._groups], sizes)
         with HostMemory() as seen:
-            losses, _ = function(noise, x, y, step)
+            losses, _, logs = function(noise, x, y, step)
         assert losses.shape == (2,) and losses.is_meta
+        assert all(value.shape == (2,) and value.is_meta for value in logs.values())
         assert seen.found == []
 
 
