@@ -138,7 +138,7 @@ def test_a_stack_that_was_killed_continues_in_the_same_runs(train: Any, tmp_path
 
 
 def test_one_table_syncs_everything(offline: Path) -> None:
-    """The folders that docs/wandb.md names hold every W&B run: 5 runs and the study."""
+    """The folders that docs/loggers.md names hold every W&B run: 5 runs and the study."""
     found = sorted(offline.glob("outputs/*/wandb/offline-run-*")) + sorted(
         offline.glob("outputs/*/*/wandb/offline-run-*")
     )
@@ -167,8 +167,9 @@ def test_the_dashboard_shows_keys_that_are_logged(offline: Path) -> None:
         for key in record["history"]["item"]
     }
     summary = json.loads(inspect(one(offline, "wandb/"), "--summary"))["summary"]
-    shown = set(re.findall(r'"(?:summary_metrics\.|summary:)?((?:error|environment)/\w+)"', text))
-    assert {"environment/held_out", "environment/everywhere", "error/training_val", "error/held_out"} <= shown
+    shown = set(re.findall(r'"(?:summary_metrics\.|summary:)?((?:error|environment|train)/\w+)"', text))
+    lines = {"error/training_val", "error/held_out", "train/loss"}
+    assert {"environment/held_out", "environment/everywhere", *lines} <= shown
     assert shown <= logged
     bars = set(re.findall(r'"summary_metrics\.(\w+)"', text))
     assert {"worst_gap", "average", "ideal"} <= bars <= summary.keys()

@@ -43,6 +43,7 @@ class TrainingMetrics(pl.Callback):
         self._counts: dict[str, NDArray[np.int64]] = {}
         self._n, self._seconds = 0, 0.0  # steps since the last line, and what they took
         self._begun = self._written = 0.0
+        self._images = 0  # of a run's minibatches of one step
 
     # ---- what a checkpoint takes along --------------------------------------------------------------------------
 
@@ -87,7 +88,7 @@ class TrainingMetrics(pl.Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self._n:  # an averaging of weights has ended training before its last step
-            self._log(pl_module, pl_module.steps_done, self._images)
+            self.safely(lambda: self._log(pl_module, pl_module.steps_done))
 
     def _mark(self) -> None:
         self._begun, self._written = time.perf_counter(), self.writing()
@@ -106,11 +107,11 @@ class TrainingMetrics(pl.Callback):
             self._n += 1
             self._seconds += seconds / len(batch)
             if (step + 1) % self.every == 0 or step + 1 == self.steps:
-                self._log(module, step + 1, self._images)
+                self._log(module, step + 1)
 
-    def _log(self, module: Any, step: int, images: int) -> None:
+    def _log(self, module: Any, step: int) -> None:
         speed = self._n / self._seconds if self._seconds > 0 else 0.0
-        common = {"speed/steps_per_s": speed, "speed/images_per_s": speed * images}
+        common = {"speed/steps_per_s": speed, "speed/images_per_s": speed * self._images}
         for i, run in enumerate(self.runs):
             if run is None or i in module.diverged:
                 continue
