@@ -19,6 +19,7 @@ from dgbench.callbacks.run_metrics import RunMetrics
 from dgbench.callbacks.wandb_log import WandbLog
 from dgbench.errors import ConfigError
 from dgbench.records.metrics import Lines, read_metrics
+from dgbench.training.building import build_logger
 from dgbench.training.study import Run
 from tests.callbacks.test_wandb_log import inspect
 from tests.studies import composed, small_study, stopping_at, train_study
@@ -98,7 +99,9 @@ def forgotten() -> None:
 
 
 ERRORS = {f"error/{kind}/{env}" for kind in ("val", "test") for env in ("0.10", "0.80", "0.85", "0.90")}
-NAMES = ERRORS | {"error/training_val", "error/held_out", "lr/model", "speed/steps_per_s", "speed/images_per_s"}
+ERRORS |= {"error/training_val", "error/held_out"}
+TRAINING = {"train/loss", "train/penalty", "train/penalty_weight", "lr/model"}
+TRAINING |= {"speed/steps_per_s", "speed/images_per_s"}
 
 
 def test_all_loggers_show_the_same(train: Any, tmp_path: Path, rows_of: Any) -> None:
@@ -106,33 +109,29 @@ def test_all_loggers_show_the_same(train: Any, tmp_path: Path, rows_of: Any) -> 
     words = ("protocol.folds=[0]", "algorithm=vrex", "trainer.log_every=5")
     found: dict[str, Lines] = {}
     rows = {}
-    names = ["none", "csv", "wandb", *(["tensorboard"] if _has_tensorboard() else [])]
-    for name in names:
-        (tmp_path / name).mkdir()
-        ended = train(*words, f"logger={name}", cwd=tmp_path / name, env={"WANDB_MODE": "offline"})
-        assert ended.code == 0, ended.err
-        assert " is off" not in ended.err
-        rows[name] = rows_of(tmp_path / name)
-        (folder,) = tmp_path.glob(f"{name}/outputs/*/fold-0-*")
-        assert (folder / "metrics.csv").exists() == (name != "none")
+    for name in ("none", "csv", *(["tensorboard"] if _has_tensorboard() else [])):
+        study = small_study(tmp_path / name, *words, "trainer.steps=12", "trainer.eval_every=4")
+        assert all(train_study(study, logger=build_logger(composed(f"logger={name}"))).values())
+        rows[name], folder = rows_of(tmp_path / name), study.runs[0].folder
         found[name] = read_metrics(folder / "metrics.csv")
-        if name == "wandb":
-            (file,) = folder.glob("wandb/offline-run-*/*.wandb")
-            records = [json.loads(line) for line in inspect(file).splitlines()]
-            history = [record["history"]["item"] for record in records if record["type"] == "history"]
-            shown = {item["step"]: {k: v for k, v in item.items() if "/" in k} for item in history}
-            assert shown == approximately(found[name], 1e-12)
         if name == "tensorboard":
             assert events(folder / "tensorboard") == approximately(found[name], 1e-6)
     assert all(own == rows["none"] for own in rows.values())
-    assert list(found["csv"]) == [4, 5, 8, 10, 12]
-    for name in names[1:]:
-        assert {key for own in found[name].values() for key in own} == NAMES | {
-            "train/loss", "train/penalty", "train/penalty_weight",
+    ended = train(*words, "logger=wandb", cwd=tmp_path, env={"WANDB_MODE": "offline"})
+    assert ended.code == 0 and " is off" not in ended.err, ended.err
+    (folder,) = tmp_path.glob("outputs/*/fold-0-*")
+    found["wandb"] = read_metrics(folder / "metrics.csv")
+    (file,) = folder.glob("wandb/offline-run-*/*.wandb")
+    records = [json.loads(line) for line in inspect(file).splitlines()]
+    history = [record["history"]["item"] for record in records if record["type"] == "history"]
+    shown = {item["step"]: {k: v for k, v in item.items() if "/" in k} for item in history}
+    assert shown == approximately(found["wandb"], 1e-12)
+    assert found.pop("none") == {}
+    for lines in found.values():
+        assert {step: set(own) for step, own in lines.items()} == {
+            4: ERRORS, 5: TRAINING, 8: ERRORS, 10: TRAINING, 12: ERRORS | TRAINING,
         }  # fmt: skip
-        same = {step: own.get("train/penalty") for step, own in found[name].items()}
-        assert same == {step: own.get("train/penalty") for step, own in found["csv"].items()}
-    assert all(own["speed/steps_per_s"] > 0 for own in found["csv"].values() if "train/loss" in own)
+        assert all(own["speed/steps_per_s"] > 0 for own in lines.values() if "train/loss" in own)
 
 
 def _has_tensorboard() -> bool:
@@ -165,7 +164,8 @@ def test_runs_of_a_stack_log_what_they_log_alone(algorithm: str, tmp_path: Path)
     words = (*f"algorithm={algorithm}".split(), DOUBLE, FOLDS, "trainer.steps=11", "trainer.eval_every=11")
     studies = []
     for mode in ("single", "stacked"):
-        study = small_study(tmp_path / mode, *words, "trainer.log_every=7", f"execution={mode}")
+        source = studies[0].source if studies else None
+        study = small_study(tmp_path / mode, *words, "trainer.log_every=7", f"execution={mode}", source=source)
         assert all(train_study(study, logger=CsvLog()).values())
         studies.append(study)
     for alone, together in zip(studies[0].runs, studies[1].runs, strict=True):
@@ -192,20 +192,19 @@ def test_values_are_means_over_the_steps_since_the_last_line(tmp_path: Path) -> 
     assert every[1][1]["lr/model"] == 0.01 and every[1][5]["lr/model"] == pytest.approx(0.005)
 
 
-@pytest.mark.parametrize("mode", ["single", "stacked"])
-@pytest.mark.parametrize("checkpoint_seconds", [0, 100000])
+@pytest.mark.parametrize(("mode", "checkpoint_seconds"), [("single", 0), ("stacked", 0), ("single", 100000)])
 def test_a_resumed_run_logs_what_an_undisturbed_one_does(mode: str, checkpoint_seconds: int, tmp_path: Path) -> None:
     """Stopped at step 15 of 20, then on from a checkpoint between two lines, or from the beginning: no step twice."""
     words = ("algorithm=irm", "trainer.steps=20", "trainer.eval_every=5", "trainer.log_every=4", FOLDS)
     words = (*words, f"execution={mode}", f"trainer.checkpoint_seconds={checkpoint_seconds}")
     whole = small_study(tmp_path / "whole", *words)
     train_study(whole, logger=CsvLog())
-    study = small_study(tmp_path / "cut", *words)
+    study = small_study(tmp_path / "cut", *words, source=whole.source)
     memory = LightningLog(Memory, "memory")
     with stopping_at(15):
         assert not any(train_study(study, logger=memory).values())
     assert 12 in read_metrics(study.runs[0].folder / "metrics.csv")
-    assert all(train_study(small_study(tmp_path / "cut", *words), logger=memory).values())
+    assert all(train_study(small_study(tmp_path / "cut", *words, source=whole.source), logger=memory).values())
     for undisturbed, resumed in zip(whole.runs, study.runs, strict=True):
         expected = metrics(undisturbed)
         assert metrics(resumed) == expected
@@ -300,8 +299,6 @@ def test_tensorboard_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_logger_is_named_by_its_class(tmp_path: Path) -> None:
     """It gets its arguments, a folder inside the run's, every line and the end; runs of a stack one after the other."""
-    from dgbench.training.building import build_logger
-
     logger = build_logger(composed(f"logger._target_={__name__}.Memory", "+logger.label=mine"))
     assert isinstance(logger, LightningLog)
     study = small_study(tmp_path, "trainer.steps=8", "trainer.eval_every=4", FOLDS, "execution=stacked")
@@ -316,8 +313,6 @@ def test_a_logger_is_named_by_its_class(tmp_path: Path) -> None:
 
 
 def test_which_logger_a_command_names() -> None:
-    from dgbench.training.building import build_logger
-
     assert build_logger(composed("logger=none")) is None
     assert isinstance(build_logger(composed("logger=csv")), CsvLog)
     assert isinstance(build_logger(composed("logger=wandb")), WandbLog)

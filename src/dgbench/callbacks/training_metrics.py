@@ -43,7 +43,7 @@ class TrainingMetrics(pl.Callback):
         self._counts: dict[str, NDArray[np.int64]] = {}
         self._n, self._seconds = 0, 0.0  # steps since the last line, and what they took
         self._begun = self._written = 0.0
-        self._images = 0  # of a run's minibatches of one step
+        self._images = 0  # of a run's minibatches of one step, all processes together
 
     # ---- what a checkpoint takes along --------------------------------------------------------------------------
 
@@ -78,7 +78,7 @@ class TrainingMetrics(pl.Callback):
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         seconds = time.perf_counter() - self._begun - (self.writing() - self._written)
-        self.safely(lambda: self._add(pl_module, batch, seconds))
+        self.safely(lambda: self._add(pl_module, batch, seconds, trainer.world_size))
         pl_module.collects = not self.safely.off
         self._mark()
 
@@ -93,13 +93,13 @@ class TrainingMetrics(pl.Callback):
     def _mark(self) -> None:
         self._begun, self._written = time.perf_counter(), self.writing()
 
-    def _add(self, module: Any, batch: Sequence[Any], seconds: float) -> None:
+    def _add(self, module: Any, batch: Sequence[Any], seconds: float, processes: int) -> None:
         """Count the steps of some minibatches in, and log a line wherever one is due."""
         values: dict[int, list[tuple[str, NDArray[Any]]]] = {}
         for step, name, value in module.take_values():
             values.setdefault(step, []).append((name, value))
         first = module.steps_done - len(batch)
-        self._images = int(batch[0].y.shape[-1])
+        self._images = processes * int(batch[0].y.shape[-1])
         for step in range(first, first + len(batch)):
             for name, value in values.get(step, ()):
                 self._of(self._sums, name, np.float64)[:] += value
