@@ -11,6 +11,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
+from dgbench.callbacks.loggers import MetricsLogger
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.configuration import CONF
 from dgbench.data.environments import Environments
@@ -58,10 +59,10 @@ def small_study(folder: Path, *overrides: str, source: Environments | None = Non
     return make_study(folder, *SMALL, *overrides, source=source)
 
 
-def train_study(study: Study, retry: str = "all") -> dict[str, bool]:
+def train_study(study: Study, retry: str = "all", logger: MetricsLogger | None = None) -> dict[str, bool]:
     """Train what is not done; whether each run is complete, by its hash."""
     progress = StudyProgress(len(study.runs), study.settings.steps, "test")
-    return train_runs([study], study.config["execution"], progress, None, retry).complete
+    return train_runs([study], study.config["execution"], progress, logger, retry).complete
 
 
 def groups_of(study: Study, **execution: Any) -> list[Group]:

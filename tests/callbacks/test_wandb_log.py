@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from dgbench.callbacks.loggers import RunInfo, error_values
 from dgbench.callbacks.wandb_log import WandbLog, positions
 
 WANDB = Path(sys.executable).with_name("wandb")
@@ -123,7 +124,7 @@ def test_a_stack_that_was_killed_continues_in_the_same_runs(train: Any, tmp_path
     """One W&B run per run and one of the study, whichever command logged them; ids are the hashes of the folders."""
     words = ("logger=wandb", "execution=stacked", "protocol.folds=[0,1]")
     env = {"WANDB_MODE": "offline"}
-    die = "from dgbench.training import train_runs\nimport os\ntrain_runs.log_rows = lambda *_: os.kill(os.getpid(), 9)"
+    die = "from dgbench.training import train_runs\nimport os\ntrain_runs.show_run = lambda *_: os.kill(os.getpid(), 9)"
     assert train(*words, cwd=tmp_path, env=env, before=die).code == -9
     assert not list(tmp_path.rglob("*.wandb"))
     first = train(*words, cwd=tmp_path, env=env)
@@ -137,7 +138,7 @@ def test_a_stack_that_was_killed_continues_in_the_same_runs(train: Any, tmp_path
 
 
 def test_one_table_syncs_everything(offline: Path) -> None:
-    """The folders that docs/wandb.md names hold every W&B run: 5 runs and the study."""
+    """The folders that docs/loggers.md names hold every W&B run: 5 runs and the study."""
     found = sorted(offline.glob("outputs/*/wandb/offline-run-*")) + sorted(
         offline.glob("outputs/*/*/wandb/offline-run-*")
     )
@@ -166,8 +167,9 @@ def test_the_dashboard_shows_keys_that_are_logged(offline: Path) -> None:
         for key in record["history"]["item"]
     }
     summary = json.loads(inspect(one(offline, "wandb/"), "--summary"))["summary"]
-    shown = set(re.findall(r'"(?:summary_metrics\.|summary:)?((?:error|environment)/\w+)"', text))
-    assert {"environment/held_out", "environment/everywhere", "error/training_val", "error/held_out"} <= shown
+    shown = set(re.findall(r'"(?:summary_metrics\.|summary:)?((?:error|environment|train)/\w+)"', text))
+    lines = {"error/training_val", "error/held_out", "train/loss"}
+    assert {"environment/held_out", "environment/everywhere", *lines} <= shown
     assert shown <= logged
     bars = set(re.findall(r'"summary_metrics\.(\w+)"', text))
     assert {"worst_gap", "average", "ideal"} <= bars <= summary.keys()
@@ -231,14 +233,14 @@ def test_what_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, asked = FakeRun(), {}
     monkeypatch.setattr(wandb, "init", lambda **words: asked.update(words) or run)
     logger = WandbLog(group="table 1", mode="offline")
-    logger.start(tmp_path, "abc", "study/fold-0", "fold-0", "folder", {"seed": 0})
+    logger.start(RunInfo(tmp_path, "abc", "study/fold-0", "fold-0", "folder", {"seed": 0}))
     rows: Any = [
         SimpleNamespace(subset="val", env="0.80", error=0.25, held_out=False),
         SimpleNamespace(subset="val", env="0.90", error=0.35, held_out=False),
         SimpleNamespace(subset="test", env="0.10", error=0.75, held_out=True),
         SimpleNamespace(subset="test", env="0.80", error=0.5, held_out=False),
     ]
-    logger.rows(40, rows)
+    logger.log(40, error_values(rows))
     logger.summary({"average": 0.5})
     logger.finish(failed=True)
     logger.finish()
@@ -279,8 +281,8 @@ def test_after_a_failure_nothing_is_tried_again(
     logger = WandbLog()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            logger.start(tmp_path, "abc", "n", "j", "g", {})
-            logger.rows(1, [])
+            logger.start(RunInfo(tmp_path, "abc", "n", "j", "g", {}))
+            logger.log(1, {})
             logger.finish()
     assert len(tries) == 1
     assert [r.getMessage() for r in caplog.records] == ["W&B is off for the rest of this job: OSError: no network"]

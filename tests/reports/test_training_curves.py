@@ -7,7 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from dgbench.reports.kinds.training_curves import CurvesReport, mean_curves, step_curves
+from dgbench.records.metrics import write_metrics
+from dgbench.reports.figures.step_lines import logged_values
+from dgbench.reports.kinds.training_curves import CurvesReport, mean_curves, run_labels, step_curves
 from dgbench.reports.reading.collect import collect
 from dgbench.selection.methods import Last
 
@@ -54,3 +56,19 @@ def test_the_report_draws_both_and_keeps_unfinished_runs(study: Path) -> None:
     assert all(figure.png.startswith(b"\x89PNG") for figure in section.figures)
     assert len(section.tables[0]) == 6
     assert document.lead[0] == "5 runs, unfinished ones included."
+
+
+def test_what_training_logged_is_drawn_where_it_is_there(study: Path) -> None:
+    """One figure for loss, the first one, and one for a penalty; other names and values that are no numbers are not."""
+    folders = sorted(study.rglob("errors.jsonl"))
+    for at, rows in enumerate(folders[:3]):
+        first = {"train/loss": 0.7 + at, "lr/model": 0.1, "error/held_out": 0.5}
+        write_metrics(rows.parent / "metrics.csv", {50: first, 100: {"train/loss": float("nan"), "train/penalty": 2.0}})
+    folders[3].with_name("metrics.csv").mkdir()
+    collection = collect([study])
+    found = logged_values(collection.runs, run_labels(collection))
+    assert sorted(found["value"]) == pytest.approx([0.7, 1.7, 2.0, 2.0, 2.0, 2.7])
+    assert set(found["name"]) == {"loss", "penalty"} and set(found["algorithm"]) == {"erm"}
+    [section] = CurvesReport()(collection, Last()).sections
+    names = [figure.name for figure in section.figures]
+    assert len(names) == 4 and names[2].startswith("train_loss") and names[3].startswith("train_penalty")

@@ -76,21 +76,31 @@ def modules_of(runs: Sequence[Run]) -> list[SingleRun]:
 def both_ways(
     modules: list[SingleRun], data: list[EnvironmentData], steps: int, record: Recorder | None = None
 ) -> float:
-    """Largest difference of any weight or state after training runs one by one and together."""
+    """Largest difference of any weight, state or logged value after training runs one by one and together."""
     alone = copy.deepcopy(modules)
+    logged = []
     batches = [d.batches(0, steps) for d in data]
     for module, own in zip(alone, batches, strict=True):
+        module.collects = True
         fit(module, own)
+        logged.append(module.take_values())
     together = [
         EnvBatch(torch.stack([b[k].x for b in batches]), torch.stack([b[k].y for b in batches]), batches[0][k].sizes)
         for k in range(steps)
     ]
     stack = StackedRuns(modules, record=record)
+    stack.collects = True
     fit(stack, together)
+    found = stack.take_values()
+    assert all([line[:2] for line in own] == [line[:2] for line in found] for own in logged)
+    values = [
+        abs(own[0] - all_[i]) for i, o in enumerate(logged) for (*_, own), (*_, all_) in zip(o, found, strict=True)
+    ]
     if record:
         assert stack._functions and all(function.recorded for function in stack._functions.values())
     pairs = [(a.state_dict(), stack.write_back(i).state_dict()) for i, a in enumerate(alone)]
-    return max(float((a[key] - b[key]).abs().max()) for a, b in pairs for key in a if a[key].numel())
+    weights = [float((a[key] - b[key]).abs().max()) for a, b in pairs for key in a if a[key].numel()]
+    return max([*weights, *map(float, values)])
 
 
 @pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
@@ -147,6 +157,7 @@ def test_a_step_stays_on_its_device(overrides: tuple[str, ...], tmp_path: Path) 
     """No recording can hold a copy from host memory or a wait for a number; the meta device shows both without CUDA."""
     study = small_study(tmp_path, *overrides)
     stack = StackedRuns([study.module(fold) for fold in study.folds[:2]]).to("meta")
+    stack.collects = True  # as with a logger
     batches = [own.data.batches(0, 1)[0] for own in study.runs[:2]]
     x, y = (torch.stack([getattr(b, name) for b in batches]).to("meta") for name in ("x", "y"))
     sizes = batches[0].sizes
@@ -157,8 +168,9 @@ def test_a_step_stays_on_its_device(overrides: tuple[str, ...], tmp_path: Path) 
         step = torch.empty((), dtype=torch.long, device="meta")
         function = stack._function(update, [name for name in update.groups if name in stack._groups], sizes)
         with HostMemory() as seen:
-            losses, _ = function(noise, x, y, step)
+            losses, _, logs = function(noise, x, y, step)
         assert losses.shape == (2,) and losses.is_meta
+        assert all(value.shape == (2,) and value.is_meta for value in logs.values())
         assert seen.found == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from dgbench.objectives.contract import Algorithm, Choices
@@ -25,10 +26,14 @@ class ANDMask(Algorithm):
     def objective(self, s: Step) -> Outcome:
         params = detached(s.networks.params(*MODEL))
         risks, gradients = environment_gradients(s.networks, params, s.batch, self.values["forward"] == "together")
-        return Outcome(risks.mean(), grads={key: _masked(g, s.hp.tau) for key, g in gradients.items()})
+        masked = {key: _masked(g, s.hp.tau) for key, g in gradients.items()}
+        n = sum(g.numel() for g, _ in masked.values())
+        agreeing = torch.stack([share * (g.numel() / n) for g, share in masked.values()]).sum()
+        return Outcome(risks.mean(), {"agreeing": agreeing}, grads={key: g for key, (g, _) in masked.items()})
 
 
-def _masked(gradients: Tensor, tau: Tensor) -> Tensor:
-    """(E, ...) -> (...)"""
+def _masked(gradients: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
+    """(E, ...) -> (...), and the share of coordinates that are kept."""
     mask = (gradients.sign().mean(0).abs() >= tau).to(gradients.dtype)
-    return mask * gradients.mean(0) / (1e-10 + mask.mean())
+    share = mask.mean()
+    return mask * gradients.mean(0) / (1e-10 + share), share

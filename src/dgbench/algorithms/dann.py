@@ -53,12 +53,12 @@ class DANN(Algorithm):
 
     def objective(self, s: Step) -> Outcome:
         z = s.features()
-        adversary = self._discriminator_loss(s, z)
-        return Outcome(s.risk(s.networks.classifier(z)) - s.hp["lambda"] * adversary)
+        adversary, logs = self._discriminator_loss(s, z)
+        return Outcome(s.risk(s.networks.classifier(z)) - s.hp["lambda"] * adversary, logs)
 
     def discriminate(self, s: Step) -> Outcome:
         """The discriminator's loss; the features are constants."""
-        return Outcome(self._discriminator_loss(s, s.features().detach()))
+        return Outcome(*self._discriminator_loss(s, s.features().detach()))
 
     def discriminator_input(self, s: Step, z: Tensor) -> Tensor:
         """(N, m) what the discriminator sees."""
@@ -68,7 +68,9 @@ class DANN(Algorithm):
         """(N,) weight of each row in the discriminator's cross entropy."""
         return s.x.new_full((len(s.y),), 1 / len(s.y))
 
-    def _discriminator_loss(self, s: Step, z: Tensor) -> Tensor:
+    def _discriminator_loss(self, s: Step, z: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """L_D, and its parts to log."""
+
         def scored(u: Tensor) -> tuple[Tensor, Tensor]:
             out = s.networks.discriminator(u)
             each = F.cross_entropy(out, s.env, reduction="none")
@@ -76,10 +78,12 @@ class DANN(Algorithm):
 
         seen = self.discriminator_input(s, z)
         if not self.values["grad_penalty"]:
-            return (self.row_weights(s) * scored(seen)[1]).sum()
+            loss: Tensor = (self.row_weights(s) * scored(seen)[1]).sum()
+            return loss, {"discriminator_loss": loss.detach()}
         slopes, each = torch.func.grad(scored, has_aux=True)(seen)
-        loss: Tensor = (self.row_weights(s) * each).sum() + s.hp.grad_penalty * slopes.pow(2).sum(1).mean()
-        return loss
+        loss, penalty = (self.row_weights(s) * each).sum(), slopes.pow(2).sum(1).mean()
+        logs = {"discriminator_loss": loss.detach(), "gradient_penalty": penalty.detach()}
+        return loss + s.hp.grad_penalty * penalty, logs
 
     def _sum_to_penalize(self, s: Step, out: Tensor, each: Tensor) -> Tensor:
         if self.values["dann_gp"] == "ce":

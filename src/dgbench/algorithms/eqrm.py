@@ -29,7 +29,9 @@ class EQRM(Algorithm):
     def objective(self, s: Step) -> Outcome:
         risks = s.environment_risks(s.separate_logits())
         quantile = kernel_quantile(risks, s.hp.eqrm_quantile)
-        return Outcome(torch.where(s.step >= s.hp.eqrm_burnin_iters, quantile, risks.mean()))
+        mean = risks.mean()
+        logs = {"quantile": quantile.detach(), "mean_risk": mean.detach()}
+        return Outcome(torch.where(s.step >= s.hp.eqrm_burnin_iters, quantile, mean), logs)
 
 
 def kernel_quantile(values: Tensor, alpha: Tensor) -> Tensor:

@@ -38,7 +38,8 @@ class Fishr(Algorithm):
         penalty = (corrected - corrected.mean(0)).pow(2).mean()
         weight = torch.where(s.step >= s.hp.penalty_anneal_iters, s.hp["lambda"], 0.0)
         loss = s.risk(logits) + weight * penalty
-        return Outcome(loss, {"penalty": penalty.detach()}, {"variances": variances.detach()})
+        logs = {"penalty": penalty.detach(), "penalty_weight": weight}
+        return Outcome(loss, logs, {"variances": variances.detach()})
 
 
 def _variance_of_products(r: Tensor, u: Tensor) -> Tensor:

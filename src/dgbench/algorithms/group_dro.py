@@ -30,4 +30,5 @@ class GroupDRO(Algorithm):
         q = s.state["q"] * (s.hp.groupdro_eta * risks.detach()).exp()
         q = q / q.sum()
         loss = (q * risks).sum()
-        return Outcome(loss / len(risks) if self.values["groupdro_divide_by_n"] else loss, state={"q": q})
+        loss = loss / len(risks) if self.values["groupdro_divide_by_n"] else loss
+        return Outcome(loss, {"largest_env_weight": q.max()}, {"q": q})

@@ -32,4 +32,5 @@ class IGA(Algorithm):
             gradients = detached(gradients)
         # the sum of g_e - mean g is 0, so it is no matter that the mean is a constant
         penalty = torch.stack([(g - g.mean(0).detach()).pow(2).sum() for g in gradients.values()]).sum()
-        return Outcome(risks.mean() + s.hp.penalty * penalty, {"penalty": penalty.detach()})
+        logs = {"penalty": penalty.detach(), "penalty_weight": s.hp.penalty}
+        return Outcome(risks.mean() + s.hp.penalty * penalty, logs)

@@ -27,4 +27,4 @@ class IRM(Algorithm):
         penalty = torch.stack([even * odd for even, odd in halves]).mean()
         weight = torch.where(s.step >= s.hp.irm_penalty_anneal_iters, s.hp.irm_lambda, 1.0)
         loss = s.environment_risks(logits).mean() + weight * penalty
-        return Outcome(loss, {"penalty": penalty.detach()})
+        return Outcome(loss, {"penalty": penalty.detach(), "penalty_weight": weight})

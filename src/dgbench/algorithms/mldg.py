@@ -62,7 +62,7 @@ class MLDG(Algorithm):
     def objective(self, s: Step) -> Outcome:
         params = detached(s.networks.params(*MODEL))
         total = {key: torch.zeros_like(value) for key, value in params.items()}
-        loss = s.x.new_zeros(())
+        loss = first_risks = second_risks = s.x.new_zeros(())
         episodes = self._episodes(s.batch, s.random["permutation"])
         for first, second, weight in zip(
             episodes.first.unbind(), episodes.second.unbind(), episodes.weight.unbind(), strict=True
@@ -71,9 +71,12 @@ class MLDG(Algorithm):
             ahead = {key: self._adam_step(s, value, g_i[key]) for key, value in params.items()}
             risk_j, g_j = self._descend(s, ahead, second, weight)
             loss = loss + risk_i + s.hp.mldg_beta * risk_j
+            first_risks, second_risks = first_risks + risk_i.detach(), second_risks + risk_j.detach()
             total = {key: value + g_i[key] + s.hp.mldg_beta * g_j[key] for key, value in total.items()}
         n = len(s.sizes)
-        return Outcome(loss / n, grads={key: value / n for key, value in total.items()})
+        m = len(episodes.first)
+        logs = {"meta_train_risk": first_risks / m, "meta_test_risk": second_risks / m}
+        return Outcome(loss / n, logs, grads={key: value / n for key, value in total.items()})
 
     @staticmethod
     def _descend(s: Step, params: Tensors, rows: Tensor, weight: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

@@ -19,4 +19,4 @@ class MMD(Algorithm):
         z = s.separate_features()
         penalty = mean_mmd(z, s.batch)
         loss = s.environment_risks(s.networks.classifier(z)).mean() + s.hp.mmd_gamma * penalty
-        return Outcome(loss, {"penalty": penalty.detach()})
+        return Outcome(loss, {"penalty": penalty.detach(), "penalty_weight": s.hp.mmd_gamma})

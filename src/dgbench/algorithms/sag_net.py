@@ -60,12 +60,14 @@ class SagNet(Algorithm):
     def learn_style(self, s: Step) -> Outcome:
         """The style head's loss on randomized content; the features are constants."""
         z = s.features().detach()
-        return Outcome(s.risk(self._style_logits(s, z, s.random["permutation"][1])))
+        loss = s.risk(self._style_logits(s, z, s.random["permutation"][1]))
+        return Outcome(loss, {"style_loss": loss.detach()})
 
     def forget_style(self, s: Step) -> Outcome:
         """What the featurizer pays for style that the style head can read."""
         logits = self._style_logits(s, s.features(), s.random["permutation"][2])
-        return Outcome(-s.hp.sag_w_adv * logits.log_softmax(1).mean())
+        loss = -s.hp.sag_w_adv * logits.log_softmax(1).mean()
+        return Outcome(loss, {"adversarial_loss": loss.detach()})
 
     @staticmethod
     def _style_logits(s: Step, z: Tensor, other: Tensor) -> Tensor:

@@ -15,4 +15,5 @@ class SD(Algorithm):
     def objective(self, s: Step) -> Outcome:
         logits = s.logits()
         penalty = logits.pow(2).mean()
-        return Outcome(s.risk(logits) + s.hp.sd_reg * penalty, {"penalty": penalty.detach()})
+        logs = {"penalty": penalty.detach(), "penalty_weight": s.hp.sd_reg}
+        return Outcome(s.risk(logits) + s.hp.sd_reg * penalty, logs)

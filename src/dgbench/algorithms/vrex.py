@@ -21,4 +21,5 @@ class VREx(Algorithm):
         risks = s.environment_risks()
         weight = torch.where(s.step >= s.hp.vrex_penalty_anneal_iters, s.hp.vrex_lambda, 1.0)
         penalty = risks.var(correction=0)
-        return Outcome(risks.mean() + weight * penalty, {"penalty": penalty.detach()})
+        logs = {"penalty": penalty.detach(), "penalty_weight": weight}
+        return Outcome(risks.mean() + weight * penalty, logs)

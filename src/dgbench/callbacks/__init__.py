@@ -1,1 +1,1 @@
-"""Lightning callbacks: rows, checkpoints, progress, W&B."""
+"""Lightning callbacks: rows, checkpoints, progress, loggers."""

@@ -50,6 +50,7 @@ class Checkpointer(pl.Callback):
         self.save, self.best, self.recorder, self.seconds = save, list(best), recorder, seconds
         self.steps, self.eval_every = steps, eval_every
         self.saved = 0  #: step of the last checkpoint
+        self.seconds_written = 0.0  #: what all checkpoints have taken
         self._written = time.monotonic()
         self._pending: dict[int, Mapping[str, Any]] = {}  # best weights that are not on disk yet
         self._interrupted = False
@@ -108,9 +109,11 @@ class Checkpointer(pl.Callback):
             raise KeyboardInterrupt
 
     def _write(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        begun = time.monotonic()
         self._write_best()
         self.save(trainer, pl_module)
         self._written, self.saved = time.monotonic(), pl_module.steps_done
+        self.seconds_written += self._written - begun
 
     def _write_best(self) -> None:
         for i, content in self._pending.items():

@@ -1,19 +1,16 @@
-"""Weights & Biases: one run per member, and one per study for its measures. Never in the way of training."""
+"""Weights & Biases: one W&B run per run, and one per study for its measures. Never in the way of training."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dgbench.records.rows import Row
-
-log = logging.getLogger(__name__)
+from dgbench.callbacks.loggers import Guard, RunInfo
 
 
 class WandbLog:
-    """Logs rows under stable names ``error/<subset>/<environment>``; only the first failure is logged.
+    """Follows one run at a time; only the first failure is logged.
 
     Args:
         project, entity, mode: as in ``wandb.init``; ``WANDB_MODE`` of the environment wins over a null mode.
@@ -31,19 +28,11 @@ class WandbLog:
     ) -> None:
         self.project, self.entity, self.mode, self.group, self.tags = project, entity, mode, group, list(tags)
         self._run: Any = None
-        self._off = False
+        self._safely = Guard("W&B")
 
-    def start(
-        self,
-        folder: Path,
-        run_id: str,
-        name: str,
-        job_type: str,
-        group: str,
-        config: Mapping[str, Any],
-        tags: Sequence[str] = (),
-    ) -> None:
-        """Open the run of one member; the same ``run_id`` continues it after a resume."""
+    def start(self, run: RunInfo) -> bool:
+        """Open the W&B run of a run, which continues the one with the same id."""
+        known = self.knows(run.folder)
 
         def init() -> None:
             import wandb
@@ -52,31 +41,28 @@ class WandbLog:
                 project=self.project,
                 entity=self.entity,
                 mode=self.mode,  # type: ignore[arg-type]
-                group=self.group or group,
-                tags=[*self.tags, *tags],
-                job_type=job_type,
-                name=name,
-                id=run_id,
+                group=self.group or run.group,
+                tags=[*self.tags, *run.tags],
+                job_type=run.job_type,
+                name=run.name,
+                id=run.id,
                 resume="allow",
-                dir=str(folder),
-                config=dict(config),
+                dir=str(run.folder),
+                config=dict(run.config),
                 settings=wandb.Settings(console="off", silent=True),
             )
             self._run.define_metric("*", step_metric="step")
             self._run.define_metric("environment/*", step_metric="environment/position")
 
         self._safely(init)
+        return known
 
     def knows(self, folder: Path) -> bool:
         """Whether the run of this folder was opened before; True as well where W&B is off."""
-        return self._off or self.mode == "disabled" or (folder / "wandb").is_dir()
+        return self._safely.off or self.mode == "disabled" or (folder / "wandb").is_dir()
 
-    def rows(self, step: int, rows: Sequence[Row]) -> None:
-        """One evaluation; also listens to :class:`~dgbench.callbacks.environment_errors.EnvironmentErrors`."""
-        values = {f"error/{row.subset}/{row.env}": row.error for row in rows}
-        for name, held_out, subset in (("error/training_val", False, "val"), ("error/held_out", True, "test")):
-            own = [row.error for row in rows if row.subset == subset and row.held_out == held_out]
-            values |= {name: sum(own) / len(own)} if own else {}
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """One line of the history."""
         self._safely(lambda: self._run.log({"step": step, **values}))
 
     def summary(self, values: Mapping[str, float | str]) -> None:
@@ -112,15 +98,6 @@ class WandbLog:
         if self._run is not None:
             self._safely(lambda: self._run.finish(exit_code=int(failed)))
         self._run = None
-
-    def _safely(self, call: Callable[[], Any]) -> None:
-        if self._off:
-            return
-        try:
-            call()
-        except Exception as error:  # whatever W&B does, training continues
-            self._off = True
-            log.warning("W&B is off for the rest of this job: %s: %s", type(error).__name__, error)
 
 
 def positions(names: Sequence[str]) -> dict[str, float]:

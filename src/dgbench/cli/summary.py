@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dgbench.callbacks.loggers import MetricsLogger, RunInfo
 from dgbench.callbacks.wandb_log import WandbLog
 from dgbench.cli.ended import TABLES, Ended
 from dgbench.cli.searches import Search, choices_of
@@ -34,7 +35,7 @@ def summarize(
     studies: Sequence[Study],
     outcomes: RunOutcomes,
     selection: Any,
-    wandb_log: WandbLog | None,
+    logger: MetricsLogger | None,
     searches: Sequence[Search] = (),
 ) -> Ended:
     """Print the summary of every study or search, and give a study's measures to W&B as a run of its own.
@@ -42,6 +43,7 @@ def summarize(
     Runs that this job left alone are named last.
     """
     failed, left = [], []
+    wandb_log = logger if isinstance(logger, WandbLog) else None
     for study in studies:
         why = {run.fold.name: outcomes.left[run.hash] for run in study.runs if run.hash in outcomes.left}
         lost = {run.fold.name: _why(run.folder) for run in study.runs if outcomes.complete.get(run.hash) is False}
@@ -82,7 +84,8 @@ def _summarize(
     if found and wandb_log:
         config = {**study.config, **study.columns()}
         name = study.folder.name
-        wandb_log.start(study.folder, study.spec.digest, name, "study", name, config, [*study.tags(), "study"])
+        tags = [*study.tags(), "study"]
+        wandb_log.start(RunInfo(study.folder, study.spec.digest, name, "study", name, config, tags))
         wandb_log.environments(found.held_out, found.everywhere)
         wandb_log.summary({**measures, "selection": selection.name})
         wandb_log.finish(failed=any(why.startswith("failed") for why in unusable.values()))

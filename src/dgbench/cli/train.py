@@ -55,7 +55,7 @@ def run_job(job: Job) -> Ended:
     from dgbench.callbacks.progress import StudyProgress
     from dgbench.cli.searches import chosen_again, searches
     from dgbench.cli.summary import summarize
-    from dgbench.training.building import build
+    from dgbench.training.building import build, build_logger
     from dgbench.training.fold_plan import selection_note
     from dgbench.training.planned import keep_plan, remember
     from dgbench.training.prepare import prepare_process
@@ -63,7 +63,7 @@ def run_job(job: Job) -> Ended:
     from dgbench.training.train_runs import train_runs
 
     prepare_process()
-    wandb_log, selection = build(config, "logger") or None, build(config, "selection")
+    logger, selection = build_logger(config), build(config, "selection")
     if note := selection_note(selection, [fold for study in planned for fold in study.folds]):
         print(f"note: {note}", file=sys.stderr)
     studies = studies_of(planned)
@@ -71,7 +71,7 @@ def run_job(job: Job) -> Ended:
     found = searches(studies)
     progress = StudyProgress(_runs(studies, found), studies[0].settings.steps, _label(studies))
     try:
-        how = job.plain("execution"), progress, wandb_log, config.retry, job.chooses_threads
+        how = job.plain("execution"), progress, logger, config.retry, job.chooses_threads
         outcomes = train_runs(studies, *how)
         again = [study for search in found for study in chosen_again(search)]
         keep_plan(again)
@@ -79,7 +79,7 @@ def run_job(job: Job) -> Ended:
     finally:
         progress.close()
     remember(job, [*studies, *again])
-    return summarize([*studies, *again], outcomes, selection, wandb_log, found)
+    return summarize([*studies, *again], outcomes, selection, logger, found)
 
 
 def _runs(studies: Sequence[Study], found: Sequence[Search]) -> int:

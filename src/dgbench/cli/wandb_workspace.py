@@ -1,7 +1,7 @@
 """``python -m dgbench.cli.wandb_workspace ENTITY PROJECT``: dgbench's panels as a saved view of a W&B project.
 
 It needs the package ``wandb-workspaces`` and a login; ``--print`` shows the view as JSON and needs no network. The
-panels and the keys that they show are described in docs/wandb.md.
+panels and the keys that they show are described in docs/loggers.md.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def workspace(entity: str, project: str) -> Any:
                 "Training (runs of job types fold-...)",
                 lines("validation error over the training environments", "step", "error/training_val"),
                 lines("test error over the held-out environments", "step", "error/held_out"),
+                lines("loss of the objective", "step", "train/loss"),
             ),
             section(
                 "Search",

@@ -30,7 +30,8 @@ class Outcome:
 
     Args:
         loss: scalar to differentiate with respect to the parameters of the update's groups.
-        logs: scalars worth watching; never used for selection.
+        logs: detached scalars worth watching, which loggers show; never used for selection. Where nobody watches they
+            are dropped, so they must come out of what is computed anyway.
         state: the algorithm's new state; keys left out keep their value.
         grads: gradients by parameter name, for methods whose update is no gradient of one scalar; replaces
             the differentiation of ``loss``.

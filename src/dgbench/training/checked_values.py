@@ -71,6 +71,7 @@ VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "paths.data_dir": _FOLDER,
     "paths.cache_dir": _FOLDER,
     "paths.output_dir": _FOLDER,
+    "logger._target_": (_or_null(_text), "no class; give the import path of a Lightning Logger, or null"),
     "logger.project": (_text, "no name of a W&B project; give one"),
     "logger.entity": (_or_null(_text), "no W&B user or team; give one, or null for your default"),
     "logger.mode": (

@@ -37,7 +37,8 @@ class Snapshot:
 
     Args:
         step: optimizer steps done.
-        runs: state of each run by its hash: ``state_dict``, ``optimizers``, ``averaging`` where weights are averaged.
+        runs: state of each run by its hash: ``state_dict``, ``optimizers``, ``averaging`` where weights are averaged,
+            ``metrics`` where they are logged.
         diverged: runs whose loss is no longer finite: step and value of the first such loss.
     """
 

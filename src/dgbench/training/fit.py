@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytorch_lightning as pl
@@ -15,9 +15,13 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException  # 
 
 from dgbench.callbacks.checkpointer import Checkpointer
 from dgbench.callbacks.heartbeat import Heartbeat
-from dgbench.callbacks.recorder import Listener, Recorder, RunRecord
+from dgbench.callbacks.loggers import Guard
+from dgbench.callbacks.recorder import Recorder, RunRecord
+from dgbench.callbacks.run_metrics import RunMetrics
+from dgbench.callbacks.training_metrics import TrainingMetrics
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.errors import ConfigError
+from dgbench.records.metrics import METRICS_FILE
 from dgbench.records.rows import ROW_FILE
 from dgbench.training.checkpoints import Snapshot, group_file, point_to
 from dgbench.training.distributed import CalmSigterm, Process, SharedMinibatches
@@ -39,7 +43,8 @@ class Fit:
         snapshot: state to continue from; None for the beginning.
         finished: hashes of runs that are complete, and computed once more beside the others.
         callbacks: what else is done, by process 0.
-        listeners: called with the rows of a group of one.
+        metrics: of each run what is logged beside its rows; None for one that is finished. Empty logs nothing.
+        safely: what guards the metrics.
         process: which process of a distributed run this is; None trains alone.
     """
 
@@ -47,7 +52,8 @@ class Fit:
     snapshot: Snapshot | None = None
     finished: Collection[str] = ()
     callbacks: Sequence[pl.Callback] = ()
-    listeners: Sequence[Listener] = ()
+    metrics: Sequence[RunMetrics | None] = ()
+    safely: Guard = field(default_factory=lambda: Guard(METRICS_FILE))
     process: Process | None = None
 
 
@@ -66,24 +72,32 @@ def fit(job: Fit) -> dict[str, tuple[int, float]]:
     averaging = study.averaging()
     final_only = averaging is not None and averaging.rule.final_only
     alone_or_first = job.process is None or job.process.rank == 0
-    for run, template in zip(group.runs, module.runs, strict=True):
+    logged = job.metrics or [None] * len(group.runs)
+    for run, template, own in zip(group.runs, module.runs, logged, strict=True):
         rows, identity = None if run.hash in job.finished else run.folder / ROW_FILE, run.identity(template)
-        records.append(RunRecord(rows, identity, run.data.recipes, job.listeners))
+        records.append(RunRecord(rows, identity, run.data.recipes, [own.rows] if own else []))
         if rows and alone_or_first:
             write_model(run, identity)
     recorder = Recorder(records, final_only, study.settings.eval_test)
     callbacks: list[pl.Callback] = [recorder, *predictions(group.runs, recorder), *job.callbacks]
 
+    metrics: TrainingMetrics | None = None
+
     def snapshot() -> Snapshot:
-        return _snapshot(group, module, averaging)
+        if metrics:
+            metrics.save()  # what a checkpoint holds the steps of is on disk
+        return _snapshot(group, module, averaging, metrics)
 
     if alone_or_first:
-        callbacks += [_checkpointer(job, recorder, snapshot), Heartbeat(_unfinished(job), study.settings.steps)]
+        checkpointer = _checkpointer(job, recorder, snapshot)
+        metrics = _metrics(job, checkpointer) if job.metrics else None
+        callbacks += [metrics] if metrics else []
+        callbacks += [checkpointer, Heartbeat(_unfinished(job), study.settings.steps)]
     if job.process:
         callbacks.insert(0, CalmSigterm())
     if averaging:  # it puts the live weights back, so it comes after all that read the scored ones
         callbacks.append(averaging)
-    _restore(job, module, averaging)
+    _restore(job, module, averaging, metrics)
     trainer = make_trainer(study, callbacks, intervals_left(study, module.steps_done), job.process)
     data = group_data(group)
     fit_quietly(trainer, module, data)
@@ -108,7 +122,18 @@ def _unfinished(job: Fit) -> list[Any]:
     return [run.folder for run in job.group.runs if run.hash not in job.finished]
 
 
-def _restore(job: Fit, module: RunModule, averaging: Any) -> None:
+def _metrics(job: Fit, checkpointer: Checkpointer) -> TrainingMetrics:
+    settings = job.group.runs[0].study.settings
+    return TrainingMetrics(
+        job.metrics,
+        every=settings.log_every,
+        steps=settings.steps,
+        safely=job.safely,
+        writing=lambda: checkpointer.seconds_written,
+    )
+
+
+def _restore(job: Fit, module: RunModule, averaging: Any, metrics: TrainingMetrics | None) -> None:
     if job.snapshot is None:
         return
     runs, snapshot = job.group.runs, job.snapshot
@@ -116,13 +141,18 @@ def _restore(job: Fit, module: RunModule, averaging: Any) -> None:
     module.diverged.update({i: snapshot.diverged[r.hash] for i, r in enumerate(runs) if r.hash in snapshot.diverged})
     if averaging:
         averaging.load_state_dict(snapshot.runs[runs[0].hash]["averaging"])
+    if metrics:
+        metrics.load_states([snapshot.runs[run.hash].get("metrics") for run in runs])
 
 
-def _snapshot(group: Group, module: RunModule, averaging: Any) -> Snapshot:
-    extra = {"averaging": averaging.state_dict()} if averaging else {}
+def _snapshot(group: Group, module: RunModule, averaging: Any, metrics: TrainingMetrics | None) -> Snapshot:
+    def state(i: int) -> dict[str, Any]:
+        extra = {"averaging": averaging.state_dict()} if averaging else {}
+        return {**module.run_state(i), **extra, **({"metrics": metrics.state(i)} if metrics else {})}
+
     return Snapshot(
         step=module.steps_done,
-        runs={run.hash: {**module.run_state(i), **extra} for i, run in enumerate(group.runs)},
+        runs={run.hash: state(i) for i, run in enumerate(group.runs)},
         diverged={group.runs[i].hash: (step, float(value)) for i, (step, value) in module.diverged.items()},
     )
 

@@ -68,6 +68,7 @@ NO_RESULT: Mapping[str, str] = {
     "trainer.channels_last": "layout of memory; rounding may differ",
     "trainer.checkpoint_seconds": "how often a run is saved",
     "trainer.predictions": "what is written beside the rows",
+    "trainer.log_every": "how often loss and speed are logged",
 }
 
 

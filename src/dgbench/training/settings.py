@@ -46,6 +46,7 @@ class TrainerSettings:
     matmul: str = "highest"
     channels_last: bool = False
     checkpoint_seconds: float = 30.0
+    log_every: int = 50
 
 
 #: settings that change numbers; the others say where and how the same numbers are computed
@@ -102,7 +103,7 @@ def _checked(keys: str) -> TrainerSettings:
         kind = KINDS.get(kinds[key], "a list of subsets")
         raise ConfigError(f"trainer.{key}={json.loads(keys)[key]} is not {kind}; give one") from error
     checked: TrainerSettings = merged
-    for key in ("steps", "eval_every", "eval_batch_size", "accumulate", "devices"):
+    for key in ("steps", "eval_every", "eval_batch_size", "accumulate", "devices", "log_every"):
         if not 1 <= getattr(checked, key) < MOST:
             raise ConfigError(
                 f"trainer.{key}={getattr(checked, key)} is not at least 1 and below 2^63; give such a number"

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from dgbench.callbacks.loggers import Guard, MetricsLogger
 from dgbench.callbacks.progress import StudyProgress
-from dgbench.callbacks.wandb_log import WandbLog
+from dgbench.callbacks.run_metrics import RunMetrics
 from dgbench.errors import ConfigError, DgbenchError, DivergedError
 from dgbench.records.locks import RunLocks, lock_holder
+from dgbench.records.metrics import METRICS_FILE
 from dgbench.records.status import (
     FAILED,
     RUNNING,
@@ -38,13 +40,13 @@ from dgbench.training.checkpoints import (
 from dgbench.training.execution import check_retry
 from dgbench.training.fit import Fit, fit
 from dgbench.training.groups import Group, plan_groups
+from dgbench.training.logged_runs import metrics_of, show_run
 from dgbench.training.predicting import lacking
 from dgbench.training.processes import processes
 from dgbench.training.provenance import write_config, write_identity
 from dgbench.training.run_log import own_log
 from dgbench.training.study import Run, Study
 from dgbench.training.threads import Threads
-from dgbench.training.wandb_runs import log_rows, open_run
 
 log = logging.getLogger("dgbench")
 
@@ -69,7 +71,7 @@ def train_runs(
     studies: Sequence[Study],
     execution: Mapping[str, Any],
     progress: StudyProgress,
-    wandb_log: WandbLog | None,
+    logger: MetricsLogger | None,
     retry: str = "all",
     chooses_threads: bool = False,
 ) -> RunOutcomes:
@@ -82,7 +84,7 @@ def train_runs(
         studies: what the command has planned.
         execution: which runs train together.
         progress: shows what is done.
-        wandb_log: where it is logged besides.
+        logger: where it is logged besides; None logs nothing but rows.
         retry: ``all`` trains whatever is not done, ``failed`` only what failed before, ``none`` what did not fail.
         chooses_threads: clock how many CPU threads are fastest; False leaves torch's number.
 
@@ -90,7 +92,7 @@ def train_runs(
         ConfigError: the configuration cannot work.
     """
     check_retry(retry)
-    trainer = _Trainer(progress, wandb_log, Threads(chooses_threads), len(studies))
+    trainer = _Trainer(progress, logger, Threads(chooses_threads), len(studies))
     runs = list({run.hash: run for study in studies for run in study.runs}.values())  # typed twice, trained once
     asked = {run.hash for run in runs if trainer.asks_for(run, retry)}
     if told := lacking([run for run in runs if trainer.outcomes.complete.get(run.hash)]):
@@ -112,8 +114,9 @@ def train_runs(
 class _Trainer:
     """Trains groups one after the other, and notes how their runs ended."""
 
-    def __init__(self, progress: StudyProgress, wandb_log: WandbLog | None, threads: Threads, studies: int) -> None:
-        self.progress, self.wandb_log, self.threads = progress, wandb_log, threads
+    def __init__(self, progress: StudyProgress, logger: MetricsLogger | None, threads: Threads, studies: int) -> None:
+        self.progress, self.logger, self.threads = progress, logger, threads
+        self.safely = Guard(METRICS_FILE)
         self.studies = studies
         self.outcomes, self.moved = RunOutcomes(), False
 
@@ -180,13 +183,12 @@ class _Trainer:
                     self._done_meanwhile(run)
 
     def log_silent(self, studies: Sequence[Study]) -> None:
-        """Give W&B the runs that were done without it, or killed before it knew."""
-        if self.wandb_log is None:
+        """Log the runs that were done without the logger, or killed before it knew."""
+        if self.logger is None:
             return
-        for study in studies:
-            for run in study.runs:
-                if self.outcomes.complete.get(run.hash) and not self.wandb_log.knows(run.folder):
-                    log_rows(self.wandb_log, run, complete=True)
+        for run in (run for study in studies for run in study.runs):
+            if self.outcomes.complete.get(run.hash):
+                show_run(self.logger, run, True, self.safely, only_new=True)
 
     def _named(self, run: Run) -> str:
         """``fold 0 (hold out 0.80)``; where there are several studies, of which one."""
@@ -249,20 +251,24 @@ class _Trainer:
             write_config(run)
             write_identity(run, resumed_from=snapshot.step if snapshot else 0, together=len(group.runs))
             write_status(run.folder, RUNNING)
-        first = runs[0]
-        live = self.wandb_log if len(group.runs) == 1 else None  # W&B follows one run at a time
+        first, metrics = runs[0], self._metrics(group, finished)
         complete = False
-        if live:
-            open_run(live, first)
         try:
             with processes(first.study.settings.devices, first.folder, snapshot is not None) as process:
-                listeners = [live.rows] if live else []
-                result = fit(Fit(group, snapshot, finished, [self.progress], listeners, process))
+                result = fit(Fit(group, snapshot, finished, [self.progress], metrics, self.safely, process))
             complete = True
             return result
         finally:
-            if live:
-                live.finish(failed=not complete)
+            for own in metrics:
+                if own:
+                    own.finish(failed=not complete)
+
+    def _metrics(self, group: Group, finished: Collection[str]) -> list[RunMetrics | None]:
+        """What each run of a group logs; nothing without a logger."""
+        if self.logger is None:
+            return []
+        live = self.logger if len(group.runs) == 1 else None  # it follows one run at a time
+        return [None if run.hash in finished else metrics_of(run, live, self.safely) for run in group.runs]
 
     def _end(self, run: Run, group: Group, diverged: tuple[int, float] | None, final: Snapshot | None) -> None:
         problem = None if diverged is None else str(DivergedError(*diverged))
@@ -275,8 +281,8 @@ class _Trainer:
         self.outcomes.complete[run.hash] = ended.word != FAILED
         log.debug("%s done at step %d: %s", run.title, final.step if final else 0, ended.word)
         self.progress.end(self._named(run), f"FAILED: {ended.reason}" if ended.word == FAILED else "done")
-        if self.wandb_log and len(group.runs) > 1:
-            log_rows(self.wandb_log, run, self.outcomes.complete[run.hash])
+        if self.logger and len(group.runs) > 1:
+            show_run(self.logger, run, self.outcomes.complete[run.hash], self.safely)
 
     def _fail(self, runs: Sequence[Run], reason: str) -> None:
         for run in runs:

@@ -1,4 +1,4 @@
-"""``report=curves``: error and loss over the optimizer steps of any runs, from their rows."""
+"""``report=curves``: error and loss over the optimizer steps of any runs, from their rows and ``metrics.csv``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from dgbench.protocols.folds import tested
 from dgbench.reports.document import Document, Figure, Section, leads, problem_table
-from dgbench.reports.figures.drawing import REST, canvas, colored, end_labels, finish, grid
+from dgbench.reports.figures.drawing import canvas, colored, finish
+from dgbench.reports.figures.step_lines import draw_means, label_ends, logged_figures, logged_values
 from dgbench.reports.frames import Column, table
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.settings.evaluation import SETTING_KEYS, check_key, identity_key
@@ -31,7 +32,7 @@ _PANELS = ("val", "test", "everywhere")
 
 @dataclass(frozen=True)
 class CurvesReport:
-    """Draws error and loss over steps, averaged over the runs of an algorithm.
+    """Draws error and loss over steps, and what training logged, averaged over the runs of an algorithm.
 
     Args:
         name: names the output folder.
@@ -44,11 +45,13 @@ class CurvesReport:
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         check_key(split_by)
         curves = step_curves(collection, split_by)
+        logged = logged_values(collection.runs, run_labels(collection, split_by))
         sections = []
         for title, own in curves.groupby("setting", sort=False):
             means = mean_curves(own)
             figures = [self._figure(str(title), means, quantity) for quantity in ("error", "loss")]
             drawn = [figure for figure in figures if figure]
+            drawn += logged_figures(str(title), logged[logged["setting"] == title], self.baseline)
             sections.append(Section(slug(str(title)), str(title), [curve_table(means)], drawn))
         runs = len(collection.runs)
         return Document(
@@ -72,27 +75,12 @@ class CurvesReport:
         with canvas(f"{quantity}_{slug(setting)}", 2.5 * len(roles) + 0.9, 3.7) as drawn:
             panels = drawn.subplots(1, len(roles), sharey=True, squeeze=False)[0]
             for axes, role in zip(panels, roles, strict=True):
-                here = {str(a): own for a, own in known[known["role"] == role].groupby("algorithm", sort=False)}
-                for algorithm, own in here.items():
-                    color = colors.get(algorithm)
-                    if color is None:
-                        axes.plot(own["step"], factor * own[quantity], marker="." if len(own) == 1 else "", **REST)
-                        continue
-                    middle, spread = factor * own[quantity], factor * own[f"{quantity}.std"].fillna(0.0)
-                    axes.plot(own["step"], middle, color=color, linewidth=2, marker="o" if len(own) == 1 else "")
-                    axes.fill_between(
-                        own["step"], middle - spread, middle + spread, color=color, alpha=0.15, linewidth=0
-                    )
+                draw_means(axes, known[known["role"] == role], quantity, colors, factor)
                 axes.set_title(fill(ROLES[role], 26, break_on_hyphens=False), fontsize=10)
-                axes.locator_params(axis="x", nbins=4)
-                axes.set_xlabel("optimizer step")
-                grid(axes)
             panels[0].set_ylim(bottom=0)
             panels[0].set_ylabel(unit)
             for axes, role in zip(panels, roles, strict=True):
-                ends = known[(known["role"] == role) & known["algorithm"].isin(colors)].groupby("algorithm").last()
-                places = zip(ends["step"], factor * ends[quantity], strict=True)
-                end_labels(axes, dict(zip(map(str, ends.index), places, strict=True)), colors)
+                label_ends(axes, known[known["role"] == role], quantity, colors, factor)
             gray = [a for a in algorithms if a not in colors]
             caption = (
                 "Mean over folds and repetitions (seeds, draws, trials), band of one standard deviation. "
@@ -115,6 +103,19 @@ def step_curves(collection: Collection, split_by: str | None = None) -> pd.DataF
         ``role`` (a key of :data:`ROLES`), ``step``, ``error`` (fraction over all images of the role) and ``loss``
         (their mean cross entropy, nats).
     """
+    about = run_labels(collection, split_by)
+    roles = _roles(collection)
+    rows = collection.rows.assign(role=roles)[roles != ""]
+    sums = rows.assign(loss=rows["loss"] * rows["seen"])
+    totals = sums.groupby(["run", "role", "step"], sort=True)[["seen", "wrong", "loss"]].sum(min_count=1).reset_index()
+    whose = pd.DataFrame(about).take(totals["run"].to_numpy()).reset_index(drop=True)
+    whose["role"], whose["step"] = totals["role"], totals["step"]
+    whose["error"], whose["loss"] = totals["wrong"] / totals["seen"], totals["loss"] / totals["seen"]
+    return whose
+
+
+def run_labels(collection: Collection, split_by: str | None = None) -> list[dict[str, Any]]:
+    """Of every run ``setting``, ``algorithm`` (as tables name it), ``seed``, ``fold``, ``draw``, ``trial``, ``run``."""
     keys = SETTING_KEYS + ((split_by,) if split_by and split_by not in SETTING_KEYS else ())
     grouped: dict[str, list[int]] = {}
     for at, run in enumerate(collection.runs):
@@ -126,14 +127,7 @@ def step_curves(collection: Collection, split_by: str | None = None) -> pd.DataF
         for at, who, label in zip(own, identities, algorithm_labels(identities), strict=True):
             names = ("seed", "fold", "draw", "trial", "run")
             about[at] = {"setting": title, "algorithm": label, **{name: who[name] for name in names}}
-    roles = _roles(collection)
-    rows = collection.rows.assign(role=roles)[roles != ""]
-    sums = rows.assign(loss=rows["loss"] * rows["seen"])
-    totals = sums.groupby(["run", "role", "step"], sort=True)[["seen", "wrong", "loss"]].sum(min_count=1).reset_index()
-    whose = pd.DataFrame(about).take(totals["run"].to_numpy()).reset_index(drop=True)
-    whose["role"], whose["step"] = totals["role"], totals["step"]
-    whose["error"], whose["loss"] = totals["wrong"] / totals["seen"], totals["loss"] / totals["seen"]
-    return whose
+    return about
 
 
 def _roles(collection: Collection) -> NDArray[np.str_]:

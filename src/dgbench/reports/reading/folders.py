@@ -24,7 +24,7 @@ HIDING = frozenset({UNREADABLE_FOLDER, UNREADABLE_FILE, UNREADABLE_PLAN})  #: ki
 
 _CONFIG = "config.yaml"
 _OF_RUNS = (ROW_FILE, STATUS_FILE, _CONFIG)
-_NOT_OURS = {"checkpoints", "wandb"}  # folders inside a run that hold no runs
+_NOT_OURS = {"checkpoints", "wandb", "tensorboard", "logger"}  # folders inside a run that hold no runs
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -17,6 +18,7 @@ from dgbench.tensors import EnvBatch, Tensors
 from dgbench.training.activations import images_at_once
 from dgbench.training.modules.inputs import eval_batch, minibatches
 from dgbench.training.modules.one_run import OneRun
+from dgbench.training.modules.step_values import StepValues
 from dgbench.training.optimizers import UpdateRule, adam_of, adam_settings, learning_rate, resets_adam, take_steps
 
 
@@ -33,6 +35,7 @@ class RunModule(pl.LightningModule, ABC):
         diverged: run -> (step, value) of its first loss that was not finite.
         after_step: called after each optimizer step with the number of steps done; not part of a state.
         gives_logits: whether validation steps also return ``logits``; not part of a state.
+        collects: note losses and the logs of objectives for :meth:`take_values`; set before the first step.
     """
 
     def __init__(self, algorithm: Algorithm, rule: UpdateRule) -> None:
@@ -43,6 +46,8 @@ class RunModule(pl.LightningModule, ABC):
         self.diverged: dict[int, tuple[int, float]] = {}
         self.after_step: list[Callable[[int], None]] = []
         self.gives_logits = False
+        self.collects = False
+        self._values = StepValues()
         self._groups: dict[str, ParamGroup] = {}
         self._adams: dict[str, torch.optim.Adam] = {}
         self._leaders: dict[str, list[OneRun]] = {}  # of each group, one run for each set of optimizer settings
@@ -125,7 +130,11 @@ class RunModule(pl.LightningModule, ABC):
         for update in self.algorithm.updates(step):
             stepping = {name: optimizers[name] for name in update.groups if name in optimizers}
             if stepping:
-                losses = self._differentiate(update, tuple(stepping), step, counter, batch)
+                losses, logs = self._differentiate(update, tuple(stepping), step, counter, batch)
+                if self.collects:
+                    own = {"loss": losses} if update.objective == self.algorithm.objective else {}
+                    for name, value in {**own, **logs}.items():
+                        self._values.note(step, name, value)
                 self._take_step(step, stepping)
         for hook in self.after_step:
             hook(step + 1)
@@ -134,8 +143,12 @@ class RunModule(pl.LightningModule, ABC):
     @abstractmethod
     def _differentiate(
         self, update: Update, groups: tuple[str, ...], step: int, counter: Tensor, batch: EnvBatch
-    ) -> Tensor:
-        """Leave the gradients in the groups' parameters and the new state in place; return the (R,) losses."""
+    ) -> tuple[Tensor, Tensors]:
+        """Leave the gradients in the groups' parameters and the new state in place.
+
+        Returns:
+            (R,) losses, and what the objective logs by name, if that is collected.
+        """
 
     def _take_step(self, step: int, stepping: Mapping[str, Any]) -> None:
         """Step the optimizers on the gradients that their parameters hold."""
@@ -152,6 +165,19 @@ class RunModule(pl.LightningModule, ABC):
     def _clip_limit(self) -> float | None:
         """Norm to which gradients are still to be clipped."""
         return self.rule.gradient_clip
+
+    def take_values(self) -> list[tuple[int, str, NDArray[Any]]]:
+        """(step, name, (R,) values) of the steps since the last call, if they are collected.
+
+        ``loss`` is that of the algorithm's ``objective``; the other names are those of ``Outcome.logs``. Of a run that
+        several processes train, they are those of this process's part of the minibatch.
+        """
+        return self._values.take()
+
+    def learning_rates(self, i: int, step: int) -> dict[str, float]:
+        """Learning rate of every parameter group of run ``i`` at a step."""
+        algorithm = self.runs[i].algorithm
+        return {name: learning_rate(algorithm, group, self.rule, step) for name, group in self._groups.items()}
 
     def _over_processes(self, losses: Tensor) -> Tensor:
         """The mean losses over the processes that share a minibatch."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dgbench.modules import Buffers, Networks
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
+from dgbench.objectives.gradients import detached
 from dgbench.objectives.step import Hyperparameters, Outcome, Prediction, Step
 from dgbench.seeding import derive
 from dgbench.tensors import EnvBatch, Tensors
@@ -97,27 +98,29 @@ class SingleRun(RunModule):
 
     def _differentiate(
         self, update: Update, groups: tuple[str, ...], step: int, counter: Tensor, batch: EnvBatch
-    ) -> Tensor:
-        """The mean gradient over micro-batches, the mean state and the mean loss."""
+    ) -> tuple[Tensor, Tensors]:
+        """The mean gradient over micro-batches, the mean state, and the means of the loss and of what is logged."""
         parameters = self._stepping(groups)
         for parameter in parameters.values():
             parameter.grad = None
         parts = micro_batches(batch, self.rule.accumulate)
         rank, world_size = self._place
-        losses, states = [], []
+        losses, states, logs = [], [], []
         for i, part in enumerate(parts):
             random = self.random_at(step, part.sizes, rank * len(parts) + i)
             hp = Hyperparameters(self.hp.tensors())
             out = update.objective(Step(self.networks, part, hp, self.memory.tensors(), random, counter))
             self._add_gradients(parameters, out, len(parts))
             losses.append(out.loss.detach())
-            states.append({name: value.detach() for name, value in out.state.items()})
+            states.append(detached(out.state))
+            logs.append(detached(out.logs) if self.collects else {})
         state = averaged(states)
         if world_size > 1:
             gradients = [p.grad for p in parameters.values() if p.grad is not None]
             mean_over_processes([*gradients, *state.values(), *moving_statistics(self.networks)])
         self.memory.assign(state)
-        return losses[0][None] if len(losses) == 1 else torch.stack(losses).mean(0, keepdim=True)
+        loss = losses[0][None] if len(losses) == 1 else torch.stack(losses).mean(0, keepdim=True)
+        return loss, averaged(logs)
 
     def _add_gradients(self, parameters: Tensors, out: Outcome, n: int) -> None:
         """Add one n-th of the gradients of an outcome, scaled as half precision asks for."""

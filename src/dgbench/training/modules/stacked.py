@@ -105,57 +105,60 @@ class StackedRuns(RunModule):
 
     def _differentiate(
         self, update: Update, groups: tuple[str, ...], step: int, counter: Tensor, batch: EnvBatch
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensors]:
         key = (update.objective, groups, batch.sizes)
         if key not in self._functions:
             function = self._function(update, groups, batch.sizes)
             self._functions[key] = Replay(function, self._changed, self._record) if self._record else function
-        losses, gradients = self._functions[key](self._random, batch.x, batch.y, counter)
+        losses, gradients, logs = self._functions[key](self._random, batch.x, batch.y, counter)
         for name in groups:
             for part, leaves in self._leaves[name]:
                 for parameter, leaf in leaves.items():
                     gradient = gradients[parameter]
                     # fused Adam ignores strides
                     leaf.grad = None if gradient is None else gradient[part].detach().contiguous()
-        result: Tensor = losses.clone()  # a replay overwrites it
-        return result
+        return losses.clone(), {name: value.clone() for name, value in logs.items()}  # a replay overwrites them
 
     def _changed(self) -> list[Tensor]:
         return [*self.buffers_.values(), *self.memory.values()]
 
     def _function(self, update: Update, groups: Sequence[str], sizes: tuple[int, ...]) -> Callable[..., Any]:
-        """(random, x, y, step) -> (R,) losses and gradients by name; moves statistics and state in place."""
+        """(random, x, y, step) -> (R,) losses, gradients and what is logged; moves statistics and state in place."""
         networks = self._runs[0].networks
         names = list(networks.params(*(network for name in groups for network in self._groups[name].networks)))
 
         def one_run(
             trained: Tensors, params: Tensors, constants: Tensors, buffers: Tensors, hp: Tensors, state: Tensors,
             random: Tensors, x: Tensor, y: Tensor, step: Tensor,
-        ) -> tuple[Tensor, Tensors, Tensors, Tensors]:  # fmt: skip
-            def loss_of(own: Tensors) -> tuple[Tensor, tuple[Tensors, Tensors, Tensors]]:
+        ) -> tuple[Tensor, Tensors, Tensors, Tensors, Tensors]:  # fmt: skip
+            def loss_of(own: Tensors) -> tuple[Tensor, tuple[Tensors, Tensors, Tensors, Tensors]]:
                 moving = {name: value.clone() for name, value in buffers.items()}  # written to, so born in here
                 nets = BoundNetworks(networks, {**params, **constants, **moving, **own})
                 out = update.objective(Step(nets, EnvBatch(x, y, sizes), Hyperparameters(hp), state, random, step))
-                return out.loss, (dict(out.state), dict(out.grads or {}), moving)
+                logs = dict(out.logs) if self.collects else {}
+                return out.loss, (dict(out.state), dict(out.grads or {}), moving, logs)
 
-            loss, pull, (new, grads, moved) = vjp(loss_of, dict(trained), has_aux=True)  # type: ignore[misc]
+            loss, pull, (new, grads, moved, logs) = vjp(loss_of, dict(trained), has_aux=True)  # type: ignore[misc]
             if not grads:
                 (grads,) = pull(torch.ones_like(loss), retain_graph=False, create_graph=False)
-            return loss, new, grads, moved
+            return loss, new, grads, moved, logs
 
         axes = (0, 0, self._constant_axes, 0, 0, 0, 0, 0, 0, None)
         mapped = vmap(one_run, in_dims=axes, randomness="different")
 
-        def run(random: Tensors, x: Tensor, y: Tensor, step: Tensor) -> tuple[Tensor, Mapping[str, Tensor | None]]:
+        def run(
+            random: Tensors, x: Tensor, y: Tensor, step: Tensor
+        ) -> tuple[Tensor, Mapping[str, Tensor | None], Tensors]:
             params = {name: value.detach() for name, value in self.params.items()}
             trained = {name: params.pop(name) for name in names}
-            losses, state, grads, moved = mapped(
+            losses, state, grads, moved, logs = mapped(
                 trained, params, self.constants, self.buffers_, self.hp, self.memory, random, x, y, step
             )
             for kept, new in ((self.buffers_, moved), (self.memory, state)):
                 for name, value in new.items():
                     kept[name].copy_(value.detach())
-            return losses, clipped({name: grads.get(name) for name in names}, self.rule.gradient_clip)
+            gradients = clipped({name: grads.get(name) for name in names}, self.rule.gradient_clip)
+            return losses, gradients, {name: value.detach() for name, value in logs.items()}
 
         return run
 
