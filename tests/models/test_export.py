@@ -1,0 +1,387 @@
+"""An exported run is the run: with dgbench, with plain timm, as a program; and its card says what its rows say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from PIL import Image
+from torch import Tensor
+
+import dgbench
+from dgbench.cli import export as command
+from dgbench.errors import ConfigError, DgbenchError, RecordError
+from dgbench.models.card import initial_weights
+from dgbench.models.exporting import FILES
+from dgbench.models.foreign import foreign
+from dgbench.models.loaded import LoadedModel
+from dgbench.models.programs import refuse_program
+from dgbench.records.rows import ROW_FILE, read_rows
+from dgbench.statistics.proportions import wilson
+from dgbench.training.model_record import ModelRecord
+from tests.models.conftest import ENVIRONMENTS, Trained
+
+
+def images_for(model: Any, n: int) -> Tensor:
+    return torch.randn(n, *model.preprocessing.image, generator=torch.Generator().manual_seed(0))
+
+
+def logits(model: Any, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        found: Tensor = model(x)
+    return found
+
+
+@pytest.fixture(scope="module")
+def resnet(pictures_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ResNet-18, exported."""
+    return dgbench.export(pictures_run, tmp_path_factory.mktemp("export") / "resnet")
+
+
+@pytest.fixture(scope="module")
+def mlp(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The MLP, exported in every format."""
+    return dgbench.export(trained(), tmp_path_factory.mktemp("export") / "mlp", formats=["pt2", "onnx"])
+
+
+# ---- round trips ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("averaging=eoa", "averaging.rule.start=2"),
+        ("averaging=swad", "averaging.rule.n_converge=1", "averaging.rule.n_tolerance=1", "trainer.steps=8"),
+        ("algorithm=arm",),
+        ("algorithm=mtl",),
+        ("trainer.precision=64-true",),
+    ],
+    ids=lambda words: words[0],
+)
+def test_the_export_is_the_run(words: tuple[str, ...], trained: Trained, tmp_path: Path) -> None:
+    run = trained(*words)
+    own = dgbench.load(run)
+    back = dgbench.load(dgbench.export(run, tmp_path / "new"))
+    assert isinstance(own, LoadedModel)
+    assert isinstance(back, LoadedModel)
+    x = images_for(own, 7).to(own.run.networks.dtype)
+    assert torch.equal(logits(own, x), logits(back, x))
+    assert (back.step, back.classes, back.preprocessing) == (own.step, own.classes, own.preprocessing)
+
+
+def test_the_best_weights_are_exported_when_asked_for(trained: Trained, tmp_path: Path) -> None:
+    """Learning that goes wrong after the first evaluation: the best step is the first one."""
+    run = trained("hparams.lr=0.05", "trainer.steps=6")
+    steps = {}
+    for step in ("last", "best"):
+        back = dgbench.load(dgbench.export(run, tmp_path / step, step=step))
+        own = dgbench.load(run, step)
+        x = images_for(own, 5)
+        assert torch.equal(logits(own, x), logits(back, x))
+        assert isinstance(back, LoadedModel)
+        steps[step] = back.step
+        assert f"after {back.step} steps" in (tmp_path / step / "README.md").read_text()
+    assert steps["last"] == 6
+
+
+def test_a_resnet_has_the_same_logits(pictures_run: Path, resnet: Path) -> None:
+    own, back = dgbench.load(pictures_run), dgbench.load(resnet)
+    x = images_for(own, 5)
+    assert torch.equal(logits(own, x), logits(back, x))
+
+
+PLAIN = """
+import json, sys
+sys.modules["dgbench"] = None
+import timm, torch
+folder, pictures = sys.argv[1], sys.argv[2:]
+torch.set_num_threads(1)
+x = torch.randn(5, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+local = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
+named = timm.create_model("resnet18", num_classes=2, checkpoint_path=f"{folder}/model.safetensors").eval()
+from PIL import Image
+transform = timm.data.create_transform(**timm.data.resolve_model_data_config(local))
+seen = torch.stack([transform(Image.open(file)) for file in pictures])
+with torch.no_grad():
+    found = {"local": local(x), "named": named(x), "pictures": local(seen)}
+torch.save({**found, "labels": local.pretrained_cfg["label_names"]}, f"{folder}/found.pt")
+"""
+
+
+def test_plain_timm_reads_the_folder(pictures_run: Path, resnet: Path, pictures: Path, tmp_path: Path) -> None:
+    """In a process that has no dgbench: bit-equal logits, also from picture files through timm's own transform."""
+    folder = Path(shutil.copytree(resnet, tmp_path / "elsewhere"))
+    files = [str(file) for file in sorted(pictures.glob("art_painting/*/*.png"))[:6]]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    ended = subprocess.run(
+        [sys.executable, "-c", PLAIN, str(folder), *files],
+        env={**environment, "OMP_NUM_THREADS": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 0, ended.stderr
+    found, own = torch.load(folder / "found.pt"), dgbench.load(pictures_run)
+    expected = logits(own, images_for(own, 5))
+    assert torch.allclose(found["local"], expected, rtol=0, atol=1e-6)
+    assert torch.equal(found["named"], found["local"])
+    assert torch.allclose(found["pictures"], own.predict(files).logits, rtol=0, atol=1e-6)
+    assert tuple(found["labels"]) == own.classes == ("cat", "dog")
+
+
+def test_what_is_exported_says_no_path_of_this_machine(resnet: Path, pictures: Path) -> None:
+    """What only training needs, DANN's discriminator, is left out."""
+    for file in ("README.md", "model.json", "config.json"):
+        assert str(pictures) not in (resnet / file).read_text()
+    from safetensors import safe_open
+
+    with safe_open(resnet / "model.safetensors", "pt") as opened:
+        names = set(opened.keys())
+    assert {"conv1.weight", "fc.weight", "fc.bias"} <= names
+    assert not [name for name in names if "discriminator" in name or "networks" in name]
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_programs_have_the_same_logits_for_any_batch(n: int, trained: Trained, mlp: Path) -> None:
+    own = dgbench.load(trained())
+    x = images_for(own, n)
+    program = foreign(str(mlp / "model.pt2"), own.preprocessing)
+    assert torch.equal(logits(program, x), logits(own, x))
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(mlp / "model.onnx")
+    (found,) = session.run(["logits"], {"images": x.numpy()})
+    assert torch.allclose(torch.from_numpy(found), logits(own, x), rtol=0, atol=1e-5)
+
+
+# ---- the card -------------------------------------------------------------------------------------------------------
+
+
+def test_the_numbers_of_the_card_are_those_of_the_rows(pictures_run: Path, resnet: Path) -> None:
+    text = (resnet / "README.md").read_text()
+    rows = [row for row in read_rows(pictures_run / ROW_FILE)[0] if row["step"] == 2 and row["subset"] == "test"]
+    assert {row["env"] for row in rows} == {"art_painting"}
+    for row in rows:
+        low, high = (f"{100 * end:.1f}" for end in wilson(row["wrong"], row["seen"]))
+        error = f"{100 * row['wrong'] / row['seen']:.1f}"
+        assert f"| {row['env']} | held out | test | {row['seen']} | {error} | {low} to {high} |" in text
+    head = yaml.safe_load(text.split("---\n")[1])
+    assert (head["library_name"], head["license"]) == ("timm", "unknown")
+    assert "dann" in head["tags"]
+    for said in (
+        f"trained on the environments {', '.join(ENVIRONMENTS[1:])} of pacs",
+        "it never saw art_painting",
+        "`lr=0.001`",
+        "the last, after 2 steps",
+        "license: not stated by its authors; for research",
+    ):
+        assert said in text
+
+
+def test_many_environments_are_three_lines(trained: Trained, tmp_path: Path) -> None:
+    """A model of all given environments is judged in 101."""
+    run = trained("protocol.folds=[full]")
+    text = (dgbench.export(run, tmp_path / "full") / "README.md").read_text()
+    assert re.search(r"Lowest, median and highest of 1\d\d environments", text)
+    table = text.split("## Error")[1].split("## Training")[0]
+    assert len(re.findall(r"^\| [\d.]+ \|", table, re.MULTILINE)) == 3
+
+
+@pytest.mark.parametrize("name", ["mlp", "resnet"])
+def test_the_code_of_the_card_runs(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(shutil.copytree(request.getfixturevalue(name), tmp_path / "folder"))
+    Image.new("RGB", (50, 40), (200, 10, 10)).save(folder / "picture.png")
+    monkeypatch.chdir(folder)
+    programs = re.findall(r"^```python\n(.*?)^```$", (folder / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(programs) == {"mlp": 3, "resnet": 2}[name]
+    for program in programs:
+        exec(program, {})
+
+
+PUBLISHED = {"resnet18": {"tv_in1k": {"url": "https://hub/x", "license": "bsd-3-clause"}, "mine": {"url": "u"}}}
+
+
+@pytest.mark.parametrize(
+    ("init", "keys", "found"),
+    [
+        ("supervised_tv_in1k:0123456789ab", {}, ("https://hub/x", "bsd-3-clause")),
+        ("supervised_mine:0123456789ab", {}, ("u", "")),
+        ("supervised:0123456789ab", {"path": "my.pth"}, ("", "")),
+        ("supervised:0123456789ab", {"url": "https://other"}, ("https://other", "")),
+        ("other:0123456789ab", {}, ("", "")),
+    ],
+)
+def test_initial_weights_bring_their_license(
+    init: str, keys: dict[str, str], found: tuple[str, str], tmp_path: Path
+) -> None:
+    config = {"init": {"name": "supervised", "published": PUBLISHED, **keys}, "backbone": {"arch": "resnet18"}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    assert initial_weights(tmp_path, init) == found
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", "vit_base_patch16_224"])
+def test_licenses_of_published_weights_are_those_that_timm_states(name: str) -> None:
+    import timm
+
+    from dgbench.configuration import CONF
+
+    versions = yaml.safe_load((CONF / "init" / "supervised.yaml").read_text())["published"][name]
+    for version, about in versions.items():
+        assert about["license"] == timm.get_pretrained_cfg(f"{name}.{version}").license
+
+
+def test_wilson_by_hand() -> None:
+    """Newcombe (1998), table I: 81 of 263 gives 0.2553 to 0.3662; none of 20 gives 0 to 0.1611."""
+    assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert wilson(0, 20) == pytest.approx((0, 0.1611), abs=5e-5)
+    with pytest.raises(ValueError, match="no proportion"):
+        wilson(3, 2)
+
+
+# ---- what cannot be exported ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [(("algorithm=arm",), "predicts 8 images together"), (("algorithm=mtl",), "predicts with random numbers")],
+    ids=["arm", "mtl"],
+)
+def test_a_program_cannot_express_every_model(
+    words: tuple[str, ...], why: str, trained: Trained, tmp_path: Path
+) -> None:
+    for name in ("pt2", "onnx"):
+        with pytest.raises(ConfigError, match=why):
+            dgbench.export(trained(*words), tmp_path / "new", formats=[name])
+    assert not list(tmp_path.iterdir())
+
+
+def test_onnx_is_an_extra(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    model = dgbench.load(trained())
+    assert isinstance(model, LoadedModel)
+    with pytest.raises(ConfigError, match=r"needs onnx and onnxscript; pip install 'dgbench\[onnx\]'"):
+        refuse_program(model, "onnx")
+
+
+def test_wrong_inputs_are_one_line_and_write_nothing(trained: Trained, mlp: Path, tmp_path: Path) -> None:
+    run, new = trained(), tmp_path / "new"
+    unfinished = Path(shutil.copytree(run, tmp_path / "unfinished"))
+    (unfinished / "status").write_text("RUNNING\n")
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "thesis.tex").write_text("years of work")
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"run": tmp_path / "nowhere"}, "does not exist"),
+        ({"run": full}, "holds no model.json"),
+        ({"run": run / "model.json"}, "is a file; name the folder of a run"),
+        ({"run": mlp}, "is an exported model already"),
+        ({"run": unfinished}, "is not finished (RUNNING); train it to its end first"),
+        ({"output": full}, "exists and is no exported model; name a new folder"),
+        ({"output": run}, "exists and is no exported model"),
+        ({"output": full / "thesis.tex"}, "exists and is no exported model"),
+        ({"formats": ["tflite"]}, "format=tflite is unknown; choose from safetensors, pt2, onnx"),
+        ({"step": "foo"}, "step=foo is unknown; choose last or best"),
+        ({"push": "mine"}, "push=mine is no name of a repository; write ORG/NAME"),
+    ]
+    before = sorted(tmp_path.rglob("*"))
+    for given, message in wrong:
+        with pytest.raises(DgbenchError, match=re.escape(message)) as raised:
+            dgbench.export(**{"run": run, "output": new, **given})
+        assert "\n" not in str(raised.value)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_earlier_export_is_replaced_and_what_others_put_there_stays(trained: Trained, tmp_path: Path) -> None:
+    target = dgbench.export(trained(), tmp_path / "mine", formats=["pt2"])
+    (target / "notes.txt").write_text("mine")
+    assert dgbench.export(trained("algorithm=mtl"), target) == target
+    assert sorted(path.name for path in target.iterdir()) == [
+        "README.md",
+        "model.json",
+        "model.safetensors",
+        "notes.txt",
+    ]
+    assert ModelRecord.load(target).identity["algorithm"] == "mtl"
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("featurizer", {"_target_": "os.system", "command": "touch pwned"}, "os.system cannot be imported"),
+        ("featurizer", {"_target_": "subprocess.Popen", "args": ["touch", "pwned"]}, "is no torch module"),
+        ("averaging", {"_target_": "subprocess.Popen", "args": ["touch", "pwned"]}, "averages no weights"),
+        ("objective", "subprocess.Popen", "is no dgbench Algorithm"),
+        ("featurizer", {"_target_": "dgbench.networks.small.MLP", "wrong": 1}, "cannot be built"),
+        ("identity", {}, "cannot be built"),
+    ],
+)
+def test_a_record_that_names_code_is_refused(
+    key: str, value: Any, message: str, trained: Trained, mlp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = trained() if key == "averaging" else mlp  # an export has no average any more
+    folder = Path(shutil.copytree(source, tmp_path / "given"))
+    content = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps({**content, key: value}))
+    with pytest.raises(DgbenchError, match=message) as raised:
+        dgbench.load(folder)
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "pwned").exists()
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------
+
+
+def run_command(monkeypatch: pytest.MonkeyPatch, *words: object) -> None:
+    monkeypatch.setattr(sys, "argv", ["dgbench export", *map(str, words)])
+    command.main()
+
+
+def test_the_command_writes_the_usual_folder(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = trained()
+    monkeypatch.chdir(tmp_path)
+    run_command(monkeypatch, f"run={run}", "format=[pt2]")
+    folder = Path("exports") / f"{run.parent.name}-fold-0"
+    assert capsys.readouterr().out == f"model: {folder} (README.md, model.json, model.pt2, model.safetensors)\n"
+    assert {path.name for path in folder.iterdir()} < set(FILES)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["output=x"], "run= is missing; name the folder of a run, see dgbench export --help"),
+        (["runs=x"], "runs=x is no option of dgbench export; it takes run=, output=, step=, format=, push="),
+        (["run=nowhere"], "run=nowhere does not exist; name the folder of a run"),
+        (["run="], "run= is empty; give a value, or leave it out"),
+    ],
+)
+def test_what_is_typed_wrongly_is_one_line(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        run_command(monkeypatch, *words)
+    assert ended.value.code == 1
+    assert f"dgbench: {message}\n" in capsys.readouterr().err.replace(f"{tmp_path}/", "")
+
+
+def test_help_names_every_option(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run_command(monkeypatch, "--help")
+    shown = capsys.readouterr().out
+    assert all(f"  {name} " in shown for name in command.OPTIONS)
