@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import http.server
 import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +185,7 @@ def test_the_numbers_of_the_card_are_those_of_the_rows(pictures_run: Path, resne
     for said in (
         f"trained on the environments {', '.join(ENVIRONMENTS[1:])} of pacs",
         "it never saw art_painting",
-        "`lr=0.001`",
+        "`batch_size=3`",
         "the last, after 2 steps",
         "license: not stated by its authors; for research",
     ):
@@ -325,7 +328,7 @@ def test_an_earlier_export_is_replaced_and_what_others_put_there_stays(trained: 
         ("featurizer", {"_target_": "subprocess.Popen", "args": ["touch", "pwned"]}, "is no torch module"),
         ("averaging", {"_target_": "subprocess.Popen", "args": ["touch", "pwned"]}, "averages no weights"),
         ("objective", "subprocess.Popen", "is no dgbench Algorithm"),
-        ("featurizer", {"_target_": "dgbench.networks.small.MLP", "wrong": 1}, "cannot be built"),
+        ("featurizer", {"_target_": "dgbench.networks.small.MLPFeaturizer", "wrong": 1}, "cannot be built"),
         ("identity", {}, "cannot be built"),
     ],
 )
@@ -385,3 +388,136 @@ def test_help_names_every_option(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     run_command(monkeypatch, "--help")
     shown = capsys.readouterr().out
     assert all(f"  {name} " in shown for name in command.OPTIONS)
+
+
+# ---- a hub that stands in -------------------------------------------------------------------------------------------
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """The endpoints that an upload calls: create a repository, check the card, how to send files, send, commit."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        seen: list[tuple[str, str]] = self.server.seen  # type: ignore[attr-defined]
+        seen.append((self.path, self.headers.get("Authorization", "")))
+        files: dict[str, bytes] = self.server.files  # type: ignore[attr-defined]
+        if self.headers.get("Authorization") != "Bearer hf_right":
+            return self._answer({"error": "who are you?"}, 401)
+        if self.path == "/api/repos/create":
+            asked = json.loads(body)
+            self.server.created = asked  # type: ignore[attr-defined]
+            return self._answer({"url": f"{self._own()}/{asked['organization']}/{asked['name']}"})
+        if self.path == "/api/validate-yaml":
+            return self._answer({"warnings": [], "errors": []})
+        if self.path == "/api/models/lab/mine/preupload/main":
+            about = json.loads(body)["files"]
+            modes = [
+                {"path": each["path"], "uploadMode": "lfs" if each["path"].endswith("tensors") else "regular"}
+                for each in about
+            ]
+            return self._answer({"files": [{**each, "shouldIgnore": False} for each in modes]})
+        if self.path == "/lab/mine.git/info/lfs/objects/batch":
+            objects = [
+                {**each, "actions": {"upload": {"href": f"{self._own()}/lfs/{each['oid']}"}}}
+                for each in json.loads(body)["objects"]
+            ]
+            return self._answer({"transfer": "basic", "objects": objects})
+        if self.path == "/api/models/lab/mine/commit/main":
+            for line in body.splitlines():
+                item = json.loads(line)
+                if item["key"] == "file":
+                    files[item["value"]["path"]] = base64.b64decode(item["value"]["content"])
+                elif item["key"] == "lfsFile":
+                    files[item["value"]["path"]] = files.pop(item["value"]["oid"])
+            return self._answer({"commitUrl": f"{self._own()}/lab/mine/commit/{'0' * 40}", "commitOid": "0" * 40})
+        return self._answer({"error": f"no {self.path}"}, 404)
+
+    def do_PUT(self) -> None:
+        files: dict[str, bytes] = self.server.files  # type: ignore[attr-defined]
+        files[self.path.rpartition("/")[2]] = b"".join(self._chunks())
+        self._answer({})
+
+    def _chunks(self) -> Iterator[bytes]:
+        if self.headers["Content-Length"]:
+            yield self.rfile.read(int(self.headers["Content-Length"]))
+            return
+        while size := int(self.rfile.readline(), 16):
+            yield self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+
+    def _own(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def _answer(self, content: dict[str, Any], status: int = 200) -> None:
+        data = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A hub on the loopback device: ``.files`` by name, ``.created``, and ``.seen`` requests."""
+    server: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    server.files, server.seen, server.created = {}, [], None
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_address[1]}")
+    monkeypatch.setenv("HF_TOKEN", "hf_right")
+    for proxy in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(proxy, raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)  # it speaks to servers of its own
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # huggingface_hub 2.4 with httpx2
+def test_an_export_is_pushed(trained: Trained, hub: Any, tmp_path: Path) -> None:
+    target = tmp_path / "mine"
+    target.mkdir()
+    dgbench.export(trained(), target)
+    (target / "notes.txt").write_text("private")
+    dgbench.export(trained(), target, push="lab/mine")
+    written = {path.name: path.read_bytes() for path in target.iterdir() if path.name != "notes.txt"}
+    assert hub.files == written
+    assert set(written) == {"README.md", "model.json", "model.safetensors"}
+    assert (hub.created["organization"], hub.created["name"], hub.created["visibility"]) == ("lab", "mine", "private")
+    assert b"hf download lab/mine" in hub.files["README.md"]
+
+
+def test_a_hub_that_refuses_is_one_line(
+    trained: Trained, hub: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    with pytest.raises(RecordError, match=r"push=lab/mine: http://127\.0\.0\.1:\d+ did not take it") as raised:
+        dgbench.export(trained(), tmp_path / "mine", push="lab/mine")
+    assert "\n" not in str(raised.value)
+    assert "401" in str(raised.value)
+    assert hub.files == {}
+
+
+def test_without_a_network_the_export_is_there(
+    trained: Trained, hub: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
+    with pytest.raises(RecordError, match="ConnectError") as raised:
+        dgbench.export(trained(), tmp_path / "mine", push="lab/mine")
+    assert "\n" not in str(raised.value)
+    assert dgbench.load(tmp_path / "mine")
+
+
+def test_without_a_token_nothing_is_written(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    with pytest.raises(ConfigError, match="needs a token of the hub; set HF_TOKEN, or run hf auth login"):
+        dgbench.export(trained(), tmp_path / "mine", push="lab/mine")
+    assert not list(tmp_path.iterdir())

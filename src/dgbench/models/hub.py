@@ -47,7 +47,8 @@ def push_folder(folder: Path, repository: str, files: Sequence[str]) -> None:
             commit_message="Model exported by dgbench",
         )
     except Exception as error:  # of the hub, or of whatever carries it
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        found = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
+        reason = " ".join(f"{type(found).__name__}: {found}".split())[:200]
         raise RecordError(
             f"push={repository}: {hub.endpoint} did not take it ({reason}); the export is in {folder}, and the same "
             "command tries again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.utils import get_class
 from torch import nn
 
 from dgbench.data.preprocessing import Preprocessing
@@ -155,7 +155,10 @@ def module_class(path: str) -> type[nn.Module]:
 
 def _class(path: str) -> type[Any]:
     try:
-        found: type[Any] = get_class(path)
+        module, _, name = path.rpartition(".")
+        found: Any = getattr(importlib.import_module(module), name)
+        if not isinstance(found, type):
+            raise TypeError(f"{path} is no class")
     except Exception as error:  # also whatever the module itself raises
         raise RecordError(f"{path} cannot be imported; install what the model was trained with") from error
     return found
