@@ -35,13 +35,13 @@ class LogitsOfImages(nn.Module):
         usual = type(self.algorithm).predict is Algorithm.predict
         names = ("featurizer", "classifier") if usual else tuple(run.networks)
         self.networks = Networks({name: run.networks[name] for name in names})
-        self.hp, self.memory = (run.hp, run.memory) if not usual else (None, None)
+        self.hp, self.memory = run.hp, run.memory
         self.eval()
 
     def forward(self, images: Tensor) -> Tensor:
         """(n, C, H, W) -> (n, K) logits."""
-        hp, state = ({}, {}) if self.hp is None else (self.hp.tensors(), self.memory.tensors())  # type: ignore[union-attr]
-        return self.algorithm.predict(Prediction(self.networks, images, Hyperparameters(hp), state, {}))
+        hp = Hyperparameters(self.hp.tensors())
+        return self.algorithm.predict(Prediction(self.networks, images, hp, self.memory.tensors(), {}))
 
 
 def refuse_program(model: LoadedModel, name: str) -> None:
