@@ -168,6 +168,32 @@ def test_programs_have_the_same_logits_for_any_batch(n: int, trained: Trained, m
     assert torch.allclose(torch.from_numpy(found), logits(own, x), rtol=0, atol=1e-5)
 
 
+def errors_in(folder: Path, step: int) -> dict[tuple[Any, ...], float]:
+    rows = [row for row in read_rows(folder / ROW_FILE)[0] if row["step"] == step]
+    return {(row["env"], row["subset"], row["seen"], row["wrong"]): round(row["loss"], 5) for row in rows}
+
+
+def test_exports_are_evaluated_as_the_run_was(trained: Trained, mlp: Path, tmp_path: Path) -> None:
+    """The folder on the dataset that it names, the program on the same one, typed."""
+    expected = errors_in(trained(), 4)
+    again = dgbench.evaluate(mlp, ["trainer.device=cpu"], output=tmp_path)
+    assert [errors_in(folder, 4) for folder in again.folders] == [expected]
+    words = ["dataset.base=digits", "trainer.device=cpu", "protocol.folds=[0]"]
+    program = dgbench.evaluate(str(mlp / "model.pt2"), words, name="program", output=tmp_path)
+    assert [errors_in(folder, 0) for folder in program.folders] == [expected]
+
+
+def test_an_export_of_pictures_asks_where_they_are(
+    pictures_run: Path, resnet: Path, pictures: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DgbenchError, match=r"dataset\.root") as raised:
+        dgbench.evaluate(resnet, ["trainer.device=cpu"], output=tmp_path)
+    assert "\n" not in str(raised.value)
+    words = [f"dataset.root={pictures}", f"dataset.cache_dir={tmp_path}", "trainer.device=cpu"]
+    found = dgbench.evaluate(resnet, words, output=tmp_path)
+    assert [errors_in(folder, 2) for folder in found.folders] == [errors_in(pictures_run, 2)]
+
+
 # ---- the card -------------------------------------------------------------------------------------------------------
 
 
@@ -244,14 +270,6 @@ def test_licenses_of_published_weights_are_those_that_timm_states(name: str) -> 
     versions = yaml.safe_load((CONF / "init" / "supervised.yaml").read_text())["published"][name]
     for version, about in versions.items():
         assert about["license"] == timm.get_pretrained_cfg(f"{name}.{version}").license
-
-
-def test_wilson_by_hand() -> None:
-    """Newcombe (1998), table I: 81 of 263 gives 0.2553 to 0.3662; none of 20 gives 0 to 0.1611."""
-    assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
-    assert wilson(0, 20) == pytest.approx((0, 0.1611), abs=5e-5)
-    with pytest.raises(ValueError, match="no proportion"):
-        wilson(3, 2)
 
 
 # ---- what cannot be exported ----------------------------------------------------------------------------------------

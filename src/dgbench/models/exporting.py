@@ -123,9 +123,10 @@ def _write(target: Path, model: LoadedModel, run: Path, step: str, programs: Seq
 
 
 def _without_paths(value: Any) -> Any:
-    """Configuration without the folders of one machine."""
+    """Configuration without the folders of one machine; of a path, its last name is left."""
     if isinstance(value, Mapping):
         return {key: _without_paths(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [_without_paths(each) for each in value]
-    return None if isinstance(value, str) and Path(value).expanduser().is_absolute() else value
+    is_path = isinstance(value, str) and Path(value).is_absolute()
+    return Path(value).name if is_path else value
