@@ -178,7 +178,7 @@ def test_exports_are_evaluated_as_the_run_was(trained: Trained, mlp: Path, tmp_p
     expected = errors_in(trained(), 4)
     again = dgbench.evaluate(mlp, ["trainer.device=cpu"], output=tmp_path)
     assert [errors_in(folder, 4) for folder in again.folders] == [expected]
-    words = ["dataset.base=digits", "trainer.device=cpu", "protocol.folds=[0]"]
+    words = ["dataset=sr_cmnist", "dataset.base=digits", "trainer.device=cpu", "protocol.folds=[0]"]
     program = dgbench.evaluate(str(mlp / "model.pt2"), words, name="program", output=tmp_path)
     assert [errors_in(folder, 0) for folder in program.folders] == [expected]
 
