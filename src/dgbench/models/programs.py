@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import logging
 import warnings
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import ConfigError
 from dgbench.models.loaded import LoadedModel
 from dgbench.modules import Networks
@@ -19,6 +22,7 @@ from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.step import Hyperparameters, Prediction
 
 PT2, ONNX = "model.pt2", "model.onnx"
+FACTS = "dgbench.json"  # in a .pt2 file
 INPUT, OUTPUT = "images", "logits"  # what the program calls them
 
 
@@ -71,13 +75,25 @@ def refuse_program(model: LoadedModel, name: str) -> None:
 
 
 def write_pt2(model: LoadedModel, file: Path) -> None:
-    """Write a ``torch.export`` program whose batches may have any size.
+    """Write a ``torch.export`` program whose batches may have any size, with :func:`facts_of` inside.
 
     Raises:
         ConfigError: torch cannot express the network.
     """
+    facts = {"classes": list(model.classes), "preprocessing": model.preprocessing.to_json()}
     with _one_line("pt2"):
-        torch.export.save(_program(model), file)
+        torch.export.save(_program(model), file, extra_files={FACTS: json.dumps(facts)})
+
+
+def facts_of(file: Path) -> tuple[tuple[str, ...], Preprocessing] | None:
+    """Classes and preprocessing of a .pt2 file that :func:`write_pt2` wrote; None of any other."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            (name,) = [name for name in archive.namelist() if name.endswith(f"/{FACTS}")]
+            facts = json.loads(archive.read(name))
+        return tuple(map(str, facts["classes"])), Preprocessing.of_json(facts["preprocessing"])
+    except (OSError, zipfile.BadZipFile, ValueError, KeyError, TypeError):
+        return None
 
 
 def write_onnx(model: LoadedModel, file: Path) -> None:
