@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dgbench.cli.api import TrainResult as TrainResult
     from dgbench.cli.api import train as train
     from dgbench.cli.evaluate import evaluate as evaluate
+    from dgbench.models.exporting import export as export
     from dgbench.models.loading import load as load
     from dgbench.reports.results import measures as measures
     from dgbench.reports.results import results as results
@@ -21,13 +22,14 @@ _HOME = {
     "TrainResult": "dgbench.cli.api",
     "algorithm": "dgbench.training.porting",
     "evaluate": "dgbench.cli.evaluate",
+    "export": "dgbench.models.exporting",
     "load": "dgbench.models.loading",
     "measures": "dgbench.reports.results",
     "results": "dgbench.reports.results",
     "train": "dgbench.cli.api",
 }
 
-__all__ = ["TrainResult", "__version__", "algorithm", "evaluate", "load", "measures", "results", "train"]
+__all__ = ["TrainResult", "__version__", "algorithm", "evaluate", "export", "load", "measures", "results", "train"]
 
 
 def __getattr__(name: str) -> object:

@@ -41,6 +41,12 @@ def _evaluate() -> None:
     evaluate()
 
 
+def _export() -> None:
+    from dgbench.cli.export import main as export
+
+    export()
+
+
 def _fetch() -> None:
     import runpy
 
@@ -51,6 +57,7 @@ COMMANDS = {
     "train": Command(_train, "train every fold of a study; with -m a sweep of studies"),
     "report": Command(_report, "tables, figures and pages from finished runs"),
     "evaluate": Command(_evaluate, "rows of any model on any dataset"),
+    "export": Command(_export, "a trained run as a folder to hand on"),
     "fetch": Command(_fetch, "download a dataset"),
 }
 

@@ -1,7 +1,8 @@
 """Names of tensors in an exported model: timm's own where the network is timm's, else as dgbench trains them.
 
 A network of timm with one linear layer on its features is exported as timm saves it, so that
-``timm.create_model(arch, num_classes=K, checkpoint_path=...)`` reads it. Any other model keeps its own names.
+``timm.create_model(arch, num_classes=K, checkpoint_path=...)`` reads it; what only training needs (the discriminators
+of DANN, the weights of Group DRO's environments) is left out. Any other model keeps its own names, and all tensors.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.networks.timm_networks import TimmFeaturizer
+from dgbench.objectives.contract import Algorithm
 from dgbench.training.model_record import ModelRecord
 from dgbench.training.modules import SingleRun
 
@@ -21,14 +23,13 @@ STEPS = "steps_done"
 
 
 def is_plain_timm(module: SingleRun) -> bool:
-    """Whether a run is a network of timm with one linear layer, and nothing else predicts."""
+    """Whether a network of timm with one linear layer makes the predictions of a run, and nothing else."""
     networks, algorithm = module.networks, module.algorithm
     return (
-        set(networks) == {"featurizer", "classifier"}
+        type(algorithm).predict is Algorithm.predict
+        and not algorithm.extra_channels
         and isinstance(networks["featurizer"], TimmFeaturizer)
         and isinstance(networks["classifier"], nn.Linear)
-        and not algorithm.extra_channels
-        and not module.memory.tensors()
     )
 
 
@@ -63,4 +64,4 @@ def own_names(tensors: Mapping[str, Tensor], record: ModelRecord) -> dict[str, A
         (HEAD + key.removeprefix(head)) if key.startswith(head) else BODY + key: value for key, value in tensors.items()
     }
     rest = {key: value for key, value in module.state_dict().items() if not key.startswith((BODY, HEAD))}
-    return {**rest, **found, STEPS: torch.tensor(record.step)}
+    return {**rest, **found, STEPS: torch.tensor(record.step or 0)}

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import ConfigError, WeightsError
 from dgbench.models.loaded import Predictor
+from dgbench.models.programs import facts_of
 from dgbench.networks.weights import read_tensors
 
 EXPORTED = ".pt2"
@@ -74,7 +75,8 @@ def foreign(
         return Foreign(model, classes, preprocessing)
     path = Path(model).expanduser()
     if path.suffix == EXPORTED or (path.suffix in TORCHSCRIPT and path.exists()):
-        return Foreign(_program(path), classes, preprocessing)
+        names, images = facts_of(path) or ((), preprocessing)
+        return Foreign(_program(path), list(classes) or names, images)
     if ":" in model:
         return Foreign(_imported(model), classes, preprocessing)
     return _timm(model, preprocessing, classes, weights)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import lzma
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -168,7 +170,15 @@ def _extracted(archive: Path) -> Iterator[Path]:
                     opened.extractall(temporary, filter="data")
         except FileNotFoundError:
             raise RecordError(f"{archive} does not exist; name an archive of a run") from None
-        except (OSError, tarfile.TarError, zipfile.BadZipFile) as error:
+        except (
+            OSError,
+            EOFError,
+            RuntimeError,
+            zlib.error,
+            lzma.LZMAError,
+            tarfile.TarError,
+            zipfile.BadZipFile,
+        ) as error:
             raise RecordError(
                 f"{archive} cannot be unpacked ({type(error).__name__}: {error}); pack it again"
             ) from None

@@ -44,10 +44,8 @@ def pictures_of(images: Any) -> Sequence[Any]:
     """The pictures in what :func:`batches` takes, one by one."""
     if isinstance(images, (str, Path, Image.Image)):
         return [images]
-    if isinstance(images, Tensor):
-        return list(images) if images.dim() == 4 else [images]
-    if isinstance(images, np.ndarray):
-        return list(images) if images.ndim == 4 else [images]
+    if isinstance(images, (Tensor, np.ndarray)):
+        images = list(images) if images.ndim == 4 else [images]
     if isinstance(images, Sequence) and len(images):
         return images
     raise DataError(
@@ -115,6 +113,8 @@ def _pil(picture: Any) -> Image.Image:
         picture = picture.cpu().movedim(0, -1).numpy() if picture.dim() == 3 else picture.cpu().numpy()
     if not isinstance(picture, np.ndarray):
         raise DataError(f"{type(picture).__name__} is no picture; give files, PIL images, arrays or tensors")
+    if not picture.size:
+        raise DataError(f"a picture of shape {picture.shape} is empty; leave it out")
     squeezed = picture[..., 0] if picture.ndim == 3 and picture.shape[2] == 1 else picture
     if squeezed.ndim not in (2, 3) or (squeezed.ndim == 3 and squeezed.shape[2] not in (3, 4)):
         raise DataError(

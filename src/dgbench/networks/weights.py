@@ -61,8 +61,8 @@ class PretrainedWeights:
     Args:
         arch: timm's name of the network's architecture; None for one that has no published weights.
         name: for the rows.
-        published: architecture -> version -> ``url`` and, where they differ from ImageNet's, ``mean``, ``std`` and
-            ``input_size``; the first version is the default.
+        published: architecture -> version -> ``url``, ``license`` where it is known (for model cards) and, where they
+            differ from ImageNet's, ``mean``, ``std`` and ``input_size``; the first version is the default.
         version: one of those.
         path, url: a file to take instead of the published one.
         sha256: what the file's must begin with, at least 8 hexadecimal digits; None takes any.

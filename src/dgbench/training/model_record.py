@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.utils import get_class
 from torch import nn
 
 from dgbench.data.preprocessing import Preprocessing
@@ -114,9 +114,9 @@ class ModelRecord:
             module = SingleRun(
                 algorithm(sizes, self.hparams), networks, self.identity["seed"], dtype=getattr(torch, self.dtype)
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
             raise RecordError(
-                f"{MODEL_FILE}: the model of {self.identity.get('algorithm')} cannot be built "
+                f"{MODEL_FILE}: its model cannot be built "
                 f"({type(error).__name__}: {error}); use the version of dgbench that trained it"
             ) from error
         return module.eval()
@@ -127,10 +127,17 @@ class ModelRecord:
         return made
 
     def averaging_rule(self) -> Any:
-        """The rule that averaged the weights, without its state; None where nothing was averaged."""
+        """The rule that averaged the weights, without its state; None where nothing was averaged.
+
+        Raises:
+            RecordError: the file names something else, which is not called.
+        """
         if self.averaging is None:
             return None
-        kind = _class(str(self.averaging["_target_"]))
+        path = str(self.averaging["_target_"])
+        kind = _class(path)
+        if not all(hasattr(kind, part) for part in ("update", "evaluated", "result", "load_state_dict")):
+            raise RecordError(f"{path} averages no weights; {MODEL_FILE} must name what does")
         return kind(**{key: value for key, value in self.averaging.items() if key != "_target_"})
 
 
@@ -148,7 +155,10 @@ def module_class(path: str) -> type[nn.Module]:
 
 def _class(path: str) -> type[Any]:
     try:
-        found: type[Any] = get_class(path)
+        module, _, name = path.rpartition(".")
+        found: Any = getattr(importlib.import_module(module), name)
+        if not isinstance(found, type):
+            raise TypeError(f"{path} is no class")
     except Exception as error:  # also whatever the module itself raises
         raise RecordError(f"{path} cannot be imported; install what the model was trained with") from error
     return found

@@ -1,0 +1,80 @@
+"""``dgbench export``: a trained run as a folder to hand on; from Python, ``dgbench.export``."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+
+from dgbench.cli.entry import run_guarded, sign_of_life
+from dgbench.errors import ConfigError
+
+OPTIONS: Mapping[str, str] = {
+    "run": "folder of a finished run",
+    "output": "folder to write, an earlier export is replaced (default: exports/STUDY-fold-FOLD)",
+    "step": "weights of the last evaluation, or of the best one on training environments' validation images "
+    "(default: last)",
+    "format": "[onnx,pt2], what to write besides model.safetensors: ONNX, a program of torch.export (default: neither)",
+    "push": "ORG/NAME of a repository of the Hugging Face hub to upload to; it is made, private, where there is none. "
+    "HF_TOKEN and HF_ENDPOINT count",
+}
+
+
+def main() -> None:
+    """The command line."""
+    words = sys.argv[1:]
+    if {"--help", "-h"} & set(words) or not words:
+        print(_help())
+        return
+    run_guarded(lambda: _export(words), "train", words)
+
+
+def _export(words: Sequence[str]) -> None:
+    given = split(words)
+    if "run" not in given:
+        raise ConfigError("run= is missing; name the folder of a run, see dgbench export --help")
+    listed = given.get("format", "").removeprefix("[").removesuffix("]")
+    formats = [name.strip() for name in listed.split(",") if name.strip()]
+    sign_of_life("loading the model ...")
+    from dgbench.models.exporting import export
+
+    target = export(given["run"], given.get("output"), given.get("step", "last"), formats, given.get("push", ""))
+    print(f"model: {target} ({', '.join(sorted(path.name for path in target.iterdir()))})")
+    if "push" in given:
+        print(f"pushed to {given['push']}")
+
+
+def split(words: Sequence[str]) -> dict[str, str]:
+    """The command's options by name.
+
+    Raises:
+        ConfigError: a word that is none.
+    """
+    given = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or key not in OPTIONS:
+            raise ConfigError(f"{word} is no option of dgbench export; it takes {', '.join(f'{k}=' for k in OPTIONS)}")
+        if not value:
+            raise ConfigError(f"{key}= is empty; give a value, or leave it out")
+        given[key] = value
+    return given
+
+
+def _help() -> str:
+    listed = [
+        textwrap.fill(what, 110, initial_indent=f"  {key:8}", subsequent_indent=" " * 10)
+        for key, what in OPTIONS.items()
+    ]
+    return "\n".join(
+        [
+            "Write a trained run as a folder to hand on: weights (safetensors), what they are, a model card.",
+            "\n  dgbench export run=RUN [KEY=VALUE ...]\n",
+            "Examples:",
+            "  dgbench export run=outputs/STUDY/RUN",
+            "  dgbench export run=outputs/STUDY/RUN step=best format=[onnx,pt2] output=my_model push=ORG/NAME",
+            "\nOptions:",
+            *listed,
+            "\ndocs/models.md says more.",
+        ]
+    )
