@@ -238,6 +238,8 @@ def test_no_code_of_a_file_is_run(tree_words: list[str], tmp_path: Path, monkeyp
     ("words", "line"),
     [
         (["dataset=sr_cmnist"], "model= is missing; name a run's folder"),
+        (["model=resnet18"], "dataset= is missing; name one of conf/dataset"),
+        (["model=outputs/nowhere"], "model=outputs/nowhere is neither a file or folder nor a model of timm"),
         (["model=nowhere"], "model=nowhere is neither a file or folder nor a model of timm"),
         (["model=nowhere/last.ckpt"], "nowhere/last.ckpt does not exist"),
         (["model=."], "holds no model.json; name the folder of a run, or of runs"),

@@ -21,7 +21,7 @@ import dgbench
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import ConfigError, DataError, DgbenchError, RecordError, WeightsError
 from dgbench.models.loaded import Ensemble, LoadedModel, Predictor
-from dgbench.models.pictures import as_input, batches
+from dgbench.models.picture_input import as_input, batches
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.training.model_record import ModelRecord
 from tests.models.conftest import Trained

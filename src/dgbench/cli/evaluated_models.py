@@ -21,15 +21,15 @@ from dgbench.configuration import CONF
 from dgbench.data.environments import Environments
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import ConfigError
-from dgbench.models.evaluation import Keep, evaluate_model, subject_of
-from dgbench.models.foreign import foreign
+from dgbench.models.evaluating import Keep, evaluate_model, subject_of
+from dgbench.models.foreign import check_known, foreign
 from dgbench.models.loaded import LoadedModel, Predictor
 from dgbench.models.loading import load, run_folders
 from dgbench.networks.weights import IMAGENET, ImageRecord
 from dgbench.training.dataset_options import built, dataset_options
 from dgbench.training.explain import explain
-from dgbench.training.model_record import MODEL_FILE
-from dgbench.training.settings import trainer_settings
+from dgbench.training.model_record import MODEL_FILE, ModelRecord
+from dgbench.training.settings import TrainerSettings, trainer_settings
 
 CHOOSE = ("dataset=", "corruptions=", "+corruptions=")  # a word that names another dataset than that of a run
 
@@ -54,22 +54,15 @@ def evaluate_all(model: Any, overrides: Sequence[str], how: How) -> list[Path]:
     Returns:
         Folders with rows.
     """
-    config = _composed(overrides)
-    settings = trainer_settings(config["trainer"])
-    device = torch.device(_device(settings.device))
     known: dict[str, Environments] = {}
     folders: list[Path] = []
     for source, make in _sources(model, how.step, how.ensemble):
         found = make() if make else None
+        if found is None and isinstance(source, str):
+            check_known(source)
         record = found.record if isinstance(found, LoadedModel) else None
-        chosen = any(word.startswith(CHOOSE) for word in overrides)
-        if record is not None and not chosen:
-            keys, protocol = _set(dict(record.dataset), overrides, "dataset"), dict(record.protocol)
-            protocol = {**_set(protocol, overrides, "protocol"), "folds": [record.identity["fold"]]}
-            own = {**record.trainer, **{key: config["trainer"][key] for key in _typed(overrides, "trainer")}}
-            settings = trainer_settings(own)
-        else:
-            keys, protocol = config["dataset"], config["protocol"]
+        keys, protocol, settings = _where(record, overrides)
+        device = torch.device(_device(settings.device))
         environments = _environments(keys, found, known)
         environments.to(device)
         if found is None:
@@ -85,6 +78,26 @@ def evaluate_all(model: Any, overrides: Sequence[str], how: How) -> list[Path]:
             found.to(device), subject, environments, protocol, settings, how.output, sign_of_life, keep
         )
     return folders
+
+
+def _where(
+    record: ModelRecord | None, overrides: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, Any], TrainerSettings]:
+    """Keys of the dataset and of the protocol, and settings of the evaluation.
+
+    A run has its own, with the keys that were typed, unless another dataset was named.
+    """
+    chosen = any(word.startswith(CHOOSE) for word in overrides)
+    if record is None or chosen:
+        if not chosen and not any(word.startswith("dataset.") for word in overrides):
+            raise ConfigError("dataset= is missing; name one of conf/dataset, since only a run brings its own")
+        config = _composed(overrides)
+        return config["dataset"], config["protocol"], trainer_settings(config["trainer"])
+    config = _composed([word for word in overrides if not word.startswith(("dataset.", "protocol."))])
+    dataset, protocol = (_set(dict(getattr(record, group)), overrides, group) for group in ("dataset", "protocol"))
+    typed = {key: config["trainer"][key] for key in _typed(overrides, "trainer")}
+    own = {**config["trainer"], **record.trainer, "device": config["trainer"]["device"], **typed}
+    return dataset, {**protocol, "folds": [record.identity["fold"]]}, trainer_settings(own)
 
 
 def _sources(model: Any, step: str, ensemble: bool) -> list[tuple[Any, Callable[[], Predictor] | None]]:
@@ -128,13 +141,11 @@ def _environments(keys: dict[str, Any], model: Predictor | None, known: dict[str
     return known[text]
 
 
-def _composed(overrides: Sequence[str]) -> dict[str, Any]:
+def _composed(words: Sequence[str]) -> dict[str, Any]:
     """The configuration of train.py, for its dataset, protocol and trainer."""
-    chosen = any(word.startswith(CHOOSE) for word in overrides)
-    words = [word for word in overrides if chosen or not word.startswith(("dataset.", "protocol."))]
     with own_hydra(), initialize_config_dir(str(CONF), job_name="evaluate", version_base="1.3"):
         try:
-            config = compose("train", words)
+            config = compose("train", list(words))
             parts = {
                 key: OmegaConf.to_container(config[key], resolve=True) for key in ("dataset", "protocol", "trainer")
             }

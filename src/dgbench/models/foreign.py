@@ -50,6 +50,24 @@ def _switches(function: Callable[[Tensor], Tensor]) -> bool:
     return not (isinstance(function, nn.Module) and type(function).__name__ == "GraphModule")
 
 
+def check_known(model: str) -> None:
+    """Refuse a name that :func:`foreign` could not load, before a dataset is built.
+
+    Raises:
+        ConfigError: it is neither a file, nor MODULE:FUNCTION, nor a model of timm.
+    """
+    path = Path(model).expanduser()
+    if path.suffix == EXPORTED or ":" in model or path.is_file():
+        return
+    import timm
+
+    if "/" in model or not timm.is_model(model.partition(".")[0]):
+        raise ConfigError(
+            f"model={model} is neither a file or folder nor a model of timm; name a run's folder, a .pt2 or TorchScript "
+            "file, MODULE:FUNCTION, or a name of timm.list_models()"
+        )
+
+
 def foreign(
     model: str | Callable[[Tensor], Tensor],
     preprocessing: Preprocessing,
@@ -144,11 +162,6 @@ def _imported(name: str) -> Callable[[Tensor], Tensor]:
 def _timm(name: str, preprocessing: Preprocessing, classes: Sequence[str], weights: str | Path | None) -> Predictor:
     import timm
 
-    if not timm.is_model(name.partition(".")[0]):
-        raise ConfigError(
-            f"model={name} is neither a file or folder nor a model of timm; name a run's folder, a .pt2 or TorchScript "
-            "file, MODULE:FUNCTION, or a name of timm.list_models()"
-        )
     try:
         if weights is None:
             network: Any = timm.create_model(name, pretrained=True)
