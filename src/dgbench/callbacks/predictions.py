@@ -196,7 +196,8 @@ class _Lines:
         """Leave no file."""
         with suppress(OSError):  # it writes its end first, and the disk may be full
             self._writer.close()
-        self._file.discard()
+        with suppress(OSError):
+            self._file.discard()
 
     def _write(self) -> None:
         import pyarrow as pa
