@@ -247,7 +247,7 @@ def test_no_code_of_a_file_is_run(tree_words: list[str], tmp_path: Path, monkeyp
         (["model=x", "algorithm=vrex"], "algorithm is no key of dgbench evaluate, which trains nothing"),
         (["model=x", "ensemble=maybe"], "ensemble=maybe is unknown; choose true or false"),
         (["model=x", "--fast"], "--fast is no KEY=VALUE"),
-        (["model=x", "dataset=nowhere"], "dataset=nowhere is unknown"),
+        (["model=resnet18", "dataset=nowhere"], "dataset=nowhere is unknown"),
         (["model=missing.pt2", "dataset=sr_cmnist", "dataset.base=digits"], "model=missing.pt2 is no file"),
     ],
 )

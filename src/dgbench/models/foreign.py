@@ -63,8 +63,8 @@ def check_known(model: str) -> None:
 
     if "/" in model or not timm.is_model(model.partition(".")[0]):
         raise ConfigError(
-            f"model={model} is neither a file or folder nor a model of timm; name a run's folder, a .pt2 or TorchScript "
-            "file, MODULE:FUNCTION, or a name of timm.list_models()"
+            f"model={model} is neither a file or folder nor a model of timm; name a run's folder, a .pt2 or "
+            "TorchScript file, MODULE:FUNCTION, or a name of timm.list_models()"
         )
 
 

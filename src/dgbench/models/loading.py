@@ -117,8 +117,8 @@ def _state(content: Any, record: ModelRecord, file: Path) -> tuple[int, dict[str
     rule = record.averaging_rule()
     if rule is not None and rule.final_only:
         raise WeightsError(
-            f"{file} holds weights that were never evaluated alone ({record.identity['averaging']} averages them); name "
-            "the folder of the run, or its best.ckpt"
+            f"{file} holds weights that were never evaluated alone ({record.identity['averaging']} averages them); "
+            "name the folder of the run, or its best.ckpt"
         )
     if rule is not None:
         rule.load_state_dict(runs[name]["averaging"])

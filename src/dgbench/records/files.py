@@ -9,7 +9,6 @@ import errno
 import os
 import stat
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -77,10 +76,15 @@ class WholeFile:
             _sync_folder(self.path.parent)
 
     def discard(self) -> None:
-        """Leave what had the name before; nothing after :meth:`commit`."""
-        with suppress(OSError):  # of a full disk, once more
+        """Leave what had the name before; nothing after :meth:`commit`.
+
+        Raises:
+            OSError: the disk is full, which whatever was writing may have said less clearly.
+        """
+        try:
             self.file.close()
-        self._partial.unlink(missing_ok=True)
+        finally:
+            self._partial.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: str | bytes, sync: bool = True) -> None:
