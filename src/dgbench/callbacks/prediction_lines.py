@@ -92,7 +92,8 @@ class PredictionLines:
         """Leave no file."""
         with suppress(OSError):  # it writes its end first, and the disk may be full
             self._writer.close()
-        self._file.discard()
+        with suppress(OSError):
+            self._file.discard()
 
     def _write(self) -> None:
         import pyarrow as pa
