@@ -471,12 +471,18 @@ def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
     code = f"""if True:
         import runpy, sys, time
         import dgbench.data.fetch.download as downloads
-        downloads.any_answers = lambda *_: time.sleep(60)
+        from pathlib import Path
+
+        def silent(*_):
+            Path({str(tmp_path / "asked")!r}).touch()
+            time.sleep(60)
+
+        downloads.any_answers = silent
         sys.argv = ["fetch", "pacs", "--to", {str(tmp_path)!r}]
         runpy.run_module("dgbench.data.fetch", run_name="__main__")
     """
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
-    while not (tmp_path / ".fetch" / "pacs.lock").exists():
+    while not (tmp_path / "asked").exists():
         time.sleep(0.02)
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)

@@ -116,6 +116,7 @@ def test_a_study_trains_every_fold_and_prints_its_measures(train: Any, tmp_path:
             "errors.jsonl",
             "identity.json",
             "log.txt",
+            "model.json",
             "progress.json",
             "status",
         }

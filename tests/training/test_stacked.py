@@ -348,7 +348,7 @@ def test_what_a_stack_says_stands_in_the_log_of_every_run(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["erm", "mtl", "arm"])
 def test_scoring_in_parts_gives_the_same_rows(name: str, mode: str, tmp_path: Path, monkeypatch: Any) -> None:
     """Few images and one run at a time; MTL's noise stays with its image, ARM's groups are left whole."""
-    settings = (f"algorithm={name}", DOUBLE)
+    settings = (f"algorithm={name}", "protocol.folds=[0,1]", DOUBLE)
     whole, _ = run(tmp_path / "whole", mode, *settings)
     calls: list[int] = []
     predict = whole.algorithm.predict

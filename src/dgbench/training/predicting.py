@@ -38,7 +38,7 @@ def lacking(runs: Sequence[Run]) -> str:
     some = f"{lack[0].folder} was" if len(lack) == 1 else f"{len(lack)} runs, e.g. {lack[0].folder}, were"
     return (
         f"{some} done before trainer.predictions={lack[0].study.settings.predictions} was set and not trained again; "
-        "dgbench evaluate with predictions=true writes them, or delete the folder to train it anew"
+        "write them with dgbench evaluate model=FOLDER predictions=true, or delete the folder to train it anew"
     )
 
 
