@@ -207,6 +207,12 @@ def test_an_ensemble_is_one_model(trained: dgbench.TrainResult, tree_words: list
     assert one.frame["wrong"].tolist() == other.frame["wrong"].tolist()
 
 
+def test_a_run_is_given_the_predictions_that_it_lacks(trained: dgbench.TrainResult, tmp_path: Path) -> None:
+    (run, *_) = trained.folders
+    (own,) = dgbench.evaluate(run, predictions=True, output=tmp_path).folders
+    assert (run / "predictions.parquet").read_bytes() == (own / "predictions.parquet").read_bytes()
+
+
 def test_predictions_are_those_of_training(tree_words: list[str], tmp_path: Path) -> None:
     words = [*tree_words, *FIRST, "protocol.folds=[1]", "trainer.predictions=last", "algorithm=arm"]
     (folder,) = dgbench.train(words, tmp_path / "trained").folders

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,8 @@ from dgbench.models.foreign import check_known, foreign
 from dgbench.models.loaded import LoadedModel, Predictor
 from dgbench.models.loading import load, run_folders
 from dgbench.networks.weights import IMAGENET, ImageRecord
+from dgbench.records.prediction_file import PREDICTION_FILE
+from dgbench.records.status import STATUS_FILE
 from dgbench.training.dataset_options import built, dataset_options
 from dgbench.training.explain import explain
 from dgbench.training.model_record import MODEL_FILE, ModelRecord
@@ -74,10 +78,21 @@ def evaluate_all(model: Any, overrides: Sequence[str], how: How) -> list[Path]:
             raise ConfigError("a function has no name for the tables; give name=")
         subject = subject_of(found, how.name, Path(title).name if "/" in title else title)
         keep = Keep(how.features, how.predictions, keys.get("root"))
-        folders += evaluate_model(
+        made = evaluate_model(
             found.to(device), subject, environments, protocol, settings, how.output, sign_of_life, keep
         )
+        if how.predictions and record is not None and made[0].name.endswith(record.identity["run"]):
+            _complete(Path(source), made[0])
+        folders += made
     return folders
+
+
+def _complete(run: Path, evaluated: Path) -> None:
+    """Give a run its predictions, as if it had been trained with ``trainer.predictions``, unless it has some."""
+    target = run.expanduser() / PREDICTION_FILE
+    if (target.parent / STATUS_FILE).exists() and not target.exists():
+        with suppress(OSError):  # of somebody else's; the evaluated folder has them
+            shutil.copyfile(evaluated / PREDICTION_FILE, target)
 
 
 def _where(
