@@ -23,6 +23,7 @@ class Subject:
     Args:
         name: for tables.
         content: changes with the weights.
+        study: equal for the runs of one study; of any other model, its content.
         n_parameters: of the network; None where it is not known.
         record: of a run; None of a model that dgbench did not train.
         grouped: predictions depend on what is evaluated together.
@@ -30,6 +31,7 @@ class Subject:
 
     name: str
     content: str
+    study: str
     n_parameters: int | None = None
     record: ModelRecord | None = None
     grouped: bool = False

@@ -33,6 +33,7 @@ from dgbench.training.fold_data import environments_of, recipes_of
 from dgbench.training.fold_plan import planned_folds
 from dgbench.training.settings import TrainerSettings
 
+OF_A_FOLD = ("run", "fold", "held_out", "n_parameters", "n_trainable", "code")  # keys in which runs of a study differ
 Tell = Callable[[str], None]
 
 
@@ -64,9 +65,12 @@ def subject_of(model: Predictor, name: str, source: str) -> Subject:
         trained = record.identity_of_rows
         step = model.step if isinstance(model, LoadedModel) else 0
         called = name or f"{trained.algorithm}@{trained.dataset}"
-        return Subject(called, f"{trained.run} {step}", trained.n_parameters, record, model.group_size > 0)
+        own = {key: value for key, value in record.identity.items() if key not in OF_A_FOLD}
+        study = digest([own, record.hparams, step])
+        return Subject(called, f"{trained.run} {step}", study, trained.n_parameters, record, model.group_size > 0)
     n = sum(parameter.numel() for parameter in model.parameters())
-    return Subject(name or source, weights_digest(model), n or None, None, model.group_size > 0)
+    content = weights_digest(model)
+    return Subject(name or source, content, content, n or None, None, model.group_size > 0)
 
 
 def weights_digest(module: nn.Module) -> str:
@@ -112,7 +116,7 @@ def evaluate_model(
     info, keep = environments.info, keep or Keep()
     folds = folds_of(subject, planned_folds(protocol, info), info)
     logits = _logits(model, subject, environments)
-    what = digest([subject.content, info.facts()])
+    what = digest([subject.study, info.facts()])
     study = parent / f"{info.name}-{_file_name(subject.name)}-evaluated-{what}"
     folders: dict[str, Path] = {}
     step = model.step if isinstance(model, LoadedModel) else 0
