@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -75,7 +75,8 @@ def boards(
     """
     keys = BOARD_KEYS + ((split_by,) if split_by and split_by not in BOARD_KEYS else ())
     grouped: dict[str, dict[str, list[SelectedRun]]] = defaultdict(lambda: defaultdict(list))
-    for run in beside_trained(selected.runs):
+    every = beside_trained([run.identity for run in selected.runs])
+    for run in [replace(selected.runs[number], identity=identity) for number, identity in every]:
         if tested(run.identity):
             grouped[identity_key(run.identity, keys)][identity_key(run.identity, DATASET_KEYS)].append(run)
     found: list[Board] = []

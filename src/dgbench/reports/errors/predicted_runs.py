@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from dgbench.errors import RecordError
 from dgbench.protocols.folds import tested
@@ -13,6 +14,7 @@ from dgbench.reports.errors.tested_images import Predicted
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.settings.evaluation import SETTING_KEYS, identity_key, one_code
+from dgbench.reports.settings.foreign_runs import beside_trained
 from dgbench.reports.settings.labels import algorithm_labels, setting_titles
 from dgbench.reports.settings.selected_runs import SelectedRun
 
@@ -53,9 +55,12 @@ def settings_of(found: Sequence[Predicted], split_by: str | None) -> list[tuple[
     """
     keys = SETTING_KEYS + ((split_by,) if split_by and split_by not in SETTING_KEYS else ())
     grouped: dict[str, list[Predicted]] = defaultdict(list)
-    for each in found:
-        grouped[identity_key(each.run.identity, keys)].append(each)
-    titles = setting_titles([{key: own[0].run.identity[key] for key in keys} for own in grouped.values()])
+    shared: dict[str, dict[str, Any]] = {}
+    for number, identity in beside_trained([each.run.identity for each in found]):
+        group = identity_key(identity, keys)
+        grouped[group].append(found[number])
+        shared.setdefault(group, {key: identity[key] for key in keys})
+    titles = setting_titles(list(shared.values()))
     settings = []
     for own in grouped.values():
         one_code([SelectedRun(each.run.identity, "", each.run.folder) for each in own], own[0].run.identity)

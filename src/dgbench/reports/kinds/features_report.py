@@ -47,6 +47,7 @@ class FeaturesReport:
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         found = [run for run in collection.runs if (Path(run.folder) / FEATURE_FILE).exists()]
+        found.sort(key=lambda run: [str(run.identity[key]) for key in ("dataset", "algorithm", "seed", "fold")])
         if not found:
             raise RecordError(
                 "no run here has kept features; write some with dgbench evaluate model=RUN features=200, and name the "
@@ -150,11 +151,14 @@ def _figure(name: str, title: str, places: np.ndarray, how: str, by: dict[str, t
     with canvas(name, 9.0, 4.2) as drawn:
         panels = drawn.subplots(1, 2, sharex=True, sharey=True)
         for axes, (what, (numbers, names)) in zip(panels, by.items(), strict=True):
-            for number, own in enumerate(names):
+            # one gray entry for all that have no color of their own
+            rest = names[MOST_COLORS] if len(names) == MOST_COLORS + 1 else "others"
+            entries = [label_of(name) for name in [*names[:MOST_COLORS], rest]]
+            for number in range(len(names)):
                 here = places[numbers == number]
                 look: dict[str, Any] = {"color": COLORS[number] if number < MOST_COLORS else GRAY}
-                axes.plot(here[:, 0], here[:, 1], marker=".", linestyle="", markersize=4, alpha=0.6, mew=0, **look,
-                          label=label_of(own) if number < MOST_COLORS else None)  # fmt: skip
+                look["label"] = entries[number] if number <= MOST_COLORS else None
+                axes.plot(here[:, 0], here[:, 1], marker=".", linestyle="", markersize=4, alpha=0.6, mew=0, **look)
             axes.set_title(f"by {what}")
             axes.set_xticks([])
             axes.set_yticks([])

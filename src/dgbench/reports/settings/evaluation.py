@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,8 @@ def evaluate(selected: SelectedRuns, split_by: str | None = None) -> Evaluation:
     check_key(split_by)
     keys = SETTING_KEYS + ((split_by,) if split_by and split_by not in SETTING_KEYS else ())
     grouped: dict[str, list[SelectedRun]] = defaultdict(list)
-    for run in beside_trained(selected.runs):
+    every = beside_trained([run.identity for run in selected.runs])
+    for run in [replace(selected.runs[number], identity=identity) for number, identity in every]:
         grouped[identity_key(run.identity, keys)].append(run)
     problems: list[Problem] = []
     found: list[tuple[dict[str, Any], tuple[str, ...], list[Study]]] = []

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dgbench.records.rows import EVALUATED
-from dgbench.reports.settings.selected_runs import SelectedRun
 
 #: what tells the networks of trained runs apart, and says nothing of a model that was only evaluated
 NETWORK_KEYS = ("backbone", "init", "tuning")
 PLACE_KEYS = ("dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "protocol", "folds")
 
+Identity = Mapping[str, Any]
 
-def beside_trained(runs: Sequence[SelectedRun]) -> list[SelectedRun]:
-    """The runs, each evaluated model once for every kind of network that was trained for its environments.
+
+def beside_trained(identities: Sequence[Identity]) -> list[tuple[int, Identity]]:
+    """Number and identity of every run, those of an evaluated model once for every kind of network in its place.
 
     Args:
-        runs: trained and evaluated ones.
+        identities: of trained and evaluated runs.
     """
     networks: dict[str, dict[str, dict[str, str]]] = {}
-    for run in runs:
-        if run.identity["backbone"] != EVALUATED:
-            own = {key: run.identity[key] for key in NETWORK_KEYS}
-            networks.setdefault(_place(run), {})[json.dumps(own)] = own
-    found = []
-    for run in runs:
-        known = networks.get(_place(run)) if run.identity["backbone"] == EVALUATED else None
-        copies = [replace(run, identity={**run.identity, **own}) for own in known.values()] if known else [run]
-        found += copies
+    for identity in identities:
+        if identity["backbone"] != EVALUATED:
+            own = {key: identity[key] for key in NETWORK_KEYS}
+            networks.setdefault(_place(identity), {})[json.dumps(own)] = own
+    found: list[tuple[int, Identity]] = []
+    for number, identity in enumerate(identities):
+        known = networks.get(_place(identity)) if identity["backbone"] == EVALUATED else None
+        found += [(number, {**identity, **own}) for own in known.values()] if known else [(number, identity)]
     return found
 
 
-def _place(run: SelectedRun) -> str:
-    return json.dumps([run.identity.get(key) for key in PLACE_KEYS], sort_keys=True, default=str)
+def _place(identity: Identity) -> str:
+    return json.dumps([identity.get(key) for key in PLACE_KEYS], sort_keys=True, default=str)
