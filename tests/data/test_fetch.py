@@ -469,9 +469,11 @@ def test_the_command(
 def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
     """The real command against a server that never answers."""
     code = f"""if True:
-        import runpy, sys, time
+        import runpy, signal, sys, time
         import dgbench.data.fetch.download as downloads
         from pathlib import Path
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 
         def silent(*_):
             Path({str(tmp_path / "asked")!r}).touch()

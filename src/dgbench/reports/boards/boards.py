@@ -75,8 +75,9 @@ def boards(
     """
     keys = BOARD_KEYS + ((split_by,) if split_by and split_by not in BOARD_KEYS else ())
     grouped: dict[str, dict[str, list[SelectedRun]]] = defaultdict(lambda: defaultdict(list))
-    every = beside_trained([run.identity for run in selected.runs])
-    for run in [replace(selected.runs[number], identity=identity) for number, identity in every]:
+    for number, identity in beside_trained([run.identity for run in selected.runs]):
+        run = selected.runs[number]
+        run = run if identity is run.identity else replace(run, identity=identity)
         if tested(run.identity):
             grouped[identity_key(run.identity, keys)][identity_key(run.identity, DATASET_KEYS)].append(run)
     found: list[Board] = []

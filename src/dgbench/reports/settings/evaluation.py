@@ -97,8 +97,9 @@ def evaluate(selected: SelectedRuns, split_by: str | None = None) -> Evaluation:
     check_key(split_by)
     keys = SETTING_KEYS + ((split_by,) if split_by and split_by not in SETTING_KEYS else ())
     grouped: dict[str, list[SelectedRun]] = defaultdict(list)
-    every = beside_trained([run.identity for run in selected.runs])
-    for run in [replace(selected.runs[number], identity=identity) for number, identity in every]:
+    for number, identity in beside_trained([run.identity for run in selected.runs]):
+        run = selected.runs[number]
+        run = run if identity is run.identity else replace(run, identity=identity)
         grouped[identity_key(run.identity, keys)].append(run)
     problems: list[Problem] = []
     found: list[tuple[dict[str, Any], tuple[str, ...], list[Study]]] = []

@@ -21,6 +21,8 @@ def beside_trained(identities: Sequence[Identity]) -> list[tuple[int, Identity]]
     Args:
         identities: of trained and evaluated runs.
     """
+    if all(identity["backbone"] != EVALUATED for identity in identities):
+        return list(enumerate(identities))
     networks: dict[str, dict[str, dict[str, str]]] = {}
     for identity in identities:
         if identity["backbone"] != EVALUATED:
