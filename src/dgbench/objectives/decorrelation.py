@@ -1,0 +1,99 @@
+"""Sample weights under which features are uncorrelated after random nonlinear functions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+MOMENTUM = 0.9
+
+
+@dataclass(frozen=True)
+class WeightLearning:
+    """How the weights are learned: inner steps of SGD with momentum 0.9.
+
+    Args:
+        w: (I, F) random factors of F functions, in each of I inner steps.
+        b: (I, m, F) random shifts in [0, 1), of the period.
+        dependence: weight of the dependence between features.
+        power: exponent of the weights in the term that keeps them even.
+        scale: factor of the whole loss.
+        lr: learning rate of the first half of the inner steps; a tenth of it in the second.
+        together: the cosine and the sine of a function are added, instead of being two functions.
+    """
+
+    w: Tensor
+    b: Tensor
+    dependence: Tensor
+    power: Tensor
+    scale: Tensor
+    lr: Tensor
+    together: bool
+
+    def learn(self, features: Tensor, past: Tensor) -> Tensor:
+        """Weights before their softmax, (B,) of the first B rows.
+
+        Args:
+            features: (B + M, m), of the minibatch and of a memory.
+            past: (M,) weights of the memory before the softmax.
+        """
+        inner = len(self.w)
+        v = torch.ones_like(features[:, 0])[: len(features) - len(past)]
+        speed = torch.zeros_like(v)
+        for e in range(inner):
+            slices = random_functions(features, self.w[e], 2 * math.pi * self.b[e], self.together)
+            speed = MOMENTUM * speed + self._slope(slices, v, past)
+            v = v - self.lr * 0.1 ** (2 * e // inner) * speed
+        return v
+
+    def _slope(self, slices: Tensor, v: Tensor, past: Tensor) -> Tensor:
+        """(B,) derivative of the loss with respect to ``v``."""
+        n = len(v)
+        weight, own = torch.cat([v, past]).softmax(0), v.softmax(0)
+        each = dependence_slope(slices, weight)
+        dependence = weight[:n] * (each[:n] - (weight * each).sum())
+        power = own**self.power
+        even = self.power * (power - own * power.sum())
+        return self.scale * (dependence / self.dependence + even)
+
+
+def random_functions(features: Tensor, w: Tensor, b: Tensor, together: bool) -> Tensor:
+    """(R, m) features, factors w (F,) and shifts b (m, F) -> (slices, R, m), cosines and sines of random functions.
+
+    The arguments of each row lie between 0 and pi/2, its least and its largest.
+    """
+    angle = features * w[:, None, None] + b.T[:, None]  # (F, R, m)
+    angle = angle - angle.amin(2, keepdim=True)
+    angle = angle / angle.amax(2, keepdim=True) * (math.pi / 2)
+    parts = angle.cos(), angle.sin()
+    return math.sqrt(2 / len(w)) * (parts[0] + parts[1] if together else torch.cat(parts))
+
+
+def dependence(slices: Tensor, weight: Tensor) -> Tensor:
+    """Summed squares of the covariances between different features, weights (R,) of the rows of (slices, R, m)."""
+    mean = weight @ slices  # (slices, m)
+    covariance = (slices * weight[:, None]).mT @ slices - mean[:, :, None] * mean[:, None]
+    return covariance.square().sum() - covariance.diagonal(dim1=1, dim2=2).square().sum()
+
+
+def dependence_slope(slices: Tensor, weight: Tensor) -> Tensor:
+    """(R,) derivative of :func:`dependence` with respect to the weights, from R x R matrices instead of m x m.
+
+    With K the products of rows, k = K w and mu the mean row: that of S_i S_i' - S_i mu' - mu S_i' with the covariance
+    without its diagonal d.
+    """
+    mean = weight @ slices  # (slices, m)
+    variance = weight @ slices.square() - mean.square()
+    products = slices @ slices.mT  # (slices, R, R)
+    k = products @ weight
+    quadratic = products.square() @ weight - k.square() - _dot(slices.square(), variance)
+    linear = _dot(products, weight * k) - _dot(k, weight)[:, None] * k - _dot(slices, variance * mean)
+    return 2 * (quadratic - 2 * linear).sum(0)
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """Products over the last axis: (S, ..., n) with (S, n) or (n,)."""
+    return (a @ b[..., None]).squeeze(-1) if a.dim() == 3 else a @ b
