@@ -6,7 +6,6 @@ import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,9 @@ from torch import nn
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import RecordError
 from dgbench.networks.build import build_networks
-from dgbench.objectives.contract import Algorithm
 from dgbench.records.files import write_whole
 from dgbench.records.rows import RunIdentity
-from dgbench.requests import NetworkSpec, Sizes
+from dgbench.requests import Sizes
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.factory import algorithm_class
 
@@ -109,8 +107,13 @@ class ModelRecord:
         image = self.preprocessing.image
         shapes = Sizes(n_features=0, n_classes=len(self.classes), n_envs=len(self.training), image=image)
         try:
-            needed = partial(_needed, algorithm, self.hparams)
-            networks, sizes = build_networks(self._featurizer, shapes, needed, algorithm.extra_channels, seed=0)
+            networks, sizes = build_networks(
+                self._featurizer,
+                shapes,
+                lambda sizes: algorithm.networks_needed(sizes, self.hparams),
+                algorithm.extra_channels,
+                seed=0,
+            )
             module = SingleRun(
                 algorithm(sizes, self.hparams), networks, self.identity["seed"], dtype=getattr(torch, self.dtype)
             )
@@ -162,7 +165,3 @@ def _class(path: str) -> type[Any]:
     except Exception as error:  # also whatever the module itself raises
         raise RecordError(f"{path} cannot be imported; install what the model was trained with") from error
     return found
-
-
-def _needed(algorithm: type[Algorithm], hparams: Mapping[str, Any], sizes: Sizes) -> Mapping[str, NetworkSpec]:
-    return algorithm.networks_needed(sizes, hparams)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.store.features import CachedFeatures
 from dgbench.modules import Networks
 from dgbench.networks.build import build_networks
-from dgbench.objectives.contract import Algorithm
 from dgbench.protocols.folds import Fold
 from dgbench.records.code import code_version
 from dgbench.records.rows import RunIdentity
@@ -250,7 +249,7 @@ class Study:
         return build_networks(
             self._featurizer,
             shapes,
-            partial(_needed, self.algorithm, self.hparams),
+            lambda sizes: self.algorithm.networks_needed(sizes, self.hparams),
             self.algorithm.extra_channels,
             self.spec.seed,
         )
@@ -285,7 +284,3 @@ def studies_of(planned: Sequence[PlannedStudy]) -> list[Study]:
         known[id(each.dataset)] = study.source
         studies.append(study)
     return studies
-
-
-def _needed(algorithm: type[Algorithm], hparams: Mapping[str, Any], sizes: Sizes) -> Mapping[str, Any]:
-    return algorithm.networks_needed(sizes, hparams)
