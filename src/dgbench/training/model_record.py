@@ -41,6 +41,7 @@ class ModelRecord:
         classes: names of the K classes, in the order of the logits.
         preprocessing: from a picture to what the network sees.
         dataset, protocol, trainer: resolved keys of the configuration that it was trained with.
+        n_images: what numbers of training images are below; algorithms may keep something for each.
         step: optimizer steps that exported weights had; None in the folder of a run, whose checkpoints say it.
     """
 
@@ -57,6 +58,7 @@ class ModelRecord:
     dataset: Mapping[str, Any]
     protocol: Mapping[str, Any]
     trainer: Mapping[str, Any]
+    n_images: int = 0
     step: int | None = None
 
     def save(self, folder: Path) -> None:
@@ -105,7 +107,16 @@ class ModelRecord:
         """
         algorithm = algorithm_class(self.objective)
         image = self.preprocessing.image
-        shapes = Sizes(n_features=0, n_classes=len(self.classes), n_envs=len(self.training), image=image)
+        shapes = Sizes(
+            n_features=0,
+            n_classes=len(self.classes),
+            n_envs=len(self.training),
+            image=image,
+            n_steps=self.trainer["steps"],
+            n_images=self.n_images,
+            pixel_mean=self.preprocessing.mean,
+            pixel_std=self.preprocessing.std,
+        )
         try:
             networks, sizes = build_networks(
                 self._featurizer,
