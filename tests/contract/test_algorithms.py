@@ -238,6 +238,7 @@ def test_every_hyperparameter_is_used_and_stated(name: str) -> None:
     read: set[str] = {*algorithm.resets(), *([algorithm.reset_lr] if algorithm.reset_lr else [])}
     algorithm.values = _Watched(algorithm.values, read)
     algorithm.networks_needed(algorithm.sizes, algorithm.values)
+    algorithm.initial_state(run.networks)
     for group_name, group in algorithm.param_groups().items():
         read |= {group.pull} if group.pull else set()
         optimizer_settings(algorithm.values, group)

@@ -46,8 +46,8 @@ class JiGen(Algorithm):
         super().check(sizes, hparams)
         if len(sizes.image) != 3 or min(sizes.image[1:]) < SIDE:
             raise ConfigError(
-                f"JiGen cuts images into {SIDE} x {SIDE} tiles; give images (C, H, W) of at least {SIDE} x {SIDE} pixels, "
-                f"these have the shape {sizes.image}"
+                f"JiGen cuts images into {SIDE} x {SIDE} tiles; give images (C, H, W) of that many pixels or "
+                f"more, these have the shape {sizes.image}"
             )
 
     @classmethod
@@ -90,9 +90,10 @@ class JiGen(Algorithm):
         """The shuffled images of a step, and the (N,) numbers of their orders."""
         order = torch.where(s.hp.beta > s.random["coin"], 0, s.random["order"])
         tiles = cut(self._inner(s.x))
+        turned = (s.random["gray"] < s.hp.tile_gray)[..., None, None, None]
         if tiles.shape[2] == 3:
             colorless = from_pixels(gray(to_pixels(full_precision(tiles), self.sizes)), self.sizes).to(tiles.dtype)
-            tiles = torch.where((s.random["gray"] < s.hp.tile_gray)[..., None, None, None], colorless, tiles)
+            tiles = torch.where(turned, colorless, tiles)
         rows = torch.arange(len(tiles), device=tiles.device)[:, None]
         shuffled = assemble(tiles[rows, s.state["orders"][order]])
         return (framed(shuffled, s.x) if self.values["edge"] == "keep" else shuffled), order

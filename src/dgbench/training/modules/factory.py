@@ -38,6 +38,9 @@ def training_module(
     kind: str = "small",
     n_features: int | None = None,
     image: tuple[int, ...] = (),
+    n_images: int = 0,
+    pixel_mean: Sequence[float] = (),
+    pixel_std: Sequence[float] = (),
     seed: int = 0,
     rule: UpdateRule | None = None,
     dtype: torch.dtype | None = None,
@@ -58,6 +61,8 @@ def training_module(
         kind: ``small`` or ``large`` images, for defaults written ``{small: ..., large: ...}``.
         n_features: m; None is the featurizer's attribute ``n_features``.
         image: C, H, W, for algorithms that build networks on images.
+        n_images: every training image has a number below it; for algorithms that remember something of each image.
+        pixel_mean, pixel_std: x * std + mean lies in [0, 1], channel by channel; empty where x itself does.
         seed: base seed of the networks built here and of random inputs.
         rule: how gradients become updates.
         dtype: floating-point type of everything; None is that of the given networks.
@@ -76,7 +81,8 @@ def training_module(
         _shared(), {"hparams": own_values, "search": {}}, kind=kind, space="domainbed", number=0, trial=0,
         rng="per_name", read=list(shared), chosen=values,
     )  # fmt: skip
-    sizes = Sizes(n_features=m, n_classes=n_classes, n_envs=n_envs, image=tuple(image))
+    rule = rule or UpdateRule()
+    sizes = Sizes(m, n_classes, n_envs, tuple(image), rule.steps, n_images, tuple(pixel_mean), tuple(pixel_std))
     found = algorithm(sizes, found_values)
     return SingleRun(found, completed(own, found, seed), seed, rule, dtype)
 
