@@ -11,15 +11,21 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from dgbench.algorithms.ada_clust import AdaClust
+from dgbench.objectives.clustering import Clusters, kmeans, lloyd, principal_components, relabeled
 from dgbench.objectives.decorrelation import WeightLearning
 from dgbench.objectives.jigsaw import orders
 from dgbench.objectives.pixels import to_pixels
-from dgbench.tensors import EnvBatch
+from dgbench.objectives.step import Prediction, Surveyed
+from dgbench.tensors import EnvBatch, TrainingImages
 from dgbench.training import porting
+from dgbench.training.modules.surveys import given
+from dgbench.training.optimizers import UpdateRule
 from dgbench.training.porting import Port
 
 E, B, M, K = 3, 4, 5, 3
@@ -378,3 +384,149 @@ def test_dna(weight: float) -> None:
     near(seen.check("featurizer"), *featurizer)
     near(seen.check("hidden", "classifier"), *head)
     near(own.predict(vectors(0).x)[0], *logits)
+
+
+# ---- MMLD -------------------------------------------------------------------------------------------------------
+
+MMLD_SGD = {**SGD, "lr": 0.01}
+MMLD: dict[str, Any] = {  # hyperparameters, first step; CE, domain, entropy; featurizer, classifier, discriminator
+    "shannon": (
+        {}, 1001, (1.1660992353, 1.1533161318, 1.1498384194), (1.4579156759, 1.3942961305, 1.3227022955),
+        (1.0111335449, 1.0254297297, 1.0372038343), (-0.0397972692, 37.2608743123), (0.3009757034, 2.2519097250),
+        (-0.9937628637, 11.9319472240),
+    ),
+    "square": (
+        {"entropy": "square"}, 1001, None, None, (-0.1974444829, -0.1901907818, -0.1844103573),
+        (0.0245607583, 37.2671919057), (0.4332833118, 2.2746866083), (-0.9982216010, 11.9398548161),
+    ),
+    "first-round": (
+        {}, 1, None, None, None, (0.0443043177, 37.2686951011), (0.4362689063, 2.2720106600),
+        (-0.9983547438, 11.9431212189),
+    ),
+    "sgd": (
+        MMLD_SGD, 1001, (1.1660992353, 1.1674835680, 1.1723231471), None, None, (0.4867376345, 37.2307636490),
+        (0.0965578950, 2.2808245427), (-0.6744266641, 11.6493982060),
+    ),
+}  # fmt: skip
+
+
+def mmld_port(hparams: Mapping[str, Any]) -> Port:
+    heads = {"disc_1": nn.Linear(M, 6), "disc_2": nn.Linear(6, 6), "disc_3": nn.Linear(6, 3)}
+    hparams = {"lr": 0.002, "disc_width": 6, "disc_drop_rate": 0.0, **hparams}
+    return port("mmld", image_problem(**heads), hparams, n_images=3 * N, rule=UpdateRule(steps=3000))
+
+
+def pictures(t: int) -> EnvBatch:
+    batch = images(t, normalized=False)
+    return EnvBatch(batch.x, batch.y, batch.sizes, torch.arange(N * t, N * t + N))
+
+
+@pytest.mark.parametrize("name", MMLD)
+def test_mmld(name: str) -> None:
+    """Steps of round 10 of 30, or of the first, in which no survey is due."""
+    hparams, start, risk, domain, entropy, featurizer, classifier, discriminator = MMLD[name]
+    own = mmld_port(hparams)
+    groups = torch.tensor([(d + 2 * i + t) % 3 for t in range(3) for d, i in ROWS])
+    weights = 3 / (1 / table([20, 30, 10])).sum() / table([20, 30, 10])
+    near(weights, 0.8181818182, 0.5454545455, 1.6363636364)
+    own.module.memory.assign({"group": groups, "group_weight": weights})
+    own.module.steps_done = start
+    kept = {f"keep_{k}": torch.ones(N, 6, dtype=torch.bool) for k in (1, 2)}
+    seen = Seen(own).run([pictures(t) for t in range(3)], [kept] * 3)
+    near(seen.logs["reversal"], *[0.9311096086675776 if start > 1 else 0.0] * 3)
+    for log, values in (("class_loss", risk), ("discriminator_loss", domain), ("entropy", entropy)):
+        if values is not None:
+            near(seen.logs[log], *values)
+    near(seen.check("featurizer"), *featurizer)
+    near(seen.check("classifier"), *classifier)
+    near(seen.check("disc_1", "disc_2", "disc_3"), *discriminator)
+
+
+def test_mmld_groups_by_style() -> None:
+    own = mmld_port({})
+    x = torch.cat([unit_images(t) for t in range(3)])
+    algorithm = own.module.algorithm
+    nets, hp, state = own.module.evaluated(0)
+    with torch.no_grad():
+        style = algorithm.survey(Prediction(nets, x, hp, state, {}))
+    near(sums(style), 194.4518021815, 109.6473283655)
+    near(style[0, [0, 4, 8, 13]], 0.2556586022, 0.5046845124, 0.5983172812, 0.4321444332)
+    near(style[35, [0, 4, 8, 17]], 0.2533168883, 0.4938043391, 0.6020826665, 0.6688477843)
+    rows = principal_components(style, 4)
+    assert rows.var(0).tolist() == pytest.approx([0.03867893, 0.01311580, 0.00187126, 0.00022953], abs=5e-9)
+    found = kmeans(rows, 3, np.random.default_rng(0), tolerance=1e-4)
+    assert found.inertia == pytest.approx(0.4742362509, abs=TOLERANCE)
+    expected = [int(digit) for digit in "000100120112001100120112001201120120"]
+    assert same_partition(found.labels.tolist(), expected)
+    index, env = torch.arange(36), torch.tensor([d for d, _ in ROWS] * 3)
+    new = algorithm.digest(Surveyed(style, labels().repeat(3), env, index, state, 0, np.random.default_rng(0)))
+    assert same_partition(new["group"].tolist(), expected)
+    counts = torch.bincount(new["group"])
+    assert counts[0] == counts.max()
+    near(new["group_weight"], *(3 / (1 / counts.double()).sum() / counts))
+
+
+def same_partition(first: Sequence[int], second: Sequence[int]) -> bool:
+    return len(set(zip(first, second, strict=True))) == len(set(first)) == len(set(second))
+
+
+@pytest.mark.parametrize(
+    ("before", "clusters", "after"),
+    [("0001122210", "2210011102", "0021122210"), ("01201200", "12012001", "01201220")],
+)
+def test_clusters_keep_their_names(before: str, clusters: str, after: str) -> None:
+    old, new = (torch.tensor([int(digit) for digit in word]) for word in (before, clusters))
+    assert "".join(map(str, relabeled(new, old, 3).tolist())) == after
+
+
+# ---- AdaClust ---------------------------------------------------------------------------------------------------
+
+ADA: dict[str, Any] = {
+    "fixed": (
+        (0.4780223589, 0.4064150075, 0.7786664665), "002301233123032301233120012331233100",
+        (-0.9957195133, 5.4266634447), (2.5584756730, 2.4481032285, 2.1897303144), (4.9655769724, 4.7244078878),
+        (-4.9819848818, 8.8392172015), "312031203200", (0.4601816401, -1.2758623341, -1.4684323368),
+        (1.5808125729, -0.8903451686, -2.1164264720),
+    ),
+    "reference": (
+        (0.3725679814, 0.2418199814, 0.8959443040), "002201230123012301233121012301233111",
+        (0.5704300409, 5.0632666558), (2.7270530921, 2.4949594864, 2.2438586397), (4.9419434221, 4.7237460014),
+        (-4.8472549881, 8.7776742610), "332331233111", (0.0945325807, -1.4312112617, -1.2493973118),
+        (1.0276175553, -1.0983831643, -1.8069211585),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", ADA)
+def test_ada_clust(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four clusters, Lloyd's algorithm from rows 0, 9, 18 and 27."""
+    first, clusters, centroids, losses, featurizer, head, of_x3, logits, together = ADA[variant]
+    monkeypatch.setattr(AdaClust, "n_clusters", 4)
+    projected = []
+
+    def from_fixed_starts(rows: Tensor, k: int, rng: np.random.Generator) -> Clusters:
+        projected.append(rows)
+        return lloyd(rows, rows[[0, 9, 18, 27]])
+
+    monkeypatch.setattr("dgbench.algorithms.ada_clust.kmeans", from_fixed_starts)
+    hparams = {"variant": variant, "pca_dim": 3, "offset": 1, "num_clusters": 1}
+    own = port("ada_clust", linear_problem(wide=True), hparams, n_images=3 * N, rule=UpdateRule(steps=3))
+    batches = [vectors(t) for t in range(4)]
+    own.module.training_images = given([TrainingImages(b.x, b.y, b.env, b.index) for b in batches[:3]])
+    seen = Seen(own).run(batches[:1], [{}])
+    own.module.training_images = None  # no survey is due any more
+    monkeypatch.setattr(AdaClust, "survey_due", lambda *_: False)
+    seen.run(batches[1:3], [{}] * 2)
+    near(own.state["mean"], 0.0155596726, -0.0550230843, -0.0386613396, 0.0155839159, 0.0401955762)
+    near(projected[0][0].abs(), *first)
+    assert "".join(map(str, own.state["cluster"].tolist())) == clusters
+    near(sums(own.state["centroid"]), *centroids)
+    near(seen.logs["loss"], *losses)
+    near(seen.check("featurizer"), *featurizer)
+    near(seen.check("classifier"), *head)
+    near(own.predict(batches[3].x)[0], *logits)
+    nets, hp, state = own.module.evaluated(0)
+    found = AdaClust.clusters(Prediction(nets, batches[3].x, hp, state, {}), nets.featurizer(batches[3].x))
+    assert "".join(map(str, found.tolist())) == of_x3
+    own.module.algorithm.values["test_centroids"] = "together"
+    near(own.predict(batches[3].x)[0], *together)

@@ -1,0 +1,137 @@
+"""AdaClust, adaptive clustering."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dgbench.errors import ConfigError
+from dgbench.modules import Networks
+from dgbench.objectives.clustering import kmeans, means_of
+from dgbench.objectives.contract import Algorithm, Choices
+from dgbench.objectives.step import Outcome, Prediction, Step, Surveyed
+from dgbench.requests import LinearSpec, NetworkSpec, Sizes
+
+LEAST = 1e-12  # eigenvalues below this part of the largest are none
+
+
+class AdaClust(Algorithm):
+    """Show the classifier the mean feature of the image's cluster too (Thomas et al., 2021; the authors' code).
+
+    L = CE(h([z, c]), Y), c the centroid of the image's cluster, constant between two surveys of all training images. A
+    survey projects features on principal axes, without the first ``offset`` of them, which are thought to carry the
+    class, each divided by the root of its eigenvalue; divides each projection by its length; and finds
+    ``num_clusters`` K clusters by k-means. Centroids are means of the features before the projection.
+
+    Surveys come at step 0 and at steps E, 2 E, 4 E, ... or, with ``clust_epoch`` k, every k E steps. E = images /
+    batch size counts minibatches of one environment, as with the authors, so an epoch sees each image once per
+    environment. ``epoch_images`` says how many images; 0 counts all those of the dataset.
+
+    ``variant=reference`` keeps two slips: training features are centered twice before the projection, and training
+    centroids are means of centered features, those of other images of uncentered ones.
+    ``test_centroids=together`` is also the reference: centroids in a prediction are means of the images that are scored
+    together, as with MTL. A clustering costs about images x clusters x features per iteration, 10 restarts.
+    """
+
+    static = frozenset({
+        "num_clusters", "pca_dim", "offset", "clust_epoch", "epoch_images", "variant", "test_centroids", "batch_size",
+    })  # fmt: skip
+    choices: ClassVar[Choices] = {"variant": ("fixed", "reference"), "test_centroids": ("training", "together")}
+
+    @classmethod
+    def check(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
+        super().check(sizes, hparams)
+        if hparams["offset"] >= sizes.n_features:
+            raise ConfigError(
+                f"hparams.offset={hparams['offset']} leaves none of the {sizes.n_features} principal axes of the "
+                "features to AdaClust; set a smaller one"
+            )
+
+    @classmethod
+    def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
+        return {"classifier": LinearSpec(2 * sizes.n_features, sizes.n_classes)}
+
+    @classmethod
+    def group_size(cls, hparams: Mapping[str, Any]) -> int:
+        return int(hparams["batch_size"]) if hparams["test_centroids"] == "together" else 0
+
+    @property
+    def n_clusters(self) -> int:
+        """Clusters of all classes."""
+        return int(self.values["num_clusters"] * self.sizes.n_classes)
+
+    def initial_state(self, networks: Networks) -> dict[str, Tensor]:
+        m, k = self.sizes.n_features, self.n_clusters
+        r = min(self.values["pca_dim"], m - self.values["offset"])
+        return {
+            "cluster": torch.zeros(self.sizes.n_images, dtype=torch.int64), "centroid": torch.zeros(k, m),
+            "mean": torch.zeros(m), "basis": torch.zeros(r, m), "center": torch.zeros(k, r),
+        }  # fmt: skip
+
+    def objective(self, s: Step) -> Outcome:
+        z = s.features()
+        centroid = s.state["centroid"][s.state["cluster"][s.index]]
+        return Outcome(s.risk(s.networks.classifier(torch.cat([z, centroid.to(z.dtype)], 1))))
+
+    def predict(self, s: Prediction) -> Tensor:
+        z = s.networks.featurizer(s.x)
+        cluster = self.clusters(s, z)
+        if self.values["test_centroids"] == "together":
+            same = (cluster[:, None] == cluster).to(z.dtype)
+            centroid = same @ z / same.sum(1, keepdim=True)
+        else:
+            centroid = s.state["centroid"][cluster].to(z.dtype)
+        return s.networks.classifier(torch.cat([z, centroid], 1))
+
+    @staticmethod
+    def clusters(s: Prediction, z: Tensor) -> Tensor:
+        """(n, m) features -> (n,) clusters, those with the nearest centers."""
+        projected = _projected(z.to(s.state["mean"].dtype) - s.state["mean"], s.state["basis"])
+        center = s.state["center"]
+        return (center.square().sum(1) - 2 * projected @ center.T).argmin(1)
+
+    def survey_due(self, step: int) -> bool:
+        if step == 0:
+            return True
+        images = self.values["epoch_images"] or self.sizes.n_images
+        epoch = max(1, images // self.values["batch_size"])
+        number, rest = divmod(step, epoch)
+        if self.values["clust_epoch"]:
+            return rest == 0 and number % self.values["clust_epoch"] == 0
+        doubling = number.bit_count() == 1 and number.bit_length() <= self.sizes.n_steps // epoch
+        return rest == 0 and doubling
+
+    def survey(self, s: Prediction) -> Tensor:
+        """(n, C, H, W) -> (n, m) features."""
+        return s.networks.featurizer(s.x)
+
+    def digest(self, seen: Surveyed) -> dict[str, Tensor]:
+        features, k = seen.rows.double(), self.n_clusters
+        mean = features.mean(0)
+        centered, reference = features - mean, self.values["variant"] == "reference"
+        basis = self._basis(centered)
+        found = kmeans(_projected(centered - mean if reference else centered, basis), k, seen.rng)
+        centroid, counts = means_of(centered if reference else features, found.labels, k)
+        centroid = torch.where(counts[:, None] > 0, centroid, centroid.mean(0))
+        new = {
+            "cluster": torch.zeros_like(seen.state["cluster"]).index_copy(0, seen.index, found.labels),
+            "centroid": centroid, "mean": mean, "basis": basis, "center": found.centers,
+        }  # fmt: skip
+        return {name: value.to(seen.state[name].dtype) for name, value in new.items()}
+
+    def _basis(self, centered: Tensor) -> Tensor:
+        """(r, m) principal axes, each divided by the root of its eigenvalue; 0 where that is none."""
+        found, axes = torch.linalg.eigh(centered.mT @ centered)  # ascending
+        found, axes = found.flip(0), axes.mT.flip(0)
+        kept = slice(self.values["offset"], self.values["offset"] + self.values["pca_dim"])
+        scale = torch.where(found > LEAST * found[0], found, torch.inf).rsqrt()
+        return axes[kept] * scale[kept, None]
+
+
+def _projected(centered: Tensor, basis: Tensor) -> Tensor:
+    """(n, m) -> (n, r) coordinates, divided by their length."""
+    return F.normalize(centered @ basis.T, dim=1)
