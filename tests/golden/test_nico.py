@@ -52,8 +52,8 @@ class Seen:
 
     def run(self, batches: Sequence[EnvBatch], random: Sequence[Mapping[str, Tensor]]) -> Seen:
         """One real step each."""
-        for batch, given in zip(batches, random, strict=True):
-            self.port.step(batch, given)
+        for batch, noise in zip(batches, random, strict=True):
+            self.port.step(batch, noise)
         for _, name, value in self.port.module.take_values():
             self.logs.setdefault(name, []).append(float(value[0]))
         return self
@@ -463,7 +463,7 @@ def test_mmld_groups_by_style() -> None:
     assert same_partition(new["group"].tolist(), expected)
     counts = torch.bincount(new["group"])
     assert counts[0] == counts.max()
-    near(new["group_weight"], *(3 / (1 / counts.double()).sum() / counts))
+    near(new["group_weight"], *(3 / (1 / counts.double()).sum() / counts).tolist())
 
 
 def same_partition(first: Sequence[int], second: Sequence[int]) -> bool:
@@ -497,6 +497,11 @@ ADA: dict[str, Any] = {
 }  # fmt: skip
 
 
+def own_index(batch: EnvBatch) -> Tensor:
+    assert batch.index is not None
+    return batch.index
+
+
 @pytest.mark.parametrize("variant", ADA)
 def test_ada_clust(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four clusters, Lloyd's algorithm from rows 0, 9, 18 and 27."""
@@ -512,7 +517,7 @@ def test_ada_clust(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hparams = {"variant": variant, "pca_dim": 3, "offset": 1, "num_clusters": 1}
     own = port("ada_clust", linear_problem(wide=True), hparams, n_images=3 * N, rule=UpdateRule(steps=3))
     batches = [vectors(t) for t in range(4)]
-    own.module.training_images = given([TrainingImages(b.x, b.y, b.env, b.index) for b in batches[:3]])
+    own.module.training_images = given([TrainingImages(b.x, b.y, b.env, own_index(b)) for b in batches[:3]])
     seen = Seen(own).run(batches[:1], [{}])
     own.module.training_images = None  # no survey is due any more
     monkeypatch.setattr(AdaClust, "survey_due", lambda *_: False)

@@ -95,15 +95,11 @@ class AdaClust(Algorithm):
         return (center.square().sum(1) - 2 * projected @ center.T).argmin(1)
 
     def survey_due(self, step: int) -> bool:
-        if step == 0:
-            return True
-        images = self.values["epoch_images"] or self.sizes.n_images
+        images, every = self.values["epoch_images"] or self.sizes.n_images, self.values["clust_epoch"]
         epoch = max(1, images // self.values["batch_size"])
         number, rest = divmod(step, epoch)
-        if self.values["clust_epoch"]:
-            return rest == 0 and number % self.values["clust_epoch"] == 0
-        doubling = number.bit_count() == 1 and number.bit_length() <= self.sizes.n_steps // epoch
-        return rest == 0 and doubling
+        doubling = number.bit_count() <= 1 and number <= self.sizes.n_steps // epoch
+        return not rest and bool(number % every == 0 if every else doubling)
 
     def survey(self, s: Prediction) -> Tensor:
         """(n, C, H, W) -> (n, m) features."""
@@ -129,7 +125,8 @@ class AdaClust(Algorithm):
         found, axes = found.flip(0), axes.mT.flip(0)
         kept = slice(self.values["offset"], self.values["offset"] + self.values["pca_dim"])
         scale = torch.where(found > LEAST * found[0], found, torch.inf).rsqrt()
-        return axes[kept] * scale[kept, None]
+        basis: Tensor = axes[kept] * scale[kept, None]
+        return basis
 
 
 def _projected(centered: Tensor, basis: Tensor) -> Tensor:

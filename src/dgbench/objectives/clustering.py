@@ -34,7 +34,8 @@ def principal_components(rows: Tensor, n: int) -> Tensor:
     """(M, m) -> (M, n) coordinates on the first principal axes, those of largest variance first; not whitened."""
     centered = rows.double() - rows.double().mean(0)
     _, axes = torch.linalg.eigh(centered.mT @ centered)  # ascending
-    return centered @ axes.flip(1)[:, :n]
+    coordinates: Tensor = centered @ axes.flip(1)[:, :n]
+    return coordinates
 
 
 def kmeans(
@@ -98,7 +99,7 @@ def nearest(rows: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
     """(M,) numbers of the nearest centers, and squared distances from them."""
     squares = centers.square().sum(1)
     labels, distances = [], []
-    for part in rows.split(max(1, LARGEST // len(centers))):
+    for part in torch.split(rows, max(1, LARGEST // len(centers))):
         found = torch.addmm(squares, part, centers.mT, alpha=-2).min(1)
         labels.append(found.indices)
         distances.append((found.values + part.square().sum(1)).clamp(min=0))
@@ -110,7 +111,7 @@ def means_of(rows: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tensor]:
     total, counts = rows.new_zeros(k, rows.shape[1]), rows.new_zeros(k)
     numbers = torch.arange(k, device=rows.device)
     size = max(1, LARGEST // k)
-    for part, own in zip(rows.split(size), labels.split(size), strict=True):
+    for part, own in zip(torch.split(rows, size), torch.split(labels, size), strict=True):
         member = (own[:, None] == numbers).to(rows.dtype)  # a product of matrices, whose sums have a fixed order
         total, counts = total + member.mT @ part, counts + member.sum(0)
     return total / counts.clamp(min=1)[:, None], counts
