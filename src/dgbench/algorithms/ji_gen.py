@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dgbench.errors import ConfigError
-from dgbench.modules import Networks
+from dgbench.modules import AnyNetworks, Networks
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
 from dgbench.objectives.jigsaw import SIDE, TILES, assemble, cut, framed, orders, square
 from dgbench.objectives.pixels import from_pixels, full_precision, gray, to_pixels
@@ -29,14 +29,15 @@ class JiGen(Algorithm):
     over ordered rows only (so the paper; 0 where there are none).
 
     Sides that are no multiple of 3 lose their outer pixels, 224 -> 222 and 28 -> 27, in training and in prediction as
-    with the authors. ``edge=keep`` leaves them around the shuffled square, for backbones that take images of one size
-    only. BatchNorm that is not frozen sees shuffled and ordered images in one minibatch. ``optimizer=sgd`` (momentum
-    0.9) and ``drop_lr_at`` 0.8 are the authors' recipe. The views can be looked at with ``benchmarks/views.py``.
+    with the authors. ``edge=keep`` leaves them around the shuffled square; ``auto`` does so where the backbone takes
+    images of one size only, a perceptron or vision transformer. BatchNorm that is not frozen sees shuffled and ordered
+    images in one minibatch. ``optimizer=sgd`` (momentum 0.9) and ``drop_lr_at`` 0.8 are the authors' recipe. The views
+    can be looked at with ``benchmarks/views.py``.
     """
 
     static = frozenset({"n_permutations", "class_on", "edge", "optimizer", "drop_lr_at"})
     choices: ClassVar[Choices] = {
-        "class_on": ("all", "ordered"), "edge": ("crop", "keep"), "optimizer": ("adam", "sgd"),
+        "class_on": ("all", "ordered"), "edge": ("auto", "crop", "keep"), "optimizer": ("adam", "sgd"),
     }  # fmt: skip
     order_matters = True  # orders belong to rows
     why_not_cacheable = "it shuffles tiles of the images, anew at every step"
@@ -96,10 +97,14 @@ class JiGen(Algorithm):
             tiles = torch.where(turned, colorless, tiles)
         rows = torch.arange(len(tiles), device=tiles.device)[:, None]
         shuffled = assemble(tiles[rows, s.state["orders"][order]])
-        return (framed(shuffled, s.x) if self.values["edge"] == "keep" else shuffled), order
+        return (framed(shuffled, s.x) if self._keeps_edge(s.networks) else shuffled), order
 
     def predict(self, s: Prediction) -> Tensor:
-        return s.networks.logits(s.x if self.values["edge"] == "keep" else self._inner(s.x))
+        return s.networks.logits(s.x if self._keeps_edge(s.networks) else self._inner(s.x))
+
+    def _keeps_edge(self, networks: AnyNetworks) -> bool:
+        edge = self.values["edge"]
+        return bool(edge == "keep" or (edge == "auto" and networks.one_image_size()))
 
     @staticmethod
     def _inner(x: Tensor) -> Tensor:

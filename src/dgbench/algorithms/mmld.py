@@ -132,7 +132,7 @@ class MMLD(Algorithm):
         group = torch.zeros_like(seen.state["group"]).index_copy(0, seen.index, labels)
         if not self.values["group_weights"]:
             return {"group": group}
-        share = 1 / torch.bincount(labels, minlength=n_groups).clamp(min=1)
+        share = 1 / torch.bincount(labels, minlength=n_groups).clamp(min=1).double()
         return {"group": group, "group_weight": (n_groups * share / share.sum()).to(seen.state["group_weight"])}
 
 

@@ -80,20 +80,29 @@ def dependence(slices: Tensor, weight: Tensor) -> Tensor:
 
 
 def dependence_slope(slices: Tensor, weight: Tensor) -> Tensor:
-    """(R,) derivative of :func:`dependence` with respect to the weights, from R x R matrices instead of m x m.
+    """(R,) derivative of :func:`dependence` with respect to the weights.
 
-    With K the products of rows, k = K w and mu the mean row: that of S_i S_i' - S_i mu' - mu S_i' with the covariance
-    without its diagonal d.
+    It is 2 (S_i' C S_i - 2 S_i' C mu), C the covariance without its diagonal: from an m x m matrix where features are
+    fewer than rows, otherwise from an R x R one, the products of rows.
     """
+    if slices.shape[2] < slices.shape[1]:
+        return _slope_of_few_features(slices, weight)
     mean = weight @ slices  # (slices, m)
     variance = weight @ slices.square() - mean.square()
     products = slices @ slices.mT  # (slices, R, R)
     k = products @ weight
     quadratic = products.square() @ weight - k.square() - _dot(slices.square(), variance)
-    linear = _dot(products, weight * k) - _dot(k, weight)[:, None] * k - _dot(slices, variance * mean)
+    linear = _dot(products, weight * k) - (k @ weight)[:, None] * k - _dot(slices, variance * mean)
     return 2 * (quadratic - 2 * linear).sum(0)
 
 
+def _slope_of_few_features(slices: Tensor, weight: Tensor) -> Tensor:
+    mean = weight @ slices
+    covariance = (slices * weight[:, None]).mT @ slices - mean[:, :, None] * mean[:, None]
+    projected = slices @ (covariance - covariance.diagonal(dim1=1, dim2=2).diag_embed())
+    return 2 * ((projected * slices).sum(2) - 2 * _dot(projected, mean)).sum(0)
+
+
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Products over the last axis: (S, ..., n) with (S, n) or (n,)."""
-    return (a @ b[..., None]).squeeze(-1) if a.dim() == 3 else a @ b
+    """(S, R, n) with (S, n) -> (S, R)."""
+    return (a @ b[:, :, None])[:, :, 0]
