@@ -14,7 +14,7 @@ from dgbench.algorithms.eqrm import kernel_quantile
 from dgbench.algorithms.rsc import _quantile
 from dgbench.modules import BoundNetworks, Networks
 from dgbench.objectives.gradients import MODEL, environment_gradients, risk_and_gradient, scale_gradient
-from dgbench.objectives.kernels import BANDWIDTHS, MeanKernel, mean_mmd, mean_moment_distance
+from dgbench.objectives.kernels import BANDWIDTHS, mean_kernels, mean_mmd, mean_moment_distance
 from dgbench.objectives.pairing import cyclic_pairs, pair_rows, shuffle_second
 from dgbench.objectives.random_inputs import Permutation
 from dgbench.tensors import EnvBatch
@@ -113,7 +113,7 @@ def test_gradient_of_the_mean_kernel() -> None:
         return weights @ torch.stack([(-g * squares).exp() for g in BANDWIDTHS]).sum(0) @ weights.T
 
     def means(u: Tensor) -> Tensor:
-        return MeanKernel.apply(u, weights)[0]
+        return mean_kernels(u, weights)
 
     def scalar(kernel: Tensor) -> Tensor:  # its gradient is not symmetric
         return (kernel * torch.tensor([[1.0, -2.0], [3.0, 0.5]], dtype=torch.float64)).square().sum()
