@@ -19,7 +19,7 @@ class CAD(Algorithm):
 
     ``is_flipped`` on maximizes the likelihood of the other environments' rows; off minimizes that of the own, among
     which DomainBed counts the row itself with similarity 0 (never drawn). ``is_normalized`` gives features unit length
-    for P (never drawn). DomainBed's third switch, a projection before P, ends in an error there and does not exist here.
+    for P (never drawn). DomainBed's third switch, a projection before P, ends in an error there and is left out.
     """
 
     static = frozenset({"is_normalized", "is_flipped"})

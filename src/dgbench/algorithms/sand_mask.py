@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -26,7 +27,7 @@ class SANDMask(Algorithm):
     of the random search's draws do; numbers of this method with its default set say nothing about it.
     """
 
-    learns_at: ClassVar[dict[str, Any]] = {"tau": 0.5}
+    learns_at: ClassVar[Mapping[str, Any]] = {"tau": 0.5}
 
     def objective(self, s: Step) -> Outcome:
         params = detached(s.networks.params(*MODEL))

@@ -13,8 +13,8 @@ def domain_bottleneck(
 ) -> Tensor:
     """The penalty of CAD or CondCAD, a scalar; 0 where no row has what it needs, as with one environment.
 
-    With a_ij = z_i . z_j / T for i != j and a_ii = 0, less its row's maximum (a constant), Y_i the other rows of row i's
-    class, D_i the rows of its environment, i among them, and D'_i the others, it is -(T / 0.07) times the mean of
+    With a_ij = z_i . z_j / T for i != j and a_ii = 0, less its row's maximum (a constant), Y_i the other rows of row
+    i's class, D_i the rows of its environment, i among them, and D'_i the others, it is -(T / 0.07) times the mean of
 
     - log sum_{D'_i} exp a_ij - log sum_{j != i} exp a_ij, over rows whose Y_i is not empty;
     - ``conditional``: log sum_{Y_i and D'_i} exp a_ij - log sum_{Y_i} exp a_ij, over rows that have the first set;

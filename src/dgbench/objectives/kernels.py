@@ -23,7 +23,8 @@ class MeanKernel(torch.autograd.Function):
     DomainBed's order, |b|^2 - 2 a.b first, since in float32 the diagonal is rounding noise times up to 1000.
 
     Once differentiable, in the features alone. The kernel's slope is made on the way, so that one matrix is kept for
-    the gradient instead of one per bandwidth; on a CPU one run of a stack after the other, whose matrices fit the cache.
+    the gradient instead of one per bandwidth; on a CPU one run of a stack after the other, whose matrices fit the
+    cache.
     """
 
     @staticmethod
