@@ -15,7 +15,7 @@ import torch
 
 from dgbench.algorithms.self_reg import _partners
 from dgbench.objectives.random_inputs import Integers, draw
-from tests.golden.toy import LABELS, B, K, M, N, Toy, batch, reversed_within_classes
+from tests.golden.toy import LABELS, B, K, M, N, Toy, batch, hyperparameters, reversed_within_classes
 
 TOLERANCE = 1e-8
 
@@ -241,9 +241,9 @@ URM: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", URM)
 def test_urm(case: str) -> None:
-    """The model's loss; dA[0,0], dA[2,3]; of Q the gradient of first and last weight [0,0] and last bias; c(A), c(W), Q's.
+    """The model's loss; dA[0,0], dA[2,3]; gradients of Q: first and last weight [0,0], last bias; c(A), c(W), c(Q).
 
-    The last is the sum over Q's tensors.
+    c(Q) is the sum over its tensors.
     """
     hparams, text = URM[case]
     toy = Toy("urm", {"urm_discriminator_lr": 0.02, "urm_adv_lambda": 0.1, **hparams})
@@ -271,3 +271,50 @@ def test_urm_predicts_from_activated_features() -> None:
     torch.testing.assert_close(toy.port.predict(x), toy.networks.classifier(x.relu()))
     assert toy.port.random_inputs((B,) * N)["noise"].shape == (N * B, M)
     assert toy.port.predict(x).shape == (N * B, K)
+
+
+# draw 3 of trial 1, as DomainBed's own search draws it; (algorithm, kind of images, dataset)
+DRAWS: dict[tuple[str, str, str], dict[str, Any]] = {
+    ("sand_mask", "large", ""): {"tau": 0.8962189421219676, "k": 2.793887235235227},
+    ("ib_erm", "large", ""): {"ib_lambda": 0.5844505187341589, "ib_penalty_anneal_iters": 21},
+    ("ib_irm", "small", ""): {"ib_lambda": 0.5844505187341589, "ib_penalty_anneal_iters": 21},
+    ("cad", "large", ""): {"lmbda": 0.001, "temperature": 0.05},
+    ("cond_cad", "small", ""): {"lmbda": 0.001, "temperature": 0.05},
+    ("caus_irl_coral", "large", ""): {"mmd_gamma": 0.3930938370700335},
+    ("caus_irl_mmd", "large", ""): {"mmd_gamma": 0.3930938370700335},
+    ("rdm", "small", ""): {
+        "rdm_lambda": 1.4693450592674966, "rdm_penalty_anneal_iters": 1075, "variance_weight": 0.0035079968512577832,
+        "rdm_lr": 8.680118215833218e-06,
+    },
+    ("rdm", "large", "pacs"): {"rdm_lambda": 2.244859144788633, "batch_size": 74},
+    ("rdm", "large", "terra_incognita"): {"rdm_lambda": 2.244859144788633, "variance_weight": 0.0, "batch_size": 34},
+    ("rdm", "large", "office_home"): {"rdm_lambda": 1.4693450592674966, "variance_weight": 0.0, "batch_size": 74},
+    ("rdm", "large", "domain_net"): {
+        "rdm_lambda": 0.22448591447886332, "rdm_penalty_anneal_iters": 1717, "variance_weight": 0.0, "batch_size": 34,
+    },
+    ("urm", "small", ""): {
+        "urm_adv_lambda": 0.07586635120949191, "urm_discriminator_hidden_layers": 2, "urm_generator_output": "tanh",
+        "urm_discriminator_lr": 4.694187097871323e-05,
+    },
+    ("urm", "large", ""): {"urm_discriminator_lr": 7.562585480916335e-06},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DRAWS, ids="-".join)
+def test_draws(case: tuple[str, str, str]) -> None:
+    name, kind, dataset = case
+    found = hyperparameters(name, kind, dataset, number=3, trial=1)
+    assert {key: found[key] for key in DRAWS[case]} == pytest.approx(DRAWS[case], rel=1e-12)
+
+
+def test_defaults_of_rdm() -> None:
+    keys = ("rdm_lambda", "rdm_penalty_anneal_iters", "variance_weight", "rdm_lr", "batch_size")
+    for dataset, expected in {
+        "pacs": (5.0, 1500, 0.004, 1.5e-5, 88),
+        "vlcs": (5.0, 1500, 0.004, 1.5e-5, 88),
+        "office_home": (5.0, 1500, 0.0, 1.5e-5, 88),
+        "terra_incognita": (5.0, 1500, 0.0, 1.5e-5, 40),
+        "domain_net": (0.5, 2400, 0.0, 1.5e-5, 40),
+    }.items():
+        found = hyperparameters("rdm", "large", dataset)
+        assert tuple(found[key] for key in keys) == expected
