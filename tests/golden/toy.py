@@ -12,11 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from dgbench.configuration import CONF
-from dgbench.protocols.hparams import resolve
 from dgbench.tensors import EnvBatch
 from dgbench.training import porting
 
@@ -150,12 +147,3 @@ class Toy:
     def total(self, network: str) -> float:
         """Sum of the checksums of all parameters of a network."""
         return sum(checksum(parameter) for parameter in self.networks[network].parameters())
-
-
-def hyperparameters(name: str, kind: str, dataset: str = "", number: int = 0, trial: int = 0) -> dict[str, Any]:
-    """What ``conf`` gives a run of an algorithm: the default set, or a draw of DomainBed's search."""
-    shared, own = (OmegaConf.load(CONF / f"{file}.yaml") for file in ("hparams/default", f"algorithm/{name}"))
-    read = ["lr", "weight_decay", "batch_size", "resnet_dropout"]
-    declared: Any = OmegaConf.to_container(shared.shared, resolve=True)
-    content: Any = OmegaConf.to_container(own)
-    return resolve(declared, content, kind=kind, number=number, trial=trial, read=read, dataset=dataset)
