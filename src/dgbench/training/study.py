@@ -134,6 +134,7 @@ class Study:
     def _check(self) -> None:
         """Refuse a network and an averaging that cannot be built, before anything is written."""
         self.averaging()
+        self.tuning.check(self.settings.steps)
         with torch.device("meta"):  # shapes, no memory
             self._bare(self.source.image)
 
