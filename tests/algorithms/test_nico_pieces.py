@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from dgbench.algorithms.ada_clust import AdaClust
 from dgbench.algorithms.fact import FACT
 from dgbench.algorithms.mmld import MMLD
-from dgbench.errors import ConfigError
 from dgbench.objectives import clustering
 from dgbench.objectives.decorrelation import dependence, dependence_slope, random_functions
 from dgbench.objectives.jigsaw import assemble, cut, framed, orders, square
@@ -153,8 +152,13 @@ def test_surveys_of_ada_clust_double() -> None:
     assert due(made("ada_clust", clust_epoch=3)) == [0, 30, 60, 90]
     assert due(made("ada_clust", epoch_images=60, steps=41)) == [0, 20, 40]
     assert AdaClust.group_size({"test_centroids": "together", "batch_size": 3}) == 3
-    with pytest.raises(ConfigError, match="offset=12 leaves none of the 12"):
-        made("ada_clust", offset=12)
+    assert [len(made("ada_clust", offset=k).initial_state(None)["basis"]) for k in (0, 8, 11, 12, 512)] == [
+        12,
+        4,
+        1,
+        6,
+        6,
+    ]
 
 
 def test_weight_of_fact_rises_in_the_first_epochs() -> None:

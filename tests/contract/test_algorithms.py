@@ -39,7 +39,7 @@ SPACES = {"domainbed", "ood_bench", "yu2024"}
 BOUNDED = {
     "uniform", "log10_uniform", "log_uniform", "int_uniform", "int_log10_uniform", "int_log2_uniform", "randint",
 }  # fmt: skip
-K, SHAPE, IMAGES, FEATURES = 3, (1, 3, 3), 36, 12
+K, SHAPE, IMAGES = 3, (1, 3, 3), 36
 STEPS = (0, 1, 10_000)  # both sides of every annealing and of a discriminator's turns
 
 pytestmark = pytest.mark.parametrize("name", NAMES)
@@ -79,13 +79,11 @@ def _kind(name: str) -> type[Algorithm]:
 
 
 class _Body(nn.Sequential):
-    """Images -> features; maps are the image, a function of it, and the features."""
+    """Images -> 6 features; maps are the image, a function of it, and the features."""
 
     def __init__(self, channels: int, norm: bool) -> None:
         pixels = channels * SHAPE[1] * SHAPE[2]
-        super().__init__(
-            nn.Flatten(), nn.Linear(pixels, FEATURES), *([nn.BatchNorm1d(FEATURES)] if norm else []), nn.Tanh()
-        )
+        super().__init__(nn.Flatten(), nn.Linear(pixels, 6), *([nn.BatchNorm1d(6)] if norm else []), nn.Tanh())
 
     def forward(self, x: Tensor, maps: bool = False) -> Any:
         z = super().forward(x)
@@ -94,7 +92,7 @@ class _Body(nn.Sequential):
 
 def _algorithm(name: str, n_envs: int = 3, seed: int = 0, norm: bool = True, **changed: Any) -> SingleRun:
     kind, hparams = _kind(name), {**_hparams(name), **changed}
-    sizes = Sizes(n_features=FEATURES, n_classes=K, n_envs=n_envs, image=SHAPE, n_steps=80, n_images=IMAGES)
+    sizes = Sizes(n_features=6, n_classes=K, n_envs=n_envs, image=SHAPE, n_steps=80, n_images=IMAGES)
     channels = SHAPE[0] + kind.extra_channels
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.errors import ConfigError
 from dgbench.modules import Networks
 from dgbench.objectives.clustering import kmeans, means_of
 from dgbench.objectives.contract import Algorithm, Choices
@@ -25,7 +24,8 @@ class AdaClust(Algorithm):
     L = CE(h([z, c]), Y), c the centroid of the image's cluster, constant between two surveys of all training images. A
     survey projects features on principal axes, without the first ``offset`` of them, which are thought to carry the
     class, each divided by the root of its eigenvalue; divides each projection by its length; and finds
-    ``num_clusters`` K clusters by k-means. Centroids are means of the features before the projection.
+    ``num_clusters`` K clusters by k-means. Centroids are means of the features before the projection. An ``offset``
+    that leaves no axis, such as the 512 that the authors draw for ResNet-50 with a ResNet-18, counts as half of them.
 
     Surveys come at step 0 and at steps E, 2 E, 4 E, ... or, with ``clust_epoch`` k, every k E steps. E = images /
     batch size counts minibatches of one environment, as with the authors, so an epoch sees each image once per
@@ -43,15 +43,6 @@ class AdaClust(Algorithm):
     choices: ClassVar[Choices] = {"variant": ("fixed", "reference"), "test_centroids": ("training", "together")}
 
     @classmethod
-    def check(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
-        super().check(sizes, hparams)
-        if hparams["offset"] >= sizes.n_features:
-            raise ConfigError(
-                f"hparams.offset={hparams['offset']} leaves none of the {sizes.n_features} principal axes of the "
-                "features to AdaClust; set a smaller one"
-            )
-
-    @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
         return {"classifier": LinearSpec(2 * sizes.n_features, sizes.n_classes)}
 
@@ -64,9 +55,16 @@ class AdaClust(Algorithm):
         """Clusters of all classes."""
         return int(self.values["num_clusters"] * self.sizes.n_classes)
 
+    @property
+    def kept_axes(self) -> slice:
+        """Numbers of the principal axes in which images are clustered."""
+        m, first = self.sizes.n_features, self.values["offset"]
+        first = first if first < m else m // 2
+        return slice(first, first + self.values["pca_dim"])
+
     def initial_state(self, networks: Networks) -> dict[str, Tensor]:
         m, k = self.sizes.n_features, self.n_clusters
-        r = min(self.values["pca_dim"], m - self.values["offset"])
+        r = len(range(m)[self.kept_axes])
         return {
             "cluster": torch.zeros(self.sizes.n_images, dtype=torch.int64), "centroid": torch.zeros(k, m),
             "mean": torch.zeros(m), "basis": torch.zeros(r, m), "center": torch.zeros(k, r),
@@ -123,9 +121,8 @@ class AdaClust(Algorithm):
         """(r, m) principal axes, each divided by the root of its eigenvalue; 0 where that is none."""
         found, axes = torch.linalg.eigh(centered.mT @ centered)  # ascending
         found, axes = found.flip(0), axes.mT.flip(0)
-        kept = slice(self.values["offset"], self.values["offset"] + self.values["pca_dim"])
         scale = torch.where(found > LEAST * found[0], found, torch.inf).rsqrt()
-        basis: Tensor = axes[kept] * scale[kept, None]
+        basis: Tensor = axes[self.kept_axes] * scale[self.kept_axes, None]
         return basis
 
 

@@ -88,14 +88,15 @@ class MMLD(Algorithm):
         logits = s.networks.classifier(z)
         done = epoch_of(s.step, self.values["rounds"], self.sizes.n_steps).to(s.hp.grl_weight.dtype)
         rise = 2 / (1 + (-10 * done / self.values["rounds"]).exp()) - 1
+        reversal = rise * s.hp.grl_weight
         group = s.state["group"][s.index]
-        guess = self._discriminate(s, scale_gradient(z, -rise * s.hp.grl_weight))
+        guess = self._discriminate(s, scale_gradient(z, -reversal))
         weight = s.state["group_weight"][group]
         style = (weight * F.cross_entropy(guess, group, reduction="none")).sum() / weight.sum()
         entropy, risk = self._entropy(logits), s.risk(logits)
         logs = {
             "class_loss": risk.detach(), "discriminator_loss": style.detach(), "entropy": entropy.detach(),
-            "reversal": rise,
+            "reversal": reversal,
         }  # fmt: skip
         return Outcome(risk + style + rise * s.hp.entropy_weight * entropy, logs)
 

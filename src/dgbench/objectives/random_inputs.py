@@ -85,16 +85,6 @@ class Bernoulli(RandomInput):
 
 
 @dataclass(frozen=True)
-class Integers(RandomInput):
-    """0, ..., ``n`` - 1 with equal probabilities."""
-
-    n: int = 2
-
-    def draw(self, rng: np.random.Generator, steps: int) -> np.ndarray:
-        return rng.integers(self.n, size=(steps, *self.shape))
-
-
-@dataclass(frozen=True)
 class Permutation(RandomInput):
     """Permutations of 0, ..., n-1 along the last axis, whose length is n."""
 
