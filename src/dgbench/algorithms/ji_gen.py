@@ -29,15 +29,15 @@ class JiGen(Algorithm):
     over ordered rows only (so the paper; 0 where there are none).
 
     Sides that are no multiple of 3 lose their outer pixels, 224 -> 222 and 28 -> 27, in training and in prediction as
-    with the authors. ``edge=keep`` leaves them around the shuffled square; ``auto`` does so where the backbone takes
-    images of one size only, a perceptron or vision transformer. BatchNorm that is not frozen sees shuffled and ordered
-    images in one minibatch. ``optimizer=sgd`` (momentum 0.9) and ``drop_lr_at`` 0.8 are the authors' recipe. The views
-    can be looked at with ``benchmarks/views.py``.
+    with the authors. ``edge=keep`` leaves them around the shuffled square, and so does ``crop`` where the backbone
+    takes images of one size only, a perceptron or vision transformer. BatchNorm that is not frozen sees shuffled and
+    ordered images in one minibatch. ``optimizer=sgd`` (momentum 0.9) and ``drop_lr_at`` 0.8 are the authors' recipe.
+    The views can be looked at with ``benchmarks/views.py``.
     """
 
     static = frozenset({"n_permutations", "class_on", "edge", "optimizer", "drop_lr_at"})
     choices: ClassVar[Choices] = {
-        "class_on": ("all", "ordered"), "edge": ("auto", "crop", "keep"), "optimizer": ("adam", "sgd"),
+        "class_on": ("all", "ordered"), "edge": ("crop", "keep"), "optimizer": ("adam", "sgd"),
     }  # fmt: skip
     order_matters = True  # orders belong to rows
     why_not_cacheable = "it shuffles tiles of the images, anew at every step"
@@ -69,11 +69,9 @@ class JiGen(Algorithm):
         return {"orders": torch.tensor(orders(self.values["n_permutations"]))}
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
-        n = sum(sizes)
+        n, below = sum(sizes), (self.values["n_permutations"] + 1,)
         return {
-            "order": Integers(
-                (n,), "number of the order of the tiles, 0 for none", n=self.values["n_permutations"] + 1
-            ),
+            "order": Integers((n,), "number of the order of the tiles, 0 for none", below=below * n),
             "coin": Uniform((n,), "the tiles stay in order where it is below beta"),
             "gray": Uniform((n, TILES), "a tile turns gray where it is below tile_gray"),
         }
@@ -103,8 +101,7 @@ class JiGen(Algorithm):
         return s.networks.logits(s.x if self._keeps_edge(s.networks) else self._inner(s.x))
 
     def _keeps_edge(self, networks: AnyNetworks) -> bool:
-        edge = self.values["edge"]
-        return bool(edge == "keep" or (edge == "auto" and networks.one_image_size()))
+        return self.values["edge"] == "keep" or networks.one_image_size()
 
     @staticmethod
     def _inner(x: Tensor) -> Tensor:
