@@ -6,6 +6,8 @@ import inspect
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import yaml
@@ -13,6 +15,7 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
+from dgbench.errors import ConfigError
 from dgbench.networks.build import build_networks
 from dgbench.networks.small import MNISTCNN
 from dgbench.objectives.contract import Algorithm
@@ -47,13 +50,32 @@ def family_tables() -> str:
 def _row(name: str, cost: Mapping[str, Any] | None) -> str:
     config: Any = OmegaConf.to_container(OmegaConf.load(CONF / "algorithm" / f"{name}.yaml"))
     kind: type[Algorithm] = get_class(config["objective"])
-    networks, memory = _made_of(kind, config)
-    passes, times, floor = (cost["passes"], f"{cost['cost']:.2f}", f"{cost['floor']:.2f}") if cost else ("", "-", "-")
+    hparams = _defaults(config)
+    networks, memory = _made_of(kind, hparams)
+    measured = (cost["passes"], f"{cost['cost']:.2f}", f"{cost['floor']:.2f}") if cost else ("", "-", "-")
     cells = [
-        f"[`{name}`](#{name})", purpose(kind), ", ".join(networks) or "-", ", ".join(memory) or "-", passes, times, floor,
-        "yes" if kind.stackable else "no", f"{kind.min_envs} or more",
+        f"[`{name}`](#{name})", purpose(kind), ", ".join(networks) or "-", ", ".join(memory) or "-", *measured,
+        "yes" if kind.stackable else "no", f"{_fewest(kind, hparams)} or more",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
+
+
+def _defaults(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Every hyperparameter that an algorithm reads, for small images."""
+    shared: Any = OmegaConf.to_container(OmegaConf.load(CONF / "hparams" / "default.yaml"))
+    own = {"hparams": config["hparams"], "search": {}}
+    return resolve(shared["shared"], own, kind="small", read=list(config.get("shared", SHARED)))
+
+
+def _fewest(kind: type[Algorithm], hparams: Mapping[str, Any]) -> int:
+    """The least number of training environments that the defaults work with."""
+    for n in count(1):
+        try:
+            kind.check(replace(EXAMPLE, n_features=128, n_envs=n), hparams)
+        except ConfigError:
+            continue
+        return n
+    raise AssertionError("never reached")
 
 
 def purpose(kind: type[Algorithm]) -> str:
@@ -62,15 +84,12 @@ def purpose(kind: type[Algorithm]) -> str:
     return re.sub(r"\s*\([^()]*\d{4}[^()]*\)", "", text).rstrip(".")
 
 
-def _made_of(kind: type[Algorithm], config: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def _made_of(kind: type[Algorithm], hparams: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Names of the networks besides featurizer and classifier, and of what is remembered from step to step."""
-    shared: Any = OmegaConf.to_container(OmegaConf.load(CONF / "hparams" / "default.yaml"))
-    read = list(config.get("shared", SHARED))
-    hparams = resolve(shared["shared"], {"hparams": config["hparams"], "search": {}}, kind="small", read=read)
     networks, sizes = build_networks(
         lambda image: MNISTCNN(image), EXAMPLE, lambda sizes: kind.networks_needed(sizes, hparams),
         kind.extra_channels, seed=0,
     )  # fmt: skip
-    own = [name for name in networks if name not in ("featurizer", "classifier")]
+    own = (re.sub(r"_\d+$", "s", name) for name in networks if name not in ("featurizer", "classifier"))
     state = kind(sizes, hparams).initial_state(networks)
-    return own, list(dict.fromkeys(name.partition("/")[0] for name in state))
+    return list(dict.fromkeys(own)), list(dict.fromkeys(name.partition("/")[0] for name in state))
