@@ -29,6 +29,11 @@ class SANDMask(Algorithm):
 
     learns_at: ClassVar[Mapping[str, Any]] = {"tau": 0.5}
 
+    @classmethod
+    def caution(cls, hparams: Mapping[str, Any]) -> str:
+        tau = hparams["tau"]
+        return f"hparams.tau={tau} masks every gradient, so nothing is learned; set it below 1" if tau >= 1 else ""
+
     def objective(self, s: Step) -> Outcome:
         params = detached(s.networks.params(*MODEL))
         risks, gradients = environment_gradients(s.networks, params, s.batch)

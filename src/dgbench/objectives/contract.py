@@ -148,6 +148,11 @@ class Algorithm:
                 raise ConfigError(f"hparams.{key}={hparams[key]} is unknown; choose one of {options}")
 
     @classmethod
+    def caution(cls, hparams: Mapping[str, Any]) -> str:
+        """One line for the user about values that are allowed and of little use; empty for others."""
+        return ""
+
+    @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
         """Networks besides the featurizer, in construction order."""
         return {"classifier": LinearSpec(sizes.n_features, sizes.n_classes)}
