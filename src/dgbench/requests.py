@@ -9,12 +9,16 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Sizes:
-    """The numbers that decide the shapes of an algorithm's networks."""
+    """The numbers that an algorithm is made for."""
 
     n_features: int
     n_classes: int
     n_envs: int  #: training environments
     image: tuple[int, ...]  #: C, H, W; the shape of features where a frozen part of the network was computed before
+    n_steps: int = 1  #: optimizer steps in all, T
+    n_images: int = 0  #: every training image has a number below it; 0 where images have no numbers
+    pixel_mean: tuple[float, ...] = ()  #: x * std + mean lies in [0, 1], channel by channel; empty: x itself does
+    pixel_std: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,33 @@ class ContextSpec:
     channels: int
 
 
-NetworkSpec = LinearSpec | MLPSpec | EmbeddingSpec | ContextSpec
+@dataclass(frozen=True)
+class FeaturizerSpec:
+    """One more featurizer, (n, C, H, W) -> (n, m).
+
+    Args:
+        frozen: a copy of the featurizer with its initial weights, which never change; otherwise one more network of
+            the same kind, with the same published weights if there are any and random weights of its own if not.
+    """
+
+    frozen: bool = False
+
+
+@dataclass(frozen=True)
+class PerChannelSpec:
+    """One learned number for each channel of each map of the featurizer (``featurizer(x, maps=True)``).
+
+    Called without arguments it gives a list of tensors that broadcast against the maps: (1, C, 1, 1) for (n, C, H, W),
+    (1, 1, C) for tokens (n, L, C), (1, C) for (n, C).
+
+    Args:
+        initial: value that all of them start from.
+    """
+
+    initial: float
+
+
+NetworkSpec = LinearSpec | MLPSpec | EmbeddingSpec | ContextSpec | FeaturizerSpec | PerChannelSpec
 
 
 @dataclass(frozen=True)
