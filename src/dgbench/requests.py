@@ -45,6 +45,14 @@ class MLPSpec:
 
 
 @dataclass(frozen=True)
+class TaperedSpec:
+    """DomainBed's nonlinear classifier, (n, n_in) -> (n, n_out): widths n_in // 2 and n_in // 4, ReLU after each."""
+
+    n_in: int
+    n_out: int
+
+
+@dataclass(frozen=True)
 class EmbeddingSpec:
     """A table of ``n`` learned vectors of length ``size``, drawn from N(0, 1)."""
 
@@ -85,7 +93,7 @@ class PerChannelSpec:
     initial: float
 
 
-NetworkSpec = LinearSpec | MLPSpec | EmbeddingSpec | ContextSpec | FeaturizerSpec | PerChannelSpec
+NetworkSpec = LinearSpec | MLPSpec | TaperedSpec | EmbeddingSpec | ContextSpec | FeaturizerSpec | PerChannelSpec
 
 
 @dataclass(frozen=True)

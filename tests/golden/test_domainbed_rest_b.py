@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from dgbench.algorithms.trm import neumann
+from dgbench.networks.heads import build_head
+from dgbench.objectives.contrast import supervised_contrast
+from dgbench.requests import TaperedSpec
 from dgbench.training.weight_averages import MovingAverage
 from tests.golden import toy as problem
 from tests.golden.toy import B, K, M, N, Toy, checksum, filled
@@ -127,7 +129,7 @@ def test_fish() -> None:
     ):
         toy.step()
         _close((toy.logs["loss"], *toy.checksums()), numbers)
-        (adam,) = toy.module._adams.values()
+        (adam,) = toy.module._optimizers.values()
         assert {int(own["step"]) for own in adam.state.values()} == {3 * (call + 1)}
 
 
@@ -154,3 +156,60 @@ def test_erm_pp() -> None:
         means = {**toy.networks.params(), **average.result()}
         _close((toy.loss, *toy.checksums()), (loss, a, w, b))
         _close([checksum(means[f"{name}.weight"]) for name in ("featurizer", "classifier")], [mean_a, mean_w])
+
+
+# ---- ADRMX ------------------------------------------------------------------------------------------------------
+
+LAST_ROWS = {"remix": [[0.99] * K, [0.99] * K]}  # of each class, a the last position and b the one before
+EARLY = {
+    "mlp_width": 4, "mlp_depth": 3, "mlp_dropout": 0.0, "beta1": 0.5, "lr": 0.01,
+    "cnt_lambda": 1.0, "dclf_lambda": 1.0, "rmxd_lambda": 1.0, "disc_lambda": 0.75,
+}  # fmt: skip
+HEADS = ("classifier", "second_classifier", "domain_classifier")
+
+
+def _adrmx(k: int) -> Toy:
+    heads = {name: build_head(TaperedSpec(M, K if name != "domain_classifier" else N)).double() for name in HEADS}
+    for head in heads.values():
+        problem.fill(head)
+    networks = {"domain_featurizer": problem.featurizer(0.5), **heads}
+    return Toy("adrmx", {**EARLY, "d_steps_per_g_step": k}, networks)
+
+
+# loss; c of both featurizers; sums of c over C_1, C_2, C_d and Q
+TURNS = {
+    1: (
+        (21.76214775, 4.20450061, 2.06783755, 0.02608854, -0.09426168, -0.07132428, -1.31126620),
+        (1.18916464, 4.20450061, 2.06783755, 0.02608854, -0.09426168, -0.07132428, -1.31226526),
+        (21.72563252, 4.23796929, 2.03046629, 0.04467522, -0.14444749, -0.07889318, -1.31226526),
+    ),
+    2: (
+        (1.18218089, 4.18155877, 4.18155877 / 2, None, None, None, -1.35565794),
+        (21.83517595, 4.20450061, 2.06783754, -0.01816485, -0.10091145, -0.06590866, -1.35565794),
+        (1.17899052, 4.20450061, 2.06783754, -0.01816485, -0.10091145, -0.06590866, -1.35299642),
+        (1.16492196, 4.20450061, 2.06783754, -0.01816485, -0.10091145, -0.06590866, -1.37942161),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("k", TURNS)
+def test_adrmx(k: int) -> None:
+    toy = _adrmx(k)
+    for numbers in TURNS[k]:
+        toy.step(LAST_ROWS)
+        bodies = [toy.c(f"{name}.weight") for name in ("featurizer", "domain_featurizer")]
+        found = [toy.loss, *bodies, *(toy.total(name) for name in (*HEADS, "discriminator"))]
+        _close(*zip(*((f, n) for f, n in zip(found, numbers, strict=True) if n is not None), strict=True))
+
+
+def test_parts_of_adrmx() -> None:
+    toy = _adrmx(1).step(LAST_ROWS)
+    parts = {
+        "label_loss": 1.20346074, "second_label_loss": 1.18512806, "domain_loss": 1.17600910,
+        "discriminator_loss": 1.18218089, "remix_loss": 0.73781455, "contrast": 2 * 9.17318549,
+    }  # fmt: skip
+    _close({name: toy.logs[name] for name in parts}, parts)
+    own = toy.gradient("featurizer.weight", 0, 0), toy.gradient("domain_featurizer.weight", 0, 0)
+    _close(own, (-0.60278573, 0.38759281))
+    batch = problem.batch()
+    _close(float(supervised_contrast(batch.x.flatten(1), batch.y, batch.env, within=0.3)), 9.21383763)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor, nn
 
-from tests.golden.toy import Toy
+from dgbench.networks.build import PerChannel
+from tests.golden import toy as problem
+from tests.golden.toy import M, Toy
 
 TOLERANCE = 2e-8
 RISK = 2.36958293  # at the start
@@ -103,3 +108,35 @@ def test_sharpness(case: str) -> None:
         toy.step()
         _close({key: toy.logs[key] for key in logged}, logged)
         _close((*toy.gradients(), *toy.checksums()), numbers)
+
+
+class _Maps(nn.Linear):
+    """z = A x; maps are z as 5 channels of one pixel, and one channel with the first four squares."""
+
+    def forward(self, x: Tensor, maps: bool = False) -> Any:
+        z = super().forward(x)
+        return (z, [z[..., None, None], z[:, :4].square().view(-1, 1, 2, 2)]) if maps else z
+
+
+def test_miro() -> None:
+    def body() -> _Maps:
+        layer = _Maps(M, M, bias=False, dtype=torch.float64)
+        layer.weight.data = torch.eye(M, dtype=torch.float64)
+        return layer
+
+    initial = math.log(math.expm1(0.1 - 1e-5))
+    variances = PerChannel([(M, 1, 1), (1, 2, 2)], initial).double()
+    networks = {"featurizer": body(), "initial": body(), "variances": variances}
+    toy = Toy("miro", {"ld": 0.1, "lr_mult": 10.0}, networks)
+    for numbers in (
+        (2.13932442, -2.30258509, 2.90698295, -1.27093881)
+        + (0.37318173, 0.16035817, 0.46918992, -0.01401615, 4.07489084, 0.01919194, -0.15940272),
+        (2.04834402, -2.38895514, 3.03055924, -1.32495811)
+        + (0.36038249, 0.16902959, 0.44244046, -0.02825079, 3.96800145, 0.04535542, -0.15897979),
+        (1.94144172, -2.45602900, 3.15405698, -1.37890140)
+        + (0.34242661, 0.17069322, 0.40511690, -0.04118895, 3.86072352, 0.06961233, -0.15840618),
+    ):
+        toy.step()
+        learned = [toy.c(f"variances.values.{i}") for i in (0, 1)]
+        _close((toy.loss, toy.logs["penalty"], *learned, *toy.gradients(), *toy.checksums()), numbers)
+    _close(toy.c("initial.weight"), problem.checksum(torch.eye(M)))

@@ -39,6 +39,7 @@ class ADRMX(Algorithm):
     choices: ClassVar[Choices] = {"adrmx_remix": ("reference", "fixed")}
     min_envs = 2
     order_matters = True  # outputs belong to positions
+    why_not_cacheable = "it has two featurizers, whose frozen parts may differ"
 
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:

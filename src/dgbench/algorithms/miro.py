@@ -29,6 +29,7 @@ class MIRO(Algorithm):
     """
 
     static = frozenset({"lr_mult"})
+    why_not_cacheable = "it compares maps between all layers with those of the initial network"
 
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:

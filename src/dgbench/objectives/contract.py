@@ -75,8 +75,8 @@ class Update:
 
     Args:
         objective: a method of the algorithm, the same one at every step: it is compared, and recorded, by it.
-        groups: names of the parameter groups; without any the objective is evaluated for its state alone, and neither
-            its loss nor its logs are kept.
+        groups: names of the parameter groups; without any the objective is evaluated for its state and logs, and its
+            loss is not kept.
     """
 
     objective: UpdateFunction
