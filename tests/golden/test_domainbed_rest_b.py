@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from dgbench.algorithms.trm import neumann
+from dgbench.configuration import CONF
 from dgbench.networks.heads import build_head
 from dgbench.objectives.contrast import supervised_contrast
+from dgbench.protocols.hparams import resolve
 from dgbench.requests import TaperedSpec
 from dgbench.training.weight_averages import MovingAverage
 from tests.golden import toy as problem
@@ -29,22 +32,28 @@ SWAPS: dict[str, tuple[dict[str, Any], tuple[tuple[float, ...], ...]]] = {
     "strong": (
         {"cos_lambda": 0.5, "groupdro_eta": 0.5},
         (
-            (2.28723954, 2.42695436, 0.58629274, 0.48957984, 3.97617507, 0.04535542, -0.34247453, 1.04344044, 0.69364662),
-            (2.19406669, 2.90314357, 0.62631852, 0.81549634, 3.88868855, 0.07044151, -0.46306340, 1.54385811, 0.90364972),
+            (2.28723954, 2.42695436, 0.58629274, 0.48957984, 3.97617507, 0.04535542,
+             -0.34247453, 1.04344044, 0.69364662),
+            (2.19406669, 2.90314357, 0.62631852, 0.81549634, 3.88868855, 0.07044151,
+             -0.46306340, 1.54385811, 0.90364972),
         ),
     ),
     "default": (
         {"cos_lambda": 1e-4, "groupdro_eta": 0.01},
         (
-            (2.28723954, 2.13974469, 0.54437466, 0.27892398, 3.96668492, 0.04535542, -0.24725919, 1.04344044, 0.69364662),
-            (2.19087050, 2.64587106, 0.54592254, 0.43115303, 3.86532900, 0.07022147, -0.24847146, 1.54453475, 0.90345980),
+            (2.28723954, 2.13974469, 0.54437466, 0.27892398, 3.96668492, 0.04535542,
+             -0.24725919, 1.04344044, 0.69364662),
+            (2.19087050, 2.64587106, 0.54592254, 0.43115303, 3.86532900, 0.07022147,
+             -0.24847146, 1.54453475, 0.90345980),
         ),
     ),
     "balanced": (
         {"cos_lambda": 0.5, "groupdro_eta": 0.5, "class_balanced": True},
         (
-            (2.28723954, 2.53525193, 0.54247976, 0.51589346, 3.97646966, 0.04535542, -0.47523512, 2.15295369, 0.87606757),
-            (2.19426085, 2.75154229, 0.56930175, 0.52488324, 3.88160192, 0.07042577, -0.51541726, 1.80224861, 1.33178840),
+            (2.28723954, 2.53525193, 0.54247976, 0.51589346, 3.97646966, 0.04535542,
+             -0.47523512, 2.15295369, 0.87606757),
+            (2.19426085, 2.75154229, 0.56930175, 0.52488324, 3.88160192, 0.07042577,
+             -0.51541726, 1.80224861, 1.33178840),
         ),
     ),
 }  # fmt: skip
@@ -213,3 +222,39 @@ def test_parts_of_adrmx() -> None:
     _close(own, (-0.60278573, 0.38759281))
     batch = problem.batch()
     _close(float(supervised_contrast(batch.x.flatten(1), batch.y, batch.env, within=0.3)), 9.21383763)
+
+
+# ---- hyperparameters --------------------------------------------------------------------------------------------
+
+# as DomainBed prints them for hparams_seed 3 in trial 1
+DRAWN: dict[str, tuple[str, dict[str, Any]]] = {
+    "fish": ("small", {"meta_lr": 0.1}),
+    "trm": (
+        "small",
+        {"cos_lambda": 0.33800825660951633, "iters": 83, "groupdro_eta": 0.0016183275422355984},
+    ),
+    "transfer": (
+        "large",
+        {
+            "t_lambda": 0.038560027752108074, "delta": 0.9750703122526484, "d_steps_per_g": 5,
+            "lr_d": 0.00018491823977026932,
+        },
+    ),
+    "adrmx": ("large", {"mlp_depth": 10, "lr": 3e-05, "weight_decay": 0.0}),
+    "erm_pp": ("large", {"linear_lr": 0.00013835691360054476, "linear_steps": 500}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_draw_3_of_trial_1(name: str) -> None:
+    kind, printed = DRAWN[name]
+    assert printed.items() <= _resolved(name, kind).items()
+    if name == "adrmx":
+        assert _resolved(name, "small")["lr"] == 0.001
+
+
+def _resolved(name: str, kind: str) -> dict[str, Any]:
+    shared: Any = OmegaConf.to_container(OmegaConf.load(CONF / "hparams" / "default.yaml"), resolve=True)
+    config: Any = OmegaConf.to_container(OmegaConf.load(CONF / "algorithm" / f"{name}.yaml"))
+    read = config.get("shared", ["lr", "weight_decay", "batch_size"])
+    return resolve(shared["shared"], config, kind=kind, number=3, trial=1, read=read)

@@ -26,8 +26,8 @@ class Fish(Algorithm):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        first = [partial(self._risk, e) for e in range(self.sizes.n_envs - 1)]
-        self._updates = tuple(Update(objective, ("model",)) for objective in (*first, self.objective))
+        first = [Update(partial(self._risk, e), ("model",)) for e in range(self.sizes.n_envs - 1)]
+        self._updates = (*first, Update(self.objective, ("model",)))
 
     def param_groups(self) -> dict[str, ParamGroup]:
         return {"model": ParamGroup(("featurizer", "classifier"), pull="meta_lr")}

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from dgbench.modules import Networks
 from dgbench.objectives.contract import Algorithm, Choices
