@@ -30,7 +30,7 @@ def test_every_algorithm_has_a_yaml_and_every_yaml_a_file() -> None:
 
 def _is_algorithm(node: ast.ClassDef) -> bool:
     bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
-    return bool(bases & {"Algorithm", "DANN"})
+    return bool(bases & {"Algorithm", "DANN", "SharpnessAware"})
 
 
 def test_nothing_branches_on_an_algorithms_name() -> None:

@@ -126,6 +126,8 @@ def test_miro() -> None:
 
     initial = math.log(math.expm1(0.1 - 1e-5))
     variances = PerChannel([(M, 1, 1), (1, 2, 2)], initial).double()
+    for value in variances():
+        value.data.fill_(initial)  # in double precision
     networks = {"featurizer": body(), "initial": body(), "variances": variances}
     toy = Toy("miro", {"ld": 0.1, "lr_mult": 10.0}, networks)
     for numbers in (

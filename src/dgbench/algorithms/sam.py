@@ -80,10 +80,10 @@ class SAM(SharpnessAware):
 
     @property
     def reports_above(self) -> bool:
-        return bool(self.values["sharpness"] == "sam")
+        return bool(self.values["sharpness"] != "gsam")
 
     def direction(self, s: Step, g: Tensors, g_above: Tensors) -> Tensors:
-        if self.values["sharpness"] == "sam":
+        if self.values["sharpness"] != "gsam":
             return g_above
         size = inner_product(g_above, g_above).sqrt() + EPSILON
         along = inner_product(g, g_above) / size / size
