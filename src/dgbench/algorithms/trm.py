@@ -63,8 +63,8 @@ class TRM(Algorithm):
     def objective(self, s: Step) -> Outcome:
         z = s.features()
         risk = s.risk(s.networks.classifier(z))
-        swap, new = self._swap(s, z)
         active = s.step >= s.hp.iters
+        swap, new = self._swap(s, torch.where(active, z, 0.0))  # finite while it is not used, its gradient too
         penalty = torch.where(active, swap, 0.0)
         state = {name: torch.where(active, value, s.state[name]) for name, value in new.items()}
         return Outcome(risk + penalty, {"penalty": penalty.detach()}, state)
