@@ -53,6 +53,24 @@ class TaperedSpec:
 
 
 @dataclass(frozen=True)
+class LeakyMLPSpec:
+    """A perceptron with ``hidden`` + 1 layers of ``width`` units and leaky ReLU (0.01), (n, n_in) -> (n, n_out)."""
+
+    n_in: int
+    n_out: int
+    width: int
+    hidden: int
+
+
+@dataclass(frozen=True)
+class ProjectionSpec:
+    """Three linear layers with BatchNorm behind each and ReLU between them, (n, size) -> (n, size)."""
+
+    size: int
+    width: int
+
+
+@dataclass(frozen=True)
 class EmbeddingSpec:
     """A table of ``n`` learned vectors of length ``size``, drawn from N(0, 1)."""
 
@@ -93,7 +111,10 @@ class PerChannelSpec:
     initial: float
 
 
-NetworkSpec = LinearSpec | MLPSpec | TaperedSpec | EmbeddingSpec | ContextSpec | FeaturizerSpec | PerChannelSpec
+NetworkSpec = (
+    LinearSpec | MLPSpec | LeakyMLPSpec | ProjectionSpec | TaperedSpec | EmbeddingSpec | ContextSpec | FeaturizerSpec
+    | PerChannelSpec
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

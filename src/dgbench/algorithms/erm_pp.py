@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.step import Outcome, Step
@@ -20,6 +21,7 @@ class ERMPlusPlus(Algorithm):
     """
 
     static = frozenset({"linear_steps"})
+    learns_at: ClassVar[Mapping[str, Any]] = {"linear_steps": 10}
 
     def param_groups(self) -> dict[str, ParamGroup]:
         return {"linear": ParamGroup(("classifier",), "linear_lr"), "model": ParamGroup(("featurizer", "classifier"))}

@@ -8,7 +8,16 @@ from itertools import pairwise
 from torch import nn
 
 from dgbench.networks.context import ContextNetwork
-from dgbench.requests import ContextSpec, EmbeddingSpec, LinearSpec, MLPSpec, NetworkSpec, TaperedSpec
+from dgbench.requests import (
+    ContextSpec,
+    EmbeddingSpec,
+    LeakyMLPSpec,
+    LinearSpec,
+    MLPSpec,
+    NetworkSpec,
+    ProjectionSpec,
+    TaperedSpec,
+)
 
 
 @singledispatch
@@ -49,6 +58,22 @@ def _tapered(spec: TaperedSpec) -> nn.Module:
     return nn.Sequential(
         nn.Linear(spec.n_in, wide), nn.ReLU(), nn.Linear(wide, narrow), nn.ReLU(), nn.Linear(narrow, spec.n_out)
     )
+
+
+@build_head.register
+def _leaky_mlp(spec: LeakyMLPSpec) -> nn.Module:
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise([spec.n_in, *[spec.width] * (spec.hidden + 1)]):
+        layers += [nn.Linear(n_in, n_out), nn.LeakyReLU()]
+    return nn.Sequential(*layers, nn.Linear(spec.width, spec.n_out))
+
+
+@build_head.register
+def _projection(spec: ProjectionSpec) -> nn.Module:
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise([spec.size, spec.width, spec.width, spec.size]):
+        layers += [nn.Linear(n_in, n_out), nn.BatchNorm1d(n_out), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
 
 
 @build_head.register
