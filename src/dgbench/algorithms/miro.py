@@ -24,8 +24,10 @@ class MIRO(Algorithm):
     each stage of the featurizer, f0_s those of its frozen initial copy, v_s = softplus(b_s) + 1e-5 one learned variance
     per channel, 0.1 at first; means over all entries of a map. The b_s are trained at lr * ``lr_mult``.
 
-    Meant for pretrained weights: without them the copy is a random network. The second forward pass, without gradient,
-    is its cost. Dropout acts on the pooled features, not on the maps. Its table combines it with SWAD, averaging=swad.
+    Meant for pretrained weights, without which the copy is a random network, and for a frozen BatchNorm: the copy uses
+    its running statistics, so that statistics of the minibatch are far from it at once. The second forward pass,
+    without gradient, is its cost. Dropout acts on the pooled features, not on the maps. Its table combines it with
+    SWAD, averaging=swad.
     """
 
     static = frozenset({"lr_mult"})
