@@ -22,6 +22,7 @@ class ANDMask(Algorithm):
 
     static = frozenset({"forward"})
     choices: ClassVar[Choices] = {"forward": ("separate", "together")}
+    why_not_sharp = "it masks the gradients of the environments"
 
     def objective(self, s: Step) -> Outcome:
         params = detached(s.networks.params(*MODEL))

@@ -16,5 +16,6 @@ class DISAM(SharpnessAware):
     environment it is SAM.
     """
 
-    def climbed(self, s: Step, risks: Tensor, shares: Tensor) -> Tensor:
-        return shares - s.hp["lambda"] * 2 / len(risks) * (risks - risks.mean())
+    def climbed(self, s: Step, risk: Tensor, risks: Tensor) -> Tensor:
+        penalty = s.hp["lambda"] * risks.var(correction=0)
+        return risk + penalty.detach() - penalty

@@ -37,6 +37,7 @@ class MLDG(Algorithm):
     static = frozenset({"mldg_episodes", "n_meta_test"})
     choices: ClassVar[Choices] = {"mldg_episodes": ("split", "pairs")}
     order_matters = True
+    why_not_sharp = "it looks one step ahead and adds up gradients itself"
 
     @classmethod
     def check(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> None:

@@ -28,6 +28,7 @@ class SANDMask(Algorithm):
     """
 
     learns_at: ClassVar[Mapping[str, Any]] = {"tau": 0.5}
+    why_not_sharp = "it masks the gradients of the environments"
 
     @classmethod
     def caution(cls, hparams: Mapping[str, Any]) -> str:

@@ -44,6 +44,7 @@ class URM(Algorithm):
         "urm_discriminator_optimizer": ("adam", "sgd"),
     }
     order_matters = True  # noise belongs to rows
+    why_not_sharp = "model and discriminator follow different losses in one update"
 
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:

@@ -98,6 +98,9 @@ class Algorithm:
             runs of a stack agree on which.
         why_not_cacheable: why training on features of a frozen part of the featurizer, computed once per image, would
             not be this method; empty where it is.
+        why_not_sharp: why it cannot be trained sharpness-aware around (``conf/sharpness``): its update is no gradient
+            of one loss, because it makes gradients itself or its networks follow different losses in one update; empty
+            where it can.
         extra_channels: image channels that the algorithm adds in front of the featurizer.
         reset_adam_at: hyperparameter, or several, that hold the step at which the optimizers are re-created (moments
             and counters zero).
@@ -123,6 +126,7 @@ class Algorithm:
     stackable: ClassVar[bool] = True
     why_not_stackable: ClassVar[str] = ""
     why_not_cacheable: ClassVar[str] = ""
+    why_not_sharp: ClassVar[str] = ""
     extra_channels: ClassVar[int] = 0
     reset_adam_at: ClassVar[str | tuple[str, ...] | None] = None
     reset_lr: ClassVar[str | None] = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 
 from dgbench.modules import AnyNetworks, BoundNetworks
 from dgbench.objectives.risks import environment_risks
+from dgbench.objectives.step import Outcome
 from dgbench.tensors import EnvBatch, Tensors
 
 MODEL = ("featurizer", "classifier")
@@ -50,11 +52,34 @@ def risk_and_gradient(
         differentiable: the gradient may be differentiated again, which takes a slower backward pass.
         weights: from a vector value, the weights of its entries in the sum whose gradient is taken; constants.
     """
-    result, pull, statistics = torch.func.vjp(_pure(nets, risk), dict(params), has_aux=True)  # type: ignore[misc]
+    result, pull, (statistics, _) = torch.func.vjp(
+        _pure(nets, lambda bound: (risk(bound), {})), dict(params), has_aux=True
+    )  # type: ignore[misc]
     if keep_statistics:
         _keep(nets, statistics)
     (gradient,) = pull(weights(result), create_graph=differentiable)
     return result, gradient
+
+
+def outcome_and_gradient(
+    nets: AnyNetworks, params: Tensors, objective: Callable[[BoundNetworks], Outcome], keep_statistics: bool = True
+) -> tuple[Outcome, dict[str, Tensor]]:
+    """What an objective says of the networks, detached, and the gradient of its loss.
+
+    Args:
+        nets, params, keep_statistics: as of :func:`risk_and_gradient`.
+        objective: with a loss that is to be differentiated; its own ``grads`` are not asked for.
+    """
+
+    def parts(bound: BoundNetworks) -> tuple[Tensor, dict[str, dict[str, Tensor]]]:
+        out = objective(bound)
+        return out.loss, {"logs": dict(out.logs), "state": dict(out.state)}
+
+    loss, pull, (statistics, rest) = torch.func.vjp(_pure(nets, parts), dict(params), has_aux=True)  # type: ignore[misc]
+    if keep_statistics:
+        _keep(nets, statistics)
+    (gradient,) = pull(torch.ones_like(loss), create_graph=False)
+    return Outcome(loss.detach(), detached(rest["logs"]), detached(rest["state"])), detached(gradient)
 
 
 def environment_gradients(
@@ -72,8 +97,8 @@ def environment_gradients(
         differentiable: the gradients may be differentiated again.
     """
     if together:
-        function = _pure(nets, lambda bound: environment_risks(bound.logits(batch.x), batch))
-        risks, pull, statistics = torch.func.vjp(function, dict(params), has_aux=True)  # type: ignore[misc]
+        function = _pure(nets, lambda bound: (environment_risks(bound.logits(batch.x), batch), {}))
+        risks, pull, (statistics, _) = torch.func.vjp(function, dict(params), has_aux=True)  # type: ignore[misc]
         _keep(nets, statistics)
         rows = torch.eye(len(batch.sizes), dtype=risks.dtype, device=risks.device)
         return risks, _stack([pull(row, create_graph=differentiable)[0] for row in rows])
@@ -88,13 +113,16 @@ def _risk(bound: BoundNetworks, x: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(bound.logits(x), y)
 
 
-def _pure(nets: AnyNetworks, risk: Callable[[BoundNetworks], Tensor]) -> Callable[[Tensors], tuple[Tensor, Tensors]]:
-    """The risk as a function of parameters that also returns the running statistics it leaves."""
+def _pure(
+    nets: AnyNetworks, value: Callable[[BoundNetworks], tuple[Tensor, Any]]
+) -> Callable[[Tensors], tuple[Tensor, tuple[Tensors, Any]]]:
+    """A value as a function of parameters that also returns the running statistics it leaves, and what comes along."""
 
-    def function(params: Tensors) -> tuple[Tensor, Tensors]:
+    def function(params: Tensors) -> tuple[Tensor, tuple[Tensors, Any]]:
         # a buffer that is written to must be born inside the transformation
         statistics = {key: buffer.clone() for key, buffer in nets.statistics().items()}
-        return risk(nets.bind({**statistics, **params})), statistics
+        result, rest = value(nets.bind({**statistics, **params}))
+        return result, (statistics, rest)
 
     return function
 

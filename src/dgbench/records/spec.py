@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +22,7 @@ PARTS = (
     "network",
     "tuning",
     "averaging",
+    "sharpness",
     "training",
 )  # stand in the hash by digests of their own
 KEPT = 256  # parts whose digest is remembered
@@ -41,6 +42,7 @@ class StudySpec:
     init: str  #: initial weights; names their content
     tuning: dict[str, Any]  #: what of the network is trained
     averaging: dict[str, Any]  #: what averages the weights over steps
+    sharpness: dict[str, Any] = field(default_factory=dict)  #: how updates look at raised weights; empty: they do not
     training: dict[str, Any]  #: settings of the training loop that change numbers
     protocol: str
     seed: int
@@ -52,7 +54,10 @@ class StudySpec:
     def digest(self) -> str:
         """12 hexadecimal digits, equal for equal science however it was typed."""
         values = {f.name: getattr(self, f.name) for f in self.__dataclass_fields__.values()}
-        return digest({**values, **{name: _part(values[name]) for name in PARTS}})
+        parts = {name: _part(values[name]) for name in PARTS}
+        if not values["sharpness"]:  # runs are named as they were before the key
+            del values["sharpness"], parts["sharpness"]
+        return digest({**values, **parts})
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, in the canonical form that is hashed."""

@@ -20,7 +20,7 @@ from dgbench.training.jobs import PlannedStudy, Planner
 
 SAMPLES = 30  # runs that a mean speed or size is taken from
 
-Kind = tuple[str, ...]  #: dataset, algorithm, network, tuning
+Kind = tuple[str, ...]  #: dataset, algorithm, network, tuning, sharpness
 
 
 @dataclass
@@ -116,7 +116,8 @@ class Workload:
 
 def kind_of(study: PlannedStudy) -> Kind:
     """Models of one kind cost the same."""
-    return tuple(str(study.config[group]["name"]) for group in ("dataset", "algorithm", "backbone", "tuning"))
+    groups = ("dataset", "algorithm", "backbone", "tuning", "sharpness")
+    return tuple(str(study.config[group]["name"]) for group in groups)
 
 
 def _count(kind: KindLeft, study: PlannedStudy, folds: Sequence[Fold]) -> int:

@@ -72,6 +72,10 @@ NO_RESULT: Mapping[str, str] = {
 }
 
 
+#: ``conf/sharpness/none.yaml``, which configurations lack that are older than the key
+PLAIN_GRADIENT: Mapping[str, Any] = {"name": "none"}
+
+
 def shared_parts(config: Mapping[str, Any], info: DatasetInfo, settings: TrainerSettings) -> dict[str, dict[str, Any]]:
     """The parts of a specification that studies with other algorithms, hyperparameters and seeds have alike.
 
@@ -86,6 +90,7 @@ def shared_parts(config: Mapping[str, Any], info: DatasetInfo, settings: Trainer
         "network": {"class": backbone["_target_"], **_counting("backbone", backbone)},
         "tuning": _counting("tuning", config["tuning"]),
         "averaging": _counting("averaging", config["averaging"]),
+        "sharpness": _sharpness(_counting("sharpness", config["sharpness"])),
         "training": {key: getattr(settings, key) for key in COUNTING},
     }
 
@@ -139,6 +144,11 @@ def folder_name(spec: StudySpec, dataset: str) -> str:
 def _counting(top: str, content: Mapping[str, Any]) -> dict[str, Any]:
     """What stands under a top-level key, less what changes no result."""
     return {key: value for key, value in content.items() if f"{top}.{key}" not in NO_RESULT}
+
+
+def _sharpness(content: dict[str, Any]) -> dict[str, Any]:
+    """Empty where there is none: runs are named as they were before the key."""
+    return {} if content == PLAIN_GRADIENT else content
 
 
 def _dataset(dataset: Mapping[str, Any], info: DatasetInfo) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dgbench.objectives.contract import Algorithm, ParamGroup
+from dgbench.objectives.sharpness import SAM
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class UpdateRule:
         head_steps: first steps, in which only what stands behind the featurizer learns; then every optimizer is
             re-created (LP-FT, Kumar et al., 2022).
         head_lr: learning rate of those steps; None is that of the group.
+        sharpness: how updates of the featurizer look at raised weights too; None: they do not.
     """
 
     steps: int = 1
@@ -33,6 +35,7 @@ class UpdateRule:
     accumulate: int = 1
     head_steps: int = 0
     head_lr: float | None = None
+    sharpness: SAM | None = None
 
     def factor(self, step: int) -> float:
         """Learning rate at a step, in parts of the full one: a function of the step alone, so resuming is exact."""

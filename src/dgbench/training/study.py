@@ -20,6 +20,7 @@ from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.store.features import CachedFeatures
 from dgbench.modules import Networks
 from dgbench.networks.build import build_networks
+from dgbench.objectives.sharpness import SAM
 from dgbench.protocols.folds import Fold
 from dgbench.records.code import code_version
 from dgbench.records.rows import RunIdentity
@@ -79,6 +80,7 @@ class Run:
         study, config = self.study, self.study.config
         rule = config["averaging"].get("rule") or {}
         averaging = {f"averaging.{key}": value for key, value in rule.items() if key != "_target_"}
+        sharpness = {f"sharpness.{key}": value for key, value in self.spec.sharpness.items() if key != "_target_"}
         return RunIdentity(
             run=self.hash,
             **study.info.facts(),
@@ -88,6 +90,7 @@ class Run:
                 "steps": study.settings.steps,
                 **changed(study.settings),
                 **averaging,
+                **sharpness,
             },
             averaging=config["averaging"]["name"],
             draw=self.spec.draw,
@@ -136,6 +139,7 @@ class Study:
     def _check(self) -> None:
         """Refuse a network and an averaging that cannot be built, before anything is written."""
         self.averaging()
+        self.sharpness()
         self.tuning.check(self.settings.steps)
         if caution := self.algorithm.caution(self.hparams):
             log.warning("%s: %s", self.spec.algorithm, caution)
@@ -191,6 +195,30 @@ class Study:
             return None
         callback: Averaging = build(without(self.config, "averaging", "name"), "averaging")
         return callback
+
+    def sharpness(self) -> SAM | None:
+        """How updates look at raised weights, if they do.
+
+        Raises:
+            ConfigError: this algorithm or these settings do not go with it.
+        """
+        chosen = self.config["sharpness"]
+        if "_target_" not in chosen:
+            return None
+        label, settings = f"sharpness={chosen['name']}", self.settings
+        if self.algorithm.why_not_sharp:
+            raise ConfigError(
+                f"{label} cannot go around algorithm={self.spec.algorithm}: {self.algorithm.why_not_sharp}; "
+                "set sharpness=none or choose another algorithm"
+            )
+        for key in ("accumulate", "devices"):
+            if (n := getattr(settings, key)) > 1:
+                raise ConfigError(
+                    f"{label} cannot go with trainer.{key}={n}: each part of a minibatch would climb on its own, which "
+                    f"is another method; set trainer.{key}=1 or sharpness=none"
+                )
+        method: SAM = build(without(self.config, "sharpness", "name"), "sharpness")
+        return method
 
     @cached_property
     def resolved_yaml(self) -> str:
@@ -253,6 +281,7 @@ class Study:
             settings.accumulate,
             self.tuning.head_steps,
             self.tuning.head_lr,
+            self.sharpness(),
         )
         algorithm = self.algorithm(sizes, self.hparams)
         return SingleRun(algorithm, networks, seed=self.spec.seed, rule=rule, dtype=self.dtype)

@@ -75,7 +75,8 @@ def _kind(group: Group) -> str:
     """Equal for groups that compute steps of the same size."""
     spec, study, n_envs = group.runs[0].spec, group.runs[0].study, len(group.runs[0].fold.training)
     images = [study.info.name, *study.environments.image, study.batch_size, n_envs]
-    return digest([spec.objective, spec.network, spec.tuning, spec.training, images, len(group.runs), group.stacked])
+    made = [spec.objective, spec.network, spec.tuning, spec.sharpness, spec.training]
+    return digest([*made, images, len(group.runs), group.stacked])
 
 
 def _faster(group: Group, everything: int) -> tuple[int, str]:

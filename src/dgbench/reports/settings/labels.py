@@ -9,10 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
+SHARPNESS = "sharpness.name"  #: key of a row's hyperparameters
+
+
 def algorithm_name(identity: Mapping[str, Any]) -> str:
-    """``vrex``, or ``vrex+swad`` where its weights were averaged."""
-    averaging = identity["averaging"]
-    return str(identity["algorithm"]) + ("" if averaging == "none" else f"+{averaging}")
+    """``vrex``; ``vrex+swad`` where its weights were averaged, ``vrex (sharpness=sam)`` where it trained around SAM."""
+    averaging, sharpness = identity["averaging"], identity["hparams"].get(SHARPNESS)
+    name = str(identity["algorithm"]) + ("" if averaging == "none" else f"+{averaging}")
+    return _beside(name, f"sharpness={sharpness}" if sharpness else "")
 
 
 def algorithm_labels(identities: Sequence[Mapping[str, Any]], *, searches: bool = False) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from dgbench.errors import DivergedError
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
+from dgbench.objectives.sharpness import Sharpened
 from dgbench.tensors import EnvBatch, Tensors
 from dgbench.training.modules.inputs import minibatches
 from dgbench.training.modules.one_run import OneRun
@@ -128,7 +130,7 @@ class RunModule(PredictingModule):
         for update in self.algorithm.updates(step):
             stepping = {name: optimizers[name] for name in update.groups if name in self._learning(step)}
             if stepping:
-                losses, logs = self._differentiate(update, tuple(stepping), step, counter, batch)
+                losses, logs = self._differentiate(self._sharpened(update, step), tuple(stepping), step, counter, batch)
                 own = {"loss": losses} if update.objective == self.algorithm.objective else {}
                 self._note_values(step, {**own, **logs})
                 self._take_step(step, stepping)
@@ -140,6 +142,22 @@ class RunModule(PredictingModule):
         for hook in self.after_step:
             hook(step + 1)
         return losses
+
+    def _sharpened(self, update: Update, step: int) -> Update:
+        """The update as the rule's ``sharpness`` makes it, if it is one of a featurizer.
+
+        Also where that stands still: then what stands behind it is raised alone. Equal updates make equal ones, by
+        which a stack knows its functions.
+        """
+        if self.rule.sharpness is None:
+            return update
+        algorithm, learning = self.algorithm, self._learning(step)
+        bodies = algorithm.featurizers(algorithm.sizes, algorithm.values)
+        owned = {network for name in update.groups for network in self._groups[name].networks}
+        if owned.isdisjoint(bodies):
+            return update
+        names = tuple(name for group in update.groups if group in learning for name in learning[group])
+        return replace(update, objective=Sharpened(self.rule.sharpness, update.objective, names))
 
     def _note_values(self, step: int, values: Tensors) -> None:
         if self.collects:

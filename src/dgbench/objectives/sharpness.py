@@ -1,0 +1,138 @@
+"""Sharpness-aware training around an objective: its gradient here and at raised weights, and an update from both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from torch import Tensor
+
+from dgbench.errors import ConfigError
+from dgbench.modules import AnyNetworks
+from dgbench.objectives.gradients import detached, inner_product, outcome_and_gradient
+from dgbench.objectives.step import Outcome, Step, UpdateFunction
+from dgbench.tensors import Tensors
+
+EPSILON = 1e-12
+
+
+@dataclass(frozen=True)
+class SAM:
+    """theta' = theta + rho g / |g|; the update follows g', the gradient at theta' (Foret et al., 2021).
+
+    Where g is 0 the original divides by 0; here 1e-12 is added to |g|. The loss is that at theta', and the pass there
+    moves running statistics of BatchNorm a second time.
+
+    Args:
+        rho: length of the climb from theta to theta'.
+    """
+
+    rho: Tensor | float = 0.05
+
+    reports_above: ClassVar[bool] = True  #: the loss is that at theta', whose pass moves running statistics too
+
+    def __post_init__(self) -> None:
+        for key, value in vars(self).items():
+            if not isinstance(value, Tensor):
+                _check(key, value)
+
+    def length(self, norm: Tensor) -> Tensor:
+        """Step to theta' in parts of g, from the norm of g."""
+        return self.rho / (norm + EPSILON)
+
+    def direction(self, g: Tensors, g_above: Tensors) -> Tensors:
+        """What the optimizer is given."""
+        return g_above
+
+
+@dataclass(frozen=True)
+class GSAM(SAM):
+    """SAM that also narrows the gap between the losses at theta and theta' (Zhuang et al., 2022; the code of SAGM).
+
+    The update follows g' - alpha (g - (g . g' / |g'|^2) g'). The loss is that at theta; the pass at theta' leaves
+    running statistics alone.
+
+    Args:
+        alpha: weight of that gap.
+    """
+
+    alpha: Tensor | float = 0.1
+
+    reports_above: ClassVar[bool] = False
+
+    def direction(self, g: Tensors, g_above: Tensors) -> Tensors:
+        size = inner_product(g_above, g_above).sqrt() + EPSILON
+        along = inner_product(g, g_above) / size / size
+        return {key: up - self.alpha * (g[key] - along * up) for key, up in g_above.items()}
+
+
+@dataclass(frozen=True)
+class SAGM(SAM):
+    """Match the gradients at theta and theta' = theta + (rho / |g| - alpha) g (Wang et al., 2023; its code).
+
+    The update follows (g + g') / 2. The loss is that at theta; the pass at theta' leaves running statistics alone.
+
+    Args:
+        alpha: how much of g the climb is shortened by.
+    """
+
+    alpha: Tensor | float = 0.001
+
+    reports_above: ClassVar[bool] = False
+
+    def length(self, norm: Tensor) -> Tensor:
+        return super().length(norm) - self.alpha
+
+    def direction(self, g: Tensors, g_above: Tensors) -> Tensors:
+        return {key: (g[key] + up) / 2 for key, up in g_above.items()}
+
+
+@dataclass(frozen=True)
+class Sharpened:
+    """An objective that is looked at twice, with the same random inputs; two of equal parts are equal.
+
+    Dropout draws masks of its own for each pass. Weight decay is the optimizer's alone and not in g. State and logs
+    are those of the first pass.
+
+    Args:
+        method: how to climb and what to follow.
+        objective: whose gradient is followed.
+        names: of the parameters that step; g is over these, and only they are raised.
+        climbed: whose gradient leads to theta'; None is ``objective``.
+    """
+
+    method: SAM
+    objective: UpdateFunction
+    names: Sequence[str]
+    climbed: UpdateFunction | None = None
+
+    def __call__(self, s: Step) -> Outcome:
+        values = detached(s.networks.params())  # of the other parameters, too, no graph is kept
+        nets, params = s.networks.bind(values), {name: values[name] for name in self.names}
+        here, g = self._pass(s, nets, params, self.climbed or self.objective)
+        norm = inner_product(g, g).sqrt()
+        length = self.method.length(norm)
+        above = {key: value + length * g[key] for key, value in params.items()}
+        there, g_above = self._pass(s, nets, above, self.objective, self.method.reports_above)
+        logs = {**here.logs, "sharpness": there.loss - here.loss, "gradient_norm": norm}
+        loss = there.loss if self.method.reports_above else here.loss
+        return Outcome(loss, logs, here.state, grads=self.method.direction(g, g_above))
+
+    @staticmethod
+    def _pass(
+        s: Step, nets: AnyNetworks, params: Tensors, objective: UpdateFunction, keep_statistics: bool = True
+    ) -> tuple[Outcome, dict[str, Tensor]]:
+        return outcome_and_gradient(
+            nets, params, lambda bound: objective(replace(s, networks=bound)), keep_statistics=keep_statistics
+        )
+
+
+def _check(key: str, value: object) -> None:
+    """Refuse a number of ``conf/sharpness`` that cannot work.
+
+    Raises:
+        ConfigError: it is no number >= 0.
+    """
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < float("inf"):
+        raise ConfigError(f"sharpness.{key}={value} is not a number >= 0; give one")
