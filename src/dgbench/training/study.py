@@ -18,6 +18,7 @@ from dgbench.callbacks.averaging import Averaging
 from dgbench.data.environments import Environments
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.store.features import CachedFeatures
+from dgbench.errors import ConfigError
 from dgbench.modules import Networks
 from dgbench.networks.build import build_networks
 from dgbench.objectives.sharpness import SAM

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-
 SHARPNESS = "sharpness.name"  #: key of a row's hyperparameters
 
 

@@ -151,10 +151,9 @@ class RunModule(PredictingModule):
         """
         if self.rule.sharpness is None:
             return update
-        algorithm, learning = self.algorithm, self._learning(step)
+        algorithm, groups, learning = self.algorithm, self.algorithm.param_groups(), self._learning(step)
         bodies = algorithm.featurizers(algorithm.sizes, algorithm.values)
-        owned = {network for name in update.groups for network in self._groups[name].networks}
-        if owned.isdisjoint(bodies):
+        if all(set(groups[name].networks).isdisjoint(bodies) for name in update.groups):
             return update
         names = tuple(name for group in update.groups if group in learning for name in learning[group])
         return replace(update, objective=Sharpened(self.rule.sharpness, update.objective, names))
