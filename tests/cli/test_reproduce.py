@@ -58,6 +58,7 @@ def test_random_configurations_compose_to_the_same_hash(composed: Any, seed: int
         f"hparams.space={rng.choice(['domainbed', 'yu2024'])}",
         f"hparams.batch_size={rng.choice([8, 16])}",
         f"averaging={rng.choice(['swad', 'eoa'])}",
+        f"sharpness={rng.choice(['sam', 'gsam', 'sagm'])}",
         "dataset=cmnist",
         "trainer.precision=64-true",
         "logger=wandb",

@@ -391,7 +391,7 @@ def test_a_distribution_that_changes_a_draw_makes_another_run() -> None:
         "algorithm.objective=dgbench.algorithms.irm.IRM", "hparams.draw=1", "hparams.trial=1", "hparams.space=yu2024",
         "seed=1", "protocol=single_source", "protocol.folds=[1]", "protocol.name=mine", "init.name=mine",
         f"dataset._target_={HERE}.CopiedSRCMNIST", "dataset.ratio=4", "dataset.scale=2", "dataset.given=[0.9,0.1]",
-        "backbone._target_=my.Featurizer", "backbone=mnist_cnn", "averaging=eoa", "tuning=lp",
+        "backbone._target_=my.Featurizer", "backbone=mnist_cnn", "averaging=eoa", "tuning=lp", "sharpness=sam",
         "hparams.shared.hparams.lr.default.small=0.1",
     ],
 )  # fmt: skip
@@ -431,7 +431,8 @@ def test_what_a_network_reads_changes_the_hash() -> None:
         ("hparams.weight_decay=0",), ("hparams.batch_size=64",), ("seed=0",), ("hparams.draw=0",),
         ("trainer.steps=5000",), ("trainer.steps=5_000",), ("trainer.gradient_clip=null",),
         ("dataset.ratio=3",), ("dataset=sr_cmnist", "dataset.label_noise=.25"), ("dataset.data_dir=elsewhere",),
-        ("init=random",), ("tuning=ft",), ("averaging=none",), ("backbone=mlp", "backbone.width=390"),
+        ("init=random",), ("tuning=ft",), ("averaging=none",), ("sharpness=none",),
+        ("backbone=mlp", "backbone.width=390"),
         ("protocol=loo", "protocol.folds=[0,full]"), ("hparams=default",), ("hparams=search",),
         ("execution=single",), ("logger=wandb",), ("selection=oracle",), ("trainer.device=cpu",),
         ("trainer.checkpoint_seconds=0",), ("paths.output_dir=elsewhere",), ("dataset.resolution=14",),

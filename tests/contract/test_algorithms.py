@@ -6,6 +6,7 @@ import pickle
 import random
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -403,6 +404,41 @@ def test_stacked_equals_looped(name: str) -> None:
         batch = EnvBatch(x, y, sizes, torch.arange(sum(sizes)) % IMAGES)
         out = update.objective(Step(first.networks, batch, Hyperparameters(hp), state, noise, torch.tensor(step)))
         torch.testing.assert_close(_gradients(first, update, out), alone[0][0], rtol=1e-9, atol=1e-9)
+
+
+def test_what_cannot_be_raised_says_so(name: str) -> None:
+    """Own gradients, or networks that follow different losses in one update, are ``why_not_sharp``; nothing else is."""
+    kind = _kind(name)
+    switches = [{key: value} for key, allowed in kind.choices.items() for value in allowed]
+    found = [_one_loss(_algorithm(name, **changed)) for changed in ({}, *switches)]
+    assert all(found) == (not kind.why_not_sharp)
+
+
+def _one_loss(run: SingleRun) -> bool:
+    """Whether every update of a featurizer follows the slope of its loss, where several groups step."""
+    groups, bodies = run.algorithm.param_groups(), run.algorithm.featurizers(run.algorithm.sizes, run.algorithm.values)
+    batch, noise = _batch((6, 6, 6)), _noise(run, (6, 6, 6))
+    for step, update in _updates(run):
+        if all(set(groups[group].networks).isdisjoint(bodies) for group in update.groups):
+            continue
+        out = _run(run, update, step, batch, noise)
+        if out.grads is not None:
+            return False
+        if len(update.groups) > 1 and not _is_slope(run, update, step, batch, noise):
+            return False
+    return True
+
+
+def _is_slope(run: SingleRun, update: Update, step: int, batch: EnvBatch, noise: Tensors) -> bool:
+    slopes = _gradients(run, update, _run(run, update, step, batch, noise))
+    rng, length, losses = torch.Generator().manual_seed(0), 1e-6, []
+    way = {key: torch.randn(slope.shape, generator=rng) for key, slope in slopes.items()}
+    values = dict(run.networks.params())
+    for sign in (1, -1):
+        moved = run.networks.bind({key: values[key].detach() + sign * length * way[key] for key in way})
+        losses.append(update.objective(replace(_step(run, step, batch, noise), networks=moved)).loss.detach())
+    expected = torch.stack([(slope * way[key]).sum() for key, slope in slopes.items()]).sum()
+    return bool(torch.isclose((losses[0] - losses[1]) / (2 * length), expected, rtol=1e-3, atol=1e-5))
 
 
 # ---- training ---------------------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ CHOICES: dict[str, list[Any]] = {
     "experiment": ["demo", "sr_cmnist_14"],
     "++grid.seed": ["[0,1]", "[2]"],
     "~averaging": [""],
+    "sharpness": ["none", "sam"],
     "selection": ["last", "train_val"],
 }
 

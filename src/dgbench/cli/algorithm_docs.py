@@ -24,7 +24,8 @@ exist (`tests/golden`). R_e is the mean cross entropy on the minibatch of enviro
 features, l logits. `lr`, `weight_decay` and `batch_size` are shared (see
 [configuration.md](configuration.md)); `hparams.draw=K hparams.trial=T` replaces defaults by draw K of the search space
 `hparams.space`, and `hparams.KEY=VALUE` beats both. Small and large are kinds of images (`dataset.image_kind`).
-`averaging=swad`, `averaging=eoa` and `tuning=lp_ft` go around any of them.
+`averaging=swad`, `averaging=eoa` and `tuning=lp_ft` go around any of them, `sharpness=sam`, `gsam` and `sagm` around
+those that follow one loss (see [training.md](training.md)).
 
 **Cost** is the time of a training step over ERM's, measured by `make bench-algorithms` (CPU, `mnist_cnn`, 3 x 64 images
 of 28 x 28); the *floor* is what its passes through the network take at least. *Memory* is what an algorithm keeps from
