@@ -55,7 +55,37 @@ class ContextSpec:
     channels: int
 
 
-NetworkSpec = LinearSpec | MLPSpec | EmbeddingSpec | ContextSpec
+@dataclass(frozen=True)
+class TranslatorSpec:
+    """Takes images apart into variation and semantics and puts them together, see ``networks/translators.py``.
+
+    (n, 1, H, W) gray images -> their variations; variations and (n, n_features) features -> (n, C, H, W).
+
+    Args:
+        image: C, H, W.
+        n_features: numbers that stand for the semantics.
+    """
+
+    image: tuple[int, ...]
+    n_features: int
+
+
+@dataclass(frozen=True)
+class ImageDiscriminatorSpec:
+    """Tells made images from real ones, (n, C, H, W) -> a list of tensors, one for each scale."""
+
+    image: tuple[int, ...]
+
+
+def translator_kind(image: tuple[int, ...]) -> str:
+    """Which translator images of shape C, H, W get: ``large``, ``digits`` or ``mlp``."""
+    height, width = image[1], image[2]
+    if (height, width) == (28, 28):
+        return "digits"
+    return "large" if min(height, width) >= 32 and height % 16 == width % 16 == 0 else "mlp"
+
+
+NetworkSpec = LinearSpec | MLPSpec | EmbeddingSpec | ContextSpec | TranslatorSpec | ImageDiscriminatorSpec
 
 
 @dataclass(frozen=True)

@@ -55,3 +55,21 @@ def shuffle_second(pairs: Pairs, keys: Tensor) -> Pairs:
 def weighted_risk(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     """Cross entropy of (n, K) logits summed with (n,) weights."""
     return (F.cross_entropy(logits, y, reduction="none") * weight).sum()
+
+
+def partners(same: Tensor, u: Tensor) -> Tensor:
+    """For every row another row that counts as the same, or itself where there is none.
+
+    Args:
+        same: (n, n) bool, whether column j may stand beside row i; the diagonal is not looked at.
+        u: (n,) uniform random numbers in [0, 1), one choice each.
+
+    Returns:
+        (n,) int64
+    """
+    own = torch.arange(len(u), device=u.device)
+    others = same & (own[:, None] != own)
+    count = others.sum(1)
+    number = torch.minimum((u * count).long(), count - 1)  # u may be rounded to 1
+    chosen = (others.cumsum(1) > number[:, None]).long().argmax(1)
+    return torch.where(count > 0, chosen, own)
