@@ -9,12 +9,16 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Sizes:
-    """The numbers that decide the shapes of an algorithm's networks."""
+    """The numbers that an algorithm is made for."""
 
     n_features: int
     n_classes: int
     n_envs: int  #: training environments
     image: tuple[int, ...]  #: C, H, W; the shape of features where a frozen part of the network was computed before
+    n_steps: int = 1  #: optimizer steps in all, T
+    n_images: int = 0  #: every training image has a number below it; 0 where images have no numbers
+    pixel_mean: tuple[float, ...] = ()  #: x * std + mean lies in [0, 1], channel by channel; empty: x itself does
+    pixel_std: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,18 +60,49 @@ class ContextSpec:
 
 
 @dataclass(frozen=True)
+class FeaturizerSpec:
+    """One more featurizer, (n, C, H, W) -> (n, m).
+
+    Args:
+        frozen: a copy of the featurizer with its initial weights, which never change; otherwise one more network of
+            the same kind, with the same published weights if there are any and random weights of its own if not.
+    """
+
+    frozen: bool = False
+
+
+@dataclass(frozen=True)
+class PerChannelSpec:
+    """One learned number for each channel of each map of the featurizer (``featurizer(x, maps=True)``).
+
+    Called without arguments it gives a list of tensors that broadcast against the maps: (1, C, 1, 1) for (n, C, H, W),
+    (1, 1, C) for tokens (n, L, C), (1, C) for (n, C).
+
+    Args:
+        initial: value that all of them start from.
+    """
+
+    initial: float
+
+
+@dataclass(frozen=True)
 class TranslatorSpec:
     """Takes images apart into variation and semantics and puts them together, see ``networks/translators.py``.
 
-    (n, 1, H, W) gray images -> their variations; variations and (n, n_features) features -> (n, C, H, W).
+    (n, 1, H, W) gray images -> their variations; variations and the semantics of images -> (n, C, H, W).
 
     Args:
         image: C, H, W.
-        n_features: numbers that stand for the semantics.
+        n_features: of a featurizer; images of the kind ``large`` have four times as many numbers for their semantics.
     """
 
     image: tuple[int, ...]
     n_features: int
+
+    @property
+    def kind(self) -> str:
+        """``large``, ``digits`` or ``mlp``."""
+        return translator_kind(self.image)
 
 
 @dataclass(frozen=True)
@@ -85,7 +120,16 @@ def translator_kind(image: tuple[int, ...]) -> str:
     return "large" if min(height, width) >= 32 and height % 16 == width % 16 == 0 else "mlp"
 
 
-NetworkSpec = LinearSpec | MLPSpec | EmbeddingSpec | ContextSpec | TranslatorSpec | ImageDiscriminatorSpec
+NetworkSpec = (
+    LinearSpec
+    | MLPSpec
+    | EmbeddingSpec
+    | ContextSpec
+    | FeaturizerSpec
+    | PerChannelSpec
+    | TranslatorSpec
+    | ImageDiscriminatorSpec
+)
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,13 @@ class EnvBatch:
         x: (N, C, H, W) images.
         y: (N,) int64 labels.
         sizes: minibatch size of each of the E environments; their sum is N.
+        index: (N,) int64 number of each row's training image; None where images have no numbers.
     """
 
     x: Tensor
     y: Tensor
     sizes: tuple[int, ...]
+    index: Tensor | None = None
 
     @cached_property
     def env(self) -> Tensor:
@@ -45,6 +47,23 @@ class EnvBatch:
         if len(set(self.sizes)) == 1:
             return values.view(len(self.sizes), -1).mean(1)
         return torch.stack([part.mean() for part in self.split(values)])
+
+
+@dataclass(frozen=True)
+class TrainingImages:
+    """Images that one run trains on, as they are evaluated.
+
+    Args:
+        x: (n, C, H, W) images.
+        y: (n,) int64 labels.
+        env: (n,) int64 positions of their environments among the training environments.
+        index: (n,) int64 numbers of the images.
+    """
+
+    x: Tensor
+    y: Tensor
+    env: Tensor
+    index: Tensor
 
 
 @dataclass

@@ -19,18 +19,18 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from dgbench.errors import ConfigError
-from dgbench.modules import Networks
-from dgbench.networks.heads import build_head
+from dgbench.networks.build import assembled
 from dgbench.objectives.contract import Algorithm, Update
 from dgbench.objectives.random_inputs import draw
-from dgbench.objectives.step import Hyperparameters, Outcome, Prediction, Step
+from dgbench.objectives.step import Hyperparameters, Outcome, Prediction, Step, Surveyed
 from dgbench.protocols.hparams import resolve
-from dgbench.protocols.ranges import checked, entry_of
+from dgbench.protocols.ranges import Entry, checked, entry_of
 from dgbench.requests import Sizes
-from dgbench.tensors import EnvBatch, Tensors
+from dgbench.tensors import EnvBatch, Tensors, TrainingImages
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.run_inputs import as_tensors
-from dgbench.training.optimizers import adam_settings
+from dgbench.training.modules.surveys import given
+from dgbench.training.optimizers import optimizer_settings
 
 FOLDER = Path(__file__).parents[2] / "conf" / "algorithm"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -39,7 +39,7 @@ SPACES = {"domainbed", "ood_bench", "yu2024"}
 BOUNDED = {
     "uniform", "log10_uniform", "log_uniform", "int_uniform", "int_log10_uniform", "int_log2_uniform", "randint",
 }  # fmt: skip
-K, SHAPE = 3, (1, 3, 3)
+K, SHAPE, IMAGES = 3, (1, 3, 3), 36
 STEPS = (0, 1, 10_000)  # both sides of every annealing and of a discriminator's turns
 
 pytestmark = pytest.mark.parametrize("name", NAMES)
@@ -60,7 +60,7 @@ def _config(name: str) -> dict[str, Any]:
 
 
 def _small(value: Any) -> Any:
-    return value["small"] if isinstance(value, Mapping) and set(value) == {"small", "large"} else value
+    return value["small"] if isinstance(value, Mapping) and "small" in value else value
 
 
 def _hparams(name: str) -> dict[str, Any]:
@@ -78,22 +78,46 @@ def _kind(name: str) -> type[Algorithm]:
     return hydra.utils.get_class(_config(name)["objective"])
 
 
+class _Body(nn.Sequential):
+    """Images -> 6 features; maps are the image, a function of it, and the features."""
+
+    def __init__(self, channels: int, norm: bool) -> None:
+        pixels = channels * SHAPE[1] * SHAPE[2]
+        super().__init__(nn.Flatten(), nn.Linear(pixels, 6), *([nn.BatchNorm1d(6)] if norm else []), nn.Tanh())
+
+    def forward(self, x: Tensor, maps: bool = False) -> Any:
+        z = super().forward(x)
+        return (z, [x, x.tanh(), z]) if maps else z
+
+
 def _algorithm(name: str, n_envs: int = 3, seed: int = 0, norm: bool = True, **changed: Any) -> SingleRun:
     kind, hparams = _kind(name), {**_hparams(name), **changed}
-    sizes = Sizes(n_features=6, n_classes=K, n_envs=n_envs, image=SHAPE)
-    pixels = (SHAPE[0] + kind.extra_channels) * SHAPE[1] * SHAPE[2]
+    sizes = Sizes(n_features=6, n_classes=K, n_envs=n_envs, image=SHAPE, n_steps=80, n_images=IMAGES)
+    channels = SHAPE[0] + kind.extra_channels
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        layers = [nn.Flatten(), nn.Linear(pixels, 6), *([nn.BatchNorm1d(6)] if norm else []), nn.Tanh()]
-        heads = {key: build_head(spec) for key, spec in kind.networks_needed(sizes, hparams).items()}
-        return SingleRun(kind(sizes, hparams), Networks({"featurizer": nn.Sequential(*layers), **heads}), seed)
+        body, image = _Body(channels, norm), (channels, *SHAPE[1:])
+        needed = kind.networks_needed(sizes, hparams)
+        run = SingleRun(
+            kind(sizes, hparams), assembled({"featurizer": body}, needed, image, lambda: _Body(channels, norm)), seed
+        )
+    run.training_images = given([_images(n_envs)])
+    return run
+
+
+def _images(n_envs: int) -> TrainingImages:
+    """All training images, of which a minibatch repeats some numbers."""
+    batch = _batch((IMAGES // n_envs,) * n_envs, seed=4321)
+    assert batch.index is not None
+    return TrainingImages(batch.x, batch.y, batch.env, torch.arange(len(batch.y)))
 
 
 def _batch(sizes: tuple[int, ...], seed: int = 0) -> EnvBatch:
     """Images whose first row of pixels says the class, in environments of different brightness."""
     rng = np.random.default_rng(seed)
     y = torch.as_tensor(rng.integers(K, size=sum(sizes)))
-    batch = EnvBatch(torch.as_tensor(rng.normal(size=(sum(sizes), *SHAPE))), y, sizes)
+    x, index = torch.as_tensor(rng.normal(size=(sum(sizes), *SHAPE))), torch.arange(sum(sizes)) % IMAGES
+    batch = EnvBatch(x, y, sizes, index)
     batch.x[:, 0, 0] += 3.0 * (torch.arange(K) == y[:, None]) + 0.2 * batch.env[:, None]
     return batch
 
@@ -129,8 +153,9 @@ def _gradients(algorithm: SingleRun, update: Update, out: Outcome) -> dict[str, 
     """As training takes them: of the groups' parameters; 0 where the loss does not reach."""
     params = algorithm.networks.params()
     names = _names(algorithm, update)
-    if out.grads is not None:
-        return {key: out.grads[key] for key in names}
+    if out.grads is not None or not names:
+        given = out.grads or {}
+        return {key: given[key] if key in given else torch.zeros_like(params[key]) for key in names}
     found = torch.autograd.grad(out.loss, [params[key] for key in names], allow_unused=True)
     return {key: torch.zeros_like(params[key]) if g is None else g for key, g in zip(names, found, strict=True)}
 
@@ -164,7 +189,7 @@ def test_yaml_explains_every_default_and_holds_it_in_its_range(name: str) -> Non
     entries = {key: entry_of(each) for key, each in _config(name)["hparams"].items()}
     for key, entry in entries.items():
         assert len(entry.help) > 10 and entry.range, f"no sentence or no range for {key}"
-        for default in entry.default.values() if isinstance(entry.default, dict) else [entry.default]:
+        for default in entry.defaults():
             assert checked(key, default, entry) == default
     switches = {key: entry.range for key, entry in entries.items() if key in _kind(name).choices}
     for key, allowed in _kind(name).choices.items():
@@ -190,7 +215,7 @@ def test_yaml_search_spaces(name: str) -> None:
     for space in config["search"].values():
         for key, entry in space.items():
             assert key in config["hparams"], f"{key} is searched but has no default"
-            for distribution in entry.values() if set(entry) == {"small", "large"} else (entry,):
+            for distribution in Entry(entry).defaults() if "large" in entry else (entry,):
                 ((kind, values),) = distribution.items()
                 assert kind == "choice" or (kind in BOUNDED and len(values) == 2 and values[0] < values[1])
 
@@ -210,15 +235,23 @@ class _Watched(Hyperparameters):
 def test_every_hyperparameter_is_used_and_stated(name: str) -> None:
     run = _algorithm(name)
     algorithm = run.algorithm
-    read: set[str] = {key for key in (algorithm.reset_adam_at, algorithm.reset_lr) if key is not None}
+    read: set[str] = {*algorithm.resets(), *([algorithm.reset_lr] if algorithm.reset_lr else [])}
     algorithm.values = _Watched(algorithm.values, read)
     algorithm.networks_needed(algorithm.sizes, algorithm.values)
-    for group in algorithm.param_groups().values():
-        adam_settings(algorithm.values, group)
+    for group_name, group in algorithm.param_groups().items():
+        read |= {group.pull} if group.pull else set()
+        optimizer_settings(algorithm.values, group)
+        for step in STEPS:
+            algorithm.lr_factor(group_name, step)
     batch, noise = _batch((6, 6, 6)), _noise(run, (6, 6, 6))
     hp, state = _Watched(run.hp.tensors(), read), run.memory.tensors()
     for step, update in _updates(run):
         update.objective(Step(run.networks, batch, hp, state, noise, torch.tensor(step)))
+    if algorithm.survey_due(0):
+        images = _images(3)
+        rows = algorithm.survey(Prediction(run.networks, images.x, hp, state, {}))
+        rng = np.random.default_rng(0)
+        algorithm.digest(Surveyed(rows.detach(), images.y, images.env, images.index, state, 0, rng))
     scoring = run.draws.for_prediction(6, torch.empty(()), "images")
     algorithm.predict(Prediction(run.networks, batch.x[:6], hp, state, scoring))
     assert read - set(SHARED) == set(_config(name)["hparams"]) - set(SHARED)
@@ -289,7 +322,7 @@ def test_order_of_environments(name: str) -> None:
         return
     batch, noise = _batch((6, 6, 6)), _noise(algorithm, (6, 6, 6))
     rows = torch.arange(18).view(3, 6)[[2, 0, 1]].flatten()
-    turned = EnvBatch(batch.x[rows], batch.y[rows], batch.sizes)
+    turned = EnvBatch(batch.x[rows], batch.y[rows], batch.sizes, batch.index[rows])  # type: ignore[index]
     for step, update in _updates(algorithm):
         outs = [_run(algorithm, update, step, each, noise) for each in (batch, turned)]
         torch.testing.assert_close(outs[0].loss, outs[1].loss)
@@ -316,14 +349,18 @@ def _functional(algorithm: SingleRun, update: Update, sizes: tuple[int, ...], st
     """Gradients and new state as a pure function of everything that differs between runs."""
     trained = set(_names(algorithm, update))
 
+    index = torch.arange(sum(sizes)) % IMAGES
+
     def gradients(params: Tensors, buffers: Tensors, hp: Tensors, state: Tensors, noise: Tensors, x: Tensor, y: Tensor):  # type: ignore[no-untyped-def]
         def loss(own: Tensors):  # type: ignore[no-untyped-def]
             nets = algorithm.networks.bind({**params, **own, **{key: value.clone() for key, value in buffers.items()}})
-            out = update.objective(
-                Step(nets, EnvBatch(x, y, sizes), Hyperparameters(hp), state, noise, torch.tensor(step))
-            )
+            batch = EnvBatch(x, y, sizes, index)
+            out = update.objective(Step(nets, batch, Hyperparameters(hp), state, noise, torch.tensor(step)))
             return out.loss, (dict(out.state), dict(out.grads or {}))
 
+        if not trained:
+            _, (new, _) = loss({})
+            return {}, new
         found, (new, given) = torch.func.grad(loss, has_aux=True)({k: v for k, v in params.items() if k in trained})
         return {**found, **{key: value for key, value in given.items() if key in found}}, new
 
@@ -341,7 +378,7 @@ def test_stacked_equals_looped(name: str) -> None:
         (
             dict(a.networks.params()), dict(a.networks.statistics()),
             {key: value * (1 - 0.1 * i) for key, value in a.hp.tensors().items()},
-            {key: value + 0.1 * i for key, value in a.memory.tensors().items()},
+            {k: value + 0.1 * i if value.is_floating_point() else value for k, value in a.memory.tensors().items()},
             _noise(a, sizes, seed=i), _batch(sizes, i).x, _batch(sizes, i).y,
         )
         for i, a in enumerate(runs)
@@ -354,9 +391,8 @@ def test_stacked_equals_looped(name: str) -> None:
         expected = torch.utils._pytree.tree_map(lambda *leaves: torch.stack(leaves), *alone)
         torch.testing.assert_close(together, expected, rtol=1e-9, atol=1e-9)
         hp, state, noise, x, y = inputs[0][2:]
-        out = update.objective(
-            Step(first.networks, EnvBatch(x, y, sizes), Hyperparameters(hp), state, noise, torch.tensor(step))
-        )
+        batch = EnvBatch(x, y, sizes, torch.arange(sum(sizes)) % IMAGES)
+        out = update.objective(Step(first.networks, batch, Hyperparameters(hp), state, noise, torch.tensor(step)))
         torch.testing.assert_close(_gradients(first, update, out), alone[0][0], rtol=1e-9, atol=1e-9)
 
 

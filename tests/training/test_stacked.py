@@ -159,16 +159,18 @@ def test_a_step_stays_on_its_device(overrides: tuple[str, ...], tmp_path: Path) 
     stack = StackedRuns([study.module(fold) for fold in study.folds[:2]]).to("meta")
     stack.collects = True  # as with a logger
     batches = [own.data.batches(0, 1)[0] for own in study.runs[:2]]
-    x, y = (torch.stack([getattr(b, name) for b in batches]).to("meta") for name in ("x", "y"))
+    x, y, index = (torch.stack([getattr(b, name) for b in batches]).to("meta") for name in ("x", "y", "index"))
     sizes = batches[0].sizes
     stack.configure_optimizers()
+    learning = stack._learning(0)
     noise = stack._random_at(0, sizes)
     updates = {(u.objective, u.groups): u for step in range(12) for u in stack.algorithm.updates(step)}
     for update in updates.values():
         step = torch.empty((), dtype=torch.long, device="meta")
-        function = stack._function(update, [name for name in update.groups if name in stack._groups], sizes)
+        names = [key for group in update.groups if group in learning for key in learning[group]]
+        function = stack._function(update, names, sizes)
         with HostMemory() as seen:
-            losses, _, logs = function(noise, x, y, step)
+            losses, _, logs = function(noise, x, y, {"index": index}, step)
         assert losses.shape == (2,) and losses.is_meta
         assert all(value.shape == (2,) and value.is_meta for value in logs.values())
         assert seen.found == []

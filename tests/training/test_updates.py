@@ -62,12 +62,14 @@ def test_it_is_pytorchs_schedule() -> None:
 )
 def test_a_reset_changes_the_full_rate_and_not_the_schedule(reset_at: float, expected: list[float]) -> None:
     values = {"lr": 1.0, "at": reset_at, "lr2": 8.0}
-    algorithm: Any = SimpleNamespace(values=values, reset_adam_at="at", reset_lr="lr2")
+    algorithm: Any = SimpleNamespace(
+        values=values, resets=lambda: ("at",), reset_lr="lr2", lr_factor=lambda name, step: 1.0
+    )
     group = ParamGroup(("featurizer",))
-    assert [learning_rate(algorithm, group, UpdateRule(), t) for t in range(4)] == expected
+    assert [learning_rate(algorithm, "model", group, UpdateRule(), t) for t in range(4)] == expected
     rule = UpdateRule(steps=4, schedule="cosine")
     factors = [rule.factor(t) for t in range(4)]
-    found = [learning_rate(algorithm, group, rule, t) for t in range(4)]
+    found = [learning_rate(algorithm, "model", group, rule, t) for t in range(4)]
     assert found == [rate * factor for rate, factor in zip(expected, factors, strict=True)]
 
 

@@ -19,7 +19,7 @@ log = logging.getLogger("dgbench")
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a logger is told of a run.
+    """What a logger gets to know of a run.
 
     Args:
         folder: of the run.

@@ -67,13 +67,18 @@ def _section(file: Path) -> str:
 
 
 def _default(value: Any) -> str:
-    return ", ".join(f"{kind}: {v}" for kind, v in value.items()) if isinstance(value, dict) else str(value)
+    return ", ".join(f"{kind}: {v}" for kind, v in _cases(value)) if isinstance(value, dict) else str(value)
+
+
+def _cases(entry: dict[str, Any]) -> list[tuple[str, Any]]:
+    """What differs between small and large images and between datasets, by name."""
+    return [*((kind, each) for kind, each in entry.items() if kind != "datasets"), *entry.get("datasets", {}).items()]
 
 
 def _distribution(entry: Any) -> str:
     if entry is None:
         return ""
-    kinds = entry.items() if set(entry) <= {"small", "large"} else [("", entry)]
+    kinds = _cases(entry) if set(entry) <= {"small", "large", "datasets"} else [("", entry)]
     return "; ".join(f"{kind}{': ' if kind else ''}{_call(drawn)}" for kind, drawn in kinds)
 
 

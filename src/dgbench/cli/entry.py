@@ -74,17 +74,26 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
     return decorate
 
 
-def run_guarded(task: Callable[[], None], config_name: str, words: list[str]) -> None:
-    """Run a command that is no Hydra application, with the same one-line errors and exit codes."""
+def plain_command(task: Callable[[list[str]], None], help_text: Callable[[], str]) -> None:
+    """Run a command that is no Hydra application, with the same one-line errors and exit codes.
+
+    Args:
+        task: what it does with the words that were typed.
+        help_text: what is printed for ``--help``, or where nothing was typed.
+    """
+    words = sys.argv[1:]
+    if {"--help", "-h"} & set(words) or not words:
+        print(help_text())
+        return
     try:
-        task()
+        task(words)
     except KeyboardInterrupt:
         _say("interrupted; start the same command again")
         sys.exit(130)
     except Exception as error:
         if os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
-        _say(explain(error, config_name, words))
+        _say(explain(error, "train", words))
         sys.exit(1)
 
 
@@ -104,7 +113,7 @@ def _reader_left() -> bool:
 
 
 def sign_of_life(text: str) -> None:
-    """Say what goes on before what takes its time, as the import of torch; not on standard output."""
+    """Say what is done next before what takes its time, as the import of torch; not on standard output."""
     print(text, file=sys.stderr, flush=True)
 
 

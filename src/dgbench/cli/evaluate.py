@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dgbench.cli.entry import run_guarded, sign_of_life
+from dgbench.cli.entry import plain_command, sign_of_life
+from dgbench.cli.help import option_lines
 from dgbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,11 +39,7 @@ EXAMPLES = (
 
 def main() -> None:
     """The command line."""
-    words = sys.argv[1:]
-    if {"--help", "-h"} & set(words) or not words:
-        print(_help())
-        return
-    run_guarded(lambda: _print(words), "train", words)
+    plain_command(_print, _help)
 
 
 def _print(words: Sequence[str]) -> None:
@@ -156,10 +151,6 @@ def evaluate(
 
 def _help() -> str:
     shown = [f"  dgbench evaluate {words}\n      {what}" for words, what in EXAMPLES]
-    listed = [
-        textwrap.fill(what, 110, initial_indent=f"  {key:10}", subsequent_indent=" " * 12)
-        for key, what in OPTIONS.items()
-    ]
     groups = ", ".join(USED)
     return "\n".join(
         [
@@ -168,7 +159,7 @@ def _help() -> str:
             "Examples:",
             *shown,
             "\nOptions:",
-            *listed,
+            *option_lines(OPTIONS),
             f"\nAnd the keys of {groups}, as train.py takes them. docs/models.md says more.",
         ]
     )

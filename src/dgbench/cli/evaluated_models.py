@@ -25,7 +25,7 @@ from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import ConfigError
 from dgbench.models.evaluating import Keep, evaluate_model, subject_of
 from dgbench.models.foreign import check_known, foreign
-from dgbench.models.loaded import LoadedModel, Predictor
+from dgbench.models.loaded import Predictor
 from dgbench.models.loading import load, run_folders
 from dgbench.networks.weights import IMAGENET, ImageRecord
 from dgbench.records.prediction_file import PREDICTION_FILE
@@ -64,7 +64,7 @@ def evaluate_all(model: Any, overrides: Sequence[str], how: How) -> list[Path]:
         found = make() if make else None
         if found is None and isinstance(source, str):
             check_known(source)
-        record = found.record if isinstance(found, LoadedModel) else None
+        record = found.record if found else None
         keys, protocol, settings = _where(record, overrides)
         device = torch.device(_device(settings.device))
         environments = _environments(keys, found, known)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 
-from dgbench.cli.entry import run_guarded, sign_of_life
+from dgbench.cli.entry import plain_command, sign_of_life
+from dgbench.cli.help import option_lines
 from dgbench.errors import ConfigError
 
 OPTIONS: Mapping[str, str] = {
@@ -22,11 +21,7 @@ OPTIONS: Mapping[str, str] = {
 
 def main() -> None:
     """The command line."""
-    words = sys.argv[1:]
-    if {"--help", "-h"} & set(words) or not words:
-        print(_help())
-        return
-    run_guarded(lambda: _export(words), "train", words)
+    plain_command(_export, _help)
 
 
 def _export(words: Sequence[str]) -> None:
@@ -62,10 +57,6 @@ def split(words: Sequence[str]) -> dict[str, str]:
 
 
 def _help() -> str:
-    listed = [
-        textwrap.fill(what, 110, initial_indent=f"  {key:8}", subsequent_indent=" " * 10)
-        for key, what in OPTIONS.items()
-    ]
     return "\n".join(
         [
             "Write a trained run as a folder to hand on: weights (safetensors), what they are, a model card.",
@@ -74,7 +65,7 @@ def _help() -> str:
             "  dgbench export run=outputs/STUDY/RUN",
             "  dgbench export run=outputs/STUDY/RUN step=best format=[onnx,pt2] output=my_model push=ORG/NAME",
             "\nOptions:",
-            *listed,
+            *option_lines(OPTIONS),
             "\ndocs/models.md says more.",
         ]
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from dgbench.configuration import CONF, command_words
 from dgbench.training.known_keys import options
@@ -34,6 +34,20 @@ _MORE = {
     "train": "docs/configuration.md says what each key means, docs/algorithms.md what each hyperparameter does",
     "report": "docs/reports.md and docs/configuration.md say what each key means",
 }
+
+
+def option_lines(options: Mapping[str, str]) -> list[str]:
+    """Options and what they mean, in two columns.
+
+    Args:
+        options: name -> what it means.
+    """
+    width = 2 + max(map(len, options))
+    indent = " " * (width + 4)
+    return [
+        textwrap.fill(what, 110, initial_indent=f"  {key:{width}}", subsequent_indent=indent)
+        for key, what in options.items()
+    ]
 
 
 def help_text(name: str) -> str:

@@ -55,6 +55,12 @@ class Environments(ABC):
         return tuple(map(str, range(self.n_classes)))
 
     @property
+    def n_images(self) -> int:
+        """Every position of a given image is below it."""
+        subsets = (self.subset(env, name) for env in self.given for name in ("train", "val"))
+        return 1 + max(int(subset.max()) for subset in subsets if len(subset))
+
+    @property
     def preprocessing(self) -> Preprocessing:
         """How the images that :meth:`gather` gives were made of pictures; here, values in [0, 1]."""
         channels, height, width = self.image

@@ -13,7 +13,7 @@ from torch import Tensor
 from dgbench.data.environments import Environments, EvalSet, EvalSetLoader
 from dgbench.errors import ConfigError
 from dgbench.seeding import derive
-from dgbench.tensors import EnvBatch, ErrorRecipe
+from dgbench.tensors import EnvBatch, ErrorRecipe, TrainingImages
 
 ORDER_BLOCK = 64  # steps whose minibatches come from one generator; the order of a step depends on nothing else
 #: of minibatches gathered at once, so that the loop's cost is paid rarely: on a CPU, whose caches should hold them, and
@@ -67,6 +67,14 @@ class RunOrder:
             self._block = (block, np.concatenate(drawn, axis=1))
         positions: np.ndarray = self._block[1][offset]
         return positions
+
+    def images(self, at_once: int) -> Iterator[TrainingImages]:
+        """All training images without augmentation, environment by environment, ``at_once`` at a time."""
+        for number, subset in enumerate(self._subsets):
+            for first in range(0, len(subset), at_once):
+                index = torch.from_numpy(np.sort(subset)[first : first + at_once])
+                x, y = self.environments.gather(index)
+                yield TrainingImages(x, y, torch.full_like(y, number), index.to(y.device))
 
     def noise(self, step: int) -> dict[str, np.ndarray]:
         """Random numbers for the augmentation of one step's minibatch; each has N rows, as :meth:`order`."""
@@ -175,7 +183,7 @@ class EnvironmentData(pl.LightningDataModule):
         eval_sets = self.environments.eval_sets(self.eval_set_names())
         if self.group_size:
             eval_sets = {name: shuffled(scored, name) for name, scored in eval_sets.items()}
-        size = max(1, min(self.eval_batch_size, SCORE_BYTES // (4 * int(np.prod(self.environments.image)))))
+        size = self._eval_images()
         if size > self.group_size > 0:
             size -= size % self.group_size
         rank, count = self.part
@@ -220,11 +228,20 @@ class EnvironmentData(pl.LightningDataModule):
         noise = joined(
             [{name: values[rows] for name, values in run.noise(step).items()} for step in steps for run in self.runs]
         )
-        x, y = self.environments.gather_for_training(self.indices(first, n, part), noise)
+        positions = self.indices(first, n, part)
+        x, y = self.environments.gather_for_training(positions, noise)
         sizes = (self.batch_size // part[1],) * len(self.training)
         shape = (n, len(self.runs), len(rows)) if self.stacked else (n, len(rows))
-        xs, ys = x.reshape(*shape, *x.shape[1:]), y.reshape(shape)
-        return [EnvBatch(xs[k], ys[k], sizes) for k in range(n)]
+        xs, ys, index = x.reshape(*shape, *x.shape[1:]), y.reshape(shape), positions.to(y.device).reshape(shape)
+        return [EnvBatch(xs[k], ys[k], sizes, index[k]) for k in range(n)]
+
+    def training_images(self, i: int) -> Iterator[TrainingImages]:
+        """All training images of run ``i``, as they are evaluated, in batches."""
+        return self.runs[i].images(self._eval_images())
+
+    def _eval_images(self) -> int:
+        """Images evaluated at once."""
+        return max(1, min(self.eval_batch_size, SCORE_BYTES // (4 * int(np.prod(self.environments.image)))))
 
     def indices(self, first: int, n: int, part: tuple[int, int] = (0, 1)) -> Tensor:
         """Positions in the store of the minibatches of n steps, one after the other, runs side by side within each."""

@@ -38,7 +38,7 @@ def counted(
         batch_size: images in a batch at most.
         group_size: images whose predictions depend on one another.
         precision: Lightning's; ``bf16-mixed`` and ``16-mixed`` predict as they trained.
-        tell: is told which eval set comes next.
+        tell: called with the eval set that comes next.
         listen: is given every batch and its logits.
     """
     data = EnvironmentData(

@@ -53,12 +53,10 @@ def folds_of(subject: Subject, planned: Sequence[Fold], info: DatasetInfo) -> li
         ConfigError: there is none.
     """
     record = subject.record
-    if record is None or record.identity["content"] != info.content or not info.content:
-        if record is not None and same_dataset(record, info):  # digits and the like, which have no files
-            return _own(record, planned)
-        return list(planned)
-    if same_dataset(record, info):
+    if record is not None and same_dataset(record, info):
         return _own(record, planned)
+    if record is None or not same_images(record, info):
+        return list(planned)
     seen = {domain(env) for env in record.training}
     names = info.everywhere
     found = [fold for fold in planned if not seen & {domain(e) for e in (names if fold.everywhere else fold.tested)}]
@@ -79,6 +77,11 @@ def same_dataset(record: ModelRecord, info: DatasetInfo) -> bool:
     """Whether a run was trained on this very dataset: environments, images, splits and seeds."""
     facts = info.facts()
     return bool(canonical({key: record.identity[key] for key in facts}) == canonical(json.loads(json.dumps(facts))))
+
+
+def same_images(record: ModelRecord, info: DatasetInfo) -> bool:
+    """Whether a run was trained on the files of this dataset, in this form or another."""
+    return bool(info.content) and record.identity["content"] == info.content
 
 
 def _own(record: ModelRecord, planned: Sequence[Fold]) -> list[Fold]:

@@ -18,7 +18,7 @@ from dgbench.callbacks.recorder import rows_of_counts
 from dgbench.data.environments import Environments
 from dgbench.models.adapting import Adapted
 from dgbench.models.counting import Logits, counted
-from dgbench.models.evaluated_folds import Subject, domain, folds_of, identity_of, same_dataset
+from dgbench.models.evaluated_folds import Subject, domain, folds_of, identity_of, same_dataset, same_images
 from dgbench.models.feature_file import write_features
 from dgbench.models.kept_predictions import kept
 from dgbench.models.loaded import LoadedModel, Predictor
@@ -60,14 +60,13 @@ def subject_of(model: Predictor, name: str, source: str) -> Subject:
         name: for tables; empty takes the algorithm of a run, as ``ALGORITHM@DATASET``.
         source: what named it.
     """
-    record = model.record if isinstance(model, LoadedModel) else None
+    record = model.record
     if record is not None:
         trained = record.identity_of_rows
-        step = model.step if isinstance(model, LoadedModel) else 0
         called = name or f"{trained.algorithm}@{trained.dataset}"
         own = {key: value for key, value in record.identity.items() if key not in OF_A_FOLD}
-        study = digest([own, record.hparams, step])
-        return Subject(called, f"{trained.run} {step}", study, trained.n_parameters, record, model.group_size > 0)
+        study = digest([own, record.hparams, model.step])
+        return Subject(called, f"{trained.run} {model.step}", study, trained.n_parameters, record, model.group_size > 0)
     n = sum(parameter.numel() for parameter in model.parameters())
     content = weights_digest(model)
     return Subject(name or source, content, content, n or None, None, model.group_size > 0)
@@ -103,7 +102,7 @@ def evaluate_model(
         protocol: keys of ``conf/protocol``.
         settings: ``eval_subsets``, ``eval_batch_size`` and ``precision`` count.
         parent: folder that receives a folder of the model's own.
-        tell: is told which eval set comes next.
+        tell: called with the eval set that comes next.
         keep: what else is kept in the folder of each fold.
 
     Returns:
@@ -119,14 +118,15 @@ def evaluate_model(
     what = digest([subject.study, info.facts()])
     study = parent / f"{info.name}-{_file_name(subject.name)}-evaluated-{what}"
     folders: dict[str, Path] = {}
-    step = model.step if isinstance(model, LoadedModel) else 0
     alike = [fold for fold in folds if fold.membership is None]
     for together in [alike, *([fold] for fold in folds if fold.membership is not None)]:
         if not together:
             continue
         seen = environments_of(together[0], environments)  # a membership has other images in every fold
         evaluated = [_Evaluated.of(subject, fold, seen, settings, str(protocol["name"]), study) for fold in together]
-        with kept([each.predicted(keep.root) for each in evaluated] if keep.predictions else [], step, seen) as listen:
+        with kept(
+            [each.predicted(keep.root) for each in evaluated] if keep.predictions else [], model.step, seen
+        ) as listen:
             counts = counted(
                 logits, seen, [recipe for each in evaluated for recipe in each.recipes], listen=listen, tell=tell,
                 batch_size=settings.eval_batch_size, group_size=model.group_size, precision=settings.precision,
@@ -134,7 +134,7 @@ def evaluate_model(
         for each in evaluated:
             if keep.features:
                 write_features(each.folder, model, seen, each.recipes, keep.features)
-            each.write(rows_of_counts(each.identity, step, each.recipes, counts))
+            each.write(rows_of_counts(each.identity, model.step, each.recipes, counts))
             folders[each.fold.name] = each.folder
     return [folders[fold.name] for fold in folds]
 
@@ -156,8 +156,8 @@ class _Evaluated:
     ) -> _Evaluated:
         recipes = recipes_of(fold, seen, settings.eval_subsets, subject.grouped)
         record, info = subject.record, seen.info
-        if record and not same_dataset(record, info) and record.identity["content"] == info.content:
-            known = {domain(env) for env in record.training}  # of the same images
+        if record and same_images(record, info) and not same_dataset(record, info):
+            known = {domain(env) for env in record.training}
             recipes = [replace(recipe, held_out=domain(recipe.env) not in known) for recipe in recipes]
         identity = identity_of(subject, fold, info, protocol)
         return _Evaluated(

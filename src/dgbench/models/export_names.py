@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from dgbench.networks.timm_networks import TimmFeaturizer
 from dgbench.objectives.contract import Algorithm
-from dgbench.training.model_record import ModelRecord
 from dgbench.training.modules import SingleRun
 
 BODY, HEAD = "networks.featurizer.body.", "networks.classifier."
@@ -54,9 +53,14 @@ def exported_names(module: SingleRun) -> dict[str, Tensor]:
     return found
 
 
-def own_names(tensors: Mapping[str, Tensor], record: ModelRecord) -> dict[str, Any]:
-    """The ``state_dict`` of a run from :func:`exported_names`."""
-    module = record.build()
+def own_names(tensors: Mapping[str, Tensor], module: SingleRun, step: int) -> dict[str, Any]:
+    """The ``state_dict`` of a run from :func:`exported_names`.
+
+    Args:
+        tensors: as exported.
+        module: the run, with any weights.
+        step: optimizer steps of these weights.
+    """
     if not is_plain_timm(module):
         return dict(tensors)
     head = timm_head(module)
@@ -64,4 +68,4 @@ def own_names(tensors: Mapping[str, Tensor], record: ModelRecord) -> dict[str, A
         (HEAD + key.removeprefix(head)) if key.startswith(head) else BODY + key: value for key, value in tensors.items()
     }
     rest = {key: value for key, value in module.state_dict().items() if not key.startswith((BODY, HEAD))}
-    return {**rest, **found, STEPS: torch.tensor(record.step or 0)}
+    return {**rest, **found, STEPS: torch.tensor(step)}

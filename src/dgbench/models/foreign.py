@@ -7,7 +7,6 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +147,7 @@ def _tensors_only() -> Iterator[None]:
 def _imported(name: str) -> Callable[[Tensor], Tensor]:
     module, _, attribute = name.partition(":")
     try:
-        found: Any = partial(getattr, importlib.import_module(module))(attribute)
+        found: Any = getattr(importlib.import_module(module), attribute)
     except Exception as error:  # also whatever the module itself raises
         reason = " ".join(str(error).split())
         raise ConfigError(

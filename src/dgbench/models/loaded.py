@@ -53,7 +53,14 @@ class Predictor(nn.Module):
         classes: names of the K classes, in the order of the logits.
         preprocessing: from pictures to input.
         group_size: pictures whose predictions depend on one another; 0: each by itself.
+
+    Attributes:
+        record: what a run is; None of any other model.
+        step: optimizer steps that a run had made; 0 of any other model.
     """
+
+    record: ModelRecord | None = None
+    step: int = 0
 
     def __init__(self, classes: Sequence[str], preprocessing: Preprocessing, group_size: int = 0) -> None:
         super().__init__()
@@ -95,6 +102,8 @@ class LoadedModel(Predictor):
     Attributes:
         run: the :class:`~dgbench.training.modules.SingleRun`; ``run.networks`` holds featurizer and classifier.
     """
+
+    record: ModelRecord
 
     def __init__(self, module: SingleRun, record: ModelRecord, step: int) -> None:
         super().__init__(record.classes, record.preprocessing, module.algorithm.group_size(module.algorithm.values))

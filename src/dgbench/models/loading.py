@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import logging
-import lzma
-import tarfile
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,12 +11,14 @@ from typing import Any
 
 from torch import Tensor
 
-from dgbench.errors import ConfigError, RecordError, WeightsError
+from dgbench.data.fetch.extract import extract
+from dgbench.errors import ConfigError, DataError, RecordError, WeightsError
 from dgbench.models.export_names import own_names
 from dgbench.models.loaded import Ensemble, LoadedModel, Predictor
 from dgbench.networks.weights import read_tensors
 from dgbench.records.status import is_done, read_status
 from dgbench.training.model_record import MODEL_FILE, ModelRecord
+from dgbench.training.modules import SingleRun
 
 STEPS = ("last", "best")
 TENSORS = "model.safetensors"
@@ -94,17 +92,17 @@ def _weights_of(folder: Path, record: ModelRecord, step: str) -> Path:
 
 def _loaded(record: ModelRecord, file: Path) -> LoadedModel:
     content: Any = read_tensors(file)
-    step, tensors = _state(content, record, file)
     module = record.build()
+    step, tensors = _state(content, record, module, file)
     _fit(module.state_dict(), tensors, file)
     module.load_state_dict(tensors)
     return LoadedModel(module, record, step)
 
 
-def _state(content: Any, record: ModelRecord, file: Path) -> tuple[int, dict[str, Any]]:
+def _state(content: Any, record: ModelRecord, module: SingleRun, file: Path) -> tuple[int, dict[str, Any]]:
     """Step and tensors of a checkpoint, the averaged ones where those were evaluated."""
     if file.suffix == ".safetensors":
-        return int(record.step or 0), own_names(content, record)
+        return int(record.step or 0), own_names(content, module, record.step or 0)
     runs = content.get("runs") if isinstance(content, Mapping) else None
     if runs is None:
         if not isinstance(content, Mapping) or "state_dict" not in content:
@@ -154,12 +152,11 @@ def run_folders(folder: Path) -> list[Path]:
 
 def _refuse_folder_of_runs(folder: Path) -> None:
     runs = run_folders(folder)
-    if runs:
-        few = ", ".join(str(run.relative_to(folder)) for run in runs[:3])
-        raise RecordError(
-            f"{folder} holds {len(runs)} models ({few}{', ...' if len(runs) > 3 else ''}); name one of them, or pass "
-            "several as a list for an ensemble"
-        )
+    few = ", ".join(str(run.relative_to(folder)) for run in runs[:3])
+    raise RecordError(
+        f"{folder} holds {len(runs)} models ({few}{', ...' if len(runs) > 3 else ''}); name one of them, or pass "
+        "several as a list for an ensemble"
+    )
 
 
 @contextmanager
@@ -167,23 +164,10 @@ def _extracted(archive: Path) -> Iterator[Path]:
     """The folder with the model in an archive, for a while."""
     with tempfile.TemporaryDirectory() as temporary:
         try:
-            if archive.suffix == ".zip":
-                with zipfile.ZipFile(archive) as opened:
-                    opened.extractall(temporary)
-            else:
-                with tarfile.open(archive) as opened:
-                    opened.extractall(temporary, filter="data")
+            extract(archive, Path(temporary))
         except FileNotFoundError:
             raise RecordError(f"{archive} does not exist; name an archive of a run") from None
-        except (
-            OSError,
-            EOFError,
-            RuntimeError,
-            zlib.error,
-            lzma.LZMAError,
-            tarfile.TarError,
-            zipfile.BadZipFile,
-        ) as error:
+        except (OSError, DataError) as error:
             raise RecordError(
                 f"{archive} cannot be unpacked ({type(error).__name__}: {error}); pack it again"
             ) from None

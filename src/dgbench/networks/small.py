@@ -38,6 +38,13 @@ class MLPFeaturizer(Featurizer):
         flatten, first, relu, second, last_relu = self.layers
         return [Stage.of(flatten, first, relu), Stage.of(second, last_relu)]
 
+    def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        flatten, first, relu, second, last_relu = self.layers
+        maps = [first(flatten(x))]
+        maps.append(relu(maps[0]))
+        maps.append(last_relu(second(maps[1])))
+        return maps[-1], maps
+
 
 class MNISTCNN(Featurizer):
     """DomainBed's network for 28 x 28 digits, (n, C, H, W) -> (n, 2 * width) (Gulrajani and Lopez-Paz, 2021).
@@ -77,3 +84,11 @@ class MNISTCNN(Featurizer):
             return normed.mean((2, 3)) if i == len(self.convs) - 1 else normed
 
         return [Stage(partial(block, i=i), (self.convs[i], self.norms[i])) for i in range(len(self.convs))]
+
+    def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        maps = [self.convs[0](x)]
+        h = maps[0]
+        for i, norm in enumerate(self.norms):
+            h = norm((self.convs[i](h) if i else h).relu())
+            maps.append(h)
+        return h.mean((2, 3)), maps

@@ -106,9 +106,27 @@ class Featurizer(nn.Module):
                     module.eval()
         return self
 
-    def forward(self, x: Tensor, styles: Mapping[int, StyleMix] | None = None) -> Tensor:
-        """(n, C, H, W) -> (n, m); ``styles`` says how to mix after which of ``style_stages``."""
-        return self.forward_from(x, self.first_stage, styles)
+    def forward(
+        self, x: Tensor, styles: Mapping[int, StyleMix] | None = None, maps: bool = False
+    ) -> Tensor | tuple[Tensor, list[Tensor]]:
+        """(n, C, H, W) -> (n, m).
+
+        Args:
+            x: images.
+            styles: how to mix after which of ``style_stages``.
+            maps: also give what comes out of the first layers and of every stage, see :meth:`with_maps`.
+        """
+        return self.with_maps(x) if maps else self.forward_from(x, self.first_stage, styles)
+
+    def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Images -> features, and maps: 0 is what the first layers give, k what stage k gives, before any pooling.
+
+        A map is (n, C, H, W), (n, L, C) for L tokens, or (n, C) in a perceptron.
+
+        Raises:
+            ConfigError: this network has none.
+        """
+        raise ConfigError(f"{type(self).__name__} has no maps between its layers; choose another backbone")
 
     def forward_until(self, x: Tensor, stage: int) -> Tensor:
         """Images -> what the first ``stage`` stages make of them."""

@@ -103,6 +103,13 @@ class ResNet(TimmFeaturizer):
             Stage(last, (body.layer4,)),
         ]
 
+    def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        body = self.body
+        maps = [body.maxpool(body.act1(body.bn1(body.conv1(x))))]
+        for layer in (body.layer1, body.layer2, body.layer3, body.layer4):
+            maps.append(layer(maps[-1]))
+        return self.dropout(self._pooled(maps[-1])), maps
+
 
 class VisionTransformer(TimmFeaturizer):
     """A vision transformer (Dosovitskiy et al., 2021), m = 768 for ViT-B/16.
@@ -164,3 +171,16 @@ class VisionTransformer(TimmFeaturizer):
         stages[0] = Stage(embed, (*embedding, *first.modules), tokens)
         stages[-1] = Stage(pool, (*last.modules, body.norm, body.fc_norm))
         return stages
+
+    def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """As for any network: 0 is the patch embedding as (n, C, rows, columns), k the tokens after stage k."""
+        body, blocks = self.body, list(self.body.blocks)
+        size = -(-len(blocks) // TRANSFORMER_STAGES)
+        patches = body.patch_embed(x)
+        h = body.norm_pre(body.patch_drop(body._pos_embed(patches)))
+        maps = [patches.mT.unflatten(2, body.patch_embed.grid_size)]
+        for i, block in enumerate(blocks, start=1):
+            h = block(h)
+            if i % size == 0 or i == len(blocks):
+                maps.append(h)
+        return self.dropout(self._pooled(body.norm(h))), maps

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -29,9 +30,7 @@ def block(n_in: int, n_out: int, kernel: int, stride: int = 1, norm: nn.Module |
     return nn.Sequential(*_linear_block(n_in, n_out, kernel, stride, norm), nn.LeakyReLU(LEAK))
 
 
-def _linear_block(
-    n_in: int, n_out: int, kernel: int, stride: int = 1, norm: nn.Module | None = None
-) -> nn.Sequential:
+def _linear_block(n_in: int, n_out: int, kernel: int, stride: int = 1, norm: nn.Module | None = None) -> nn.Sequential:
     padding = {"padding": kernel // 2, "padding_mode": "reflect"} if kernel > 1 else {}
     conv = nn.Conv2d(n_in, n_out, kernel, stride, **padding)  # type: ignore[arg-type]
     return nn.Sequential(conv, *([] if norm is None else [norm]))
@@ -153,7 +152,7 @@ class StyledDecoder(nn.Module):
 def _styles(n_in: int) -> nn.Sequential:
     widths = [n_in, STYLES, STYLES, STYLES]
     layers: list[nn.Module] = []
-    for first, second in zip(widths, widths[1:], strict=False):
+    for first, second in pairwise(widths):
         layers += [nn.Linear(first, second), nn.LeakyReLU(LEAK)]
     return nn.Sequential(*layers[:-1])
 
@@ -207,15 +206,14 @@ class MultiScale(nn.Module):
 def translator(spec: TranslatorSpec) -> Translator:
     """The translator for images of one shape."""
     channels, height, width = spec.image
-    kind = translator_kind(spec.image)
-    if kind == "mlp":
+    if spec.kind == "mlp":
         pixels = height * width
         encoder = nn.Sequential(nn.Flatten(), *_perceptron(pixels, HIDDEN))
         body = nn.Sequential(*_perceptron(HIDDEN + spec.n_features, channels * pixels))
         return Translator(encoder, JoiningDecoder(body, spec.image))
-    if kind == "digits":
+    if spec.kind == "digits":
         return Translator(_digits_encoder(), JoiningDecoder(_digits_decoder(spec), spec.image))
-    made = Translator(_large_encoder(), StyledDecoder(channels, spec.n_features // BLOCKS))
+    made = Translator(_large_encoder(), StyledDecoder(channels, spec.n_features))
     for layer in made.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear) and layer.bias is not None:
             nn.init.kaiming_normal_(layer.weight)  # variance 2 / fan in
@@ -224,7 +222,16 @@ def translator(spec: TranslatorSpec) -> Translator:
 
 
 def _large_encoder() -> nn.Sequential:
-    shapes = [(1, 16, 2), (16, 32, 1), (32, 32, 1), (32, 64, 2), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2)]
+    shapes = [
+        (1, 16, 2),
+        (16, 32, 1),
+        (32, 32, 1),
+        (32, 64, 2),
+        (64, 64, 1),
+        (64, 128, 2),
+        (128, 128, 1),
+        (128, 256, 2),
+    ]
     blocks = [block(n_in, n_out, 3, stride, nn.InstanceNorm2d(n_out)) for n_in, n_out, stride in shapes]
     return nn.Sequential(
         *blocks, *(Residual(WIDTH, [nn.InstanceNorm2d(WIDTH) for _ in range(2)]) for _ in range(BLOCKS))

@@ -55,6 +55,12 @@ class WideResNet(Featurizer):
             Stage(pool, (third, self.bn)),
         ]
 
+    def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        maps = [self.conv(x)]
+        for group in self.groups:
+            maps.append(group(maps[-1]))
+        return self.bn(maps[-1]).relu().mean((2, 3)), maps
+
 
 class _Block(nn.Module):
     """conv(ReLU(BN(conv(ReLU(BN(x)))))) + shortcut(x); the second convolution has the stride."""

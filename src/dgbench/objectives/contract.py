@@ -38,21 +38,25 @@ from torch import Tensor
 from dgbench.errors import ConfigError
 from dgbench.modules import Networks
 from dgbench.objectives.random_inputs import RandomInputs
-from dgbench.objectives.step import Outcome, Prediction, Step, UpdateFunction
-from dgbench.requests import LinearSpec, NetworkSpec, Sizes
+from dgbench.objectives.step import Outcome, Prediction, Step, Surveyed, UpdateFunction
+from dgbench.requests import FeaturizerSpec, LinearSpec, NetworkSpec, Sizes
 
 Choices = Mapping[str, tuple[Any, ...]]  # allowed values by hyperparameter
 
 
 @dataclass(frozen=True)
 class ParamGroup:
-    """Networks that are updated together by one Adam optimizer.
+    """Networks that are updated together by one optimizer.
 
     Args:
         networks: names of the networks it owns.
         lr, weight_decay: names of the hyperparameters that hold its learning rate and L2-coupled weight decay.
         beta1: name of the hyperparameter that holds Adam's beta1, or the number itself.
         beta2: Adam's beta2.
+        pull: name of the hyperparameter p that pulls the networks back: after the last update of a step their
+            parameters and buffers become v0 + p (v - v0), v0 being what they were at the start of the step.
+        optimizer: ``adam``, or ``sgd`` with momentum 0.9.
+        nesterov: Nesterov's momentum, for ``sgd``.
     """
 
     networks: tuple[str, ...]
@@ -60,6 +64,9 @@ class ParamGroup:
     weight_decay: str = "weight_decay"
     beta1: str | float = 0.9
     beta2: float = 0.999
+    pull: str | None = None
+    optimizer: str = "adam"
+    nesterov: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,8 @@ class Update:
 
     Args:
         objective: a method of the algorithm, the same one at every step: it is compared, and recorded, by it.
-        groups: names of the parameter groups.
+        groups: names of the parameter groups; without any the objective is evaluated for its state alone, and neither
+            its loss nor its logs are kept.
     """
 
     objective: UpdateFunction
@@ -91,8 +99,9 @@ class Algorithm:
         why_not_cacheable: why training on features of a frozen part of the featurizer, computed once per image, would
             not be this method; empty where it is.
         extra_channels: image channels that the algorithm adds in front of the featurizer.
-        reset_adam_at: hyperparameter that holds the step at which Adam is re-created (moments and counter zero).
-        reset_lr: hyperparameter that holds the learning rate from then on, if it changes.
+        reset_adam_at: hyperparameter, or several, that hold the step at which the optimizers are re-created (moments
+            and counters zero).
+        reset_lr: hyperparameter that holds the learning rate from the (first) reset on, if it changes.
         choices: allowed values of the static hyperparameters that are switches.
         min_envs: least number of training environments for which the method has a meaning.
         order_matters: the loss of one step depends on the order of the environments, because outputs or random
@@ -112,7 +121,7 @@ class Algorithm:
     why_not_stackable: ClassVar[str] = ""
     why_not_cacheable: ClassVar[str] = ""
     extra_channels: ClassVar[int] = 0
-    reset_adam_at: ClassVar[str | None] = None
+    reset_adam_at: ClassVar[str | tuple[str, ...] | None] = None
     reset_lr: ClassVar[str | None] = None
 
     def __init__(self, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
@@ -142,6 +151,18 @@ class Algorithm:
         return {"classifier": LinearSpec(sizes.n_features, sizes.n_classes)}
 
     @classmethod
+    def featurizers(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> tuple[str, ...]:
+        """Names of the featurizer and of those that were asked for beside it."""
+        needed = cls.networks_needed(sizes, hparams)
+        return ("featurizer", *(name for name, spec in needed.items() if isinstance(spec, FeaturizerSpec)))
+
+    @classmethod
+    def resets(cls) -> tuple[str, ...]:
+        """The hyperparameters that :attr:`reset_adam_at` names."""
+        named = cls.reset_adam_at
+        return () if named is None else (named,) if isinstance(named, str) else named
+
+    @classmethod
     def group_size(cls, hparams: Mapping[str, Any]) -> int:
         """Images whose predictions depend on one another; 0 where each image is predicted by itself.
 
@@ -157,6 +178,10 @@ class Algorithm:
     def updates(self, step: int) -> Sequence[Update]:
         """The updates of one step, in order; may depend on the step and on static hyperparameters only."""
         return (Update(self.objective, ("model",)),)
+
+    def lr_factor(self, group: str, step: int) -> float:
+        """What a group's learning rate is multiplied by; may depend on static hyperparameters only."""
+        return 1.0
 
     def initial_state(self, networks: Networks) -> dict[str, Tensor]:
         """State before the first step, given the networks with their initial weights."""
@@ -177,3 +202,15 @@ class Algorithm:
     def predict(self, s: Prediction) -> Tensor:
         """(n, C, H, W) -> (n, K) logits."""
         return s.networks.logits(s.x)
+
+    def survey_due(self, step: int) -> bool:
+        """Whether the run's own training images are looked at before this step; of static hyperparameters only."""
+        return False
+
+    def survey(self, s: Prediction) -> Tensor:
+        """(n, C, H, W) training images, without augmentation -> (n, ...) what :meth:`digest` wants of each."""
+        raise NotImplementedError(f"{type(self).__name__} needs a survey")
+
+    def digest(self, seen: Surveyed) -> dict[str, Tensor]:
+        """The new state after a survey; ordinary code, for one run at a time."""
+        raise NotImplementedError(f"{type(self).__name__} needs a digest")

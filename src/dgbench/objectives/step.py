@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dgbench.errors import ConfigError
 from dgbench.modules import AnyNetworks
 from dgbench.objectives.risks import environment_risks
 from dgbench.tensors import EnvBatch, Tensors
@@ -83,6 +85,17 @@ class Step:
         """(N,) number of each row's environment."""
         return self.batch.env
 
+    @property
+    def index(self) -> Tensor:
+        """(N,) number of each row's training image, below ``sizes.n_images``.
+
+        Raises:
+            ConfigError: the images have no numbers, as in a trainer with loaders of one's own.
+        """
+        if self.batch.index is None:
+            raise ConfigError("the algorithm keeps something for each training image; give EnvBatch an index")
+        return self.batch.index
+
     def split(self, values: Tensor) -> tuple[Tensor, ...]:
         """Cut a tensor of N rows into one tensor per environment."""
         return self.batch.split(values)
@@ -134,6 +147,29 @@ class Prediction:
     hp: Hyperparameters
     state: Tensors
     random: Tensors
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """What :meth:`Algorithm.digest` is given: all M training images of one run, environment by environment.
+
+    Args:
+        rows: (M, ...) what :meth:`Algorithm.survey` made of them.
+        y: (M,) labels.
+        env: (M,) positions of their environments among the training environments.
+        index: (M,) numbers of the images.
+        state: the algorithm's own memory.
+        step: number of the step that follows.
+        rng: for whatever is drawn; a function of the run's seed and the step alone.
+    """
+
+    rows: Tensor
+    y: Tensor
+    env: Tensor
+    index: Tensor
+    state: Tensors
+    step: int
+    rng: np.random.Generator
 
 
 UpdateFunction = Callable[[Step], Outcome]

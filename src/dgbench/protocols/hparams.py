@@ -3,7 +3,8 @@
 A *declaration* is a mapping with two entries, as in ``conf/algorithm`` and ``conf/hparams``: ``hparams`` (name ->
 default, or its default, range and meaning, see :mod:`dgbench.protocols.ranges`) and ``search`` (space -> name ->
 distribution). A default or a distribution that differs between small and large images is written
-``{small: ..., large: ...}``; one that is given for the other kind only does not exist.
+``{small: ..., large: ...}``; one that is given for the other kind only does not exist. With a third entry,
+``datasets: {NAME: ...}``, datasets of these names have their own.
 
 Sources: DomainBed's and OoD-Bench's random search (every name has its own generator, so algorithms that share a
 distribution share its draw); Yu et al. (2024), whose code draws from a space of bounds; early DomainBed and SWAD,
@@ -71,7 +72,15 @@ _BASES: dict[str, Callable[[int, int], int]] = {"yu2024": lambda k, t: seed_hash
 
 
 def draw(
-    shared: Declaration, own: Declaration, *, kind: str, space: str, number: int, trial: int, rng: str
+    shared: Declaration,
+    own: Declaration,
+    *,
+    kind: str,
+    space: str,
+    number: int,
+    trial: int,
+    rng: str,
+    dataset: str = "",
 ) -> dict[str, Any]:
     """Random values of every name that a space draws; names that it does not draw are left out.
 
@@ -85,11 +94,12 @@ def draw(
         number: number of the draw, >= 1.
         trial: independent repetition of the search, >= 0.
         rng: ``per_name`` or ``single_stream``.
+        dataset: its name.
 
     Raises:
         ConfigError: a distribution that does not exist.
     """
-    common, special = (_of_kind(owner["search"].get(space) or {}, kind) for owner in (shared, own))
+    common, special = (_of_kind(owner["search"].get(space) or {}, kind, dataset) for owner in (shared, own))
     wanted = [*common.items(), *((name, how) for name, how in special.items() if common.get(name) != how)]
     base: Callable[[int, int], int] = _BASES.get(space, seed_hash)
     generator = RNGS[rng](base(number, trial))
@@ -107,6 +117,7 @@ def resolve(
     rng: str = "per_name",
     read: Sequence[str] = (),
     chosen: Mapping[str, Any] | None = None,
+    dataset: str = "",
 ) -> dict[str, Any]:
     """Every hyperparameter of a run. The strongest that names a key gives its value:
 
@@ -117,6 +128,7 @@ def resolve(
 
     Args:
         read: shared names that are read; the others are drawn (a stream advances) but not returned.
+        dataset: its name, for values that differ between datasets.
 
     Raises:
         ConfigError: an unknown kind, space, rng, name or distribution, a number or trial that is no integer >= 0, or
@@ -130,11 +142,11 @@ def resolve(
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise ConfigError(f"hparams.{key}={value} is not an integer >= 0; draw 0 is the default set")
     entries = {name: entry_of(each, name) for name, each in {**shared["hparams"], **own["hparams"]}.items()}
-    values = _of_kind({name: entry.default for name, entry in entries.items()}, kind)
+    values = _of_kind({name: entry.default for name, entry in entries.items()}, kind, dataset)
     for name in sorted(set(own["search"].get(space) or {}) - set(values)):
         raise ConfigError(f"algorithm.search.{space}.{name} has no default; add it to algorithm.hparams")
     if number:
-        values |= draw(shared, own, kind=kind, space=space, number=number, trial=trial, rng=rng)
+        values |= draw(shared, own, kind=kind, space=space, number=number, trial=trial, rng=rng, dataset=dataset)
     unread = set(shared["hparams"]) - set(own["hparams"]) - set(read)
     known = [name for name in values if name not in unread]
     for name in chosen:
@@ -149,11 +161,13 @@ def _read(name: str, known: Sequence[str]) -> None:
         raise ConfigError(f"hparams.{name} is read by nothing in this study; {meant}choose from {', '.join(known)}")
 
 
-def _of_kind(entries: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def _of_kind(entries: Mapping[str, Any], kind: str, dataset: str) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
     for name, entry in entries.items():
         if not isinstance(entry, Mapping) or not set(KINDS) & set(entry):
             chosen[name] = entry
+        elif dataset in (entry.get("datasets") or {}):
+            chosen[name] = entry["datasets"][dataset]
         elif kind in entry:
             chosen[name] = entry[kind]
     return chosen

@@ -30,9 +30,16 @@ _SWITCHES = {"true": True, "false": False}
 class Entry:
     """One hyperparameter as its file declares it."""
 
-    default: Any  #: a value, or ``{small: ..., large: ...}``
+    default: Any  #: a value, or ``{small: ..., large: ...}``, which may have ``datasets: {NAME: ...}`` too
     range: str = ""  #: in the words of this module; empty where the file gives none
     help: str = ""  #: what it means
+
+    def defaults(self) -> list[Any]:
+        """Every value that :attr:`default` holds."""
+        if not isinstance(self.default, Mapping):
+            return [self.default]
+        named = self.default.get("datasets") or {}
+        return [*(value for key, value in self.default.items() if key != "datasets"), *named.values()]
 
 
 def entry_of(declared: Any, name: str = "a hyperparameter") -> Entry:

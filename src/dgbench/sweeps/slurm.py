@@ -157,7 +157,7 @@ class SlurmLauncher(Launcher):
             tell(f"{len(gone)} {are} not done left the queue ({again}): submitted again")
 
     def _leave(self, watch: _Watch) -> None:
-        """Say how to watch, end and continue what goes on without this command."""
+        """Say how to watch, end and continue the jobs that stay in the queue."""
         ids = [job.id for job in watch.queued]
         if not ids:
             return

@@ -100,6 +100,7 @@ def fit(job: Fit) -> dict[str, tuple[int, float]]:
     _restore(job, module, averaging, metrics)
     trainer = make_trainer(study, callbacks, intervals_left(study, module.steps_done), job.process)
     data = group_data(group)
+    module.training_images = data.training_images
     fit_quietly(trainer, module, data)
     if final_only:
         trainer.validate(module, datamodule=data, verbose=False)

@@ -47,6 +47,7 @@ def hyperparameters(config: Mapping[str, Any], settings: TrainerSettings, smalle
         rng=asked["rng"],
         read=[*read, *(config["backbone"].get("hparams") or {}).values()],
         chosen=typed,
+        dataset=str(config["dataset"].get("name")),
     )
     if asked["draw"] and "batch_size" not in typed and 0 < smallest < values.get("batch_size", 0):
         values["batch_size"] = smallest

@@ -9,7 +9,7 @@ from dgbench.training.study import Run
 
 
 def info_of(run: Run) -> RunInfo:
-    """What a logger is told of a run; its id is the run's hash, so a resumed one continues."""
+    """What a logger gets to know of a run; its id is the run's hash, so a resumed one continues."""
     study = run.study
     name, job_type = f"{study.folder.name}/fold-{run.fold.name}", f"fold-{run.fold.name}"
     config = {

@@ -21,9 +21,14 @@ def micro_batches(batch: EnvBatch, n: int) -> Sequence[EnvBatch]:
     """Cut a minibatch into ``n`` with equal parts of the rows of every environment, in order."""
     if n == 1:
         return [batch]
-    xs, ys = ([part.chunk(n) for part in batch.split(values)] for values in (batch.x, batch.y))
     sizes = tuple(size // n for size in batch.sizes)
-    return [EnvBatch(torch.cat([x[i] for x in xs]), torch.cat([y[i] for y in ys]), sizes) for i in range(n)]
+
+    def cut(values: Tensor) -> list[Tensor]:
+        parts = [part.chunk(n) for part in batch.split(values)]
+        return [torch.cat([part[i] for part in parts]) for i in range(n)]
+
+    indices = [None] * n if batch.index is None else cut(batch.index)
+    return [EnvBatch(x, y, sizes, index) for x, y, index in zip(cut(batch.x), cut(batch.y), indices, strict=True)]
 
 
 def mean_over_processes(tensors: Iterable[Tensor]) -> None:

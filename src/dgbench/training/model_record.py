@@ -6,7 +6,6 @@ import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,9 @@ from torch import nn
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import RecordError
 from dgbench.networks.build import build_networks
-from dgbench.objectives.contract import Algorithm
 from dgbench.records.files import write_whole
 from dgbench.records.rows import RunIdentity
-from dgbench.requests import NetworkSpec, Sizes
+from dgbench.requests import Sizes
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.factory import algorithm_class
 
@@ -43,6 +41,7 @@ class ModelRecord:
         classes: names of the K classes, in the order of the logits.
         preprocessing: from a picture to what the network sees.
         dataset, protocol, trainer: resolved keys of the configuration that it was trained with.
+        n_images: what numbers of training images are below; algorithms may keep something for each.
         step: optimizer steps that exported weights had; None in the folder of a run, whose checkpoints say it.
     """
 
@@ -59,6 +58,7 @@ class ModelRecord:
     dataset: Mapping[str, Any]
     protocol: Mapping[str, Any]
     trainer: Mapping[str, Any]
+    n_images: int = 0
     step: int | None = None
 
     def save(self, folder: Path) -> None:
@@ -107,10 +107,24 @@ class ModelRecord:
         """
         algorithm = algorithm_class(self.objective)
         image = self.preprocessing.image
-        shapes = Sizes(n_features=0, n_classes=len(self.classes), n_envs=len(self.training), image=image)
+        shapes = Sizes(
+            n_features=0,
+            n_classes=len(self.classes),
+            n_envs=len(self.training),
+            image=image,
+            n_steps=self.trainer["steps"],
+            n_images=self.n_images,
+            pixel_mean=self.preprocessing.mean,
+            pixel_std=self.preprocessing.std,
+        )
         try:
-            needed = partial(_needed, algorithm, self.hparams)
-            networks, sizes = build_networks(self._featurizer, shapes, needed, algorithm.extra_channels, seed=0)
+            networks, sizes = build_networks(
+                self._featurizer,
+                shapes,
+                lambda sizes: algorithm.networks_needed(sizes, self.hparams),
+                algorithm.extra_channels,
+                seed=0,
+            )
             module = SingleRun(
                 algorithm(sizes, self.hparams), networks, self.identity["seed"], dtype=getattr(torch, self.dtype)
             )
@@ -162,7 +176,3 @@ def _class(path: str) -> type[Any]:
     except Exception as error:  # also whatever the module itself raises
         raise RecordError(f"{path} cannot be imported; install what the model was trained with") from error
     return found
-
-
-def _needed(algorithm: type[Algorithm], hparams: Mapping[str, Any], sizes: Sizes) -> Mapping[str, NetworkSpec]:
-    return algorithm.networks_needed(sizes, hparams)

@@ -22,51 +22,61 @@ class UpdateRule:
         schedule: learning rate at step t = 0, 1, ...: ``constant``, or ``cosine``, (1 + cos(pi t / T)) / 2 of it.
         gradient_clip: largest global norm of the gradient of the groups that step, per run; None for no limit.
         accumulate: micro-batches that a minibatch is evaluated in, one after the other; see ``micro_batches.py``.
+        head_steps: first steps, in which only what stands behind the featurizer learns; then every optimizer is
+            re-created (LP-FT, Kumar et al., 2022).
+        head_lr: learning rate of those steps; None is that of the group.
     """
 
     steps: int = 1
     schedule: str = "constant"
     gradient_clip: float | None = None
     accumulate: int = 1
+    head_steps: int = 0
+    head_lr: float | None = None
 
     def factor(self, step: int) -> float:
         """Learning rate at a step, in parts of the full one: a function of the step alone, so resuming is exact."""
         return 1.0 if self.schedule == "constant" else (1 + math.cos(math.pi * step / self.steps)) / 2
 
 
-def adam_settings(values: Mapping[str, Any], group: ParamGroup) -> dict[str, Any]:
-    """The arguments of a parameter group's Adam, from a run's hyperparameters."""
+MOMENTUM = 0.9
+OPTIMIZERS: Mapping[str, type[torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+
+
+def optimizer_settings(values: Mapping[str, Any], group: ParamGroup) -> dict[str, Any]:
+    """The arguments of a parameter group's optimizer, from a run's hyperparameters."""
+    common = {"lr": values[group.lr], "weight_decay": values[group.weight_decay]}
+    if group.optimizer == "sgd":
+        return {**common, "momentum": MOMENTUM, "nesterov": group.nesterov}
     beta1 = values[group.beta1] if isinstance(group.beta1, str) else group.beta1
-    return {
-        "lr": values[group.lr],
-        "weight_decay": values[group.weight_decay],
-        "betas": (beta1, group.beta2),
-    }
+    return {**common, "betas": (beta1, group.beta2)}
 
 
-def learning_rate(algorithm: Algorithm, group: ParamGroup, rule: UpdateRule, step: int) -> float:
+def learning_rate(algorithm: Algorithm, name: str, group: ParamGroup, rule: UpdateRule, step: int) -> float:
     """The learning rate of one step: that of the group, or from ``reset_adam_at`` on the algorithm's ``reset_lr``.
 
     A reset changes the full rate and does not start the schedule again. (In the code of NICO++ a schedule goes per
     epoch; a reset by Fishr starts it again, and one by IRM or VREx ends it.) A reset at no whole number never comes.
     """
     full: float = algorithm.values[group.lr]
-    if algorithm.reset_adam_at is not None and algorithm.reset_lr is not None:
-        at = algorithm.values[algorithm.reset_adam_at]
-        if float(at).is_integer() and step >= at:
+    if algorithm.reset_lr is not None:
+        given = [algorithm.values[key] for key in algorithm.resets()]
+        if any(float(at).is_integer() and step >= at for at in given):
             full = algorithm.values[algorithm.reset_lr]
-    return full * rule.factor(step)
+    if step < rule.head_steps and rule.head_lr is not None:
+        full = rule.head_lr
+    return full * algorithm.lr_factor(name, step) * rule.factor(step)
 
 
-def resets_adam(algorithm: Algorithm, step: int) -> bool:
-    """Whether Adam is re-created before this step."""
-    return algorithm.reset_adam_at is not None and bool(step == algorithm.values[algorithm.reset_adam_at])
+def resets_optimizers(algorithm: Algorithm, rule: UpdateRule, step: int) -> bool:
+    """Whether the optimizers are re-created before this step."""
+    return 0 < step == rule.head_steps or any(step == algorithm.values[key] for key in algorithm.resets())
 
 
-def adam_of(optimizer: Any) -> torch.optim.Adam:
+def unwrapped(optimizer: Any) -> torch.optim.Optimizer:
     """The optimizer itself, without Lightning's wrapper if it has one."""
-    adam: torch.optim.Adam = getattr(optimizer, "optimizer", optimizer)
-    return adam
+    own: torch.optim.Optimizer = getattr(optimizer, "optimizer", optimizer)
+    return own
 
 
 def clipped(gradients: Mapping[str, Tensor | None], limit: float | None) -> Mapping[str, Tensor | None]:
@@ -89,7 +99,7 @@ def take_steps(optimizers: Sequence[Any], limit: float | None, scaler: Any) -> N
     """Clip the global norm of the gradients of all these optimizers, and step them.
 
     Args:
-        optimizers: Adam's, with or without Lightning's wrapper.
+        optimizers: with or without Lightning's wrapper.
         limit: largest norm; None for no limit.
         scaler: the gradient scaler of half precision, or None. All optimizers step before it changes its scale;
             Lightning's own step would change it between two optimizers whose gradients have the same scale.
@@ -100,10 +110,10 @@ def take_steps(optimizers: Sequence[Any], limit: float | None, scaler: Any) -> N
     if scaler is not None:
         optimizers = [each for each in optimizers if any(p.grad is not None for p in parameters[each])]
         for optimizer in optimizers:
-            scaler.unscale_(adam_of(optimizer))
+            scaler.unscale_(unwrapped(optimizer))
     if limit is not None:
         torch.nn.utils.clip_grad_norm_([p for own in parameters.values() for p in own], limit)
     for optimizer in optimizers:
-        optimizer.step() if scaler is None else scaler.step(adam_of(optimizer))
+        optimizer.step() if scaler is None else scaler.step(unwrapped(optimizer))
     if scaler is not None and optimizers:
         scaler.update()

@@ -68,6 +68,7 @@ def write_model(run: Run, identity: RunIdentity) -> None:
         dataset=config["dataset"],
         protocol=config["protocol"],
         trainer=config["trainer"],
+        n_images=study.n_images,
     ).save(run.folder)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.store.features import CachedFeatures
 from dgbench.modules import Networks
 from dgbench.networks.build import build_networks
-from dgbench.objectives.contract import Algorithm
 from dgbench.protocols.folds import Fold
 from dgbench.records.code import code_version
 from dgbench.records.rows import RunIdentity
@@ -193,6 +192,11 @@ class Study:
         """The study's configuration, every reference resolved."""
         return OmegaConf.to_yaml(OmegaConf.create(dict(self.config)))
 
+    @cached_property
+    def n_images(self) -> int:
+        """Every training image has a number below it."""
+        return self.source.n_images
+
     def columns(self) -> dict[str, Any]:
         """What a dashboard groups and filters by: flat names for W&B's run table."""
         names = {f"{key}_name": self.config[key]["name"] for key in ("dataset", "algorithm", "backbone", "protocol")}
@@ -228,14 +232,23 @@ class Study:
         """A freshly initialized training module for one fold."""
         networks, sizes = self._networks(fold)
         featurizer: Any = networks["featurizer"]
-        self.tuning.freeze(networks, featurizer.stages())
+        for name in self.algorithm.featurizers(sizes, self.hparams):
+            own: Any = networks[name]
+            self.tuning.freeze(networks, name, own.stages())
         if self.tuning.cache_features:
             featurizer.first_stage = self.tuning.count(len(featurizer.stages()))
             sizes = replace(sizes, image=self.environments.image)
         settings = self.settings
         if settings.channels_last:
             networks.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        rule = UpdateRule(settings.steps, settings.schedule, settings.gradient_clip, settings.accumulate)
+        rule = UpdateRule(
+            settings.steps,
+            settings.schedule,
+            settings.gradient_clip,
+            settings.accumulate,
+            self.tuning.head_steps,
+            self.tuning.head_lr,
+        )
         algorithm = self.algorithm(sizes, self.hparams)
         return SingleRun(algorithm, networks, seed=self.spec.seed, rule=rule, dtype=self.dtype)
 
@@ -246,11 +259,15 @@ class Study:
             n_classes=self.source.n_classes,
             n_envs=len(fold.training),
             image=self.source.image,
+            n_steps=self.settings.steps,
+            n_images=self.n_images,
+            pixel_mean=self.source.preprocessing.mean,
+            pixel_std=self.source.preprocessing.std,
         )
         return build_networks(
             self._featurizer,
             shapes,
-            partial(_needed, self.algorithm, self.hparams),
+            lambda sizes: self.algorithm.networks_needed(sizes, self.hparams),
             self.algorithm.extra_channels,
             self.spec.seed,
         )
@@ -285,7 +302,3 @@ def studies_of(planned: Sequence[PlannedStudy]) -> list[Study]:
         known[id(each.dataset)] = study.source
         studies.append(study)
     return studies
-
-
-def _needed(algorithm: type[Algorithm], hparams: Mapping[str, Any], sizes: Sizes) -> Mapping[str, Any]:
-    return algorithm.networks_needed(sizes, hparams)

@@ -22,7 +22,7 @@ class Stage(Protocol):
 
 
 class Tuning:
-    """Freezes the beginning of the featurizer.
+    """Freezes the beginning of the featurizer, or trains what stands behind it first.
 
     What is frozen takes no gradient, is in no optimizer and under no weight decay, and computes as in evaluation:
     BatchNorm uses the statistics of its initial weights, dropout is off.
@@ -34,6 +34,8 @@ class Tuning:
         cache_features: compute what is frozen once per image and train on that.
         cache_gb: largest size of these features, gigabytes.
         cache_dir: folder of a file that holds them; None keeps them in memory only.
+        head_steps: first steps, in which only what stands behind the featurizer learns (LP-FT, Kumar et al., 2022).
+        head_lr: learning rate of those steps; None takes that of the algorithm.
 
     Raises:
         ConfigError: ``freeze_stages`` is neither ``all`` nor a number of stages.
@@ -46,10 +48,17 @@ class Tuning:
         cache_features: bool = False,
         cache_gb: float = 4.0,
         cache_dir: str | None = None,
+        head_steps: int = 0,
+        head_lr: float | None = None,
     ) -> None:
         if freeze_stages != ALL and (not isinstance(freeze_stages, int) or freeze_stages < 0):
             raise ConfigError(f"tuning.freeze_stages={freeze_stages} is no number of stages; give 1, 2, ... or all")
+        if not isinstance(head_steps, int) or isinstance(head_steps, bool) or head_steps < 0:
+            raise ConfigError(f"tuning.head_steps={head_steps} is not an integer >= 0; 0 has no steps of the head")
+        if head_lr is not None and not (isinstance(head_lr, (int, float)) and 0 < head_lr < float("inf")):
+            raise ConfigError(f"tuning.head_lr={head_lr} is not a number > 0; give one, or null for the algorithm's lr")
         self.name, self.freeze_stages = name, freeze_stages
+        self.head_steps, self.head_lr = head_steps, head_lr
         self.cache_features, self.cache_gb = cache_features, cache_gb
         self.cache_dir = None if cache_dir is None else Path(cache_dir)
 
@@ -68,14 +77,14 @@ class Tuning:
             )
         return int(self.freeze_stages)
 
-    def freeze(self, networks: Networks, stages: Sequence[Stage]) -> None:
-        """Freeze what is to stand still of a featurizer with these stages.
+    def freeze(self, networks: Networks, name: str, stages: Sequence[Stage]) -> None:
+        """Freeze what is to stand still of the featurizer of this name, which has these stages.
 
         Raises:
             ConfigError: the featurizer has not that many stages.
         """
         count = self.count(len(stages))
         if self.freeze_stages == ALL:
-            networks.freeze([networks["featurizer"]], networks["featurizer"].parameters())
+            networks.freeze([networks[name]], networks[name].parameters())
         for stage in stages[:count]:
             networks.freeze(stage.modules, stage.parameters())

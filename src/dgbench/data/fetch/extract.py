@@ -42,7 +42,7 @@ def extract(archive: Path, target: Path) -> int:
     limit = max(SMALL, GROWTH * archive.stat().st_size)
     free = shutil.disk_usage(target).free
     declared = files = 0
-    members = _zip(archive) if zipfile.is_zipfile(archive) else _tar(archive)
+    members = _zip(archive) if _is_zip(archive) else _tar(archive)
     try:
         for name, size, source in tqdm(
             members, desc=f"unpacking {archive.name}", unit="file", disable=None, leave=False
@@ -70,6 +70,12 @@ def extract(archive: Path, target: Path) -> int:
 
 
 Member = tuple[str, int, "IO[bytes] | None"]  # name, declared size, content; None for a folder
+
+
+def _is_zip(archive: Path) -> bool:
+    """By its first bytes: ``zipfile`` also takes a tar archive for a zip that has one near its end."""
+    with archive.open("rb") as opened:
+        return opened.read(2) == b"PK" and zipfile.is_zipfile(archive)
 
 
 def _zip(archive: Path) -> Iterator[Member]:

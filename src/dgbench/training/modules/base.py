@@ -1,67 +1,66 @@
-"""What training one run and training many at once have in common: steps, divergence, evaluation, states."""
+"""What training one run and training many at once have in common: steps, divergence, states."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
 from dgbench.errors import DivergedError
+from dgbench.modules import AnyNetworks
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
+from dgbench.objectives.step import Hyperparameters
 from dgbench.tensors import EnvBatch, Tensors
-from dgbench.training.activations import images_at_once
-from dgbench.training.modules.inputs import eval_batch, minibatches
+from dgbench.training.modules.inputs import minibatches
 from dgbench.training.modules.one_run import OneRun
+from dgbench.training.modules.predicting import PredictingModule
 from dgbench.training.modules.step_values import StepValues
-from dgbench.training.optimizers import UpdateRule, adam_of, adam_settings, learning_rate, resets_adam, take_steps
+from dgbench.training.modules.surveys import TrainingImagesOf, survey
+from dgbench.training.optimizers import (
+    OPTIMIZERS,
+    UpdateRule,
+    learning_rate,
+    optimizer_settings,
+    resets_optimizers,
+    take_steps,
+    unwrapped,
+)
 
 
-class RunModule(pl.LightningModule, ABC):
+class RunModule(PredictingModule):
     """Trains R runs of one algorithm.
 
     A parameter group whose networks are all frozen has no optimizer, and an update in which no group steps is not
     computed: with a frozen featurizer SagNet trains its two heads and leaves out its third update.
 
     Attributes:
-        algorithm: that of the first run; of the others it differs in hyperparameters that are not static.
         rule: how gradients become updates.
         steps_done: optimizer steps done.
         diverged: run -> (step, value) of its first loss that was not finite.
         after_step: called after each optimizer step with the number of steps done; not part of a state.
-        gives_logits: whether validation steps also return ``logits``; not part of a state.
+        training_images: the training images of each run, for algorithms with surveys; not part of a state.
         collects: note losses and the logs of objectives for :meth:`take_values`; set before the first step.
     """
 
     def __init__(self, algorithm: Algorithm, rule: UpdateRule) -> None:
-        super().__init__()
+        super().__init__(algorithm)
         self.automatic_optimization = False
-        self.algorithm, self.rule = algorithm, rule
+        self.rule = rule
         self.steps_done = 0
         self.diverged: dict[int, tuple[int, float]] = {}
         self.after_step: list[Callable[[int], None]] = []
-        self.gives_logits = False
+        self.training_images: TrainingImagesOf | None = None
         self.collects = False
         self._values = StepValues()
         self._groups: dict[str, ParamGroup] = {}
-        self._adams: dict[str, torch.optim.Adam] = {}
+        self._learns: dict[bool, dict[str, list[str]]] = {}  # while only heads learn, and afterwards
+        self._optimizers: dict[str, torch.optim.Optimizer] = {}
         self._leaders: dict[str, list[OneRun]] = {}  # of each group, one run for each set of optimizer settings
         self._to_load: Sequence[Mapping[str, Any]] = ()
-
-    @property
-    @abstractmethod
-    def runs(self) -> Sequence[OneRun]:
-        """The R runs."""
-
-    @property
-    def size(self) -> int:
-        """R."""
-        return len(self.runs)
 
     def trained_groups(self) -> dict[str, ParamGroup]:
         """The parameter groups that have something to train."""
@@ -71,15 +70,15 @@ class RunModule(pl.LightningModule, ABC):
     # ---- optimizers ---------------------------------------------------------------------------------------------
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        """One Adam per parameter group that trains, in the order of :meth:`trained_groups`."""
+        """One optimizer per parameter group that trains, in the order of :meth:`trained_groups`."""
         self._groups = self.trained_groups()
         for name, group in self._groups.items():
             parts = self._parts(name, group)
             self._leaders[name] = [run for run, _ in parts]
-            own = [{"params": params, **adam_settings(run.algorithm.values, group)} for run, params in parts]
-            fused = self.device.type in ("cpu", "cuda")  # the same arithmetic in one pass over memory
-            self._adams[name] = torch.optim.Adam(own, fused=fused)
-        return list(self._adams.values())
+            own = [{"params": params, **optimizer_settings(run.algorithm.values, group)} for run, params in parts]
+            fused: Any = {"fused": self.device.type in ("cpu", "cuda")}  # the same arithmetic in one pass over memory
+            self._optimizers[name] = OPTIMIZERS[group.optimizer](own, **fused)
+        return list(self._optimizers.values())
 
     @abstractmethod
     def _parts(self, name: str, group: ParamGroup) -> list[tuple[OneRun, list[Tensor]]]:
@@ -101,7 +100,7 @@ class RunModule(pl.LightningModule, ABC):
         found = self.optimizers()
         optimizers = found if isinstance(found, list) else [found]
         self.train_steps(
-            minibatches(batch, self.algorithm.sizes.n_envs), dict(zip(self._adams, optimizers, strict=True))
+            minibatches(batch, self.algorithm.sizes.n_envs), dict(zip(self._optimizers, optimizers, strict=True))
         )
 
     def train_steps(self, batches: Sequence[EnvBatch], optimizers: Mapping[str, Any]) -> Tensor:
@@ -126,9 +125,12 @@ class RunModule(pl.LightningModule, ABC):
         return losses
 
     def _step(self, step: int, counter: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]) -> Tensor:
+        if self.algorithm.survey_due(step):
+            survey(self, step)
+        pulls = [self._pull(group) for group in self._groups.values() if group.pull]
         losses = batch.x.new_zeros(self.size)
         for update in self.algorithm.updates(step):
-            stepping = {name: optimizers[name] for name in update.groups if name in optimizers}
+            stepping = {name: optimizers[name] for name in update.groups if name in self._learning(step)}
             if stepping:
                 losses, logs = self._differentiate(update, tuple(stepping), step, counter, batch)
                 if self.collects:
@@ -136,15 +138,63 @@ class RunModule(pl.LightningModule, ABC):
                     for name, value in {**own, **logs}.items():
                         self._values.note(step, name, value)
                 self._take_step(step, stepping)
+            elif not update.groups:
+                with torch.no_grad():
+                    self._differentiate(update, (), step, counter, batch)
+        for pull in pulls:
+            pull()
         for hook in self.after_step:
             hook(step + 1)
         return losses
+
+    def _learning(self, step: int) -> dict[str, list[str]]:
+        """Of each parameter group that learns at this step, the names of the parameters that do."""
+        head_only = step < self.rule.head_steps
+        if head_only not in self._learns:
+            networks = self.runs[0].networks
+            algorithm = self.algorithm
+            bodies = algorithm.featurizers(algorithm.sizes, algorithm.values)
+            named = {
+                name: list(networks.params(*own))
+                for name, group in self._groups.items()
+                if (own := [network for network in group.networks if not (head_only and network in bodies)])
+            }
+            self._learns[head_only] = {name: names for name, names in named.items() if names}
+        return self._learns[head_only]
+
+    def _pull(self, group: ParamGroup) -> Callable[[], None]:
+        """What pulls a group's networks back toward what they are now."""
+        tensors = self._moving(group.networks)
+        start = [tensor.detach().clone() for tensor in tensors]
+
+        def pull() -> None:
+            with torch.no_grad():
+                for tensor, before in zip(tensors, start, strict=True):
+                    tensor.copy_(before + self._value(str(group.pull), tensor) * (tensor - before))
+
+        return pull
+
+    @abstractmethod
+    def _moving(self, names: Sequence[str]) -> list[Tensor]:
+        """Parameters that train and buffers of the named networks, as the optimizers change them."""
+
+    @abstractmethod
+    def _value(self, name: str, like: Tensor) -> Tensor:
+        """A hyperparameter, in a shape that multiplies a tensor of :meth:`_moving`."""
+
+    @abstractmethod
+    def evaluated(self, i: int) -> tuple[AnyNetworks, Hyperparameters, Tensors]:
+        """Networks in evaluation mode, hyperparameters and memory of run ``i``, as they are now."""
+
+    @abstractmethod
+    def remember(self, i: int, state: Tensors) -> None:
+        """Put in new values of the memory of run ``i``."""
 
     @abstractmethod
     def _differentiate(
         self, update: Update, groups: tuple[str, ...], step: int, counter: Tensor, batch: EnvBatch
     ) -> tuple[Tensor, Tensors]:
-        """Leave the gradients in the groups' parameters and the new state in place.
+        """Leave the gradients in the groups' parameters and the new state in place; without groups the state alone.
 
         Returns:
             (R,) losses, and what the objective logs by name, if that is collected.
@@ -153,12 +203,12 @@ class RunModule(pl.LightningModule, ABC):
     def _take_step(self, step: int, stepping: Mapping[str, Any]) -> None:
         """Step the optimizers on the gradients that their parameters hold."""
         for name, optimizer in stepping.items():
-            adam = adam_of(optimizer)
-            for own, run in zip(adam.param_groups, self._leaders[name], strict=True):
-                if resets_adam(run.algorithm, step):
+            inner = unwrapped(optimizer)
+            for own, run in zip(inner.param_groups, self._leaders[name], strict=True):
+                if resets_optimizers(run.algorithm, self.rule, step):
                     for parameter in own["params"]:
-                        adam.state.pop(parameter, None)
-                own["lr"] = learning_rate(run.algorithm, self._groups[name], self.rule, step)
+                        inner.state.pop(parameter, None)
+                own["lr"] = learning_rate(run.algorithm, name, self._groups[name], self.rule, step)
         take_steps(list(stepping.values()), self._clip_limit, self._scaler)
 
     @property
@@ -177,7 +227,7 @@ class RunModule(pl.LightningModule, ABC):
     def learning_rates(self, i: int, step: int) -> dict[str, float]:
         """Learning rate of every parameter group of run ``i`` at a step."""
         algorithm = self.runs[i].algorithm
-        return {name: learning_rate(algorithm, group, self.rule, step) for name, group in self._groups.items()}
+        return {name: learning_rate(algorithm, name, self._groups[name], self.rule, step) for name in self._groups}
 
     def _over_processes(self, losses: Tensor) -> Tensor:
         """The mean losses over the processes that share a minibatch."""
@@ -192,58 +242,6 @@ class RunModule(pl.LightningModule, ABC):
         if len(self.diverged) == self.size:
             raise DivergedError(*self.diverged[0])
 
-    # ---- evaluation ---------------------------------------------------------------------------------------------
-
-    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> dict[str, Tensor]:
-        """Count what is wrong in one batch.
-
-        Args:
-            batch: an :class:`~dgbench.tensors.EvalBatch`, or (x, y).
-
-        Returns:
-            ``seen``, 0-dimensional; ``wrong`` (R,); ``loss`` (R,) float64, the summed cross entropy; where
-            ``gives_logits`` is set, ``logits`` (R, n, K).
-        """
-        images = eval_batch(batch, batch_idx)
-        logits, n = self.predict_logits(images.x, images.name, images.index), len(images.y)
-        wrong = (logits.argmax(2) != images.y).sum(1)
-        each = F.cross_entropy(logits.flatten(0, 1), images.y.repeat(self.size), reduction="none")
-        if images is not batch:
-            self.log("val/error", wrong.double().mean() / n, batch_size=n, on_epoch=True)
-        counts = {"seen": torch.tensor(n), "wrong": wrong, "loss": each.view(self.size, n).double().sum(1)}
-        return {**counts, "logits": logits} if self.gives_logits else counts
-
-    def predict_logits(self, x: Tensor, *purpose: str | int) -> Tensor:
-        """(n, C, H, W) -> (R, n, K); ``purpose`` names the batch, on which random predictions depend."""
-        random = self._random_for_prediction(x, *purpose)
-        parts = [
-            self._predict(x[rows], {name: values[:, rows] for name, values in random.items()})
-            for rows in self._together(x)
-        ]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-
-    def _random_for_prediction(self, x: Tensor, *purpose: str | int) -> Tensors:
-        """(R, n, ...) each."""
-        like = x.new_empty((), dtype=self.runs[0].networks.dtype)
-        drawn = [run.draws.for_prediction(len(x), like, *purpose) for run in self.runs]
-        return {name: torch.stack([own[name] for own in drawn]) for name in drawn[0]}
-
-    @abstractmethod
-    def _predict(self, x: Tensor, random: Tensors) -> Tensor:
-        """(n, C, H, W) and (R, n, ...) random inputs -> (R, n, K)."""
-
-    def images_at_once(self, x: Tensor) -> int:
-        """Images like those of ``x`` that are predicted at once, so that no layer puts out too much."""
-        channels, *sides = x.shape[1:]
-        layers = self.runs[0].activations((channels + self.algorithm.extra_channels, *sides))
-        return images_at_once(layers, x.device)
-
-    def _together(self, x: Tensor) -> list[slice]:
-        """The rows of a batch, cut into what one call of the algorithm's ``predict`` gets."""
-        n = len(x)
-        size = n if self.algorithm.group_size(self.algorithm.values) else self.images_at_once(x)
-        return [slice(first, min(first + size, n)) for first in range(0, n, size)]
-
     # ---- states of runs -----------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -254,10 +252,10 @@ class RunModule(pl.LightningModule, ABC):
         """Everything to continue run ``i``, alone or in any stack; CPU copies.
 
         Returns:
-            ``state_dict`` and ``optimizers``, the states of the run's own Adams in the order of
+            ``state_dict`` and ``optimizers``, the states of the run's own optimizers in the order of
             :meth:`trained_groups`; ``scaler`` where half precision has one.
         """
-        states = [adam.state_dict() for adam in self._adams.values()]
+        states = [optimizer.state_dict() for optimizer in self._optimizers.values()]
         state = {"state_dict": self.weights(i), "optimizers": cpu_copies(self.optimizer_states(i, states))}
         return state if self._scaler is None else {**state, "scaler": dict(self._scaler.state_dict())}
 
@@ -288,8 +286,8 @@ class RunModule(pl.LightningModule, ABC):
         if not self._to_load:
             return
         merged = self.merged_optimizer_states([state["optimizers"] for state in self._to_load])
-        for adam, state in zip(self._adams.values(), merged, strict=True):
-            adam.load_state_dict(state)
+        for optimizer, state in zip(self._optimizers.values(), merged, strict=True):
+            optimizer.load_state_dict(state)
         if self._scaler is not None and "scaler" in self._to_load[0]:
             self._scaler.load_state_dict(self._to_load[0]["scaler"])
         self._to_load = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import nn
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
 from dgbench.modules import Networks
-from dgbench.networks.heads import build_head
+from dgbench.networks.build import assembled
 from dgbench.objectives.contract import Algorithm
 from dgbench.protocols.hparams import resolve
 from dgbench.requests import Sizes
@@ -90,11 +91,13 @@ def completed(networks: Mapping[str, nn.Module], algorithm: Algorithm, seed: int
         needed = algorithm.networks_needed(algorithm.sizes, algorithm.values)
     except IndexError:
         raise ConfigError(f"{type(algorithm).__name__} needs the shape of an image; give image=[C, H, W]") from None
-    like = next(next(iter(networks.values())).parameters())
+    if isinstance(networks, Networks):
+        return networks
+    body = networks["featurizer"]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "init"))
-        built = {name: networks.get(name) or build_head(spec).to(like) for name, spec in needed.items()}
-    return networks if isinstance(networks, Networks) else Networks({**networks, **built})
+        built = assembled(networks, needed, algorithm.sizes.image, lambda: deepcopy(body))
+    return built.to(next(body.parameters()))
 
 
 def algorithm_class(path: str) -> type[Algorithm]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgbench.modules import Buffers, Networks
+from dgbench.modules import AnyNetworks, Buffers, Networks
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.gradients import detached
 from dgbench.objectives.step import Hyperparameters, Outcome, Prediction, Step
@@ -93,14 +93,28 @@ class SingleRun(RunModule):
     def _parts(self, name: str, group: ParamGroup) -> list[tuple[OneRun, list[Tensor]]]:
         return [(self, list(self.networks.params(*group.networks).values()))]
 
-    def _stepping(self, groups: Sequence[str]) -> dict[str, Tensor]:
-        return self.networks.params(*(network for name in groups for network in self._groups[name].networks))
+    def _stepping(self, groups: Sequence[str], step: int) -> dict[str, Tensor]:
+        params, learning = self.networks.params(), self._learning(step)
+        return {key: params[key] for name in groups for key in learning[name]}
+
+    def _moving(self, names: Sequence[str]) -> list[Tensor]:
+        networks = self.networks
+        return [*networks.params(*names).values(), *(buffer for name in names for buffer in networks[name].buffers())]
+
+    def _value(self, name: str, like: Tensor) -> Tensor:
+        return self.hp.tensors()[name]
+
+    def evaluated(self, i: int) -> tuple[AnyNetworks, Hyperparameters, Tensors]:
+        return self.networks.eval(), Hyperparameters(self.hp.tensors()), self.memory.tensors()
+
+    def remember(self, i: int, state: Tensors) -> None:
+        self.memory.assign(state)
 
     def _differentiate(
         self, update: Update, groups: tuple[str, ...], step: int, counter: Tensor, batch: EnvBatch
     ) -> tuple[Tensor, Tensors]:
         """The mean gradient over micro-batches, the mean state, and the means of the loss and of what is logged."""
-        parameters = self._stepping(groups)
+        parameters = self._stepping(groups, step)
         for parameter in parameters.values():
             parameter.grad = None
         parts = micro_batches(batch, self.rule.accumulate)
@@ -110,7 +124,8 @@ class SingleRun(RunModule):
             random = self.random_at(step, part.sizes, rank * len(parts) + i)
             hp = Hyperparameters(self.hp.tensors())
             out = update.objective(Step(self.networks, part, hp, self.memory.tensors(), random, counter))
-            self._add_gradients(parameters, out, len(parts))
+            if groups:
+                self._add_gradients(parameters, out, len(parts))
             losses.append(out.loss.detach())
             states.append(detached(out.state))
             logs.append(detached(out.logs) if self.collects else {})

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 from torch.func import vjp, vmap
 
-from dgbench.modules import BoundNetworks
+from dgbench.modules import AnyNetworks, BoundNetworks
 from dgbench.objectives.contract import ParamGroup, Update
 from dgbench.objectives.step import Hyperparameters, Prediction, Step
 from dgbench.tensors import EnvBatch, Tensors
 from dgbench.training.modules.base import RunModule
 from dgbench.training.modules.one_run import OneRun
 from dgbench.training.modules.single import SingleRun
-from dgbench.training.optimizers import adam_settings, clipped
+from dgbench.training.optimizers import clipped, optimizer_settings
 from dgbench.training.replay import Recorder, Replay
 
 
@@ -106,15 +106,17 @@ class StackedRuns(RunModule):
     def _differentiate(
         self, update: Update, groups: tuple[str, ...], step: int, counter: Tensor, batch: EnvBatch
     ) -> tuple[Tensor, Tensors]:
-        key = (update.objective, groups, batch.sizes)
+        key = (update.objective, groups, batch.sizes, step < self.rule.head_steps)
         if key not in self._functions:
-            function = self._function(update, groups, batch.sizes)
+            names = [parameter for name in groups for parameter in self._learning(step)[name]]
+            function = self._function(update, names, batch.sizes)
             self._functions[key] = Replay(function, self._changed, self._record) if self._record else function
-        losses, gradients, logs = self._functions[key](self._random, batch.x, batch.y, counter)
+        index = {} if batch.index is None else {"index": batch.index}
+        losses, gradients, logs = self._functions[key](self._random, batch.x, batch.y, index, counter)
         for name in groups:
             for part, leaves in self._leaves[name]:
                 for parameter, leaf in leaves.items():
-                    gradient = gradients[parameter]
+                    gradient = gradients.get(parameter)
                     # fused Adam ignores strides
                     leaf.grad = None if gradient is None else gradient[part].detach().contiguous()
         return losses.clone(), {name: value.clone() for name, value in logs.items()}  # a replay overwrites them
@@ -122,37 +124,44 @@ class StackedRuns(RunModule):
     def _changed(self) -> list[Tensor]:
         return [*self.buffers_.values(), *self.memory.values()]
 
-    def _function(self, update: Update, groups: Sequence[str], sizes: tuple[int, ...]) -> Callable[..., Any]:
-        """(random, x, y, step) -> (R,) losses, gradients and what is logged; moves statistics and state in place."""
+    def _function(self, update: Update, names: Sequence[str], sizes: tuple[int, ...]) -> Callable[..., Any]:
+        """(random, x, y, index, step) -> (R,) losses, gradients and logs; moves statistics and state in place.
+
+        Args:
+            names: of the parameters to differentiate by; without any the loss is not differentiated.
+        """
         networks = self._runs[0].networks
-        names = list(networks.params(*(network for name in groups for network in self._groups[name].networks)))
 
         def one_run(
             trained: Tensors, params: Tensors, constants: Tensors, buffers: Tensors, hp: Tensors, state: Tensors,
-            random: Tensors, x: Tensor, y: Tensor, step: Tensor,
+            random: Tensors, x: Tensor, y: Tensor, index: Tensors, step: Tensor,
         ) -> tuple[Tensor, Tensors, Tensors, Tensors, Tensors]:  # fmt: skip
             def loss_of(own: Tensors) -> tuple[Tensor, tuple[Tensors, Tensors, Tensors, Tensors]]:
                 moving = {name: value.clone() for name, value in buffers.items()}  # written to, so born in here
                 nets = BoundNetworks(networks, {**params, **constants, **moving, **own})
-                out = update.objective(Step(nets, EnvBatch(x, y, sizes), Hyperparameters(hp), state, random, step))
+                batch = EnvBatch(x, y, sizes, index.get("index"))
+                out = update.objective(Step(nets, batch, Hyperparameters(hp), state, random, step))
                 logs = dict(out.logs) if self.collects else {}
                 return out.loss, (dict(out.state), dict(out.grads or {}), moving, logs)
 
+            if not trained:
+                loss, (new, grads, moved, logs) = loss_of({})
+                return loss, new, grads, moved, logs
             loss, pull, (new, grads, moved, logs) = vjp(loss_of, dict(trained), has_aux=True)  # type: ignore[misc]
             if not grads:
                 (grads,) = pull(torch.ones_like(loss), retain_graph=False, create_graph=False)
             return loss, new, grads, moved, logs
 
-        axes = (0, 0, self._constant_axes, 0, 0, 0, 0, 0, 0, None)
+        axes = (0, 0, self._constant_axes, 0, 0, 0, 0, 0, 0, 0, None)
         mapped = vmap(one_run, in_dims=axes, randomness="different")
 
         def run(
-            random: Tensors, x: Tensor, y: Tensor, step: Tensor
+            random: Tensors, x: Tensor, y: Tensor, index: Tensors, step: Tensor
         ) -> tuple[Tensor, Mapping[str, Tensor | None], Tensors]:
             params = {name: value.detach() for name, value in self.params.items()}
             trained = {name: params.pop(name) for name in names}
             losses, state, grads, moved, logs = mapped(
-                trained, params, self.constants, self.buffers_, self.hp, self.memory, random, x, y, step
+                trained, params, self.constants, self.buffers_, self.hp, self.memory, random, x, y, index, step
             )
             for kept, new in ((self.buffers_, moved), (self.memory, state)):
                 for name, value in new.items():
@@ -161,6 +170,28 @@ class StackedRuns(RunModule):
             return losses, gradients, {name: value.detach() for name, value in logs.items()}
 
         return run
+
+    def _moving(self, names: Sequence[str]) -> list[Tensor]:
+        networks = self._runs[0].networks
+        buffers = [key for key in self.buffers_ if key.partition(".")[0] in names]
+        params = [self.params[key].detach() for key in networks.params(*names)]  # the memory that optimizers write to
+        return [*params, *(self.buffers_[key] for key in buffers)]
+
+    def _value(self, name: str, like: Tensor) -> Tensor:
+        return self.hp[name].view(-1, *[1] * (like.dim() - 1))
+
+    def evaluated(self, i: int) -> tuple[AnyNetworks, Hyperparameters, Tensors]:
+        networks = self._runs[0].networks.eval()
+        own = {name: value[i] for each in (self.params, self.buffers_) for name, value in each.items()}
+        constants = {
+            name: value if self._constant_axes[name] is None else value[i] for name, value in self.constants.items()
+        }
+        hp, state = ({name: value[i] for name, value in each.items()} for each in (self.hp, self.memory))
+        return BoundNetworks(networks, {**own, **constants}), Hyperparameters(hp), state
+
+    def remember(self, i: int, state: Tensors) -> None:
+        for name, value in state.items():
+            self.memory[name][i].copy_(value.detach())
 
     @property
     def _clip_limit(self) -> float | None:
@@ -189,7 +220,7 @@ class StackedRuns(RunModule):
     def write_back(self, i: int) -> SingleRun:
         """Run i with the tensors it has now."""
         run = self._runs[i]
-        if self._adams:  # stacked already
+        if self._optimizers:  # stacked already
             with torch.no_grad():
                 for name, parameter in run.networks.params().items():
                     parameter.copy_(self.params[name][i])
@@ -237,5 +268,5 @@ class StackedRuns(RunModule):
 def optimizer_key(run: SingleRun, group: ParamGroup) -> tuple[Any, ...]:
     """What must be equal for runs to share a part of an optimizer."""
     algorithm = run.algorithm
-    reset = tuple(None if k is None else algorithm.values[k] for k in (algorithm.reset_adam_at, algorithm.reset_lr))
-    return (*sorted(adam_settings(algorithm.values, group).items()), reset)
+    named = (*algorithm.resets(), *([algorithm.reset_lr] if algorithm.reset_lr else []))
+    return (*sorted(optimizer_settings(algorithm.values, group).items()), tuple(algorithm.values[key] for key in named))

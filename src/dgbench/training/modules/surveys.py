@@ -1,0 +1,54 @@
+"""Surveys: before some steps an algorithm looks at all training images of a run, and keeps what it makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from dgbench.errors import ConfigError
+from dgbench.objectives.step import Prediction, Surveyed
+from dgbench.seeding import derive
+from dgbench.tensors import TrainingImages
+
+if TYPE_CHECKING:
+    from dgbench.training.modules.base import RunModule
+
+TrainingImagesOf = Callable[[int], Iterable[TrainingImages]]  # number of a run -> batches of its training images
+
+
+def survey(module: RunModule, step: int) -> None:
+    """Pass over the training images of each run and put what its algorithm makes of them into its memory.
+
+    Weights, seed and step decide all of it, so nothing else is saved to resume.
+
+    Args:
+        module: of the runs; its networks are in training mode before and after.
+        step: the one that follows.
+
+    Raises:
+        ConfigError: the module was given no training images.
+    """
+    if module.training_images is None:
+        raise ConfigError(
+            f"{type(module.algorithm).__name__} looks at all training images before some steps; give the module's "
+            "training_images a function that yields them"
+        )
+    for i, run in enumerate(module.runs):
+        networks, hp, state = module.evaluated(i)
+        rows: list[Any] = []
+        with torch.no_grad():
+            for images in module.training_images(i):
+                made = run.algorithm.survey(Prediction(networks, images.x, hp, state, {}))
+                rows.append((made, images.y, images.env, images.index))
+        made, y, env, index = (torch.cat(each) for each in zip(*rows, strict=True))
+        rng = np.random.default_rng(derive(run.draws.seed, "survey", step))
+        module.remember(i, run.algorithm.digest(Surveyed(made, y, env, index, state, step, rng)))
+    module.runs[0].networks.train()
+
+
+def given(images: Sequence[TrainingImages]) -> TrainingImagesOf:
+    """The same images for every run."""
+    return lambda i: images
