@@ -13,7 +13,7 @@ from dgbench.errors import ConfigError
 from dgbench.modules import Networks
 from dgbench.objectives import translation as ops
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup, Update
-from dgbench.objectives.copies import kept, with_kept
+from dgbench.objectives.copies import copied, kept, move_statistics, with_kept
 from dgbench.objectives.gradients import detached
 from dgbench.objectives.pairing import half_size, halves
 from dgbench.objectives.random_inputs import RandomInputs, Uniform
@@ -24,19 +24,16 @@ from dgbench.requests import FeaturizerSpec, ImageDiscriminatorSpec, LinearSpec,
 class DDG(Algorithm):
     """Images rebuilt with another image's semantics stay what they are (Zhang et al., 2022; the authors' code).
 
-    The first half of each minibatch is a, the second b. T(v, f) decodes the variation v = E(gray x) of one image with
-    the semantics f of another. Before step T0 = ``translator_steps``, x_ba = T(v_b, f_a) and x_ab train a discriminator
-    of images, and it, |T(v_a, f_a) - x_a| and a cycle (weight rising to ``max_cyc_w``) train T and E; the features are
-    those of the initial featurizer in evaluation mode. From T0 on, x+ being a positive:
-    L = sum of CE over a, b, a+, b+ + recon_id_w * (CE of x_ba and x_ab) + mu * sum over halves of mean max(R - margin,
-    0), R = |T(v_a, f(x+_a)) - x_a|; mu <- clip(mu + eta * (mean R_a - margin), 0, 1) before the loss, from
-    ``recon_xp_w``. x_ba and x_ab then come from T and E of step T0 and the initial featurizer.
+    The first half of each minibatch is a, the second b; x+ has the class of x. T(v, f) decodes the variation
+    v = E(gray x) of one image with the semantics f of another. Before step T0 = ``translator_steps``, a discriminator
+    of x_ba = T(v_b, f_a) and x_ab, the distance |T(v_a, f_a) - x_a| and a cycle train T and E; f comes from the initial
+    featurizer, and the classifier is untrained. From T0 on, R_a being |T(v_a, f(x+_a)) - x_a|, L = sum of CE over a, b,
+    a+, b+ + recon_id_w * (CE of x_ba and x_ab) + mu * sum over halves of mean max(R - margin, 0); x_ba and x_ab come
+    from T, E of step T0 and the initial featurizer. Before the loss mu <- clip(mu + eta * (mean R_a - margin), 0, 1).
 
-    The translator fits the image size, see :mod:`dgbench.networks.translators`. For large images f has four parts:
-    ``parts=pooled``, each a quarter of the channels, repeated (the code pools what is pooled already); ``map``, maxima
-    over four bands of the last map. ``swap_label``: x_ba is taken for the class of a (``semantic``) or, if large, of b,
-    whose variation alone it has (``code``, as the authors do). Before T0 the classifier is untrained. The authors draw
-    a positive for each image once, validation images too; here it comes from the minibatch.
+    For large images f has four parts: ``parts=pooled``, each a quarter of the channels, repeated (it pools twice);
+    ``map``, maxima over four bands of the last map. ``swap_label``: x_ba is taken for the class of a (``semantic``) or,
+    if large, of b, whose variation alone it has (``code``). Positives come from the minibatch, not from everywhere.
     """
 
     static = frozenset({"translator_steps", "parts", "swap_label"})
@@ -52,15 +49,13 @@ class DDG(Algorithm):
         self.large = TranslatorSpec(sizes.image, sizes.n_features).kind == "large"
 
     @property
-    def parts(self) -> str:
-        """How semantics are read from a featurizer, see :func:`~dgbench.objectives.translation.semantics`."""
-        return str(self.values["parts"]) if self.large else "none"
+    def _parts(self) -> str:
+        return {False: "none", True: str(self.values["parts"])}[self.large]
 
     @classmethod
     def check(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
         super().check(sizes, hparams)
-        steps = hparams["translator_steps"]
-        if steps >= 1 and (steps % 1 or steps >= sizes.n_steps):
+        if (steps := hparams["translator_steps"]) >= 1 and (steps % 1 or steps >= sizes.n_steps):
             problem = f"hparams.translator_steps={steps} leaves no steps of {sizes.n_steps} for the classifier"
             raise ConfigError(f"{problem}; give a smaller whole number, or a share below 1")
 
@@ -103,27 +98,27 @@ class DDG(Algorithm):
     def discriminate(self, s: Step) -> Outcome:
         """The loss of the discriminator of images; running statistics stay where they are."""
         a, b = halves(s.batch, s.random["positive"])
-        nets = s.networks.bind({key: value.clone() for key, value in s.networks.statistics().items()})
-        pairs = zip(ops.swapped(nets, a.x, b.x, self.parts)[:2], (a.x, b.x), strict=True)
+        nets = s.networks.bind(copied(s.networks.statistics()))
+        pairs = zip(ops.swapped(nets, a.x, b.x, self._parts)[:2], (a.x, b.x), strict=True)
         loss = ops.total(ops.discrimination_loss(nets.image_discriminator, made.detach(), x) for made, x in pairs)
         return Outcome(s.hp.gan_w * loss, {"discriminator_loss": loss.detach()})
 
     def translate(self, s: Step) -> Outcome:
         """The loss of the translator."""
-        nets, (a, b) = s.networks, halves(s.batch, s.random["positive"])
-        x_ba, x_ab, vs, fs = ops.swapped(nets, a.x, b.x, self.parts)
-        rebuilt = [ops.distances(nets.translator(v, f), x) for v, f, x in zip(vs, fs, (a.x, b.x), strict=True)]
+        nets, (a, b) = s.networks.bind(copied(s.networks.statistics())), halves(s.batch, s.random["positive"])
+        x_ba, x_ab, vs, fs = ops.swapped(nets, a.x, b.x, self._parts)
+        rebuilt = map(ops.distances, [nets.translator(*own) for own in zip(vs, fs, strict=True)], (a.x, b.x))
         if nets.mixes_rows("translator"):  # the authors' code moves its statistics by these too
             for v, x in zip(vs, (a.positive, b.positive), strict=True):
                 nets.translator(ops.gray(x))
-                nets.translator(v, ops.semantics(nets.initial_featurizer, x, self.parts)[1])
-        learns = s.random["coin"] <= 0.5
-        cycles = [ops.cycled(nets, *made, self.parts, learns) for made in ((x_ba, x_ab), (x_ab, x_ba))]
+                nets.translator(v, ops.semantics(nets.initial_featurizer, x, self._parts)[1])
+        again, moved = ops.cycled(nets, x_ba, x_ab, self._parts, s.random["coin"] <= 0.5)
+        move_statistics(s.networks, moved)
         begin, first = s.hp.warm_iter_r * self.first, s.hp.recon_x_cyc_w
         logs = {
             "adversarial": ops.deception_loss(nets.image_discriminator, (x_ba, x_ab)),
             "reconstruction": ops.total(rebuilt),
-            "cycle": ops.total(ops.distances(made, x) for made, x in zip(cycles, (a.x, b.x), strict=True)),
+            "cycle": ops.total(map(ops.distances, again, (a.x, b.x))),
             "cycle_weight": ops.late_weight(s.step + 1, begin, first, s.hp.warm_scale, s.hp.max_cyc_w),
         }
         loss = s.hp.gan_w * logs["adversarial"] + s.hp.recon_x_w * logs["reconstruction"]
@@ -132,11 +127,11 @@ class DDG(Algorithm):
     def objective(self, s: Step) -> Outcome:
         """The loss of the classifier, and of the translator that constrains it."""
         nets, (a, b) = s.networks, halves(s.batch, s.random["positive"])
-        x_ba, x_ab = ops.swapped(with_kept(nets, "translator", s.state), a.x, b.x, self.parts, evaluate=True)[:2]
+        x_ba, x_ab = ops.swapped(with_kept(nets, "translator", s.state), a.x, b.x, self._parts, evaluate=True)[:2]
         made = (x_ab, x_ba) if self.values["swap_label"] == "code" and self.large else (x_ba, x_ab)
         risks, apart = [], []
         for half in (a, b):
-            z, f = ops.semantics(nets.featurizer, half.positive, self.parts)
+            z, f = ops.semantics(nets.featurizer, half.positive, self._parts)
             risks += [F.cross_entropy(logits, half.y) for logits in (nets.logits(half.x), nets.classifier(z))]
             apart.append(ops.distances(nets.translator(nets.translator(ops.gray(half.x)), f), half.x))
         swapped = [F.cross_entropy(nets.logits(x.detach()), y) for x, y in zip(made, (a.y, b.y), strict=True)]

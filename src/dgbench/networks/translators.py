@@ -21,7 +21,6 @@ from dgbench.requests import ImageDiscriminatorSpec, TranslatorSpec, translator_
 
 LEAK = 0.2  # slope of every LeakyReLU
 HIDDEN = 64  # units of the kind ``mlp``, and numbers of a variation that is no map
-STYLES = 512  # units of the networks that make scales and shifts
 WIDTH, BLOCKS = 256, 4  # channels of a variation of the kind ``large``, and its residual blocks
 
 
@@ -150,7 +149,8 @@ class StyledDecoder(nn.Module):
 
 
 def _styles(n_in: int) -> nn.Sequential:
-    widths = [n_in, STYLES, STYLES, STYLES]
+    """n_in numbers -> a scale or a shift for each channel of two convolutions."""
+    widths = [n_in, *[2 * WIDTH] * 3]
     layers: list[nn.Module] = []
     for first, second in pairwise(widths):
         layers += [nn.Linear(first, second), nn.LeakyReLU(LEAK)]
@@ -222,16 +222,8 @@ def translator(spec: TranslatorSpec) -> Translator:
 
 
 def _large_encoder() -> nn.Sequential:
-    shapes = [
-        (1, 16, 2),
-        (16, 32, 1),
-        (32, 32, 1),
-        (32, 64, 2),
-        (64, 64, 1),
-        (64, 128, 2),
-        (128, 128, 1),
-        (128, 256, 2),
-    ]
+    widths = [WIDTH // share for share in (16, 8, 8, 4, 4, 2, 2, 1)]
+    shapes = zip([1, *widths], widths, (2, 1, 1, 2, 1, 2, 1, 2), strict=False)
     blocks = [block(n_in, n_out, 3, stride, nn.InstanceNorm2d(n_out)) for n_in, n_out, stride in shapes]
     return nn.Sequential(
         *blocks, *(Residual(WIDTH, [nn.InstanceNorm2d(WIDTH) for _ in range(2)]) for _ in range(BLOCKS))

@@ -1,4 +1,4 @@
-"""Copies of networks in an algorithm's state."""
+"""Copies of the tensors of networks, in an algorithm's state too."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from torch import Tensor
 
 from dgbench.modules import AnyNetworks
 from dgbench.tensors import Tensors
+
+
+def copied(tensors: Tensors) -> dict[str, Tensor]:
+    """Copies, which something may write to."""
+    return {key: value.clone() for key, value in tensors.items()}
 
 
 def kept(nets: AnyNetworks, name: str) -> dict[str, Tensor]:
@@ -25,3 +30,10 @@ def _tensors(nets: AnyNetworks, name: str) -> dict[str, Tensor]:
 
 def _entry(key: str) -> str:
     return "kept/" + key.replace(".", "/")  # names of buffers have no dots
+
+
+def move_statistics(nets: AnyNetworks, moved: AnyNetworks) -> None:
+    """Give the networks the running statistics of others, which were made from copies of theirs."""
+    after = moved.statistics()
+    for key, value in nets.statistics().items():
+        value.copy_(after[key].detach())

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dgbench.modules import AnyNetworks
+from dgbench.objectives.copies import copied
 from dgbench.objectives.gradients import detached
 
 GRADIENT_WEIGHT = 0.01  # of the squared gradient at real images
@@ -92,24 +93,31 @@ def late_weight(update: Tensor, begin: Tensor, first: Tensor, slope: Tensor, top
     return torch.where(weight(update - 1) == 0, 0.0, weight(update))
 
 
-def cycled(nets: AnyNetworks, semantic: Tensor, varied: Tensor, parts: str, learns: Tensor) -> Tensor:
-    """Images made of the semantics of one batch of made images and the variation of another, by ``nets.translator``.
+def cycled(
+    nets: AnyNetworks, x_ba: Tensor, x_ab: Tensor, parts: str, learns: Tensor
+) -> tuple[list[Tensor], AnyNetworks]:
+    """What :func:`swapped` makes of the images that it made: those that it was given, if all is well.
 
     Args:
-        semantic: (n, C, H, W), constants.
-        varied: (n, C, H, W).
+        nets: whose statistics stay where they are.
+        x_ba, x_ab: (n, C, H, W); the gradient does not go through their semantics.
         parts: see :func:`semantics`.
-        learns: 0-dimensional bool; True: the encoder gets the gradient, and ``varied`` is constant; False: ``varied``
-            gets it, and the encoder is constant, in evaluation mode.
+        learns: 0-dimensional bool; True: the encoder gets the gradient of their variations, of which they are
+            constants; False: they get it, and the encoder is constant, in evaluation mode.
+
+    Returns:
+        Images a and b, and the networks with the statistics that this leaves.
     """
-    before = nets.statistics()
-    moved = {key: value.clone() for key, value in before.items()}
-    live = nets.bind(moved).translator(gray(varied.detach()))
-    for key, value in before.items():
-        value.copy_(torch.where(learns, moved[key], value))
-    constant = nets.bind(detached(nets.params("translator"))).translator(gray(varied), evaluate=True)
-    f = semantics(nets.initial_featurizer, semantic.detach(), parts)[1]
-    return nets.translator(torch.where(learns, live, constant), f)
+    images = []
+    for semantic, varied in ((x_ba, x_ab), (x_ab, x_ba)):
+        before = nets.statistics()
+        moved, fixed = copied(before), copied(before)
+        live = nets.bind(moved).translator(gray(varied.detach()))
+        constant = nets.bind({**fixed, **detached(nets.params("translator"))}).translator(gray(varied), evaluate=True)
+        nets = nets.bind({key: torch.where(learns, moved[key], value) for key, value in before.items()})
+        f = semantics(nets.initial_featurizer, semantic.detach(), parts)[1]
+        images.append(nets.translator(torch.where(learns, live, constant), f))
+    return images, nets
 
 
 def total(terms: Iterable[Tensor]) -> Tensor:

@@ -76,7 +76,8 @@ def training_module(
         _shared(), {"hparams": own_values, "search": {}}, kind=kind, space="domainbed", number=0, trial=0,
         rng="per_name", read=list(shared), chosen=values,
     )  # fmt: skip
-    sizes = Sizes(n_features=m, n_classes=n_classes, n_envs=n_envs, image=tuple(image))
+    rule = rule or UpdateRule()
+    sizes = Sizes(m, n_classes, n_envs, tuple(image), rule.steps)
     found = algorithm(sizes, found_values)
     return SingleRun(found, completed(own, found, seed), seed, rule, dtype)
 
