@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -27,17 +27,18 @@ from torch.nn import functional as F
 from dgbench.configuration import CONF
 from dgbench.networks.build import build_networks
 from dgbench.networks.small import MNISTCNN
-from dgbench.objectives.contract import Algorithm
 from dgbench.requests import Sizes
-from dgbench.tensors import EnvBatch
+from dgbench.tensors import EnvBatch, TrainingImages
 from dgbench.training.hyperparameters import hyperparameters
 from dgbench.training.modules import SingleRun
+from dgbench.training.modules.surveys import given
 from dgbench.training.prepare import prepare_process
 from dgbench.training.settings import trainer_settings
 
-SIZES = Sizes(n_features=0, n_classes=2, n_envs=3, image=(2, 28, 28))
 BATCH = 64
-STEPS, REPEATS = 2, 5
+IMAGES = 3 * BATCH  # what an algorithm that looks at all training images sees, before the clock starts
+SIZES = Sizes(n_features=0, n_classes=2, n_envs=3, image=(2, 28, 28), n_steps=5000, n_images=IMAGES)
+STEPS, REPEATS = 6, 5  # steps: a whole round of the discriminators' turns
 COSTS = CONF.parent / "docs" / "algorithm_costs.json"
 ALLOWED = 1.3
 
@@ -70,9 +71,25 @@ PASSES = {
     "cdann": Passes(backward=0.5, silent=0.5, forward=0.5, why="every second step trains the discriminator alone"),
     "dann": Passes(backward=0.5, silent=0.5, forward=0.5, why="every second step trains the discriminator alone"),
     "erdg": Passes(silent=1, why="and one forward for the frozen features"),
+    "adrmx": Passes(
+        forward=2 / 3,
+        silent=4 / 3,
+        backward=2 / 3,
+        updates=2 / 3,
+        why="two featurizers; two of three steps train the discriminator alone",
+    ),
+    "disam": Passes(forward=2, backward=2, why="twice, at the raised weights too"),
+    "fact": Passes(forward=2, silent=2, backward=2, why="every image twice, and as often through the teacher"),
+    "fish": Passes(updates=3, why="one update for each environment"),
     "iga": Passes(second=1, why="and one backward through the gradients"),
     "mixstyle": Passes(forward=2, backward=2, why="every image stands in two pairs"),
+    "miro": Passes(silent=1, why="and one forward of the initial featurizer"),
     "mldg": Passes(forward=2 / 3, backward=2 / 3, updates=2, why="one episode of two environments, two updates"),
+    "sagm": Passes(forward=2, backward=2, why="twice, at the raised weights too"),
+    "sam": Passes(forward=2, backward=2, why="twice, at the raised weights too"),
+    "transfer": Passes(
+        forward=2, silent=1, backward=2, updates=2, why="two updates of the featurizer, and features for the adversary"
+    ),
     "sag_net": Passes(forward=2, silent=1, backward=2, updates=2, why="three updates, two of them of the featurizer"),
 }
 
@@ -109,6 +126,7 @@ def random_batches() -> list[EnvBatch]:
             torch.rand(n, *SIZES.image, generator=generator),
             torch.randint(SIZES.n_classes, (n,), generator=generator),
             (BATCH,) * SIZES.n_envs,
+            torch.arange(n),
         )
         for _ in range(STEPS)
     ]
@@ -119,14 +137,19 @@ def module(name: str) -> SingleRun:
     config = config_of([f"algorithm={name}"])
     algorithm = get_class(config["algorithm"]["objective"])
     hparams = hyperparameters(config, trainer_settings(config["trainer"]), smallest=0)
-    hparams = {**hparams, **{key: 0 for key in hparams if "anneal" in key}, "batch_size": BATCH}  # penalties on
-    needed = partial(_needed, algorithm, hparams)
-    networks, sizes = build_networks(lambda image: MNISTCNN(image), SIZES, needed, algorithm.extra_channels, seed=0)
-    return SingleRun(algorithm(sizes, hparams), networks)
-
-
-def _needed(algorithm: type[Algorithm], hparams: dict[str, Any], sizes: Sizes) -> Any:
-    return algorithm.networks_needed(sizes, hparams)
+    on = {key: 0 for key in hparams if "anneal" in key or key in ("iters", "linear_steps")}  # what is late in a run
+    hparams = {**hparams, **on, "batch_size": BATCH}
+    networks, sizes = build_networks(
+        lambda image: MNISTCNN(image),
+        SIZES,
+        lambda sizes: algorithm.networks_needed(sizes, hparams),
+        algorithm.extra_channels,
+        seed=0,
+    )
+    run = SingleRun(algorithm(sizes, hparams), networks)
+    batch = random_batches()[0]
+    run.training_images = given([TrainingImages(batch.x, batch.y, batch.env, torch.arange(IMAGES))])
+    return run
 
 
 def step_seconds(name: str, batches: list[EnvBatch]) -> float:
@@ -187,17 +210,17 @@ def floor(passes: Passes, part: dict[str, float]) -> float:
 
 
 def main() -> None:
-    """Time every algorithm of conf/algorithm against ERM, interleaved, and print the table."""
+    """Time every algorithm of conf/algorithm, or those named, against ERM, interleaved, and print the table."""
     prepare_process()
     warnings.filterwarnings("ignore", message=".*no `val_dataloader`.*")
-    names = [path.stem for path in sorted((CONF / "algorithm").glob("*.yaml"))]
+    table = json.loads(COSTS.read_text()) if COSTS.exists() else {}
+    names = sys.argv[1:] or [path.stem for path in sorted((CONF / "algorithm").glob("*.yaml"))]
     batches = random_batches()
     part = parts(batches[0])
     bare = floor(Passes(), part)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; ms per pass over 3 x {BATCH} images:")
     print(", ".join(f"{name} {1e3 * value:.1f}" for name, value in part.items()) + "\n")
-    print(f"{'algorithm':<12}{'x ERM':>7}{'floor':>7}{'over floor':>12}  passes")
-    table = {}
+    print(f"{'algorithm':<15}{'x ERM':>7}{'floor':>7}{'over floor':>12}  passes")
     for name in names:
         pairs = [(step_seconds("erm", batches), step_seconds(name, batches)) for _ in range(3)]
         cost = statistics.median(own / erm for erm, own in pairs)
@@ -206,10 +229,10 @@ def main() -> None:
         over = cost / least
         table[name] = {"cost": round(cost, 2), "floor": round(least, 2), "passes": passes.why}
         print(
-            f"{name:<12}{cost:>7.2f}{least:>7.2f}{over:>12.2f}{' !' if over > ALLOWED else '  '}{passes.why}",
+            f"{name:<15}{cost:>7.2f}{least:>7.2f}{over:>12.2f}{' !' if over > ALLOWED else '  '}{passes.why}",
             flush=True,
         )
-    COSTS.write_text(json.dumps(table, indent=1) + "\n")
+    COSTS.write_text(json.dumps(dict(sorted(table.items())), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -45,6 +45,24 @@ class MLPSpec:
 
 
 @dataclass(frozen=True)
+class LeakyMLPSpec:
+    """A perceptron with ``hidden`` + 1 layers of ``width`` units and leaky ReLU (0.01), (n, n_in) -> (n, n_out)."""
+
+    n_in: int
+    n_out: int
+    width: int
+    hidden: int
+
+
+@dataclass(frozen=True)
+class ProjectionSpec:
+    """Three linear layers with BatchNorm behind each and ReLU between them, (n, size) -> (n, size)."""
+
+    size: int
+    width: int
+
+
+@dataclass(frozen=True)
 class EmbeddingSpec:
     """A table of ``n`` learned vectors of length ``size``, drawn from N(0, 1)."""
 
@@ -123,6 +141,8 @@ def translator_kind(image: tuple[int, ...]) -> str:
 NetworkSpec = (
     LinearSpec
     | MLPSpec
+    | LeakyMLPSpec
+    | ProjectionSpec
     | EmbeddingSpec
     | ContextSpec
     | FeaturizerSpec

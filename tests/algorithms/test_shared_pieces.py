@@ -13,8 +13,17 @@ from torch.nn import functional as F
 from dgbench.algorithms.eqrm import kernel_quantile
 from dgbench.algorithms.rsc import _quantile
 from dgbench.modules import BoundNetworks, Networks
+from dgbench.objectives.bottleneck import domain_bottleneck
 from dgbench.objectives.gradients import MODEL, environment_gradients, risk_and_gradient, scale_gradient
-from dgbench.objectives.kernels import BANDWIDTHS, MeanKernel, mean_mmd, mean_moment_distance
+from dgbench.objectives.kernels import (
+    BANDWIDTHS,
+    environment_variances,
+    kernel_distance,
+    mean_kernels,
+    mean_mmd,
+    mean_moment_distance,
+    moment_distance,
+)
 from dgbench.objectives.pairing import cyclic_pairs, pair_rows, shuffle_second
 from dgbench.objectives.random_inputs import Permutation
 from dgbench.tensors import EnvBatch
@@ -113,7 +122,7 @@ def test_gradient_of_the_mean_kernel() -> None:
         return weights @ torch.stack([(-g * squares).exp() for g in BANDWIDTHS]).sum(0) @ weights.T
 
     def means(u: Tensor) -> Tensor:
-        return MeanKernel.apply(u, weights)[0]
+        return mean_kernels(u, weights)
 
     def scalar(kernel: Tensor) -> Tensor:  # its gradient is not symmetric
         return (kernel * torch.tensor([[1.0, -2.0], [3.0, 0.5]], dtype=torch.float64)).square().sum()
@@ -128,6 +137,77 @@ def test_gradient_of_the_mean_kernel() -> None:
     torch.testing.assert_close(gradient, expected)
     with pytest.raises(RuntimeError, match="differentiat"):
         torch.autograd.grad(gradient.sum(), one)
+
+
+def test_mean_kernel_with_weights_of_each_run() -> None:
+    """Other bandwidths, and weights that differ between the runs of a stack."""
+    rng = torch.Generator().manual_seed(0)
+    z, weights = (torch.rand(2, n, m, dtype=torch.float64, generator=rng) for n, m in ((5, 3), (2, 5)))
+
+    def plain(u: Tensor, w: Tensor) -> Tensor:
+        squares = (u[:, None] - u[None]).square().sum(2)
+        kernel = w @ torch.stack([(-g * squares).exp() for g in (0.5, 2.0)]).sum(0) @ w.T
+        return kernel[0, 0] + kernel[1, 1] - 2 * kernel[0, 1]
+
+    def distance(u: Tensor, w: Tensor) -> Tensor:
+        return kernel_distance(u, w, (0.5, 2.0))
+
+    for axes, given in (((0, 0), weights), ((0, None), weights[0])):
+        expected = [torch.func.grad_and_value(plain)(u, given[r] if axes[1] == 0 else given) for r, u in enumerate(z)]
+        slopes, values = torch.func.vmap(torch.func.grad_and_value(distance), in_dims=axes)(z, given)
+        torch.testing.assert_close(slopes, torch.stack([slope for slope, _ in expected]))
+        torch.testing.assert_close(values, torch.stack([value for _, value in expected]))
+
+
+def test_moment_distance_of_two_groups() -> None:
+    """Against torch's covariances; a group of one row is finite."""
+    z = _batch().x
+    member = torch.tensor([[1, 0, 0, 1, 1, 0, 1, 0, 0]], dtype=torch.float64)
+    a, b = z[member[0] == 1], z[member[0] == 0]
+    expected = (a.mean(0) - b.mean(0)).pow(2).mean() + (torch.cov(a.T) - torch.cov(b.T)).pow(2).mean()
+    torch.testing.assert_close(moment_distance(z, torch.cat([member, 1 - member])), expected)
+    alone = torch.eye(9, dtype=torch.float64)[:1]
+    assert moment_distance(z, torch.cat([alone, 1 - alone])).isfinite()
+
+
+def test_variances_within_environments() -> None:
+    batch = _batch()
+    torch.testing.assert_close(
+        environment_variances(batch.x, batch), torch.stack([part.var(0) for part in batch.split(batch.x)])
+    )
+
+
+@pytest.mark.parametrize("conditional", [False, True])
+@pytest.mark.parametrize("flipped", [False, True])
+def test_domain_bottleneck_row_by_row(conditional: bool, flipped: bool) -> None:
+    """Against plain sums; a label of its own, and a class in one environment only, leave rows out."""
+    batch = _batch()
+    y, env = torch.tensor([0, 0, 1, 1, 0, 2, 3, 3, 0]), batch.env
+    z, temperature = batch.x.clone().requires_grad_(), torch.tensor(0.5, dtype=torch.float64)
+    terms = []
+    for i in range(9):
+        others = [j for j in range(9) if j != i]
+        a = {j: z[i] @ z[j] / temperature for j in others} | {i: torch.zeros((), dtype=torch.float64)}
+        of_class = [j for j in others if y[j] == y[i]]
+        near = [j for j in range(9) if (env[j] == env[i]) != flipped]
+        if conditional:
+            near = [j for j in near if j in of_class]
+        if of_class and near:
+            above, below = (sum(a[j].exp() for j in rows) for rows in (near, of_class if conditional else others))
+            terms.append((above / below).log() * (1 if flipped else -1))
+    expected = -temperature / 0.07 * torch.stack(terms).mean()
+    found = domain_bottleneck(z, y, env, temperature, conditional=conditional, flipped=flipped)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found, z), torch.autograd.grad(expected, z))
+
+
+def test_domain_bottleneck_of_one_environment_is_zero() -> None:
+    z = _batch().x.requires_grad_()
+    y, env = torch.zeros(9, dtype=torch.long), torch.zeros(9, dtype=torch.long)
+    for conditional in (False, True):
+        found = domain_bottleneck(z, y, env, torch.tensor(0.1), conditional=conditional, flipped=True)
+        assert found == 0
+        assert not torch.autograd.grad(found, z)[0].any()
 
 
 def test_mmd_is_the_mean_over_pairs() -> None:

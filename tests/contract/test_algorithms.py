@@ -69,9 +69,9 @@ def _hparams(name: str) -> dict[str, Any]:
     return {**SHARED, **own, "batch_size": SHARED["batch_size"]}
 
 
-def _fast(name: str) -> dict[str, float]:
-    """Learning rates for some tens of steps."""
-    return {key: SHARED["lr"] for key in _hparams(name) if key.startswith("lr")}
+def _fast(name: str) -> dict[str, Any]:
+    """Learning rates for some tens of steps, and what must differ from the defaults so that it learns at all."""
+    return {**{key: SHARED["lr"] for key in _hparams(name) if key.startswith("lr")}, **_kind(name).learns_at}
 
 
 def _kind(name: str) -> type[Algorithm]:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from dgbench.networks.heads import build_head
-from dgbench.requests import EmbeddingSpec, LinearSpec, MLPSpec
+from dgbench.requests import EmbeddingSpec, LeakyMLPSpec, LinearSpec, MLPSpec, ProjectionSpec
 
 
 def test_linear() -> None:
@@ -34,6 +34,23 @@ def test_mlp_has_depth_linear_layers(depth: int) -> None:
     kinds = [type(layer).__name__ for layer in network]
     assert kinds == ["Linear", "Dropout", "ReLU"] * (depth - 1) + ["Linear"]
     assert network.eval()(torch.zeros(2, 5)).shape == (2, 3)
+
+
+def test_leaky_mlp_has_one_layer_more_than_hidden_ones() -> None:
+    network = build_head(LeakyMLPSpec(5, 1, width=8, hidden=2))
+    assert isinstance(network, nn.Sequential)
+    assert [type(layer).__name__ for layer in network] == ["Linear", "LeakyReLU"] * 3 + ["Linear"]
+    assert network(torch.zeros(2, 5)).shape == (2, 1)
+
+
+def test_projection_ends_in_batch_norm() -> None:
+    network = build_head(ProjectionSpec(5, width=10))
+    assert isinstance(network, nn.Sequential)
+    assert [type(layer).__name__ for layer in network] == ["Linear", "BatchNorm1d", "ReLU"] * 2 + [
+        "Linear", "BatchNorm1d",
+    ]  # fmt: skip
+    projected = network(torch.randn(20, 5, generator=torch.Generator().manual_seed(0)))
+    torch.testing.assert_close(projected.mean(0), torch.zeros(5), rtol=0, atol=1e-5)
 
 
 def test_embedding_is_standard_normal() -> None:

@@ -69,8 +69,31 @@ def fit(module: pl.LightningModule, batches: list[EnvBatch]) -> None:
     trainer.fit(module, train_dataloaders=Once(batches))
 
 
+def module_of(run: Run) -> SingleRun:
+    module = run.study.module(run.fold)
+    module.training_images = lambda i: run.data.training_images(i)  # a function, which no deepcopy copies
+    return module
+
+
 def modules_of(runs: Sequence[Run]) -> list[SingleRun]:
-    return [run.study.module(run.fold) for run in runs]
+    return [module_of(run) for run in runs]
+
+
+def stack_of(modules: Sequence[SingleRun], record: Recorder | None = None) -> StackedRuns:
+    stack, images = StackedRuns(modules, record=record), [module.training_images for module in modules]
+    stack.training_images = lambda i: images[i](0)  # type: ignore[misc]
+    return stack
+
+
+def together(data: Sequence[EnvironmentData], steps: int) -> list[EnvBatch]:
+    """The minibatches of several runs as those of a stack."""
+    batches = [own.batches(0, steps) for own in data]
+
+    def stacked(k: int, name: str) -> torch.Tensor:
+        return torch.stack([getattr(own[k], name) for own in batches])
+
+    sizes = batches[0][0].sizes
+    return [EnvBatch(stacked(k, "x"), stacked(k, "y"), sizes, stacked(k, "index")) for k in range(steps)]
 
 
 def both_ways(
@@ -79,18 +102,13 @@ def both_ways(
     """Largest difference of any weight, state or logged value after training runs one by one and together."""
     alone = copy.deepcopy(modules)
     logged = []
-    batches = [d.batches(0, steps) for d in data]
-    for module, own in zip(alone, batches, strict=True):
+    for module, own in zip(alone, data, strict=True):
         module.collects = True
-        fit(module, own)
+        fit(module, own.batches(0, steps))
         logged.append(module.take_values())
-    together = [
-        EnvBatch(torch.stack([b[k].x for b in batches]), torch.stack([b[k].y for b in batches]), batches[0][k].sizes)
-        for k in range(steps)
-    ]
-    stack = StackedRuns(modules, record=record)
+    stack = stack_of(modules, record)
     stack.collects = True
-    fit(stack, together)
+    fit(stack, together(data, steps))
     found = stack.take_values()
     assert all([line[:2] for line in own] == [line[:2] for line in found] for own in logged)
     values = [

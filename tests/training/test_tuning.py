@@ -15,7 +15,17 @@ from dgbench.modules import Networks
 from dgbench.tensors import EnvBatch
 from dgbench.training.modules import SingleRun, StackedRuns
 from tests.studies import small_study
-from tests.training.test_stacked import ALGORITHMS, DOUBLE, fit, modules_of, rows_of, run
+from tests.training.test_stacked import (
+    ALGORITHMS,
+    DOUBLE,
+    fit,
+    module_of,
+    modules_of,
+    rows_of,
+    run,
+    stack_of,
+    together,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
 STEPS = 3
@@ -23,13 +33,8 @@ LP = ("tuning=lp", "hparams.weight_decay=0.1")  # a decay would move what has no
 
 
 def _together(modules: list[SingleRun], data: list[EnvironmentData]) -> list[SingleRun]:
-    batches = [each.batches(0, STEPS) for each in data]
-    stacked = [
-        EnvBatch(torch.stack([b[k].x for b in batches]), torch.stack([b[k].y for b in batches]), batches[0][k].sizes)
-        for k in range(STEPS)
-    ]
-    stack = StackedRuns(modules)
-    fit(stack, stacked)
+    stack = stack_of(modules)
+    fit(stack, together(data, STEPS))
     return [stack.write_back(i) for i in range(len(modules))]
 
 
@@ -44,7 +49,7 @@ def test_linear_probing_moves_heads_only(algorithm: str, tmp_path: Path) -> None
     runs = study.runs[:2]
     modules = modules_of(runs)
     before = copy.deepcopy(modules)
-    alone = study.module(runs[0].fold)
+    alone = module_of(runs[0])
     fit(alone, runs[0].data.batches(0, STEPS))
     assert all(p.grad is None for p in alone.networks["featurizer"].parameters())
     held = [p for o in _optimizers(alone) for group in o.param_groups for p in group["params"]]
@@ -166,6 +171,43 @@ def test_frozen_stages_stand_still_and_later_ones_move(mode: str, tmp_path: Path
     moved = {key for key, value in _featurizer(module).items() if not torch.equal(value, before[key])}
     assert moved == {f"{kind}.{i}.{part}" for kind in ("convs", "norms") for i in (2, 3) for part in ("weight", "bias")}
     assert own.identity(module).tuning == "freeze2"
+
+
+@pytest.mark.parametrize("algorithm", ["erm", "dann", "fishr", "mldg"])
+def test_head_first_in_a_stack_equals_single_runs(algorithm: str, tmp_path: Path) -> None:
+    """Two steps of the head, then one of everything; resets, own gradients and several groups among them."""
+    words = (f"algorithm={algorithm}", DOUBLE, "tuning=lp_ft", "tuning.head_steps=2", "tuning.head_lr=0.01")
+    torch.set_default_dtype(torch.float64)
+    try:
+        first = small_study(tmp_path, *words)
+        runs = [first.runs[0], small_study(tmp_path, *words, "seed=1", source=first.source).runs[2]]
+        modules = modules_of(runs)
+        alone, start = copy.deepcopy(modules), _featurizer(modules[0])
+        for module, own in zip(alone, runs, strict=True):
+            fit(module, own.data.batches(0, STEPS))
+        for one, both in zip(alone, _together(modules, [own.data for own in runs]), strict=True):
+            for key, value in one.state_dict().items():
+                torch.testing.assert_close(both.state_dict()[key], value, rtol=1e-9, atol=1e-9)
+        two = module_of(runs[0])
+        fit(two, runs[0].data.batches(0, 2))
+        assert all(torch.equal(value, start[key]) for key, value in _featurizer(two).items())
+        assert not torch.equal(_featurizer(alone[0])["layers.1.weight"], start["layers.1.weight"])
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("tuning.head_steps=-1", "tuning.head_steps=-1 is not an integer >= 0"),
+        ("tuning.head_steps=1.5", "tuning.head_steps=1.5 is not an integer >= 0"),
+        ("tuning.head_lr=0", "tuning.head_lr=0 is not a number > 0"),
+        ("trainer.steps=500", "tuning.head_steps=500 leaves none of trainer.steps=500"),
+    ],
+)
+def test_head_first_with_bad_numbers(word: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        small_study(tmp_path, "tuning=lp_ft", word)
 
 
 def test_more_stages_than_there_are(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from dgbench.objectives.contract import Algorithm
+from dgbench.objectives.risks import invariance_penalty
 from dgbench.objectives.step import Outcome, Step
 
 
@@ -21,10 +22,7 @@ class IRM(Algorithm):
 
     def objective(self, s: Step) -> Outcome:
         logits = s.logits()
-        # <onehot(y), l> by gathering: one_hot cannot be mapped by vmap
-        slopes = (logits.softmax(1) * logits).sum(1) - logits.gather(1, s.y[:, None]).squeeze(1)
-        halves = [(part[0::2].mean(), part[1::2].mean()) for part in s.split(slopes)]
-        penalty = torch.stack([even * odd for even, odd in halves]).mean()
+        penalty = invariance_penalty(logits, s.batch)
         weight = torch.where(s.step >= s.hp.irm_penalty_anneal_iters, s.hp.irm_lambda, 1.0)
         loss = s.environment_risks(logits).mean() + weight * penalty
         return Outcome(loss, {"penalty": penalty.detach(), "penalty_weight": weight})

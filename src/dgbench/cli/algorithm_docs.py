@@ -1,51 +1,54 @@
-"""The text of docs/algorithms.md: from the classes' docstrings, ``conf/algorithm`` and measured costs."""
+"""The text of docs/algorithms.md: from the classes' docstrings and ``conf/algorithm``."""
 
 from __future__ import annotations
 
 import inspect
-import json
 from pathlib import Path
 from typing import Any
 
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
+from dgbench.cli.algorithm_table import family_tables
 from dgbench.configuration import CONF
 from dgbench.protocols.ranges import entry_of
+from dgbench.reports.algorithm_names import CODES, algorithm_names
 
-COSTS = CONF.parent / "docs" / "algorithm_costs.json"
 _HEAD = """# Algorithms
 
-<!-- Written by `make docs` from conf/algorithm/, the docstrings and algorithm_costs.json; edit those. -->
+<!-- Written by `make docs` from conf/algorithm/, the docstrings, algorithm_families.yaml and algorithm_costs.json; edit
+those. -->
 
-Each is a pure objective in `src/dgbench/algorithms/`, checked in double precision against published reference numbers
-where those exist (`tests/golden`). R_e is the mean cross entropy on the minibatch of environment e, N the images of a
-step, z features, l logits. `lr`, `weight_decay` and `batch_size` are shared (see
+Each is a pure objective in `src/dgbench/algorithms/`, checked in double precision against reference numbers where those
+exist (`tests/golden`). R_e is the mean cross entropy on the minibatch of environment e, N the images of a step, z
+features, l logits. `lr`, `weight_decay` and `batch_size` are shared (see
 [configuration.md](configuration.md)); `hparams.draw=K hparams.trial=T` replaces defaults by draw K of the search space
-`hparams.space`, and `hparams.KEY=VALUE` beats both. Small and large are kinds of images
-(`dataset.image_kind`).
+`hparams.space`, and `hparams.KEY=VALUE` beats both. Small and large are kinds of images (`dataset.image_kind`).
+`averaging=swad`, `averaging=eoa` and `tuning=lp_ft` go around any of them.
 
 **Cost** is the time of a training step over ERM's, measured by `make bench-algorithms` (CPU, `mnist_cnn`, 3 x 64 images
-of 28 x 28); the *floor* is what its passes through the network take at least.
+of 28 x 28); the *floor* is what its passes through the network take at least. *Memory* is what an algorithm keeps from
+step to step besides weights and optimizer; *stacks* says whether runs train together (`execution=stacked`).
 
-| algorithm | cost | floor | passes |
-|---|---|---|---|
 """
 
 
 def algorithms_page() -> str:
-    """One section per YAML file of ``conf/algorithm``."""
-    costs = json.loads(COSTS.read_text()) if COSTS.exists() else {}
+    """Tables by family, then one section per YAML file of ``conf/algorithm``."""
     files = sorted((CONF / "algorithm").glob("*.yaml"))
-    rows = [_cost_row(file.stem, costs.get(file.stem)) for file in files]
-    return _HEAD + "\n".join(rows) + "\n\n" + "\n".join(_section(file) for file in files)
+    return _HEAD + family_tables() + "\n" + "\n".join(_section(file) for file in files) + "\n" + _names()
 
 
-def _cost_row(name: str, cost: dict[str, Any] | None) -> str:
-    link = f"[`{name}`](#{name})"
-    return (
-        f"| {link} | {cost['cost']:.2f} | {cost['floor']:.2f} | {cost['passes']} |" if cost else f"| {link} | - | - | |"
-    )
+def _names() -> str:
+    lines = [
+        "## Names elsewhere\n",
+        "| here | in papers | DomainBed | OoD-Bench | NICO++ code |",
+        "|---|---|---|---|---|",
+    ]
+    for ours, names in algorithm_names().items():
+        theirs = [f"`{names[code]}`" if code in names else "" for code in CODES]
+        lines.append(f"| {' | '.join([f'[`{ours}`](#{ours})', names['title'], *theirs])} |")
+    return "\n".join(lines) + "\n"
 
 
 def _section(file: Path) -> str:

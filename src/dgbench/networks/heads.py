@@ -13,9 +13,11 @@ from dgbench.requests import (
     ContextSpec,
     EmbeddingSpec,
     ImageDiscriminatorSpec,
+    LeakyMLPSpec,
     LinearSpec,
     MLPSpec,
     NetworkSpec,
+    ProjectionSpec,
     TranslatorSpec,
 )
 
@@ -50,6 +52,22 @@ def _mlp(spec: MLPSpec) -> nn.Module:
         dropout = [nn.Dropout(spec.dropout)] if spec.dropout > 0 else []
         layers += [nn.Linear(n_in, n_out), *dropout, nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(widths[-1], spec.n_out))
+
+
+@build_head.register
+def _leaky_mlp(spec: LeakyMLPSpec) -> nn.Module:
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise([spec.n_in, *[spec.width] * (spec.hidden + 1)]):
+        layers += [nn.Linear(n_in, n_out), nn.LeakyReLU()]
+    return nn.Sequential(*layers, nn.Linear(spec.width, spec.n_out))
+
+
+@build_head.register
+def _projection(spec: ProjectionSpec) -> nn.Module:
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise([spec.size, spec.width, spec.width, spec.size]):
+        layers += [nn.Linear(n_in, n_out), nn.BatchNorm1d(n_out), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
 
 
 @build_head.register

@@ -106,6 +106,7 @@ class Algorithm:
         min_envs: least number of training environments for which the method has a meaning.
         order_matters: the loss of one step depends on the order of the environments, because outputs or random
             numbers belong to positions; its distribution over seeds does not.
+        learns_at: hyperparameters under which it learns, where its defaults do not; the contract test uses them.
         stackable: ``vmap`` can map the objective over runs; ``why_not_stackable`` says why not.
 
     Raises:
@@ -117,6 +118,7 @@ class Algorithm:
     choices: ClassVar[Choices] = {}
     min_envs: ClassVar[int] = 1
     order_matters: ClassVar[bool] = False
+    learns_at: ClassVar[Mapping[str, Any]] = {}
     stackable: ClassVar[bool] = True
     why_not_stackable: ClassVar[str] = ""
     why_not_cacheable: ClassVar[str] = ""
@@ -144,6 +146,11 @@ class Algorithm:
             if hparams[key] not in allowed:
                 options = ", ".join(str(value) for value in allowed)
                 raise ConfigError(f"hparams.{key}={hparams[key]} is unknown; choose one of {options}")
+
+    @classmethod
+    def caution(cls, hparams: Mapping[str, Any]) -> str:
+        """One line for the user about values that are allowed and of little use; empty for others."""
+        return ""
 
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:

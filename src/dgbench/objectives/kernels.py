@@ -19,54 +19,79 @@ BANDWIDTHS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 class MeanKernel(torch.autograd.Function):
     """Features (N, m), weights of rows (E, N) -> (E, E): the weighted means of a sum of Gaussian kernels.
 
-    The kernel of rows i, j is the sum over ``BANDWIDTHS`` g of exp(-g |z_i - z_j|^2). The square is expanded in
+    The kernel of rows i, j is the sum over the bandwidths g of exp(-g |z_i - z_j|^2). The square is expanded in
     DomainBed's order, |b|^2 - 2 a.b first, since in float32 the diagonal is rounding noise times up to 1000.
 
-    Once differentiable. The kernel's slope is made on the way, so that one matrix is kept for the gradient instead of
-    seven; on a CPU one run of a stack after the other, whose matrices fit the cache.
+    Once differentiable, in the features alone. The kernel's slope is made on the way, so that one matrix is kept for
+    the gradient instead of one per bandwidth; on a CPU one run of a stack after the other, whose matrices fit the
+    cache.
     """
 
     @staticmethod
-    def forward(z: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """The means, and the slope at each pair of rows, (N, N); both with a leading axis if ``z`` has one."""
+    def forward(z: Tensor, weights: Tensor, bandwidths: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+        """The means, and the slope at each pair of rows, (N, N); both with a leading axis if ``z`` has one.
+
+        The weights then have that axis too, or are those of every run.
+        """
         members, n = z.view(-1, *z.shape[-2:]), z.shape[-2]
-        means, slopes = z.new_empty(len(members), *2 * (len(weights),)), z.new_zeros(len(members), n, n)
+        shares = weights.expand(len(members), *weights.shape[-2:])
+        means, slopes = z.new_empty(len(members), *2 * (weights.shape[-2],)), z.new_zeros(len(members), n, n)
         size = 1 if z.device.type == "cpu" else len(members)
-        for own, mean, slope in zip(*(torch.split(each, size) for each in (members, means, slopes)), strict=True):
+        parts = zip(*(torch.split(each, size) for each in (members, shares, means, slopes)), strict=True)
+        for own, share, mean, slope in parts:
             norms = own.square().sum(2)
             squares = torch.baddbmm(norms[:, None], own, own.mT, alpha=-2).add_(norms[:, :, None]).clamp_min_(LEAST)
             total, term = torch.zeros_like(squares), torch.empty_like(squares)
-            for g in BANDWIDTHS:
+            for g in bandwidths:
                 torch.mul(squares, -g, out=term).clamp_min_(LOWEST).exp_()
                 total += term
                 slope.sub_(term, alpha=g)
             slope.masked_fill_(squares <= LEAST, 0)
-            mean.copy_(weights @ total @ weights.T)
+            mean.copy_(share @ total @ share.mT)
         return means.view(*z.shape[:-2], *means.shape[1:]), slopes.view(*z.shape[:-2], n, n)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         """Keep the features, the weights and the slope."""
         ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(*inputs, output[1])
+        ctx.save_for_backward(*inputs[:2], output[1])
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         """Gradient of the features."""
         z, weights, slope = ctx.saved_tensors
-        pull = weights.T @ grads[0] @ weights * slope
+        pull = weights.mT @ grads[0] @ weights * slope
         pull = pull + pull.mT
-        return 2 * (pull.sum(-1, keepdim=True) * z - pull @ z), None
+        return 2 * (pull.sum(-1, keepdim=True) * z - pull @ z), None, None
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[int | None, ...], z: Tensor, weights: Tensor
+        info: Any, in_dims: tuple[int | None, ...], z: Tensor, weights: Tensor, bandwidths: tuple[float, ...]
     ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        """All runs as one call; they share the weights."""
-        assert in_dims[0] is not None and in_dims[1] is None
-        means, slopes = MeanKernel.apply(z.movedim(in_dims[0], 0).contiguous(), weights)
+        """All runs as one call."""
+        assert in_dims[0] is not None
+        shares = weights if in_dims[1] is None else weights.movedim(in_dims[1], 0).contiguous()
+        means, slopes = MeanKernel.apply(z.movedim(in_dims[0], 0).contiguous(), shares, bandwidths)
         return (means, slopes), (0, 0)
+
+
+def mean_kernels(z: Tensor, weights: Tensor, bandwidths: tuple[float, ...] = BANDWIDTHS) -> Tensor:
+    """(E, E) weighted means of the Gaussian kernels between groups of rows, the diagonal of equal rows included.
+
+    Args:
+        z: (N, m) features.
+        weights: (E, N) of the rows in each group, constants; they may differ between the runs of a stack.
+        bandwidths: factors of the squared distances, whose kernels are added.
+    """
+    means: Tensor = MeanKernel.apply(z, weights, bandwidths)[0]
+    return means
+
+
+def kernel_distance(z: Tensor, weights: Tensor, bandwidths: tuple[float, ...] = BANDWIDTHS) -> Tensor:
+    """Squared maximum mean discrepancy of two groups of rows, K_aa + K_bb - 2 K_ab; ``weights`` is (2, N)."""
+    kernel = mean_kernels(z, weights, bandwidths)
+    return kernel[0, 0] + kernel[1, 1] - 2 * kernel[0, 1]
 
 
 def mean_mmd(z: Tensor, batch: EnvBatch) -> Tensor:
@@ -81,7 +106,7 @@ def mean_mmd(z: Tensor, batch: EnvBatch) -> Tensor:
         return z.new_zeros(())
     member = (batch.env[None] == torch.arange(n, device=z.device)[:, None]).to(z.dtype)
     average = member / member.sum(1, keepdim=True)  # (E, N)
-    kernel, _ = MeanKernel.apply(z, average)  # (E, E) between environments
+    kernel = mean_kernels(z, average)  # (E, E) between environments
     # sum over i<j of K_ii + K_jj - 2 K_ij
     within = kernel.diagonal().sum()
     distance: Tensor = 2 / (n * (n - 1)) * (n * within - kernel.sum())
@@ -116,3 +141,28 @@ def _mean_variance(a: Tensor) -> Tensor:
     center = a.mean(0).detach()  # as deviations sum to 0, no gradient goes through it
     variance: Tensor = F.mse_loss(a, center.expand_as(a)) * (len(a) / (len(a) - 1))
     return variance
+
+
+def moment_distance(z: Tensor, member: Tensor) -> Tensor:
+    """CORAL's distance of means and covariances of two groups of rows, (2, N) ones and zeros.
+
+    A group of less than two rows counts as one of two, so that nothing is divided by zero.
+    """
+    count = member.sum(1).clamp_min(2)
+    centers = member @ z / count[:, None]
+    centered = [(z - center) * own[:, None] for center, own in zip(centers.unbind(), member.unbind(), strict=True)]
+    a, b = (u.T @ u / (n - 1) for u, n in zip(centered, count.unbind(), strict=True))
+    return (centers[0] - centers[1]).square().mean() + (a - b).square().mean()
+
+
+def environment_variances(z: Tensor, batch: EnvBatch) -> Tensor:
+    """(N, m) -> (E, m) unbiased variance of each feature within each environment; NaN for one row."""
+    if len(set(batch.sizes)) == 1:
+        return _variances(z.view(len(batch.sizes), -1, z.shape[1]))
+    return torch.stack([_variances(part) for part in batch.split(z)])
+
+
+def _variances(x: Tensor) -> Tensor:
+    """(..., n, m) -> (..., m)."""
+    squares: Tensor = (x - x.mean(-2, keepdim=True)).square().sum(-2)
+    return squares / (x.shape[-2] - 1)

@@ -42,6 +42,20 @@ class Uniform(RandomInput):
 
 
 @dataclass(frozen=True)
+class Integers(RandomInput):
+    """Integers from 0 to b - 1, b by the position along the last axis.
+
+    Args:
+        below: the b's, as many as the last axis is long.
+    """
+
+    below: tuple[int, ...] = ()
+
+    def draw(self, rng: np.random.Generator, steps: int) -> np.ndarray:
+        return rng.integers(0, self.below, (steps, *self.shape))
+
+
+@dataclass(frozen=True)
 class Normal(RandomInput):
     """N(0, 1), drawn in single precision."""
 

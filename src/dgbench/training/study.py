@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -38,6 +39,7 @@ from dgbench.training.settings import changed, trainer_settings
 from dgbench.training.tuning import ALL, Tuning
 
 TRUE = ("32-true", "64-true")
+log = logging.getLogger("dgbench")
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,9 @@ class Study:
     def _check(self) -> None:
         """Refuse a network and an averaging that cannot be built, before anything is written."""
         self.averaging()
+        self.tuning.check(self.settings.steps)
+        if caution := self.algorithm.caution(self.hparams):
+            log.warning("%s: %s", self.spec.algorithm, caution)
         with torch.device("meta"):  # shapes, no memory
             self._bare(self.source.image)
 

@@ -62,6 +62,18 @@ class Tuning:
         self.cache_features, self.cache_gb = cache_features, cache_gb
         self.cache_dir = None if cache_dir is None else Path(cache_dir)
 
+    def check(self, steps: int) -> None:
+        """Refuse what does not go with that many optimizer steps.
+
+        Raises:
+            ConfigError: the head takes all of them.
+        """
+        if 0 < steps <= self.head_steps:
+            raise ConfigError(
+                f"tuning.head_steps={self.head_steps} leaves none of trainer.steps={steps} for the rest; "
+                "lower it, or set tuning=lp to train the classifier alone"
+            )
+
     def count(self, stages: int) -> int:
         """How many of ``stages`` stages are frozen.
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench.errors import RecordError
+from dgbench.reports.algorithm_names import our_name
 from dgbench.reports.importers import IMPORTED
 
 
@@ -48,7 +49,7 @@ def identity_of(
         "data_seed": 0,
         "split_seed": 0,
         "given": given,
-        "algorithm": ALGORITHMS.get(args["algorithm"], args["algorithm"]),
+        "algorithm": our_name(args["algorithm"]),
         "hparams": record.get("hparams") or {},
         "draw": int(args.get("hparams_seed", 0)),
         "space": "domainbed",
@@ -66,17 +67,13 @@ def identity_of(
     }
 
 
-ALGORITHMS = {
-    "ERM": "erm", "IRM": "irm", "GroupDRO": "group_dro", "Mixup": "mixup", "MLDG": "mldg", "CORAL": "coral",
-    "MMD": "mmd",
-    "DANN": "dann", "CDANN": "cdann", "MTL": "mtl", "SagNet": "sag_net", "ARM": "arm", "VREx": "vrex", "RSC": "rsc",
-    "SD": "sd", "ANDMask": "and_mask", "IGA": "iga", "Fishr": "fishr", "EQRM": "eqrm", "ERDG": "erdg",
-}  # fmt: skip
+SPAWRIOUS = ("O2O_easy", "O2O_medium", "O2O_hard", "M2M_easy", "M2M_medium", "M2M_hard")
 
 DATASETS = {
     "ColoredMNIST": "cmnist", "RotatedMNIST": "rotated_mnist", "VLCS": "vlcs", "PACS": "pacs",
     "OfficeHome": "office_home", "TerraIncognita": "terra_incognita", "DomainNet": "domain_net",
-    "WILDSCamelyon": "camelyon17",
+    "WILDSCamelyon": "camelyon17_wilds", "WILDSFMoW": "fmow", "SVIRO": "sviro",
+    **{f"Spawrious{kind}": f"spawrious_{kind.lower()}" for kind in SPAWRIOUS},
 }  # fmt: skip
 
 #: environments in the order of their index: sorted folder names
@@ -88,6 +85,10 @@ _ENVIRONMENTS = {
     "OfficeHome": ("Art", "Clipart", "Product", "Real World"),
     "TerraIncognita": ("location_100", "location_38", "location_43", "location_46"),
     "DomainNet": ("clipart", "infograph", "painting", "quickdraw", "real", "sketch"),
+    "SVIRO": ("aclass", "escape", "hilux", "i3", "lexus", "tesla", "tiguan", "tucson", "x5", "zoe"),
+    "WILDSCamelyon": tuple(f"hospital_{i}" for i in range(5)),
+    "WILDSFMoW": tuple(f"region_{i}" for i in range(6)),
+    **{f"Spawrious{kind}": ("Test", "SC_group_1", "SC_group_2") for kind in SPAWRIOUS},
 }
 
 

@@ -1,9 +1,9 @@
 """Tables of papers as small data files, each with its source, to print beside our own numbers.
 
 A file ``<paper>_table<n>.yaml`` holds the table as printed: names of its columns and a block of lines, one per
-algorithm, of values ``mean``, ``mean±error`` or a name. Arrows are OoD-Bench's -1 and +1, ``-`` is no value. Columns
-under ``printed`` are those that the paper computed from the others. Percent stay percent in the file;
-:meth:`Published.accuracies` gives fractions.
+algorithm (by any of its names, which become ours), of values ``mean``, ``mean±error`` or a name. Arrows are OoD-
+Bench's -1 and +1, ``-`` is no value. Columns under ``printed`` are those that the paper computed from the others.
+Percent stay percent in the file; :meth:`Published.accuracies` gives fractions.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from importlib import resources
 import yaml
 
 from dgbench.errors import ConfigError
+from dgbench.reports.algorithm_names import our_name
 
 _ARROWS = {"↑": 1, "↓": -1}
 
@@ -88,14 +89,15 @@ def published(name: str) -> Published:
     words: dict[str, dict[str, str]] = {}
     computed: dict[str, dict[str, float]] = {}
     for line in data["rows"].splitlines():
-        row, *cells = line.split()
+        printed_name, *cells = line.split()
+        row = our_name(printed_name)
         if len(cells) != len(columns) + len(printed):
             raise ConfigError(
                 f"{name}: {row} has {len(cells)} values for {len(columns) + len(printed)} columns; correct it"
             )
         body, rest = cells[: len(columns)], cells[len(columns) :]
         if data["quantity"] == "algorithm":
-            words[row] = dict(zip(columns, body, strict=True))
+            words[row] = dict(zip(columns, map(our_name, body), strict=True))
         else:
             values[row] = {column: _value(cell) for column, cell in zip(columns, body, strict=True) if cell != "-"}
         computed[row] = {column: float(cell) for column, cell in zip(printed, rest, strict=True) if cell != "-"}

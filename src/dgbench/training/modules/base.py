@@ -11,15 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dgbench.errors import DivergedError
-from dgbench.modules import AnyNetworks
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
-from dgbench.objectives.step import Hyperparameters
 from dgbench.tensors import EnvBatch, Tensors
 from dgbench.training.modules.inputs import minibatches
 from dgbench.training.modules.one_run import OneRun
-from dgbench.training.modules.predicting import PredictingModule
+from dgbench.training.modules.run_predictions import PredictingModule
 from dgbench.training.modules.step_values import StepValues
-from dgbench.training.modules.surveys import TrainingImagesOf, survey
+from dgbench.training.modules.surveys import survey
 from dgbench.training.optimizers import (
     OPTIMIZERS,
     UpdateRule,
@@ -42,7 +40,6 @@ class RunModule(PredictingModule):
         steps_done: optimizer steps done.
         diverged: run -> (step, value) of its first loss that was not finite.
         after_step: called after each optimizer step with the number of steps done; not part of a state.
-        training_images: the training images of each run, for algorithms with surveys; not part of a state.
         collects: note losses and the logs of objectives for :meth:`take_values`; set before the first step.
     """
 
@@ -53,7 +50,6 @@ class RunModule(PredictingModule):
         self.steps_done = 0
         self.diverged: dict[int, tuple[int, float]] = {}
         self.after_step: list[Callable[[int], None]] = []
-        self.training_images: TrainingImagesOf | None = None
         self.collects = False
         self._values = StepValues()
         self._groups: dict[str, ParamGroup] = {}
@@ -181,14 +177,6 @@ class RunModule(PredictingModule):
     @abstractmethod
     def _value(self, name: str, like: Tensor) -> Tensor:
         """A hyperparameter, in a shape that multiplies a tensor of :meth:`_moving`."""
-
-    @abstractmethod
-    def evaluated(self, i: int) -> tuple[AnyNetworks, Hyperparameters, Tensors]:
-        """Networks in evaluation mode, hyperparameters and memory of run ``i``, as they are now."""
-
-    @abstractmethod
-    def remember(self, i: int, state: Tensors) -> None:
-        """Put in new values of the memory of run ``i``."""
 
     @abstractmethod
     def _differentiate(

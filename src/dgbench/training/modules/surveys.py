@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,14 +12,10 @@ from dgbench.errors import ConfigError
 from dgbench.objectives.step import Prediction, Surveyed
 from dgbench.seeding import derive
 from dgbench.tensors import TrainingImages
-
-if TYPE_CHECKING:
-    from dgbench.training.modules.base import RunModule
-
-TrainingImagesOf = Callable[[int], Iterable[TrainingImages]]  # number of a run -> batches of its training images
+from dgbench.training.modules.run_predictions import PredictingModule, TrainingImagesOf
 
 
-def survey(module: RunModule, step: int) -> None:
+def survey(module: PredictingModule, step: int) -> None:
     """Pass over the training images of each run and put what its algorithm makes of them into its memory.
 
     Weights, seed and step decide all of it, so nothing else is saved to resume.

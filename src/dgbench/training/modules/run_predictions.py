@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
@@ -11,11 +11,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dgbench.modules import AnyNetworks
 from dgbench.objectives.contract import Algorithm
-from dgbench.tensors import Tensors
+from dgbench.objectives.step import Hyperparameters
+from dgbench.tensors import Tensors, TrainingImages
 from dgbench.training.activations import images_at_once
 from dgbench.training.modules.inputs import eval_batch
 from dgbench.training.modules.one_run import OneRun
+
+TrainingImagesOf = Callable[[int], Iterable[TrainingImages]]  # number of a run -> batches of its training images
 
 
 class PredictingModule(pl.LightningModule, ABC):
@@ -24,17 +28,27 @@ class PredictingModule(pl.LightningModule, ABC):
     Attributes:
         algorithm: that of the first run; of the others it differs in hyperparameters that are not static.
         gives_logits: whether validation steps also return ``logits``; not part of a state.
+        training_images: the training images of each run, for algorithms with surveys; not part of a state.
     """
 
     def __init__(self, algorithm: Algorithm) -> None:
         super().__init__()
         self.algorithm = algorithm
         self.gives_logits = False
+        self.training_images: TrainingImagesOf | None = None
 
     @property
     @abstractmethod
     def runs(self) -> Sequence[OneRun]:
         """The R runs."""
+
+    @abstractmethod
+    def evaluated(self, i: int) -> tuple[AnyNetworks, Hyperparameters, Tensors]:
+        """Networks in evaluation mode, hyperparameters and memory of run ``i``, as they are now."""
+
+    @abstractmethod
+    def remember(self, i: int, state: Tensors) -> None:
+        """Put in new values of the memory of run ``i``."""
 
     @property
     def size(self) -> int:

@@ -1,0 +1,27 @@
+"""Empirical risk minimization with an information bottleneck."""
+
+from __future__ import annotations
+
+import torch
+
+from dgbench.objectives.contract import Algorithm
+from dgbench.objectives.kernels import environment_variances
+from dgbench.objectives.step import Outcome, Step
+
+
+class IBERM(Algorithm):
+    """Ask for features that vary little, a bound on their entropy (Ahuja et al., 2021; DomainBed).
+
+    L = mean_e R_e + w * mean_e mean_j (unbiased variance of feature j within environment e), where w is 0 before step
+    ``ib_penalty_anneal_iters`` and ``ib_lambda`` from then on; at that step Adam is re-created. A minibatch of one row
+    has no variance: the loss is NaN, as in DomainBed.
+    """
+
+    reset_adam_at = "ib_penalty_anneal_iters"
+
+    def objective(self, s: Step) -> Outcome:
+        z = s.features()
+        penalty = environment_variances(z, s.batch).mean()
+        weight = torch.where(s.step >= s.hp.ib_penalty_anneal_iters, s.hp.ib_lambda, 0.0)
+        loss = s.environment_risks(s.networks.classifier(z)).mean() + weight * penalty
+        return Outcome(loss, {"penalty": penalty.detach(), "penalty_weight": weight})

@@ -1,0 +1,57 @@
+"""The smoothed AND mask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from dgbench.objectives.contract import Algorithm
+from dgbench.objectives.gradients import MODEL, detached, environment_gradients
+from dgbench.objectives.step import Outcome, Step
+
+TINY = 1e-17  # in the place of what is not a number
+
+
+class SANDMask(Algorithm):
+    """Follow the gradient as far as the environments agree on it (Shahtalebi et al., 2021; DomainBed).
+
+    For every coordinate s = |mean_e sign(g_e)|, v the unbiased variance of g_e over environments, and
+    M = max(tanh(k (s - tau) / v), 0); the update follows M * mean_e g_e / (1e-10 + r), r the mean of M within that
+    parameter tensor. What is not a number (v = 0 where s = tau; the variance of one environment) becomes 1e-17. With
+    one environment M is 1 below tau = 1: plain risk. One forward pass per environment.
+
+    The default tau = 1 makes M zero everywhere: nothing is learned, in DomainBed as here. Set tau < 1, as all but none
+    of the random search's draws do; numbers of this method with its default set say nothing about it.
+    """
+
+    learns_at: ClassVar[Mapping[str, Any]] = {"tau": 0.5}
+
+    @classmethod
+    def caution(cls, hparams: Mapping[str, Any]) -> str:
+        tau = hparams["tau"]
+        return f"hparams.tau={tau} masks every gradient, so nothing is learned; set it below 1" if tau >= 1 else ""
+
+    def objective(self, s: Step) -> Outcome:
+        params = detached(s.networks.params(*MODEL))
+        risks, gradients = environment_gradients(s.networks, params, s.batch)
+        masked = {key: _masked(g, s.hp.tau, s.hp.k) for key, g in gradients.items()}
+        n = sum(g.numel() for g, _ in masked.values())
+        agreeing = torch.stack([share * (g.numel() / n) for g, share in masked.values()]).sum()
+        return Outcome(risks.mean(), {"agreeing": agreeing}, grads={key: g for key, (g, _) in masked.items()})
+
+
+def _masked(gradients: Tensor, tau: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """(E, ...) -> (...), and the mean of the mask."""
+    mean = gradients.mean(0)
+    variance = (gradients - mean).square().sum(0) / (len(gradients) - 1)  # of one environment 0 / 0
+    agreement = gradients.sign().mean(0).abs()
+    mask = _number(torch.tanh(k * (agreement - tau) / _number(variance)).clamp_min(0))
+    share = mask.mean()
+    return mask * mean / (1e-10 + share), share
+
+
+def _number(values: Tensor) -> Tensor:
+    return torch.where(values.isnan(), TINY, values)
