@@ -18,6 +18,7 @@ from dgbench.objectives.jigsaw import assemble, cut, framed, orders, square
 from dgbench.objectives.pixels import amplitude_mix, from_pixels, quantized, to_pixels
 from dgbench.objectives.schedules import dropped, epoch_of
 from dgbench.requests import Sizes
+from dgbench.tensors import EnvBatch
 from dgbench.training import porting
 from dgbench.training.optimizers import UpdateRule
 
@@ -145,6 +146,22 @@ def test_surveys_of_mmld_are_evenly_spread() -> None:
     assert due(made("mmld", steps=2, rounds=30)) == [0, 1]
     algorithm: MMLD = made("mmld", rounds=3, drop_lr_at=0.8, head_factor=5.0)
     assert [algorithm.lr_factor(group, t) for group in ("body", "heads") for t in (79, 80)] == [1, 0.1, 5, 0.5]
+
+
+def test_mmld_divides_by_the_weights_of_the_minibatch() -> None:
+    port = porting.algorithm(
+        "mmld", nn.Sequential(nn.Flatten(), nn.Linear(12, 4)), 3, 1, {"disc_width": 5}, n_features=4, image=(3, 2, 2),
+        n_images=4, rule=UpdateRule(steps=300),
+    )  # fmt: skip
+    own, seen = port.module, []
+    own.collects, own.steps_done = True, 101
+    group, weight = torch.tensor([0, 0, 2, 1]), torch.tensor([0.5, 1.5, 1.0], dtype=torch.float64)
+    own.memory.assign({"group": group, "group_weight": weight})
+    own.networks["disc_3"].register_forward_hook(lambda *call: seen.append(call[2].detach()))
+    port.step(EnvBatch(random(4, 3, 2, 2), torch.tensor([0, 1, 2, 0]), (4,), torch.arange(4)))
+    logged = {name: float(value[0]) for _, name, value in own.take_values()}
+    expected = nn.functional.cross_entropy(seen[0], group, weight)
+    assert logged["discriminator_loss"] == pytest.approx(float(expected), rel=1e-12)
 
 
 def test_surveys_of_ada_clust_double() -> None:
