@@ -45,6 +45,14 @@ class MLPSpec:
 
 
 @dataclass(frozen=True)
+class TaperedSpec:
+    """DomainBed's nonlinear classifier, (n, n_in) -> (n, n_out): widths n_in // 2 and n_in // 4, ReLU after each."""
+
+    n_in: int
+    n_out: int
+
+
+@dataclass(frozen=True)
 class LeakyMLPSpec:
     """A perceptron with ``hidden`` + 1 layers of ``width`` units and leaky ReLU (0.01), (n, n_in) -> (n, n_out)."""
 
@@ -104,8 +112,9 @@ class PerChannelSpec:
 
 
 NetworkSpec = (
-    LinearSpec | MLPSpec | LeakyMLPSpec | ProjectionSpec | EmbeddingSpec | ContextSpec | FeaturizerSpec | PerChannelSpec
-)
+    LinearSpec | MLPSpec | LeakyMLPSpec | ProjectionSpec | TaperedSpec | EmbeddingSpec | ContextSpec | FeaturizerSpec
+    | PerChannelSpec
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

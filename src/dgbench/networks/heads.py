@@ -8,7 +8,16 @@ from itertools import pairwise
 from torch import nn
 
 from dgbench.networks.context import ContextNetwork
-from dgbench.requests import ContextSpec, EmbeddingSpec, LeakyMLPSpec, LinearSpec, MLPSpec, NetworkSpec, ProjectionSpec
+from dgbench.requests import (
+    ContextSpec,
+    EmbeddingSpec,
+    LeakyMLPSpec,
+    LinearSpec,
+    MLPSpec,
+    NetworkSpec,
+    ProjectionSpec,
+    TaperedSpec,
+)
 
 
 @singledispatch
@@ -41,6 +50,14 @@ def _mlp(spec: MLPSpec) -> nn.Module:
         dropout = [nn.Dropout(spec.dropout)] if spec.dropout > 0 else []
         layers += [nn.Linear(n_in, n_out), *dropout, nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(widths[-1], spec.n_out))
+
+
+@build_head.register
+def _tapered(spec: TaperedSpec) -> nn.Module:
+    wide, narrow = max(spec.n_in // 2, 1), max(spec.n_in // 4, 1)
+    return nn.Sequential(
+        nn.Linear(spec.n_in, wide), nn.ReLU(), nn.Linear(wide, narrow), nn.ReLU(), nn.Linear(narrow, spec.n_out)
+    )
 
 
 @build_head.register
