@@ -17,6 +17,7 @@ class Sizes:
     image: tuple[int, ...]  #: C, H, W; the shape of features where a frozen part of the network was computed before
     n_steps: int = 1  #: optimizer steps in all, T
     n_images: int = 0  #: every training image has a number below it; 0 where images have no numbers
+    n_trained_on: int = 0  #: training images of the run, of all its environments together; runs of a stack may differ
     pixel_mean: tuple[float, ...] = ()  #: x * std + mean lies in [0, 1], channel by channel; empty: x itself does
     pixel_std: tuple[float, ...] = ()
 

@@ -129,11 +129,11 @@ def test_principal_components() -> None:
 # ---- schedules of the algorithms --------------------------------------------------------------------------------
 
 
-def made(name: str, steps: int = 100, **hparams: Any) -> Any:
-    """An algorithm on 30 training images in minibatches of 3."""
+def made(name: str, steps: int = 100, images: int = 30, **hparams: Any) -> Any:
+    """An algorithm on so many training images in minibatches of 3."""
     return porting.algorithm(
         name, nn.Sequential(nn.Flatten(), nn.Linear(330, 12)), 3, 2, {"batch_size": 3, **hparams}, n_features=12,
-        image=IMAGE, n_images=30, rule=UpdateRule(steps=steps),
+        image=IMAGE, n_images=60, n_trained_on=images, rule=UpdateRule(steps=steps),
     ).module.algorithm  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def test_mmld_divides_by_the_weights_of_the_minibatch() -> None:
 def test_surveys_of_ada_clust_double() -> None:
     assert due(made("ada_clust")) == [0, 10, 20, 40, 80]
     assert due(made("ada_clust", clust_epoch=3)) == [0, 30, 60, 90]
-    assert due(made("ada_clust", epoch_images=60, steps=41)) == [0, 20, 40]
+    assert due(made("ada_clust", images=60, steps=41)) == [0, 20, 40]
     assert AdaClust.group_size({"test_centroids": "together", "batch_size": 3}) == 3
     assert [len(made("ada_clust", offset=k).initial_state(None)["basis"]) for k in (0, 8, 11, 12, 512)] == [
         12,
