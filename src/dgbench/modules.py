@@ -73,6 +73,10 @@ class Networks(_Callables, nn.ModuleDict):  # type: ignore[misc]  # two __getatt
         """Numbers of the featurizer's stages after which styles can be mixed; none of one that cannot."""
         return tuple(getattr(self["featurizer"], "style_stages", ()))
 
+    def one_image_size(self) -> bool:
+        """Whether the featurizer takes images of the size that it was made for alone."""
+        return bool(getattr(self["featurizer"], "one_image_size", False))
+
     def mixes_rows(self, name: str) -> bool:
         """Whether what the named network makes of an image depends on the others: BatchNorm on minibatch statistics."""
         return any(isinstance(layer, _BatchNorm) and layer.training for layer in self[name].modules())
@@ -112,6 +116,10 @@ class BoundNetworks(_Callables):
     def style_stages(self) -> tuple[int, ...]:
         """Numbers of the featurizer's stages after which styles can be mixed."""
         return self._modules.style_stages()
+
+    def one_image_size(self) -> bool:
+        """Whether the featurizer takes images of the size that it was made for alone."""
+        return self._modules.one_image_size()
 
     def mixes_rows(self, name: str) -> bool:
         """Whether what the named network makes of an image depends on the others."""

@@ -17,6 +17,7 @@ class Sizes:
     image: tuple[int, ...]  #: C, H, W; the shape of features where a frozen part of the network was computed before
     n_steps: int = 1  #: optimizer steps in all, T
     n_images: int = 0  #: every training image has a number below it; 0 where images have no numbers
+    n_trained_on: int = 0  #: training images of the run, of all its environments together; runs of a stack may differ
     pixel_mean: tuple[float, ...] = ()  #: x * std + mean lies in [0, 1], channel by channel; empty: x itself does
     pixel_std: tuple[float, ...] = ()
 
@@ -42,6 +43,14 @@ class MLPSpec:
     width: int
     depth: int
     dropout: float = 0.0
+
+
+@dataclass(frozen=True)
+class TaperedSpec:
+    """DomainBed's nonlinear classifier, (n, n_in) -> (n, n_out): widths n_in // 2 and n_in // 4, ReLU after each."""
+
+    n_in: int
+    n_out: int
 
 
 @dataclass(frozen=True)
@@ -139,17 +148,9 @@ def translator_kind(image: tuple[int, ...]) -> str:
 
 
 NetworkSpec = (
-    LinearSpec
-    | MLPSpec
-    | LeakyMLPSpec
-    | ProjectionSpec
-    | EmbeddingSpec
-    | ContextSpec
-    | FeaturizerSpec
-    | PerChannelSpec
-    | TranslatorSpec
-    | ImageDiscriminatorSpec
-)
+    LinearSpec | MLPSpec | LeakyMLPSpec | ProjectionSpec | TaperedSpec | EmbeddingSpec | ContextSpec | FeaturizerSpec
+    | PerChannelSpec | TranslatorSpec | ImageDiscriminatorSpec
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,8 @@ def _updates(run: SingleRun) -> Iterator[tuple[int, Update]]:
 
 def _names(run: SingleRun, update: Update) -> list[str]:
     groups = run.algorithm.param_groups()
-    return list(run.networks.params(*(name for group in update.groups for name in groups[group].networks)))
+    networks = [name for group in update.groups for name in groups[group].networks]
+    return list(run.networks.params(*networks)) if networks else []
 
 
 def _step(run: SingleRun, step: int, batch: EnvBatch, noise: Tensors) -> Step:
@@ -233,11 +234,19 @@ class _Watched(Hyperparameters):
 
 
 def test_every_hyperparameter_is_used_and_stated(name: str) -> None:
-    run = _algorithm(name)
+    """Each is read, if not by default then under some value of a switch; and no other."""
+    switches = [{key: value} for key, allowed in _kind(name).choices.items() for value in allowed]
+    read = {key for changed in ({}, *switches) for key in _hyperparameters_read(name, changed)}
+    assert read - set(SHARED) == set(_config(name)["hparams"]) - set(SHARED)
+
+
+def _hyperparameters_read(name: str, changed: Mapping[str, Any]) -> set[str]:
+    run = _algorithm(name, **changed)
     algorithm = run.algorithm
     read: set[str] = {*algorithm.resets(), *([algorithm.reset_lr] if algorithm.reset_lr else [])}
     algorithm.values = _Watched(algorithm.values, read)
     algorithm.networks_needed(algorithm.sizes, algorithm.values)
+    algorithm.initial_state(run.networks)
     for group_name, group in algorithm.param_groups().items():
         read |= {group.pull} if group.pull else set()
         optimizer_settings(algorithm.values, group)
@@ -254,9 +263,9 @@ def test_every_hyperparameter_is_used_and_stated(name: str) -> None:
         algorithm.digest(Surveyed(rows.detach(), images.y, images.env, images.index, state, 0, rng))
     scoring = run.draws.for_prediction(6, torch.empty(()), "images")
     algorithm.predict(Prediction(run.networks, batch.x[:6], hp, state, scoring))
-    assert read - set(SHARED) == set(_config(name)["hparams"]) - set(SHARED)
     assert algorithm.static - set(SHARED) <= set(_config(name)["hparams"])
     assert set(algorithm.choices) <= algorithm.static
+    return read
 
 
 def test_unknown_switch_is_refused(name: str) -> None:

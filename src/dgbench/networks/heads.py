@@ -18,6 +18,7 @@ from dgbench.requests import (
     MLPSpec,
     NetworkSpec,
     ProjectionSpec,
+    TaperedSpec,
     TranslatorSpec,
 )
 
@@ -52,6 +53,14 @@ def _mlp(spec: MLPSpec) -> nn.Module:
         dropout = [nn.Dropout(spec.dropout)] if spec.dropout > 0 else []
         layers += [nn.Linear(n_in, n_out), *dropout, nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(widths[-1], spec.n_out))
+
+
+@build_head.register
+def _tapered(spec: TaperedSpec) -> nn.Module:
+    wide, narrow = max(spec.n_in // 2, 1), max(spec.n_in // 4, 1)
+    return nn.Sequential(
+        nn.Linear(spec.n_in, wide), nn.ReLU(), nn.Linear(wide, narrow), nn.ReLU(), nn.Linear(narrow, spec.n_out)
+    )
 
 
 @build_head.register

@@ -21,6 +21,8 @@ class MLPFeaturizer(Featurizer):
         width: units of each hidden layer, and features m.
     """
 
+    one_image_size = True
+
     def __init__(self, image: tuple[int, int, int], width: int = 390) -> None:
         super().__init__()
         if width < 1:

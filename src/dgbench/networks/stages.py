@@ -72,6 +72,7 @@ class Featurizer(nn.Module):
     Attributes:
         n_features: m.
         style_stages: numbers (from 1) of the stages after which MixStyle may mix.
+        one_image_size: it takes images of the size that it was made for alone.
         why_not_stackable: why runs with this network cannot train together; None where they can.
         first_stage: number of stages that ``forward`` leaves out, because its input has been through them.
 
@@ -81,6 +82,7 @@ class Featurizer(nn.Module):
 
     n_features: int
     style_stages: tuple[int, ...] = ()
+    one_image_size: bool = False
     why_not_stackable: str | None = None
     first_stage: int = 0
 

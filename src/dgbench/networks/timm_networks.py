@@ -122,6 +122,7 @@ class VisionTransformer(TimmFeaturizer):
     """
 
     kind = "vision transformer"
+    one_image_size = True
     why_not_stackable = "torch maps the attention of a vision transformer over runs one by one"
     needs = ("patch_embed", "pos_embed", "blocks", "norm")
 

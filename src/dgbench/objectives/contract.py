@@ -75,8 +75,8 @@ class Update:
 
     Args:
         objective: a method of the algorithm, the same one at every step: it is compared, and recorded, by it.
-        groups: names of the parameter groups; without any the objective is evaluated for its state alone, and neither
-            its loss nor its logs are kept.
+        groups: names of the parameter groups; without any the objective is evaluated for its state and logs, and its
+            loss is not kept.
     """
 
     objective: UpdateFunction
@@ -106,7 +106,8 @@ class Algorithm:
         min_envs: least number of training environments for which the method has a meaning.
         order_matters: the loss of one step depends on the order of the environments, because outputs or random
             numbers belong to positions; its distribution over seeds does not.
-        learns_at: hyperparameters under which it learns, where its defaults do not; the contract test uses them.
+        learns_at: hyperparameters under which it learns within some tens of steps, where its defaults do not; the
+            contract test uses them.
         stackable: ``vmap`` can map the objective over runs; ``why_not_stackable`` says why not.
 
     Raises:
@@ -148,7 +149,7 @@ class Algorithm:
                 raise ConfigError(f"hparams.{key}={hparams[key]} is unknown; choose one of {options}")
 
     @classmethod
-    def caution(cls, hparams: Mapping[str, Any]) -> str:
+    def caution(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> str:
         """One line for the user about values that are allowed and of little use; empty for others."""
         return ""
 
@@ -211,7 +212,7 @@ class Algorithm:
         return s.networks.logits(s.x)
 
     def survey_due(self, step: int) -> bool:
-        """Whether the run's own training images are looked at before this step; of static hyperparameters only."""
+        """Whether the run's own training images are looked at before this step; of sizes and static hyperparameters."""
         return False
 
     def survey(self, s: Prediction) -> Tensor:

@@ -21,6 +21,11 @@ def detached(tensors: Tensors) -> dict[str, Tensor]:
     return {key: value.detach() for key, value in tensors.items()}
 
 
+def inner_product(a: Tensors, b: Tensors) -> Tensor:
+    """Of all tensors as one vector; the names are those of the first."""
+    return torch.stack([(value * b[key]).sum() for key, value in a.items()]).sum()
+
+
 def scale_gradient(z: Tensor, factor: Tensor | float) -> Tensor:
     """``z`` itself, exactly; the gradient that comes back through it is multiplied by ``factor``."""
     return z.detach() + factor * (z - z.detach())
@@ -32,21 +37,23 @@ def risk_and_gradient(
     risk: Callable[[BoundNetworks], Tensor],
     keep_statistics: bool = True,
     differentiable: bool = False,
+    weights: Callable[[Tensor], Tensor] = torch.ones_like,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """A scalar function of the networks and its gradient.
+    """A function of the networks and its gradient.
 
     Args:
         nets: the networks; not changed but for their running statistics.
         params: where to differentiate, keyed ``network.parameter``.
-        risk: the function.
+        risk: the function; its value is a scalar, or a vector of which ``weights`` makes one.
         keep_statistics: let the forward pass update running statistics, as it would outside; otherwise the update
             is thrown away, as with a copy of the networks.
         differentiable: the gradient may be differentiated again, which takes a slower backward pass.
+        weights: from a vector value, the weights of its entries in the sum whose gradient is taken; constants.
     """
     result, pull, statistics = torch.func.vjp(_pure(nets, risk), dict(params), has_aux=True)  # type: ignore[misc]
     if keep_statistics:
         _keep(nets, statistics)
-    (gradient,) = pull(torch.ones_like(result), create_graph=differentiable)
+    (gradient,) = pull(weights(result), create_graph=differentiable)
     return result, gradient
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
 from dgbench.modules import Networks
 from dgbench.objectives.random_inputs import RandomInputs
-from dgbench.tensors import EnvBatch, Tensors
+from dgbench.tensors import Tensors
 from dgbench.training.modules import SingleRun, training_module
 from dgbench.training.modules.inputs import minibatches as as_minibatches
 
@@ -59,7 +60,7 @@ class Port:
             DivergedError: the loss is not finite.
         """
         (batch,) = as_minibatches(minibatches, self.module.algorithm.sizes.n_envs)
-        batch = EnvBatch(batch.x.to(self.networks.dtype), batch.y, batch.sizes)
+        batch = replace(batch, x=batch.x.to(self.networks.dtype))
         drawn = self.module.draws
         if random is not None:
             values = self._checked(random, batch.sizes)
@@ -113,7 +114,7 @@ def algorithm(
         n_classes, n_envs: K and E.
         hparams: values that replace the file's defaults.
         dtype: of networks, hyperparameters, state and random inputs; torch's default type is left alone.
-        **more: ``n_features``, ``image``, ``kind``, ``seed``, ``rule`` of :func:`training_module`.
+        **more: ``n_features``, ``image``, ``kind``, ``seed``, ``rule``, ... of :func:`training_module`.
 
     Raises:
         ConfigError: an unknown algorithm or hyperparameter.

@@ -121,27 +121,31 @@ class RunModule(PredictingModule):
         return losses
 
     def _step(self, step: int, counter: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]) -> Tensor:
-        if self.algorithm.survey_due(step):
-            survey(self, step)
+        due = [i for i, run in enumerate(self.runs) if run.algorithm.survey_due(step)]
+        if due:
+            survey(self, due, step)
         pulls = [self._pull(group) for group in self._groups.values() if group.pull]
         losses = batch.x.new_zeros(self.size)
         for update in self.algorithm.updates(step):
             stepping = {name: optimizers[name] for name in update.groups if name in self._learning(step)}
             if stepping:
                 losses, logs = self._differentiate(update, tuple(stepping), step, counter, batch)
-                if self.collects:
-                    own = {"loss": losses} if update.objective == self.algorithm.objective else {}
-                    for name, value in {**own, **logs}.items():
-                        self._values.note(step, name, value)
+                own = {"loss": losses} if update.objective == self.algorithm.objective else {}
+                self._note_values(step, {**own, **logs})
                 self._take_step(step, stepping)
             elif not update.groups:
                 with torch.no_grad():
-                    self._differentiate(update, (), step, counter, batch)
+                    self._note_values(step, self._differentiate(update, (), step, counter, batch)[1])
         for pull in pulls:
             pull()
         for hook in self.after_step:
             hook(step + 1)
         return losses
+
+    def _note_values(self, step: int, values: Tensors) -> None:
+        if self.collects:
+            for name, value in values.items():
+                self._values.note(step, name, value)
 
     def _learning(self, step: int) -> dict[str, list[str]]:
         """Of each parameter group that learns at this step, the names of the parameters that do."""

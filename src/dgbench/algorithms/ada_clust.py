@@ -1,0 +1,135 @@
+"""AdaClust, adaptive clustering."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dgbench.modules import Networks
+from dgbench.objectives.clustering import kmeans, means_of
+from dgbench.objectives.contract import Algorithm, Choices
+from dgbench.objectives.step import Outcome, Prediction, Step, Surveyed
+from dgbench.requests import LinearSpec, NetworkSpec, Sizes
+
+LEAST = 1e-12  # eigenvalues below this part of the largest are none
+
+
+class AdaClust(Algorithm):
+    """Show the classifier the mean feature of the image's cluster too (Thomas et al., 2021; the authors' code).
+
+    L = CE(h([z, c]), Y), c the centroid of the image's cluster, constant between two surveys of all training images. A
+    survey projects features on principal axes, without the first ``offset`` of them, which are thought to carry the
+    class, each divided by the root of its eigenvalue; divides each projection by its length; and finds
+    ``num_clusters`` K clusters by k-means. Centroids are means of the features before the projection. An ``offset``
+    that leaves no axis, such as the 512 that the authors draw for ResNet-50 with a ResNet-18, counts as half of them.
+
+    Surveys come at step 0 and at steps E, 2 E, 4 E, ... or, with ``clust_epoch`` k, every k E steps. E = training
+    images / batch size counts minibatches of one environment, as with the authors: such an epoch sees n times the data.
+
+    ``variant=reference`` keeps two slips: training features are centered twice before the projection, and training
+    centroids are means of centered features, those of other images of uncentered ones.
+    ``test_centroids=together`` is also the reference: centroids in a prediction are means of the images that are scored
+    together, as with MTL. A clustering costs about images x clusters x features per iteration, 10 restarts.
+    """
+
+    static = frozenset({
+        "num_clusters", "pca_dim", "offset", "clust_epoch", "variant", "test_centroids", "batch_size",
+    })  # fmt: skip
+    choices: ClassVar[Choices] = {"variant": ("fixed", "reference"), "test_centroids": ("training", "together")}
+
+    @classmethod
+    def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
+        return {"classifier": LinearSpec(2 * sizes.n_features, sizes.n_classes)}
+
+    @classmethod
+    def caution(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> str:
+        offset, m = hparams["offset"], sizes.n_features
+        return f"hparams.offset={offset} leaves none of {m} axes; {m // 2} are left out instead" if offset >= m else ""
+
+    @classmethod
+    def group_size(cls, hparams: Mapping[str, Any]) -> int:
+        return int(hparams["batch_size"]) if hparams["test_centroids"] == "together" else 0
+
+    @property
+    def n_clusters(self) -> int:
+        """Clusters of all classes."""
+        return int(self.values["num_clusters"] * self.sizes.n_classes)
+
+    @property
+    def kept_axes(self) -> slice:
+        """Numbers of the principal axes in which images are clustered."""
+        m, first = self.sizes.n_features, self.values["offset"]
+        first = first if first < m else m // 2
+        return slice(first, first + self.values["pca_dim"])
+
+    def initial_state(self, networks: Networks) -> dict[str, Tensor]:
+        m, k = self.sizes.n_features, self.n_clusters
+        r = len(range(m)[self.kept_axes])
+        return {
+            "cluster": torch.zeros(self.sizes.n_images, dtype=torch.int64), "centroid": torch.zeros(k, m),
+            "mean": torch.zeros(m), "basis": torch.zeros(r, m), "center": torch.zeros(k, r),
+        }  # fmt: skip
+
+    def objective(self, s: Step) -> Outcome:
+        z = s.features()
+        centroid = s.state["centroid"][s.state["cluster"][s.index]]
+        return Outcome(s.risk(s.networks.classifier(torch.cat([z, centroid.to(z.dtype)], 1))))
+
+    def predict(self, s: Prediction) -> Tensor:
+        z = s.networks.featurizer(s.x)
+        cluster = self.clusters(s, z)
+        if self.values["test_centroids"] == "together":
+            same = (cluster[:, None] == cluster).to(z.dtype)
+            centroid = same @ z / same.sum(1, keepdim=True)
+        else:
+            centroid = s.state["centroid"][cluster].to(z.dtype)
+        return s.networks.classifier(torch.cat([z, centroid], 1))
+
+    @staticmethod
+    def clusters(s: Prediction, z: Tensor) -> Tensor:
+        """(n, m) features -> (n,) clusters, those with the nearest centers."""
+        projected = _projected(z.to(s.state["mean"].dtype) - s.state["mean"], s.state["basis"])
+        center = s.state["center"]
+        return (center.square().sum(1) - 2 * projected @ center.T).argmin(1)
+
+    def survey_due(self, step: int) -> bool:
+        every = self.values["clust_epoch"]
+        epoch = max(1, self.sizes.n_trained_on // self.values["batch_size"])
+        number, rest = divmod(step, epoch)
+        doubling = number.bit_count() <= 1 and number <= self.sizes.n_steps // epoch
+        return not rest and bool(number % every == 0 if every else doubling)
+
+    def survey(self, s: Prediction) -> Tensor:
+        """(n, C, H, W) -> (n, m) features."""
+        return s.networks.featurizer(s.x)
+
+    def digest(self, seen: Surveyed) -> dict[str, Tensor]:
+        features, k = seen.rows.double(), self.n_clusters
+        mean = features.mean(0)
+        centered, reference = features - mean, self.values["variant"] == "reference"
+        basis = self._basis(centered)
+        found = kmeans(_projected(centered - mean if reference else centered, basis), k, seen.rng)
+        centroid, counts = means_of(centered if reference else features, found.labels, k)
+        centroid = torch.where(counts[:, None] > 0, centroid, centroid.mean(0))
+        new = {
+            "cluster": torch.zeros_like(seen.state["cluster"]).index_copy(0, seen.index, found.labels),
+            "centroid": centroid, "mean": mean, "basis": basis, "center": found.centers,
+        }  # fmt: skip
+        return {name: value.to(seen.state[name].dtype) for name, value in new.items()}
+
+    def _basis(self, centered: Tensor) -> Tensor:
+        """(r, m) principal axes, each divided by the root of its eigenvalue; 0 where that is none."""
+        found, axes = torch.linalg.eigh(centered.mT @ centered)  # ascending
+        found, axes = found.flip(0), axes.mT.flip(0)
+        scale = torch.where(found > LEAST * found[0], found, torch.inf).rsqrt()
+        basis: Tensor = axes[self.kept_axes] * scale[self.kept_axes, None]
+        return basis
+
+
+def _projected(centered: Tensor, basis: Tensor) -> Tensor:
+    """(n, m) -> (n, r) coordinates, divided by their length."""
+    return F.normalize(centered @ basis.T, dim=1)

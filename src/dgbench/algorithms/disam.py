@@ -1,0 +1,20 @@
+"""Domain-inspired sharpness-aware minimization."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from dgbench.algorithms.sam import SharpnessAware
+from dgbench.objectives.step import Step
+
+
+class DISAM(SharpnessAware):
+    """SAM whose climb keeps the environments together (Zhang et al., 2024; its code).
+
+    theta' = theta + rho g / |g|, g = grad [CE - lambda mean_e (R_e - mean R)^2] at theta: environments that are
+    already above the mean are climbed less. The update follows grad CE(theta'); the loss is that at theta'. With one
+    environment it is SAM.
+    """
+
+    def climbed(self, s: Step, risks: Tensor, shares: Tensor) -> Tensor:
+        return shares - s.hp["lambda"] * 2 / len(risks) * (risks - risks.mean())

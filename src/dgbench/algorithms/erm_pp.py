@@ -1,0 +1,41 @@
+"""ERM++: the classifier first, then everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from dgbench.objectives.contract import Algorithm, ParamGroup, Update
+from dgbench.objectives.step import Outcome, Step
+from dgbench.requests import Sizes
+
+
+class ERMPlusPlus(Algorithm):
+    """Train the classifier alone, then all weights (Teterwak et al., 2025; DomainBed).
+
+    L = CE(f(X), Y) over all N rows. Steps t = 0, ..., ``linear_steps`` (one more than it says, as in DomainBed) train
+    the classifier with an Adam of its own at ``linear_lr``; from then on a new Adam trains featurizer and classifier.
+
+    This is one part of the recipe. Another is the moving average, ``averaging=eoa averaging.rule.start=600``; others
+    are a ResNet-50 pretrained with AugMix and an unfrozen BatchNorm. Its second training on all images of the training
+    environments, with the length and the learning rates that a first one found, is not made here.
+    """
+
+    static = frozenset({"linear_steps"})
+    learns_at: ClassVar[Mapping[str, Any]] = {"linear_steps": 10}
+
+    @classmethod
+    def caution(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> str:
+        head, steps = hparams["linear_steps"] + 1, sizes.n_steps
+        if head < steps:
+            return ""
+        return f"hparams.linear_steps={hparams['linear_steps']} trains the classifier alone in all of {steps} steps"
+
+    def param_groups(self) -> dict[str, ParamGroup]:
+        return {"linear": ParamGroup(("classifier",), "linear_lr"), "model": ParamGroup(("featurizer", "classifier"))}
+
+    def updates(self, step: int) -> Sequence[Update]:
+        return (Update(self.objective, ("linear" if step <= self.values["linear_steps"] else "model",)),)
+
+    def objective(self, s: Step) -> Outcome:
+        return Outcome(s.risk(s.logits()))

@@ -1,0 +1,144 @@
+"""Domain generalization using a mixture of multiple latent domains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dgbench.modules import Networks
+from dgbench.objectives.clustering import kmeans, principal_components, relabeled
+from dgbench.objectives.contract import Algorithm, Choices, ParamGroup, Update
+from dgbench.objectives.gradients import scale_gradient
+from dgbench.objectives.random_inputs import Bernoulli, RandomInputs
+from dgbench.objectives.schedules import dropped, epoch_of
+from dgbench.objectives.step import Outcome, Prediction, Step, Surveyed
+from dgbench.requests import LinearSpec, NetworkSpec, Sizes
+
+COMPONENTS = 256
+TOLERANCE = 1e-4  # of k-means
+EPSILON = 1e-5
+
+
+class MMLD(Algorithm):
+    """Features that do not tell groups of like style apart (Matsuura and Harada, 2020; the authors' code).
+
+    ``rounds`` times, evenly over training, all training images are clustered into ``n_groups`` by their style: channel
+    means and standard deviations of the first two stages' maps (of the image, where a backbone has no such maps), 256
+    principal components, k-means. Clusters take the names of the round before that fit best.
+
+    L = CE(h(z), Y) + sum_i w_i CE(D(u_i), g_i) / sum_i w_i + b H, u = z with its gradient times -a. H is the mean
+    entropy of predictions (``entropy=square``: -1/2 mean sum_k p_k^2), w one over a group's size. In round r of R,
+    a = (2 / (1 + exp(-10 r/R)) - 1) ``grl_weight`` and b the same with ``entropy_weight``, both 0 in the first round;
+    the discriminator D itself learns with weight 1 always. No environment labels are used.
+
+    The authors survey their validation images too; here training images only. ``optimizer=sgd`` (Nesterov, 0.9) and
+    ``drop_lr_at`` 0.8 are their recipe.
+    """
+
+    static = frozenset({
+        "n_groups", "rounds", "disc_width", "disc_drop_rate", "head_factor", "entropy", "group_weights", "optimizer",
+        "drop_lr_at",
+    })  # fmt: skip
+    choices: ClassVar[Choices] = {
+        "entropy": ("shannon", "square"), "group_weights": (True, False), "optimizer": ("adam", "sgd"),
+    }  # fmt: skip
+    order_matters = True  # masks belong to rows
+    why_not_cacheable = "it looks at the maps of the first stages"
+    heads: ClassVar[tuple[str, ...]] = ("classifier", "disc_1", "disc_2", "disc_3")
+
+    @classmethod
+    def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
+        width = hparams["disc_width"]
+        return {
+            "classifier": LinearSpec(sizes.n_features, sizes.n_classes, xavier_gain=0.1),
+            "disc_1": LinearSpec(sizes.n_features, width),
+            "disc_2": LinearSpec(width, width),
+            "disc_3": LinearSpec(width, hparams["n_groups"]),
+        }
+
+    def param_groups(self) -> dict[str, ParamGroup]:
+        kind = self.values["optimizer"]
+        return {
+            "body": ParamGroup(("featurizer",), optimizer=kind, nesterov=True),
+            "heads": ParamGroup(self.heads, optimizer=kind, nesterov=True),
+        }
+
+    def updates(self, step: int) -> tuple[Update, ...]:
+        return (Update(self.objective, ("body", "heads")),)
+
+    def lr_factor(self, group: str, step: int) -> float:
+        factor: float = self.values["head_factor"] if group == "heads" else 1.0
+        return factor * dropped(step, self.values["drop_lr_at"], self.sizes.n_steps)
+
+    def initial_state(self, networks: Networks) -> dict[str, Tensor]:
+        n, groups = self.sizes.n_images, self.values["n_groups"]
+        return {"group": torch.zeros(n, dtype=torch.int64), "group_weight": torch.ones(groups)}
+
+    def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
+        shape, kept = (sum(sizes), self.values["disc_width"]), 1 - self.values["disc_drop_rate"]
+        return {f"keep_{k}": Bernoulli(shape, "which units of the discriminator are kept", p=kept) for k in (1, 2)}
+
+    def objective(self, s: Step) -> Outcome:
+        z = s.features()
+        logits = s.networks.classifier(z)
+        done = epoch_of(s.step, self.values["rounds"], self.sizes.n_steps).to(s.hp.grl_weight.dtype)
+        rise = 2 / (1 + (-10 * done / self.values["rounds"]).exp()) - 1
+        reversal = rise * s.hp.grl_weight
+        group = s.state["group"][s.index]
+        guess = self._discriminate(s, scale_gradient(z, -reversal))
+        weight = s.state["group_weight"][group]
+        style = (weight * F.cross_entropy(guess, group, reduction="none")).sum() / weight.sum()
+        entropy, risk = self._entropy(logits), s.risk(logits)
+        logs = {
+            "class_loss": risk.detach(), "discriminator_loss": style.detach(), "entropy": entropy.detach(),
+            "reversal": reversal,
+        }  # fmt: skip
+        return Outcome(risk + style + rise * s.hp.entropy_weight * entropy, logs)
+
+    def _discriminate(self, s: Step, u: Tensor) -> Tensor:
+        scale = 1 / (1 - self.values["disc_drop_rate"])
+        u = s.networks.disc_1(u).relu() * s.random["keep_1"] * scale
+        u = s.networks.disc_2(u).relu() * s.random["keep_2"] * scale
+        return s.networks.disc_3(u)
+
+    def _entropy(self, logits: Tensor) -> Tensor:
+        p = logits.softmax(1)
+        if self.values["entropy"] == "square":
+            return -p.square().sum(1).mean() / 2
+        return -(p * logits.log_softmax(1)).sum(1).mean()
+
+    def survey_due(self, step: int) -> bool:
+        rounds, n_steps = self.values["rounds"], max(self.sizes.n_steps, 1)
+        current = epoch_of(step, rounds, n_steps)
+        return bool(current < rounds and step == math.ceil(current * n_steps / rounds))
+
+    def survey(self, s: Prediction) -> Tensor:
+        """(n, C, H, W) -> the style of each image."""
+        _, maps = s.networks.featurizer(s.x, maps=True)
+        early = [maps[1], maps[2]]
+        if any(each.dim() == 2 for each in early):  # a perceptron's
+            early = [s.x]
+        return torch.cat([_style(each) for each in early], 1)
+
+    def digest(self, seen: Surveyed) -> dict[str, Tensor]:
+        n_groups = self.values["n_groups"]
+        rows = principal_components(seen.rows, COMPONENTS)
+        found = kmeans(rows, n_groups, seen.rng, tolerance=TOLERANCE)
+        labels = relabeled(found.labels, seen.state["group"][seen.index], n_groups)
+        group = torch.zeros_like(seen.state["group"]).index_copy(0, seen.index, labels)
+        if not self.values["group_weights"]:
+            return {"group": group}
+        share = 1 / torch.bincount(labels, minlength=n_groups).clamp(min=1).double()
+        return {"group": group, "group_weight": (n_groups * share / share.sum()).to(seen.state["group_weight"])}
+
+
+def _style(maps: Tensor) -> Tensor:
+    """(n, C, H, W), or (n, L, C) tokens -> (n, 2 C) mean and standard deviation of each channel."""
+    pixels = maps.mT if maps.dim() == 3 else maps.flatten(2)
+    variance = pixels.var(2, correction=min(1, pixels.shape[2] - 1))
+    return torch.cat([pixels.mean(2), (variance + EPSILON).sqrt()], 1)

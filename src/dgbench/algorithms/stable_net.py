@@ -1,0 +1,101 @@
+"""StableNet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dgbench.errors import ConfigError
+from dgbench.modules import Networks
+from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
+from dgbench.objectives.decorrelation import WeightLearning, unmixed
+from dgbench.objectives.random_inputs import Normal, RandomInputs, Uniform
+from dgbench.objectives.schedules import epoch_of
+from dgbench.objectives.step import Outcome, Step
+from dgbench.requests import LinearSpec, NetworkSpec, Sizes
+
+
+class StableNet(Algorithm):
+    """Weight the images so that features are independent of one another (Zhang et al., 2021; the authors' code).
+
+    L = sum_i w_i CE_i with w = softmax(v) over the minibatch, a constant for the gradient. In every step v starts at
+    ones and takes ``epochb`` steps of SGD (momentum 0.9, rate ``lrbl``, a tenth of it in the second half) on
+    dependence / ``lambdap`` + sum_i w_i^``decay_pow``. The dependence is that between features after random cosines and
+    sines (``num_f`` of each; ``sum``: added), their summed squared covariances under weights softmax([v; u]) over the
+    minibatch and a memory of features and of their v: a running mean in the first ``warm_steps`` steps, from then on
+    ``presave_ratio`` of the past.
+
+    The gradient with respect to v is written out, O((B + memory)^2 m) per inner step. With ``lambdap`` 70 the weights
+    stay within about 1e-4 of equal ones in small problems. Weights sum to 1 (the paper's to the number of images), and
+    there is one memory (the paper fuses several): the code's form. A step that is accumulated from micro-batches learns
+    weights within each of them, which is another method. ``optimizer=sgd`` (momentum 0.9) and
+    ``decay_lr=quarter_cosine`` are the authors' recipe.
+    """
+
+    static = frozenset({"n_feature", "epochb", "num_f", "sum", "warm_steps", "epochs", "optimizer", "decay_lr"})
+    choices: ClassVar[Choices] = {
+        "sum": (True, False), "optimizer": ("adam", "sgd"), "decay_lr": ("none", "quarter_cosine"),
+    }  # fmt: skip
+    order_matters = True  # the memory belongs to rows
+
+    @classmethod
+    def check(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
+        super().check(sizes, hparams)
+        if sizes.n_features < 2:
+            raise ConfigError("StableNet compares features with one another; give the featurizer at least 2 features")
+
+    @classmethod
+    def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
+        return {"classifier": LinearSpec(sizes.n_features, sizes.n_classes, xavier_gain=0.1)}
+
+    def param_groups(self) -> dict[str, ParamGroup]:
+        return {"model": ParamGroup(("featurizer", "classifier"), optimizer=self.values["optimizer"])}
+
+    def lr_factor(self, group: str, step: int) -> float:
+        if self.values["decay_lr"] == "none":
+            return 1.0
+        epochs = self.values["epochs"]
+        return (0.01 + math.cos(math.pi / 2 * epoch_of(step, epochs, self.sizes.n_steps) / epochs)) / 1.01
+
+    def initial_state(self, networks: Networks) -> dict[str, Tensor]:
+        n = self.values["n_feature"] or self.values["batch_size"] * self.sizes.n_envs
+        return {"features": torch.zeros(n, self.sizes.n_features), "weights": torch.ones(n)}
+
+    def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
+        inner, functions = self.values["epochb"], self.values["num_f"]
+        return {
+            "w": Normal((inner, functions), "factor of each random function, in each inner step"),
+            "b": Uniform((inner, self.sizes.n_features, functions), "its shifts, in parts of the period"),
+        }
+
+    def objective(self, s: Step) -> Outcome:
+        z = s.features()
+        with unmixed(z.device):
+            new = z.detach().to(s.state["features"].dtype)
+            v = self._learning(s).learn(torch.cat([new, s.state["features"]]), s.state["weights"])
+        weight = v.softmax(0)
+        each = F.cross_entropy(s.networks.classifier(z), s.y, reduction="none")
+        logs = {"largest_weight": len(weight) * weight.max()}
+        state = {key: self._remembered(s, key, value) for key, value in (("features", new), ("weights", v))}
+        return Outcome((weight * each).sum(), logs, state)
+
+    def _learning(self, s: Step) -> WeightLearning:
+        epoch = epoch_of(s.step, self.values["epochs"], self.sizes.n_steps)
+        drops = torch.floor(epoch / s.hp.lambda_decay_epoch)
+        weight = s.hp.lambdap * (s.hp.lambda_decay_rate**drops).clamp(min=0.01)
+        scale = torch.where(epoch == 0, s.hp.first_step_cons, 1.0)
+        w, b = s.random["w"], s.random["b"]
+        return WeightLearning(w, b, weight, s.hp.decay_pow, scale, s.hp.lrbl, together=self.values["sum"])
+
+    def _remembered(self, s: Step, key: str, new: Tensor) -> Tensor:
+        """The memory with this step's rows in its first places."""
+        past = s.state[key]
+        n = min(len(past), len(new))
+        t = s.step.to(past.dtype)
+        keep = torch.where(s.step < self.values["warm_steps"], t / (t + 1), s.hp.presave_ratio)
+        return torch.cat([keep * past[:n] + (1 - keep) * new[:n], past[n:]])

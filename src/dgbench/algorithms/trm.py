@@ -1,0 +1,134 @@
+"""Transfer risk minimization."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from dgbench.modules import Networks
+from dgbench.objectives.contract import Algorithm, Choices
+from dgbench.objectives.pairing import pair_rows
+from dgbench.objectives.step import Outcome, Step
+from dgbench.requests import LinearSpec, NetworkSpec, Sizes
+
+FITTING_STEPS, FITTING_LR = 30, 0.1
+NEUMANN_STEPS, NEUMANN_LIMIT = 10, 10.0
+
+
+class TRM(Algorithm):
+    """Make each environment's best classifier work in the others (Xu and Jaakkola, 2021; DomainBed).
+
+    Of each environment Q an expert, a linear classifier fitted to its features by 30 gradient steps from where it was;
+    l_Qi is its risk on environment i, G_Q the gradient of l_QQ, v_Q that of S_Q = sum_{i != Q} alpha_Qi l_Qi, both in
+    the expert's weights. From step ``iters`` on
+
+        L = CE(h(z), Y) + mean_Q [S_Q - cos_lambda <a_Q, G_Q>],  alpha_Qi <- alpha_Qi exp(groupdro_eta alpha_Qi l_Qi),
+
+    where a_Q, a constant, approximates H_QQ^-1 v_Q by 10 terms of Neumann's series, fewer where it grows beyond 10,
+    and the rows of alpha are normalized at the next step. Experts are constants too: all of it acts on the features.
+    One pass over the network; the rest is linear algebra on features, of E experts on all rows.
+
+    ``trm_neumann=reference``: DomainBed's series starts from 2 (v - Hv), since its start value is overwritten in
+    place; ``paper``: from v. ``trm_alpha=reference``: the gradient of S_Q uses the new alpha, which DomainBed writes
+    over the old one behind the back of the differentiation; ``consistent``: the old one, as the value does.
+    ``class_balanced`` gives every expert the weights of h before it is fitted, but not the biases.
+    """
+
+    static = frozenset({"class_balanced", "trm_neumann", "trm_alpha"})
+    choices: ClassVar[Choices] = {
+        "class_balanced": (True, False),
+        "trm_neumann": ("reference", "paper"),
+        "trm_alpha": ("reference", "consistent"),
+    }
+    min_envs = 2
+    order_matters = True  # experts belong to positions
+
+    @classmethod
+    def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
+        m, k = sizes.n_features, sizes.n_classes
+        return {"classifier": LinearSpec(m, k), "experts": LinearSpec(m, sizes.n_envs * k)}
+
+    def initial_state(self, networks: Networks) -> dict[str, Tensor]:
+        """The experts start from the rows of the network ``experts``, which itself is not used any more."""
+        own, n = dict(networks["experts"].named_parameters()), self.sizes.n_envs
+        return {
+            "weight": own["weight"].detach().view(n, -1, self.sizes.n_features).clone(),
+            "bias": own["bias"].detach().view(n, -1).clone(),
+            "alpha": 1 - torch.eye(n),
+        }
+
+    def objective(self, s: Step) -> Outcome:
+        z = s.features()
+        risk = s.risk(s.networks.classifier(z))
+        active = s.step >= s.hp.iters
+        swap, new = self._swap(s, torch.where(active, z, 0.0))  # finite while it is not used, its gradient too
+        penalty = torch.where(active, swap, 0.0)
+        state = {name: torch.where(active, value, s.state[name]) for name, value in new.items()}
+        return Outcome(risk + penalty, {"penalty": penalty.detach()}, state)
+
+    def _swap(self, s: Step, z: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """What is added to the risk, and the new state; Q numbers experts."""
+        each = torch.arange(len(s.sizes), device=z.device)
+        apart = each[:, None] != each
+        alpha, others = s.state["alpha"], apart.to(z.dtype)
+        alpha = alpha / alpha.sum(1, keepdim=True)
+        own = pair_rows(s.batch, each, each)
+        weight, bias = self._fitted(s, z.detach()[own.first], own.first, own.weight)
+
+        # (E, N, K) logits of every expert on all rows, (E, E) its risks on every environment
+        logits = torch.einsum("nm,qkm->qnk", z, weight) + bias[:, None]
+        log_p = logits.log_softmax(2)
+        hit = (s.y[:, None] == torch.arange(logits.shape[2], device=z.device)).to(z.dtype)
+        risks = torch.stack([part.mean(1) for part in torch.split(-(log_p * hit).sum(2), list(s.sizes), 1)], 1)
+        new_alpha = torch.where(apart, alpha * (s.hp.groupdro_eta * alpha * risks.detach()).exp(), alpha)
+        swapped = (others * alpha * risks).sum(1)
+        if self.values["trm_alpha"] == "reference":
+            to_follow = (others * new_alpha * risks).sum(1)
+            swapped = swapped.detach() + to_follow - to_follow.detach()
+
+        residual = log_p.exp() - hit
+        counts = torch.stack([z.new_full((), size) for size in s.sizes])
+        row_weights = (others * alpha / counts)[:, s.env]
+        v = torch.einsum("qnk,nm->qkm", residual.detach() * row_weights[..., None], z.detach())
+        mine = logits.gather(1, own.first[..., None].expand(-1, -1, logits.shape[2]))  # each expert on its own rows
+        a = neumann(
+            z.detach()[own.first], mine.detach().softmax(2), own.weight, v, self.values["trm_neumann"] == "reference"
+        )
+        slope = ((mine.softmax(2) - hit[own.first]) * torch.einsum("qkm,qlm->qlk", a, z[own.first])).sum(2)
+        swap = (swapped - s.hp.cos_lambda * (own.weight * slope).sum(1)).mean()
+        return swap, {"weight": weight, "bias": bias, "alpha": new_alpha}
+
+    def _fitted(self, s: Step, z: Tensor, rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """(E, L, m) features of every environment's own rows -> the experts' (E, K, m) weights and (E, K) biases."""
+        weight, bias = s.state["weight"].detach(), s.state["bias"].detach()
+        if self.values["class_balanced"]:
+            weight = s.networks.params("classifier")["classifier.weight"].detach().expand_as(weight)
+        hit = (s.y[rows][..., None] == torch.arange(weight.shape[1], device=z.device)).to(z.dtype)
+        for _ in range(FITTING_STEPS):
+            residual = ((z @ weight.mT + bias[:, None]).softmax(2) - hit) * weights[..., None]
+            weight = weight - FITTING_LR * residual.mT @ z
+            bias = bias - FITTING_LR * residual.sum(1)
+        return weight, bias
+
+
+def neumann(z: Tensor, p: Tensor, weights: Tensor, v: Tensor, overwritten: bool) -> Tensor:
+    """About H^-1 v by Neumann's series; H is the Hessian of a linear classifier's cross entropy in its weights.
+
+    Args:
+        z: (E, L, m) features, of E classifiers.
+        p: (E, L, K) their probabilities.
+        weights: (E, L) of the rows.
+        v: (E, K, m).
+        overwritten: the first term of the sum is 2 (v - Hv) instead of v + (v - Hv).
+    """
+    total, going = v, torch.ones_like(v[:, :1, :1], dtype=torch.bool)
+    for i in range(NEUMANN_STEPS):
+        u = z @ v.mT
+        curved = p * u - p * (p * u).sum(2, keepdim=True)
+        v = v - (curved * weights[..., None]).mT @ z
+        total = torch.where(going, 2 * v if overwritten and i == 0 else total + v, total)
+        going = going & (total.abs().amax((1, 2), keepdim=True) <= NEUMANN_LIMIT)
+    return total

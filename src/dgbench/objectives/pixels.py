@@ -1,0 +1,65 @@
+"""From normalized images to pixels in [0, 1] and back, and views of images made in pixels."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dgbench.requests import Sizes
+
+LEVELS = 255  # of an 8-bit image
+
+
+def full_precision(x: Tensor) -> Tensor:
+    """Half precision to float32: Fourier transforms want it, and 8-bit images need more than bfloat16 has."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def to_pixels(x: Tensor, sizes: Sizes) -> Tensor:
+    """(N, C, H, W) images as networks see them -> the same in [0, 1]."""
+    if not sizes.pixel_std:
+        return x
+    return x * _per_channel(sizes.pixel_std, x) + _per_channel(sizes.pixel_mean, x)
+
+
+def from_pixels(u: Tensor, sizes: Sizes) -> Tensor:
+    """(N, C, H, W) images in [0, 1] -> the same as networks see them."""
+    if not sizes.pixel_std:
+        return u
+    return (u - _per_channel(sizes.pixel_mean, u)) / _per_channel(sizes.pixel_std, u)
+
+
+def _per_channel(values: tuple[float, ...], like: Tensor) -> Tensor:
+    """(C, 1, 1), made without a copy from the host."""
+    numbers = [torch.full((), value, dtype=like.dtype, device=like.device) for value in values]
+    return torch.stack(numbers)[:, None, None]
+
+
+def quantized(u: Tensor) -> Tensor:
+    """Values in [0, 1] cut down to the 256 levels of an 8-bit image.
+
+    What lies below a level by no more than the rounding of ``to_pixels`` counts as that level.
+    """
+    slack = 1024 * torch.finfo(u.dtype).eps
+    return (u * LEVELS + slack).floor() / LEVELS
+
+
+def amplitude_mix(u: Tensor, partner: Tensor, weight: Tensor) -> Tensor:
+    """Images with their own Fourier phases and amplitudes mixed with those of another row, clipped to [0, 1].
+
+    Args:
+        u: (N, C, H, W) in [0, 1].
+        partner: (N,) row whose amplitudes are mixed in.
+        weight: (N,) of the partner's amplitudes; the own ones get the rest.
+    """
+    spectrum = torch.fft.rfft2(u)
+    amplitude, share = spectrum.abs(), weight[:, None, None, None]
+    mixed = (1 - share) * amplitude + share * amplitude[partner]
+    images: Tensor = torch.fft.irfft2(torch.polar(mixed, spectrum.angle()), s=u.shape[-2:])
+    return images.clamp(0, 1)
+
+
+def gray(u: Tensor) -> Tensor:
+    """(..., 3, H, W) red, green and blue -> the luminance in all three channels."""
+    red, green, blue = u.unbind(-3)
+    return (0.299 * red + 0.587 * green + 0.114 * blue).unsqueeze(-3).expand_as(u)
