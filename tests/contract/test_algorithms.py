@@ -453,3 +453,28 @@ def test_learns_and_survives_a_checkpoint(name: str, tmp_path: Path) -> None:
     x = _batch((6, 6, 6), seed=77).x
     with torch.no_grad():
         assert torch.equal(again.eval()(x), algorithm.eval()(x))
+
+
+def _advance(run: SingleRun, first: int, n: int) -> None:
+    optimizers = dict(zip(run.trained_groups(), run.configure_optimizers(), strict=True))
+    run.load_optimizers()
+    for step in range(first, first + n):
+        run.train().train_steps([_batch((6, 6, 6), seed=step)], optimizers)
+
+
+def test_resumes_bit_for_bit(name: str) -> None:
+    """From the state that a checkpoint holds, weights, memory and optimizers go on as if nothing had happened."""
+    straight, first = (_algorithm(name, **_fast(name)) for _ in range(2))
+    again = _algorithm(name, seed=5, **_fast(name))
+    again.draws.seed = straight.draws.seed
+    _advance(straight, 0, 7)
+    _advance(first, 0, 3)
+    state = pickle.loads(pickle.dumps(first.run_state(0)))
+    again.load_run_states([state])
+    _advance(again, 3, 4)
+    expected, found = straight.run_state(0), again.run_state(0)
+    assert found["state_dict"].keys() == expected["state_dict"].keys()
+    assert all(torch.equal(value, found["state_dict"][key]) for key, value in expected["state_dict"].items())
+    leaves = torch.utils._pytree.tree_leaves
+    pairs = zip(leaves(expected["optimizers"]), leaves(found["optimizers"]), strict=True)
+    assert all(torch.equal(a, b) if isinstance(a, Tensor) else a == b for a, b in pairs)
