@@ -17,6 +17,7 @@ class Sizes:
     image: tuple[int, ...]  #: C, H, W; the shape of features where a frozen part of the network was computed before
     n_steps: int = 1  #: optimizer steps in all, T
     n_images: int = 0  #: every training image has a number below it; 0 where images have no numbers
+    n_trained_on: int = 0  #: training images of the run, of all its environments together; runs of a stack may differ
     pixel_mean: tuple[float, ...] = ()  #: x * std + mean lies in [0, 1], channel by channel; empty: x itself does
     pixel_std: tuple[float, ...] = ()
 
@@ -111,9 +112,44 @@ class PerChannelSpec:
     initial: float
 
 
+@dataclass(frozen=True)
+class TranslatorSpec:
+    """Takes images apart into variation and semantics and puts them together, see ``networks/translators.py``.
+
+    (n, 1, H, W) gray images -> their variations; variations and the semantics of images -> (n, C, H, W).
+
+    Args:
+        image: C, H, W.
+        n_features: of a featurizer; images of the kind ``large`` have four times as many numbers for their semantics.
+    """
+
+    image: tuple[int, ...]
+    n_features: int
+
+    @property
+    def kind(self) -> str:
+        """``large``, ``digits`` or ``mlp``."""
+        return translator_kind(self.image)
+
+
+@dataclass(frozen=True)
+class ImageDiscriminatorSpec:
+    """Tells made images from real ones, (n, C, H, W) -> a list of tensors, one for each scale."""
+
+    image: tuple[int, ...]
+
+
+def translator_kind(image: tuple[int, ...]) -> str:
+    """Which translator images of shape C, H, W get: ``large``, ``digits`` or ``mlp``."""
+    height, width = image[1], image[2]
+    if (height, width) == (28, 28):
+        return "digits"
+    return "large" if min(height, width) >= 32 and height % 16 == width % 16 == 0 else "mlp"
+
+
 NetworkSpec = (
     LinearSpec | MLPSpec | LeakyMLPSpec | ProjectionSpec | TaperedSpec | EmbeddingSpec | ContextSpec | FeaturizerSpec
-    | PerChannelSpec
+    | PerChannelSpec | TranslatorSpec | ImageDiscriminatorSpec
 )  # fmt: skip
 
 

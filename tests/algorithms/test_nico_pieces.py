@@ -18,6 +18,7 @@ from dgbench.objectives.jigsaw import assemble, cut, framed, orders, square
 from dgbench.objectives.pixels import amplitude_mix, from_pixels, quantized, to_pixels
 from dgbench.objectives.schedules import dropped, epoch_of
 from dgbench.requests import Sizes
+from dgbench.tensors import EnvBatch
 from dgbench.training import porting
 from dgbench.training.optimizers import UpdateRule
 
@@ -128,11 +129,11 @@ def test_principal_components() -> None:
 # ---- schedules of the algorithms --------------------------------------------------------------------------------
 
 
-def made(name: str, steps: int = 100, **hparams: Any) -> Any:
-    """An algorithm on 30 training images in minibatches of 3."""
+def made(name: str, steps: int = 100, images: int = 30, **hparams: Any) -> Any:
+    """An algorithm on so many training images in minibatches of 3."""
     return porting.algorithm(
         name, nn.Sequential(nn.Flatten(), nn.Linear(330, 12)), 3, 2, {"batch_size": 3, **hparams}, n_features=12,
-        image=IMAGE, n_images=30, rule=UpdateRule(steps=steps),
+        image=IMAGE, n_images=60, n_trained_on=images, rule=UpdateRule(steps=steps),
     ).module.algorithm  # fmt: skip
 
 
@@ -147,10 +148,26 @@ def test_surveys_of_mmld_are_evenly_spread() -> None:
     assert [algorithm.lr_factor(group, t) for group in ("body", "heads") for t in (79, 80)] == [1, 0.1, 5, 0.5]
 
 
+def test_mmld_divides_by_the_weights_of_the_minibatch() -> None:
+    port = porting.algorithm(
+        "mmld", nn.Sequential(nn.Flatten(), nn.Linear(12, 4)), 3, 1, {"disc_width": 5}, n_features=4, image=(3, 2, 2),
+        n_images=4, rule=UpdateRule(steps=300),
+    )  # fmt: skip
+    own, seen = port.module, []
+    own.collects, own.steps_done = True, 101
+    group, weight = torch.tensor([0, 0, 2, 1]), torch.tensor([0.5, 1.5, 1.0], dtype=torch.float64)
+    own.memory.assign({"group": group, "group_weight": weight})
+    own.networks["disc_3"].register_forward_hook(lambda *call: seen.append(call[2].detach()))
+    port.step(EnvBatch(random(4, 3, 2, 2), torch.tensor([0, 1, 2, 0]), (4,), torch.arange(4)))
+    logged = {name: float(value[0]) for _, name, value in own.take_values()}
+    expected = nn.functional.cross_entropy(seen[0], group, weight)
+    assert logged["discriminator_loss"] == pytest.approx(float(expected), rel=1e-12)
+
+
 def test_surveys_of_ada_clust_double() -> None:
     assert due(made("ada_clust")) == [0, 10, 20, 40, 80]
     assert due(made("ada_clust", clust_epoch=3)) == [0, 30, 60, 90]
-    assert due(made("ada_clust", epoch_images=60, steps=41)) == [0, 20, 40]
+    assert due(made("ada_clust", images=60, steps=41)) == [0, 20, 40]
     assert AdaClust.group_size({"test_centroids": "together", "batch_size": 3}) == 3
     assert [len(made("ada_clust", offset=k).initial_state(None)["basis"]) for k in (0, 8, 11, 12, 512)] == [
         12,

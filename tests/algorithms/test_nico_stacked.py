@@ -18,7 +18,10 @@ RUNS = {
     "fact": ("hparams.temperature=1", "hparams.ramp_epochs=0", "hparams.partner=mutual"),
     "ji_gen": ("hparams.beta=0.3",),
     "mmld": ("hparams.rounds=2",),
-    "ada_clust": ("hparams.epoch_images=16",),
+    "ada_clust": (
+        "hparams.clust_epoch=1",
+        "hparams.batch_size=64",
+    ),
 }
 
 

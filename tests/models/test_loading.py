@@ -29,7 +29,9 @@ from tests.studies import small_study
 
 EOA = ("averaging=eoa", "averaging.rule.start=2")
 SWAD = ("averaging=swad", "averaging.rule.n_converge=1", "averaging.rule.n_tolerance=1", "trainer.steps=8")
-VARIANTS = [(), EOA, SWAD, ("algorithm=arm",), ("algorithm=mtl",), ("trainer.precision=64-true",)]
+#: averages, groups of images, chance, memory of images, further featurizers, networks kept in the state
+METHODS = ("arm", "mtl", "ada_clust", "adrmx", "miro", "ddg")
+VARIANTS = [(), EOA, SWAD, ("trainer.precision=64-true",), *((f"algorithm={name}",) for name in METHODS)]
 
 
 def loaded(place: Any, step: str = "last") -> LoadedModel:

@@ -28,6 +28,8 @@ from tests.training.test_stacked import DOUBLE, both_ways, fit, module_of, modul
 pytestmark = pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
 NORMED = ("backbone=mnist_cnn", "backbone.min_size=8")  # with BatchNorm, whose running statistics count passes
 STEPS = 4
+#: those that train other networks first -> what makes them train the featurizer within :data:`STEPS`
+BEGINS_ELSEWHERE = {"erm_pp": "hparams.linear_steps=0", "ddg": "hparams.translator_steps=1"}
 
 
 def kind_of(name: str) -> type[Algorithm]:
@@ -115,7 +117,7 @@ def test_every_algorithm_that_allows_it(algorithm: str, double: None, tmp_path: 
     runs = [first.runs[0], small_study(tmp_path, *words, "seed=1", source=first.source).runs[0]]
     if first.algorithm.stackable:
         assert both_ways(modules_of(runs), [own.data for own in runs], 3) < 1e-9
-    moving = "hparams.linear_steps=0" if algorithm == "erm_pp" else "seed=0"  # ERM++ begins with the classifier alone
+    moving = BEGINS_ELSEWHERE.get(algorithm, "seed=0")
     raised = trained(tmp_path, *words, moving)
     assert all(value.isfinite().all() for value in raised.networks.state_dict().values())
     assert far(raised, trained(tmp_path, f"algorithm={algorithm}", moving)) > 1e-6

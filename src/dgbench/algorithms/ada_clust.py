@@ -27,9 +27,8 @@ class AdaClust(Algorithm):
     ``num_clusters`` K clusters by k-means. Centroids are means of the features before the projection. An ``offset``
     that leaves no axis, such as the 512 that the authors draw for ResNet-50 with a ResNet-18, counts as half of them.
 
-    Surveys come at step 0 and at steps E, 2 E, 4 E, ... or, with ``clust_epoch`` k, every k E steps. E = images /
-    batch size counts minibatches of one environment, as with the authors, so an epoch sees each image once per
-    environment. ``epoch_images`` says how many images; 0 counts all those of the dataset.
+    Surveys come at step 0 and at steps E, 2 E, 4 E, ... or, with ``clust_epoch`` k, every k E steps. E = training
+    images / batch size counts minibatches of one environment, as with the authors: such an epoch sees n times the data.
 
     ``variant=reference`` keeps two slips: training features are centered twice before the projection, and training
     centroids are means of centered features, those of other images of uncentered ones.
@@ -38,13 +37,18 @@ class AdaClust(Algorithm):
     """
 
     static = frozenset({
-        "num_clusters", "pca_dim", "offset", "clust_epoch", "epoch_images", "variant", "test_centroids", "batch_size",
+        "num_clusters", "pca_dim", "offset", "clust_epoch", "variant", "test_centroids", "batch_size",
     })  # fmt: skip
     choices: ClassVar[Choices] = {"variant": ("fixed", "reference"), "test_centroids": ("training", "together")}
 
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
         return {"classifier": LinearSpec(2 * sizes.n_features, sizes.n_classes)}
+
+    @classmethod
+    def caution(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> str:
+        offset, m = hparams["offset"], sizes.n_features
+        return f"hparams.offset={offset} leaves none of {m} axes; {m // 2} are left out instead" if offset >= m else ""
 
     @classmethod
     def group_size(cls, hparams: Mapping[str, Any]) -> int:
@@ -93,8 +97,8 @@ class AdaClust(Algorithm):
         return (center.square().sum(1) - 2 * projected @ center.T).argmin(1)
 
     def survey_due(self, step: int) -> bool:
-        images, every = self.values["epoch_images"] or self.sizes.n_images, self.values["clust_epoch"]
-        epoch = max(1, images // self.values["batch_size"])
+        every = self.values["clust_epoch"]
+        epoch = max(1, self.sizes.n_trained_on // self.values["batch_size"])
         number, rest = divmod(step, epoch)
         doubling = number.bit_count() <= 1 and number <= self.sizes.n_steps // epoch
         return not rest and bool(number % every == 0 if every else doubling)

@@ -11,6 +11,7 @@ from torch import Tensor
 from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.gradients import MODEL, detached, environment_gradients
 from dgbench.objectives.step import Outcome, Step
+from dgbench.requests import Sizes
 
 TINY = 1e-17  # in the place of what is not a number
 
@@ -31,7 +32,7 @@ class SANDMask(Algorithm):
     why_not_sharp = "it masks the gradients of the environments"
 
     @classmethod
-    def caution(cls, hparams: Mapping[str, Any]) -> str:
+    def caution(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> str:
         tau = hparams["tau"]
         return f"hparams.tau={tau} masks every gradient, so nothing is learned; set it below 1" if tau >= 1 else ""
 

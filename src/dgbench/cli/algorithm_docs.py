@@ -16,16 +16,15 @@ from dgbench.reports.algorithm_names import CODES, algorithm_names
 
 _HEAD = """# Algorithms
 
-<!-- Written by `make docs` from conf/algorithm/, the docstrings, algorithm_families.yaml and algorithm_costs.json; edit
-those. -->
+<!-- Written by `make docs` from conf/algorithm/, the docstrings, algorithm_families.yaml, algorithm_notes.md and
+algorithm_costs.json; edit those. -->
 
 Each is a pure objective in `src/dgbench/algorithms/`, checked in double precision against reference numbers where those
 exist (`tests/golden`). R_e is the mean cross entropy on the minibatch of environment e, N the images of a step, z
 features, l logits. `lr`, `weight_decay` and `batch_size` are shared (see
 [configuration.md](configuration.md)); `hparams.draw=K hparams.trial=T` replaces defaults by draw K of the search space
 `hparams.space`, and `hparams.KEY=VALUE` beats both. Small and large are kinds of images (`dataset.image_kind`).
-`averaging=swad`, `averaging=eoa` and `tuning=lp_ft` go around any of them, `sharpness=sam`, `gsam` and `sagm` around
-those that follow one loss (see [training.md](training.md)).
+`averaging=swad`, `averaging=eoa` and `tuning=lp_ft` go around any of them, `sharpness=sam` around most.
 
 **Cost** is the time of a training step over ERM's, measured by `make bench-algorithms` (CPU, `mnist_cnn`, 3 x 64 images
 of 28 x 28); the *floor* is what its passes through the network take at least. *Memory* is what an algorithm keeps from
@@ -33,11 +32,14 @@ step to step besides weights and optimizer; *stacks* says whether runs train tog
 
 """
 
+NOTES = CONF.parent / "docs" / "algorithm_notes.md"
+
 
 def algorithms_page() -> str:
     """Tables by family, then one section per YAML file of ``conf/algorithm``."""
     files = sorted((CONF / "algorithm").glob("*.yaml"))
-    return _HEAD + family_tables() + "\n" + "\n".join(_section(file) for file in files) + "\n" + _names()
+    sections = "\n".join(_section(file) for file in files)
+    return "\n".join([_HEAD + family_tables(), sections, NOTES.read_text(encoding="utf-8"), _names()])
 
 
 def _names() -> str:

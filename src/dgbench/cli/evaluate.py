@@ -21,7 +21,8 @@ OPTIONS: Mapping[str, str] = {
     "name": "what tables call it (default: what it was loaded from)",
     "classes": "[a,b,...], names of its outputs in their order (default: those of a run, else the dataset's)",
     "weights": "file with the tensors of a timm model (default: its published ones)",
-    "step": "last or best checkpoint of a run (default: last)",
+    "step": "last or best checkpoint of a run (default: last; with averaging the best, of runs that kept it)",
+    "averaging": "diwa_uniform or diwa_greedy evaluates the mean weights of the draws of a search (default: none)",
     "ensemble": "true evaluates several runs as one, by the mean of their logits (default: false)",
     "features": "images of an environment whose features are kept, for report.py report=features (default: 0)",
     "predictions": "true keeps what is predicted for every image, for report.py report=errors (default: false)",
@@ -32,6 +33,7 @@ USED = ("dataset", "corruptions", "protocol", "trainer", "paths")
 EXAMPLES = (
     ("model=outputs/STUDY/RUN", "a run, on the dataset that it was trained on"),
     ("model=outputs/STUDY dataset=pacs_corrupted dataset.root=PACS", "all runs of a study, under 15 corruptions"),
+    ("model=multirun averaging=diwa_greedy", "the draws of a search as one model for each fold and trial"),
     ("model=resnet50 weights=FILE 'classes=[dog,elephant,...]' dataset=pacs dataset.root=PACS", "a model of timm"),
     ("model=my_module:predict name=mine dataset=pacs dataset.root=PACS", "a function of yours"),
 )
@@ -107,7 +109,8 @@ def evaluate(
     name: str = "",
     classes: Sequence[str] = (),
     weights: str | Path | None = None,
-    step: str = "last",
+    step: str | None = None,
+    averaging: str | None = None,
     ensemble: bool = False,
     features: int = 0,
     predictions: bool = False,
@@ -127,7 +130,10 @@ def evaluate(
         name: what tables call it; a plain function needs one.
         classes: names of the model's outputs, in their order; empty where they are the dataset's.
         weights: file with the tensors of a timm model.
-        step: of a run, ``last`` or ``best``.
+        step: of a run, ``last`` or ``best``; None is ``last``, of runs that are averaged the best one that they kept.
+        averaging: evaluate the mean of the weights of runs that have their fold and initial weights in common, as the
+            draws of one trial of a search: ``diwa_uniform``, the mean of all, or ``diwa_greedy``, of those that
+            help on the validation images of the training environments (Rame et al., 2022).
         ensemble: evaluate several as one, by the mean of their logits.
         features: images of an environment whose features are kept beside the rows, for ``report=features``.
         predictions: keep what is predicted for every image, for ``report=errors``.
@@ -144,7 +150,7 @@ def evaluate(
     from dgbench.cli.evaluated_models import How, evaluate_all
     from dgbench.reports.results import results
 
-    how = How(name, list(classes), weights, step, ensemble, features, predictions, Path(output))
+    how = How(name, list(classes), weights, step, averaging, ensemble, features, predictions, Path(output))
     folders = evaluate_all(model, split(overrides)[1], how)
     return TrainResult(results(folders, "last"), folders, {})
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from dgbench.configuration import CONF
 from dgbench.data.environments import Environments
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import ConfigError
-from dgbench.models.evaluating import Keep, evaluate_model, subject_of
+from dgbench.models.averaged_runs import KINDS, Accuracy, Siblings, averaged, siblings
+from dgbench.models.evaluating import Keep, evaluate_model, subject_of, validation_accuracy
 from dgbench.models.foreign import check_known, foreign
-from dgbench.models.loaded import Predictor
+from dgbench.models.loaded import LoadedModel, Predictor
 from dgbench.models.loading import load, run_folders
 from dgbench.networks.weights import IMAGENET, ImageRecord
 from dgbench.records.prediction_file import PREDICTION_FILE
@@ -45,7 +47,8 @@ class How:
     name: str
     classes: Sequence[str]
     weights: str | Path | None
-    step: str
+    step: str | None
+    averaging: str | None
     ensemble: bool
     features: int
     predictions: bool
@@ -60,7 +63,7 @@ def evaluate_all(model: Any, overrides: Sequence[str], how: How) -> list[Path]:
     """
     known: dict[str, Environments] = {}
     folders: list[Path] = []
-    for source, make in _sources(model, how.step, how.ensemble):
+    for source, make in _averages(model, overrides, how, known) if how.averaging else _sources(model, how):
         found = make() if make else None
         if found is None and isinstance(source, str):
             check_known(source)
@@ -115,13 +118,14 @@ def _where(
     return dataset, {**protocol, "folds": [record.identity["fold"]]}, trainer_settings(own)
 
 
-def _sources(model: Any, step: str, ensemble: bool) -> list[tuple[Any, Callable[[], Predictor] | None]]:
+def _sources(model: Any, how: How) -> list[tuple[Any, Callable[[], Predictor] | None]]:
     """What to call each model, and how to load it; None for one that needs to know the dataset first."""
-    if ensemble:
+    step = how.step or "last"
+    if how.ensemble:
         members = model if isinstance(model, (list, tuple)) else run_folders(Path(str(model)))
         return [("ensemble", lambda: load(members, step))]
     if isinstance(model, (list, tuple)):
-        return [source for each in model for source in _sources(each, step, False)]
+        return [source for each in model for source in _sources(each, how)]
     if isinstance(model, Predictor):
         return [("", lambda: model)]
     if isinstance(model, (str, Path)):
@@ -132,6 +136,40 @@ def _sources(model: Any, step: str, ensemble: bool) -> list[tuple[Any, Callable[
             return [(str(model), _loader(path, step))]
         return [(str(model), None)]
     return [(model, None)]
+
+
+def _averages(
+    model: Any, overrides: Sequence[str], how: How, known: dict[str, Environments]
+) -> list[tuple[Any, Callable[[], Predictor] | None]]:
+    """The means of runs that belong together, and how to make them."""
+    kind = str(how.averaging)
+    if kind not in KINDS:
+        raise ConfigError(f"averaging={kind} is unknown; choose {' or '.join(KINDS)}")
+    if how.ensemble:
+        raise ConfigError("averaging= makes one model of several runs, and so does ensemble=true; choose one of them")
+    named = model if isinstance(model, (list, tuple)) else [model]
+    if unknown := [each for each in named if not isinstance(each, (str, Path))]:
+        raise ConfigError(f"averaging takes folders of runs, and {type(unknown[0]).__name__} is none")
+    return [(kind, partial(_average, group, overrides, how, known)) for group in siblings(named)]
+
+
+def _average(group: Siblings, overrides: Sequence[str], how: How, known: dict[str, Environments]) -> Predictor:
+    """The mean of some runs. They are judged on the dataset that they were trained on, wherever the mean goes then."""
+    elsewhere = any(word.startswith(CHOOSE) for word in overrides)
+    words = [word for word in overrides if word.startswith("trainer.")] if elsewhere else overrides
+    keys, protocol, settings = _where(group.records[0], words)
+    device = torch.device(_device(settings.device))
+
+    def judge(member: LoadedModel) -> Accuracy:
+        environments = _environments(keys, member, known)
+        environments.to(device)
+        return validation_accuracy(member, environments, protocol, settings)
+
+    place = "fold {fold}, seed {seed}".format(**group.records[0].identity)
+    sign_of_life(f"averaging {len(group.folders)} runs of {place} ...")
+    found = averaged(group, str(how.averaging), how.step, judge, device)
+    sign_of_life(f"{place}: the mean of {len(found.members)} of {len(group.folders)} runs")
+    return found
 
 
 def _loader(path: Path, step: str) -> Callable[[], Predictor]:

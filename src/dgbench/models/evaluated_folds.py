@@ -27,6 +27,7 @@ class Subject:
         n_parameters: of the network; None where it is not known.
         record: of a run; None of a model that dgbench did not train.
         grouped: predictions depend on what is evaluated together.
+        members: hashes of the runs that it is the mean of, where it is one.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Subject:
     n_parameters: int | None = None
     record: ModelRecord | None = None
     grouped: bool = False
+    members: tuple[str, ...] = ()
 
 
 def folds_of(subject: Subject, planned: Sequence[Fold], info: DatasetInfo) -> list[Fold]:

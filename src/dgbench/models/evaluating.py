@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from dgbench.callbacks.predictions import PredictedRun
 from dgbench.callbacks.recorder import rows_of_counts
 from dgbench.data.environments import Environments
+from dgbench.errors import ConfigError
 from dgbench.models.adapting import Adapted
+from dgbench.models.averaged_runs import Accuracy, AveragedRuns
 from dgbench.models.counting import Logits, counted
 from dgbench.models.evaluated_folds import Subject, domain, folds_of, identity_of, same_dataset, same_images
 from dgbench.models.feature_file import write_features
@@ -66,7 +68,10 @@ def subject_of(model: Predictor, name: str, source: str) -> Subject:
         called = name or f"{trained.algorithm}@{trained.dataset}"
         own = {key: value for key, value in record.identity.items() if key not in OF_A_FOLD}
         study = digest([own, record.hparams, model.step])
-        return Subject(called, f"{trained.run} {model.step}", study, trained.n_parameters, record, model.group_size > 0)
+        members = model.members if isinstance(model, AveragedRuns) else ()
+        return Subject(
+            called, f"{trained.run} {model.step}", study, trained.n_parameters, record, model.group_size > 0, members
+        )
     n = sum(parameter.numel() for parameter in model.parameters())
     content = weights_digest(model)
     return Subject(name or source, content, content, n or None, None, model.group_size > 0)
@@ -139,6 +144,37 @@ def evaluate_model(
     return [folders[fold.name] for fold in folds]
 
 
+def validation_accuracy(
+    model: LoadedModel, environments: Environments, protocol: Mapping[str, Any], settings: TrainerSettings
+) -> Accuracy:
+    """How a model does on the validation images of the environments that it was trained on; no others are looked at.
+
+    Args:
+        model: on the device of the environments.
+        environments: of the dataset that it was trained on.
+        protocol, settings: as of :func:`evaluate_model`.
+
+    Raises:
+        ConfigError: the dataset is another one, or does not have its fold.
+    """
+    subject, info = subject_of(model, "", ""), environments.info
+    if not same_dataset(model.record, info):
+        raise ConfigError(
+            f"runs of {model.record.identity['dataset']} are chosen on their own validation images, and these are "
+            "others; correct dataset.root"
+        )
+    (fold,) = folds_of(subject, planned_folds(protocol, info), info)
+    seen = environments_of(fold, environments)
+    recipes = [each for each in recipes_of(fold, seen, ["val"], subject.grouped) if each.env in fold.training]
+    counts = counted(
+        _logits(model, subject, environments), seen, recipes,
+        batch_size=settings.eval_batch_size, group_size=model.group_size, precision=settings.precision,
+    )  # fmt: skip
+    rows = rows_of_counts(identity_of(subject, fold, info, str(protocol["name"])), model.step, recipes, counts)
+    wrong, n = sum(row.wrong for row in rows), sum(row.seen for row in rows)
+    return Accuracy(1 - sum(row.error for row in rows) / len(rows), 1 - wrong / n)
+
+
 @dataclass(frozen=True)
 class _Evaluated:
     """A model in one fold."""
@@ -182,7 +218,9 @@ class _Evaluated:
 
     def write(self, rows: list[Row]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        about = {"run": self.identity.run, "evaluated": {"name": self.subject.name, "content": self.subject.content}}
+        told = {"name": self.subject.name, "content": self.subject.content}
+        averaged = {"averaged": list(self.subject.members)} if self.subject.members else {}
+        about = {"run": self.identity.run, "evaluated": {**told, **averaged}}
         write_whole(self.folder / IDENTITY_FILE, json.dumps(about, indent=1) + "\n")
         write_whole(self.folder / ROW_FILE, "".join(row.to_json() + "\n" for row in rows))
         finish(self.folder)

@@ -8,15 +8,18 @@ from itertools import pairwise
 from torch import nn
 
 from dgbench.networks.context import ContextNetwork
+from dgbench.networks.translators import discriminator, translator
 from dgbench.requests import (
     ContextSpec,
     EmbeddingSpec,
+    ImageDiscriminatorSpec,
     LeakyMLPSpec,
     LinearSpec,
     MLPSpec,
     NetworkSpec,
     ProjectionSpec,
     TaperedSpec,
+    TranslatorSpec,
 )
 
 
@@ -84,3 +87,13 @@ def _embedding(spec: EmbeddingSpec) -> nn.Module:
 @build_head.register
 def _context(spec: ContextSpec) -> nn.Module:
     return ContextNetwork(spec.channels)
+
+
+@build_head.register
+def _translator(spec: TranslatorSpec) -> nn.Module:
+    return translator(spec)
+
+
+@build_head.register
+def _image_discriminator(spec: ImageDiscriminatorSpec) -> nn.Module:
+    return discriminator(spec)

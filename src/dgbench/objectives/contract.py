@@ -153,7 +153,7 @@ class Algorithm:
                 raise ConfigError(f"hparams.{key}={hparams[key]} is unknown; choose one of {options}")
 
     @classmethod
-    def caution(cls, hparams: Mapping[str, Any]) -> str:
+    def caution(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> str:
         """One line for the user about values that are allowed and of little use; empty for others."""
         return ""
 
@@ -216,7 +216,7 @@ class Algorithm:
         return s.networks.logits(s.x)
 
     def survey_due(self, step: int) -> bool:
-        """Whether the run's own training images are looked at before this step; of static hyperparameters only."""
+        """Whether the run's own training images are looked at before this step; of sizes and static hyperparameters."""
         return False
 
     def survey(self, s: Prediction) -> Tensor:

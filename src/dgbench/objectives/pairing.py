@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -55,3 +56,56 @@ def shuffle_second(pairs: Pairs, keys: Tensor) -> Pairs:
 def weighted_risk(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     """Cross entropy of (n, K) logits summed with (n,) weights."""
     return (F.cross_entropy(logits, y, reduction="none") * weight).sum()
+
+
+def partners(same: Tensor, u: Tensor) -> Tensor:
+    """For every row another row that counts as the same, or itself where there is none.
+
+    Args:
+        same: (n, n) bool, whether column j may stand beside row i; the diagonal is not looked at.
+        u: (n,) uniform random numbers in [0, 1), one choice each.
+
+    Returns:
+        (n,) int64
+    """
+    own = torch.arange(len(u), device=u.device)
+    others = same & (own[:, None] != own)
+    count = others.sum(1)
+    number = torch.minimum((u * count).long(), count - 1)  # u may be rounded to 1
+    chosen = (others.cumsum(1) > number[:, None]).long().argmax(1)
+    return torch.where(count > 0, chosen, own)
+
+
+@dataclass(frozen=True)
+class Half:
+    """Some rows of a minibatch: images, labels, and for every image another of its class and environment."""
+
+    x: Tensor
+    y: Tensor
+    positive: Tensor
+
+
+def halves(batch: EnvBatch, u: Tensor) -> tuple[Half, Half]:
+    """The first half of every environment's rows and the next as many; an only row is in both.
+
+    Args:
+        batch: minibatches of all environments.
+        u: (2, :func:`half_size`) uniform random numbers in [0, 1), which choose the other images.
+    """
+    lengths = [max(1, size // 2) for size in batch.sizes]
+    seconds = [min(n, size - n) for n, size in zip(lengths, batch.sizes, strict=True)]
+    return _half(batch, [0] * len(lengths), lengths, u[0]), _half(batch, seconds, lengths, u[1])
+
+
+def half_size(sizes: Sequence[int]) -> int:
+    """Rows of a half."""
+    return sum(max(1, size // 2) for size in sizes)
+
+
+def _half(batch: EnvBatch, starts: Sequence[int], lengths: Sequence[int], u: Tensor) -> Half:
+    def rows(values: Tensor) -> Tensor:
+        parts = zip(batch.split(values), starts, lengths, strict=True)
+        return torch.cat([part[start : start + n] for part, start, n in parts])
+
+    x, y, env = rows(batch.x), rows(batch.y), rows(batch.env)
+    return Half(x, y, x[partners((y[:, None] == y) & (env[:, None] == env), u)])

@@ -142,10 +142,11 @@ class Study:
         self.averaging()
         self.sharpness()
         self.tuning.check(self.settings.steps)
-        if caution := self.algorithm.caution(self.hparams):
-            log.warning("%s: %s", self.spec.algorithm, caution)
         with torch.device("meta"):  # shapes, no memory
-            self._bare(self.source.image)
+            body: Any = self._bare(self.source.image)
+        sizes = replace(self._sizes(self.folds[0]), n_features=body.n_features)
+        if caution := self.algorithm.caution(sizes, self.hparams):
+            log.warning("%s: %s", self.spec.algorithm, caution)
 
     @property
     def hparams(self) -> Mapping[str, Any]:
@@ -289,22 +290,27 @@ class Study:
 
     def _networks(self, fold: Fold) -> tuple[Networks, Sizes]:
         """Networks with their initial weights."""
-        shapes = Sizes(
+        return build_networks(
+            self._featurizer,
+            self._sizes(fold),
+            lambda sizes: self.algorithm.networks_needed(sizes, self.hparams),
+            self.algorithm.extra_channels,
+            self.spec.seed,
+        )
+
+    def _sizes(self, fold: Fold) -> Sizes:
+        """All but the number of features."""
+        seen = environments_of(fold, self.source)
+        return Sizes(
             n_features=0,
             n_classes=self.source.n_classes,
             n_envs=len(fold.training),
             image=self.source.image,
             n_steps=self.settings.steps,
             n_images=self.n_images,
+            n_trained_on=sum(len(seen.subset(env, "train")) for env in fold.training),
             pixel_mean=self.source.preprocessing.mean,
             pixel_std=self.source.preprocessing.std,
-        )
-        return build_networks(
-            self._featurizer,
-            shapes,
-            lambda sizes: self.algorithm.networks_needed(sizes, self.hparams),
-            self.algorithm.extra_channels,
-            self.spec.seed,
         )
 
     def _featurizer(self, image: tuple[int, int, int]) -> nn.Module:

@@ -123,8 +123,9 @@ class RunModule(PredictingModule):
         return losses
 
     def _step(self, step: int, counter: Tensor, batch: EnvBatch, optimizers: Mapping[str, Any]) -> Tensor:
-        if self.algorithm.survey_due(step):
-            survey(self, step)
+        due = [i for i, run in enumerate(self.runs) if run.algorithm.survey_due(step)]
+        if due:
+            survey(self, due, step)
         pulls = [self._pull(group) for group in self._groups.values() if group.pull]
         losses = batch.x.new_zeros(self.size)
         for update in self.algorithm.updates(step):

@@ -39,6 +39,7 @@ def training_module(
     n_features: int | None = None,
     image: tuple[int, ...] = (),
     n_images: int = 0,
+    n_trained_on: int = 0,
     pixel_mean: Sequence[float] = (),
     pixel_std: Sequence[float] = (),
     seed: int = 0,
@@ -62,6 +63,7 @@ def training_module(
         n_features: m; None is the featurizer's attribute ``n_features``.
         image: C, H, W, for algorithms that build networks on images.
         n_images: every training image has a number below it; for algorithms that remember something of each image.
+        n_trained_on: training images, of all environments together; for algorithms whose epochs count.
         pixel_mean, pixel_std: x * std + mean lies in [0, 1], channel by channel; empty where x itself does.
         seed: base seed of the networks built here and of random inputs.
         rule: how gradients become updates.
@@ -82,7 +84,9 @@ def training_module(
         rng="per_name", read=list(shared), chosen=values,
     )  # fmt: skip
     rule = rule or UpdateRule()
-    sizes = Sizes(m, n_classes, n_envs, tuple(image), rule.steps, n_images, tuple(pixel_mean), tuple(pixel_std))
+    sizes = Sizes(
+        m, n_classes, n_envs, tuple(image), rule.steps, n_images, n_trained_on, tuple(pixel_mean), tuple(pixel_std)
+    )
     found = algorithm(sizes, found_values)
     return SingleRun(found, completed(own, found, seed), seed, rule, dtype)
 

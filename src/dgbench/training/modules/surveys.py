@@ -15,13 +15,14 @@ from dgbench.tensors import TrainingImages
 from dgbench.training.modules.run_predictions import PredictingModule, TrainingImagesOf
 
 
-def survey(module: PredictingModule, step: int) -> None:
-    """Pass over the training images of each run and put what its algorithm makes of them into its memory.
+def survey(module: PredictingModule, due: Sequence[int], step: int) -> None:
+    """Pass over the training images of some runs and put what their algorithm makes of them into their memory.
 
     Weights, seed and step decide all of it, so nothing else is saved to resume.
 
     Args:
         module: of the runs; its networks are in training mode before and after.
+        due: numbers of the runs.
         step: the one that follows.
 
     Raises:
@@ -32,7 +33,8 @@ def survey(module: PredictingModule, step: int) -> None:
             f"{type(module.algorithm).__name__} looks at all training images before some steps; give the module's "
             "training_images a function that yields them"
         )
-    for i, run in enumerate(module.runs):
+    for i in due:
+        run = module.runs[i]
         networks, hp, state = module.evaluated(i)
         rows: list[Any] = []
         with torch.no_grad():

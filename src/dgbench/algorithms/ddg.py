@@ -1,0 +1,150 @@
+"""Disentanglement-constrained domain generalization."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dgbench.errors import ConfigError
+from dgbench.modules import Networks
+from dgbench.objectives import translation as ops
+from dgbench.objectives.contract import Algorithm, Choices, ParamGroup, Update
+from dgbench.objectives.copies import copied, kept, move_statistics, with_kept
+from dgbench.objectives.gradients import detached
+from dgbench.objectives.pairing import half_size, halves
+from dgbench.objectives.random_inputs import RandomInputs, Uniform
+from dgbench.objectives.step import Outcome, Step
+from dgbench.requests import FeaturizerSpec, ImageDiscriminatorSpec, LinearSpec, NetworkSpec, Sizes, TranslatorSpec
+
+
+class DDG(Algorithm):
+    """Images rebuilt with another image's semantics stay what they are (Zhang et al., 2022; the authors' code).
+
+    The first half of each minibatch is a, the second b; x+ has the class of x. T(v, f) decodes the variation
+    v = E(gray x) of one image with the semantics f of another. Before step T0 = ``translator_steps``, a discriminator
+    of x_ba = T(v_b, f_a) and x_ab, the distance |T(v_a, f_a) - x_a| and a cycle train T and E; f comes from the initial
+    featurizer, and the classifier is untrained. From T0 on, R_a being |T(v_a, f(x+_a)) - x_a|, L = sum of CE over a, b,
+    a+, b+ + recon_id_w * (CE of x_ba and x_ab) + mu * sum over halves of mean max(R - margin, 0); x_ba and x_ab come
+    from T, E of step T0 and the initial featurizer. Before the loss mu <- clip(mu + eta * (mean R_a - margin), 0, 1).
+
+    For large images f has four parts: ``parts=pooled``, each a quarter of the channels, repeated (it pools twice);
+    ``map``, maxima over four bands of the last map. ``swap_label``: x_ba is taken for the class of a (``semantic``) or,
+    if large, of b, whose variation alone it has (``code``). Positives come from the minibatch, not from everywhere.
+    """
+
+    static = frozenset({"translator_steps", "parts", "swap_label"})
+    choices: ClassVar[Choices] = {"parts": ("pooled", "map"), "swap_label": ("code", "semantic")}
+    order_matters = True  # random numbers belong to rows, and halves to places
+    reset_adam_at = "translator_steps"
+    why_not_cacheable = "its translator reads and makes images, and those go through the whole featurizer"
+
+    def __init__(self, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
+        super().__init__(sizes, hparams)
+        given = hparams["translator_steps"]
+        self.first = self.values["translator_steps"] = int(given * sizes.n_steps if given < 1 else given)
+        self.large = TranslatorSpec(sizes.image, sizes.n_features).kind == "large"
+
+    @property
+    def _parts(self) -> str:
+        return {False: "none", True: str(self.values["parts"])}[self.large]
+
+    @classmethod
+    def check(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
+        super().check(sizes, hparams)
+        if (steps := hparams["translator_steps"]) >= 1 and (steps % 1 or steps >= sizes.n_steps):
+            problem = f"hparams.translator_steps={steps} leaves no steps of {sizes.n_steps} for the classifier"
+            raise ConfigError(f"{problem}; give a smaller whole number, or a share below 1")
+
+    @classmethod
+    def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:
+        return {
+            "classifier": LinearSpec(sizes.n_features, sizes.n_classes),
+            "translator": TranslatorSpec(sizes.image, sizes.n_features),
+            "image_discriminator": ImageDiscriminatorSpec(sizes.image),
+            "initial_featurizer": FeaturizerSpec(frozen=True),
+        }
+
+    def param_groups(self) -> dict[str, ParamGroup]:
+        return {
+            "model": ParamGroup(("featurizer", "classifier")),
+            "generator": ParamGroup(("translator",), "lr_g", "weight_decay_g", 0.0),
+            "discriminator": ParamGroup(("image_discriminator",), "lr_d"),
+        }
+
+    def lr_factor(self, group: str, step: int) -> float:
+        if group == "model" or step >= self.first or 10 * step < 6 * self.first:
+            return 1.0
+        return 0.1 if 10 * step < 9 * self.first else 0.01
+
+    def updates(self, step: int) -> Sequence[Update]:
+        if step < self.first:
+            return Update(self.discriminate, ("discriminator",)), Update(self.translate, ("generator",))
+        keep = (Update(self.keep, ()),) if step == self.first else ()
+        return *keep, Update(self.objective, ("model", "generator"))
+
+    def initial_state(self, networks: Networks) -> dict[str, Tensor]:
+        return {"mu": torch.zeros(()), **kept(networks, "translator")}
+
+    def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
+        return {
+            "positive": Uniform((2, half_size(sizes)), "which other row of the class and environment, for a and for b"),
+            "coin": Uniform((), "at most 1/2: the cycle trains the encoder; above: it trains through the images"),
+        }
+
+    def discriminate(self, s: Step) -> Outcome:
+        """The loss of the discriminator of images; running statistics stay where they are."""
+        a, b = halves(s.batch, s.random["positive"])
+        nets = s.networks.bind(copied(s.networks.statistics()))
+        pairs = zip(ops.swapped(nets, a.x, b.x, self._parts)[:2], (a.x, b.x), strict=True)
+        loss = ops.total(ops.discrimination_loss(nets.image_discriminator, made.detach(), x) for made, x in pairs)
+        return Outcome(s.hp.gan_w * loss, {"discriminator_loss": loss.detach()})
+
+    def translate(self, s: Step) -> Outcome:
+        """The loss of the translator."""
+        nets, (a, b) = s.networks.bind(copied(s.networks.statistics())), halves(s.batch, s.random["positive"])
+        x_ba, x_ab, vs, fs = ops.swapped(nets, a.x, b.x, self._parts)
+        rebuilt = map(ops.distances, [nets.translator(*own) for own in zip(vs, fs, strict=True)], (a.x, b.x))
+        if nets.mixes_rows("translator"):  # the authors' code moves its statistics by these too
+            for v, x in zip(vs, (a.positive, b.positive), strict=True):
+                nets.translator(ops.gray(x))
+                nets.translator(v, ops.semantics(nets.initial_featurizer, x, self._parts)[1])
+        again, moved = ops.cycled(nets, x_ba, x_ab, self._parts, s.random["coin"] <= 0.5)
+        move_statistics(s.networks, moved)
+        begin, first = s.hp.warm_iter_r * self.first, s.hp.recon_x_cyc_w
+        logs = {
+            "adversarial": ops.deception_loss(nets.image_discriminator, (x_ba, x_ab)),
+            "reconstruction": ops.total(rebuilt),
+            "cycle": ops.total(map(ops.distances, again, (a.x, b.x))),
+            "cycle_weight": ops.late_weight(s.step + 1, begin, first, s.hp.warm_scale, s.hp.max_cyc_w),
+        }
+        loss = s.hp.gan_w * logs["adversarial"] + s.hp.recon_x_w * logs["reconstruction"]
+        return Outcome(loss + logs["cycle_weight"] * logs["cycle"], detached(logs))
+
+    def objective(self, s: Step) -> Outcome:
+        """The loss of the classifier, and of the translator that constrains it."""
+        nets, (a, b) = s.networks, halves(s.batch, s.random["positive"])
+        x_ba, x_ab = ops.swapped(with_kept(nets, "translator", s.state), a.x, b.x, self._parts, evaluate=True)[:2]
+        made = (x_ab, x_ba) if self.values["swap_label"] == "code" and self.large else (x_ba, x_ab)
+        risks, apart = [], []
+        for half in (a, b):
+            z, f = ops.semantics(nets.featurizer, half.positive, self._parts)
+            risks += [F.cross_entropy(logits, half.y) for logits in (nets.logits(half.x), nets.classifier(z))]
+            apart.append(ops.distances(nets.translator(nets.translator(ops.gray(half.x)), f), half.x))
+        swapped = [F.cross_entropy(nets.logits(x.detach()), y) for x, y in zip(made, (a.y, b.y), strict=True)]
+        before = torch.where(s.step == self.first, s.hp.recon_xp_w, s.state["mu"])
+        logs = {
+            "risk": ops.total(risks),
+            "swapped_risk": ops.total(swapped),
+            "penalty": ops.total((each - s.hp.margin).relu() for each in apart),
+            "penalty_weight": (before + s.hp.eta * (apart[0].detach().mean() - s.hp.margin)).clamp(0, 1),
+        }
+        loss = logs["risk"] + logs["penalty_weight"] * logs["penalty"] + s.hp.recon_id_w * logs["swapped_risk"]
+        return Outcome(loss, detached(logs), {"mu": detached(logs)["penalty_weight"]})
+
+    def keep(self, s: Step) -> Outcome:
+        """The translator as it is now, for the images of all further steps."""
+        return Outcome(s.x.new_zeros(()), state=kept(s.networks, "translator"))

@@ -1,0 +1,276 @@
+"""Networks of images that are taken apart and put together again: translators, and discriminators of what they make.
+
+A translator has an encoder, which reads the variation of an image (what its class does not say) from its gray version,
+and a decoder, which makes an image of a variation and of the features of a featurizer, its semantics. Three kinds:
+``large`` for images whose sides are multiples of 16, from 32 on, and ``digits`` for 28 x 28, both as published by
+Zhang et al. (2022); ``mlp`` for any other size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dgbench.requests import ImageDiscriminatorSpec, TranslatorSpec, translator_kind
+
+LEAK = 0.2  # slope of every LeakyReLU
+HIDDEN = 64  # units of the kind ``mlp``, and numbers of a variation that is no map
+WIDTH, BLOCKS = 256, 4  # channels of a variation of the kind ``large``, and its residual blocks
+
+
+def block(n_in: int, n_out: int, kernel: int, stride: int = 1, norm: nn.Module | None = None) -> nn.Sequential:
+    """Reflection padding, convolution, normalization, LeakyReLU."""
+    return nn.Sequential(*_linear_block(n_in, n_out, kernel, stride, norm), nn.LeakyReLU(LEAK))
+
+
+def _linear_block(n_in: int, n_out: int, kernel: int, stride: int = 1, norm: nn.Module | None = None) -> nn.Sequential:
+    padding = {"padding": kernel // 2, "padding_mode": "reflect"} if kernel > 1 else {}
+    conv = nn.Conv2d(n_in, n_out, kernel, stride, **padding)  # type: ignore[arg-type]
+    return nn.Sequential(conv, *([] if norm is None else [norm]))
+
+
+class Residual(nn.Module):
+    """x + linear block(block(x)), two convolutions of 3 x 3.
+
+    Args:
+        width: channels.
+        norms: the normalization after either convolution, or none.
+    """
+
+    def __init__(self, width: int, norms: Sequence[nn.Module] = ()) -> None:
+        super().__init__()
+        first, second = norms or (None, None)
+        self.body = nn.Sequential(block(width, width, 3, norm=first), _linear_block(width, width, 3, norm=second))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, width, H, W) -> the same shape."""
+        added: Tensor = x + self.body(x)
+        return added
+
+
+class StyledResidual(nn.Module):
+    """A residual block whose instance norms get scales and shifts from outside.
+
+    Args:
+        width: channels.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first, self.second = (_linear_block(width, width, 3) for _ in range(2))
+
+    def forward(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        """(n, width, H, W) and twice (n, 2 width), for the first convolution and for the second."""
+        (w1, w2), (b1, b2) = (each[:, :, None, None].chunk(2, 1) for each in (scale, shift))
+        h = F.leaky_relu(F.instance_norm(self.first(x)) * w1 + b1, LEAK)
+        styled: Tensor = x + F.instance_norm(self.second(h)) * w2 + b2
+        return styled
+
+
+class ImageNorm(nn.Module):
+    """Normalize each image over its channels and pixels, with the unbiased standard deviation.
+
+    Args:
+        width: channels, each of which has a scale, drawn from U(0, 1), and a shift.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.rand(width)), nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, width, H, W) -> the same shape."""
+        centered = x - x.mean((1, 2, 3), keepdim=True)
+        # not std(), whose slope is infinite where an image is constant
+        variance = centered.square().sum((1, 2, 3), keepdim=True) / (math.prod(x.shape[1:]) - 1)
+        normed = centered / ((variance + torch.finfo(x.dtype).tiny).sqrt() + 1e-5)
+        return normed * self.weight[:, None, None] + self.bias[:, None, None]
+
+
+class Translator(nn.Module):
+    """Encoder and decoder in one network.
+
+    Args:
+        encoder: (n, 1, H, W) gray images -> variations.
+        decoder: variations and (n, f) features -> (n, C, H, W) images.
+    """
+
+    def __init__(self, encoder: nn.Module, decoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+
+    def forward(self, x: Tensor, features: Tensor | None = None, evaluate: bool = False) -> Tensor:
+        """Encode gray images; with features decode the variations ``x``.
+
+        Args:
+            evaluate: BatchNorm uses its running statistics and leaves them, in training too.
+        """
+        with self._evaluating(evaluate):
+            made: Tensor = self.encoder(x) if features is None else self.decoder(x, features)
+        return made
+
+    @contextmanager
+    def _evaluating(self, evaluate: bool) -> Iterator[None]:
+        before = self.training
+        self.train(before and not evaluate)
+        try:
+            yield
+        finally:
+            self.train(before)
+
+
+class StyledDecoder(nn.Module):
+    """Residual blocks styled by one part of the features each, then doubled to the size of the image.
+
+    Args:
+        channels: of the image.
+        n_part: numbers in each of the four parts of the features.
+    """
+
+    def __init__(self, channels: int, n_part: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(StyledResidual(WIDTH) for _ in range(BLOCKS))
+        self.scales, self.shifts = (nn.ModuleList(_styles(n_part) for _ in range(BLOCKS)) for _ in range(2))
+        self.last = _enlarging(WIDTH, 4, channels)
+
+    def forward(self, v: Tensor, features: Tensor) -> Tensor:
+        """(n, 256, H / 16, W / 16) and (n, 4 n_part) -> (n, channels, H, W)."""
+        parts = features.chunk(BLOCKS, 1)
+        for residual, scale, shift, part in zip(self.blocks, self.scales, self.shifts, parts, strict=True):
+            v = residual(v, scale(part), shift(part))
+        image: Tensor = self.last(v)
+        return image
+
+
+def _styles(n_in: int) -> nn.Sequential:
+    """n_in numbers -> a scale or a shift for each channel of two convolutions."""
+    widths = [n_in, *[2 * WIDTH] * 3]
+    layers: list[nn.Module] = []
+    for first, second in pairwise(widths):
+        layers += [nn.Linear(first, second), nn.LeakyReLU(LEAK)]
+    return nn.Sequential(*layers[:-1])
+
+
+def _enlarging(width: int, times: int, channels: int) -> nn.Sequential:
+    """Double the sides and halve the channels some times, then to the channels of the image."""
+    layers: list[nn.Module] = []
+    for _ in range(times):
+        layers += [nn.Upsample(scale_factor=2), block(width, width // 2, 5, norm=ImageNorm(width // 2))]
+        width //= 2
+    return nn.Sequential(*layers, block(width, width, 3), block(width, width, 3), nn.Conv2d(width, channels, 1))
+
+
+class JoiningDecoder(nn.Module):
+    """Variation and features side by side through one network.
+
+    Args:
+        body: (n, v + f) -> pixels in any shape.
+        image: C, H, W.
+    """
+
+    def __init__(self, body: nn.Module, image: tuple[int, ...]) -> None:
+        super().__init__()
+        self.body, self.image = body, image
+
+    def forward(self, v: Tensor, features: Tensor) -> Tensor:
+        """(n, v) and (n, f) -> (n, C, H, W)."""
+        return self.body(torch.cat([v, features], 1)).view(-1, *self.image)  # type: ignore[no-any-return]
+
+
+class MultiScale(nn.Module):
+    """The same kind of discriminator on an image, on half its size, and so on.
+
+    Args:
+        scales: one network for each size.
+    """
+
+    def __init__(self, scales: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.scales = nn.ModuleList(scales)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        """(n, C, H, W) -> what each network says, (n, ...)."""
+        said = []
+        for i, network in enumerate(self.scales):
+            x = F.avg_pool2d(x, 3, 2, 1, count_include_pad=False) if i else x
+            said.append(network(x))
+        return said
+
+
+def translator(spec: TranslatorSpec) -> Translator:
+    """The translator for images of one shape."""
+    channels, height, width = spec.image
+    if spec.kind == "mlp":
+        pixels = height * width
+        encoder = nn.Sequential(nn.Flatten(), *_perceptron(pixels, HIDDEN))
+        body = nn.Sequential(*_perceptron(HIDDEN + spec.n_features, channels * pixels))
+        return Translator(encoder, JoiningDecoder(body, spec.image))
+    if spec.kind == "digits":
+        return Translator(_digits_encoder(), JoiningDecoder(_digits_decoder(spec), spec.image))
+    made = Translator(_large_encoder(), StyledDecoder(channels, spec.n_features))
+    for layer in made.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear) and layer.bias is not None:
+            nn.init.kaiming_normal_(layer.weight)  # variance 2 / fan in
+            nn.init.zeros_(layer.bias)
+    return made
+
+
+def _large_encoder() -> nn.Sequential:
+    widths = [WIDTH // share for share in (16, 8, 8, 4, 4, 2, 2, 1)]
+    shapes = zip([1, *widths], widths, (2, 1, 1, 2, 1, 2, 1, 2), strict=False)
+    blocks = [block(n_in, n_out, 3, stride, nn.InstanceNorm2d(n_out)) for n_in, n_out, stride in shapes]
+    return nn.Sequential(
+        *blocks, *(Residual(WIDTH, [nn.InstanceNorm2d(WIDTH) for _ in range(2)]) for _ in range(BLOCKS))
+    )
+
+
+def _digits_encoder() -> nn.Sequential:
+    shapes = [(1, 16, 2), (16, 32, 1), (32, 32, 1), (32, HIDDEN, 2)]
+    blocks = [block(n_in, n_out, 3, stride, nn.BatchNorm2d(n_out)) for n_in, n_out, stride in shapes]
+    return nn.Sequential(*blocks, _normed_residual(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def _digits_decoder(spec: TranslatorSpec) -> nn.Sequential:
+    first = [nn.Linear(HIDDEN + spec.n_features, HIDDEN), nn.BatchNorm1d(HIDDEN), nn.LeakyReLU(LEAK)]
+    spread = nn.ConvTranspose2d(HIDDEN, HIDDEN, 7, bias=False)
+    grown = [nn.Unflatten(1, (HIDDEN, 1, 1)), spread, nn.BatchNorm2d(HIDDEN), nn.LeakyReLU(LEAK)]
+    return nn.Sequential(*first, *grown, _normed_residual(), _enlarging(HIDDEN, 2, spec.image[0]))
+
+
+def _normed_residual() -> Residual:
+    return Residual(HIDDEN, [nn.BatchNorm2d(HIDDEN) for _ in range(2)])
+
+
+def _perceptron(n_in: int, n_out: int) -> list[nn.Module]:
+    return [nn.Linear(n_in, HIDDEN), nn.LeakyReLU(LEAK), nn.Linear(HIDDEN, n_out)]
+
+
+def discriminator(spec: ImageDiscriminatorSpec) -> MultiScale:
+    """The discriminator for images of one shape."""
+    kind, channels = translator_kind(spec.image), spec.image[0]
+    if kind == "mlp":
+        return MultiScale([nn.Sequential(nn.Flatten(), *_perceptron(math.prod(spec.image), 1))])
+    make, scales = (_large_scale, 3) if kind == "large" else (_digits_scale, 2)
+    made = MultiScale([make(channels) for _ in range(scales)])
+    for layer in made.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.normal_(layer.weight, std=0.02)
+            assert layer.bias is not None
+            nn.init.zeros_(layer.bias)
+    return made
+
+
+def _large_scale(channels: int) -> nn.Sequential:
+    blocks = [block(channels, 32, 1), block(32, 32, 3), block(32, 32, 3, 2), block(32, 32, 3), block(32, 64, 3, 2)]
+    return nn.Sequential(*blocks, *(Residual(64) for _ in range(BLOCKS)), nn.Conv2d(64, 1, 1))
+
+
+def _digits_scale(channels: int) -> nn.Sequential:
+    blocks = [block(channels, 16, 1), block(16, 16, 3), block(16, 16, 3, 2)]
+    return nn.Sequential(*blocks, Residual(16), nn.Conv2d(16, 1, 1))

@@ -1,0 +1,125 @@
+"""What translators of images and their discriminators compute and are trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dgbench.modules import AnyNetworks
+from dgbench.objectives.copies import copied
+from dgbench.objectives.gradients import detached
+
+GRADIENT_WEIGHT = 0.01  # of the squared gradient at real images
+PARTS = 4  # of the semantics of large images
+
+Discriminator = Callable[..., Any]  # (n, C, H, W) -> one tensor for each scale
+
+
+def gray(x: Tensor) -> Tensor:
+    """(n, C, H, W) -> (n, 1, H, W), the mean of the channels."""
+    return x.mean(1, keepdim=True)
+
+
+def distances(made: Tensor, x: Tensor) -> Tensor:
+    """(n, C, H, W) twice -> (n,) mean absolute differences of images."""
+    return (made - x).abs().flatten(1).mean(1)
+
+
+def semantics(featurizer: Callable[..., Any], x: Tensor, parts: str) -> tuple[Tensor, Tensor]:
+    """(n, C, H, W) images -> their (n, m) features, and what a decoder takes for their semantics.
+
+    Args:
+        parts: ``none``: the features; ``pooled``: (n, 4 m), each repeated; ``map``: (n, 4 m), each channel's maxima
+            over four horizontal bands of the last map.
+    """
+    if parts == "map":
+        z, maps = featurizer(x, maps=True)
+        return z, F.adaptive_max_pool2d(maps[-1], (PARTS, 1)).flatten(1)
+    z = featurizer(x)
+    return z, z.repeat_interleave(PARTS, 1) if parts == "pooled" else z
+
+
+def discrimination_loss(discriminator: Discriminator, fake: Tensor, real: Tensor) -> Tensor:
+    """Sum over scales of mean D(fake)^2 + mean (D(real) - 1)^2 + 0.01 mean_i |d sum D(real) / d real_i|^2.
+
+    Differentiable by the discriminator's parameters, the last term too.
+    """
+
+    def totals(x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        said = list(discriminator(x))
+        return torch.stack([each.sum() for each in said]), said
+
+    sums, pull, said = torch.func.vjp(totals, real, has_aux=True)  # type: ignore[misc]
+    slopes = [pull(row, create_graph=True)[0] for row in torch.eye(len(said), dtype=sums.dtype, device=sums.device)]
+    return torch.stack([
+        made.square().mean() + (each - 1).square().mean() + GRADIENT_WEIGHT * slope.flatten(1).square().sum(1).mean()
+        for made, each, slope in zip(discriminator(fake), said, slopes, strict=True)
+    ]).sum()  # fmt: skip
+
+
+def deception_loss(discriminator: Discriminator, fakes: Sequence[Tensor]) -> Tensor:
+    """Sum over batches of images and over scales of 2 mean (D(fake) - 1)^2."""
+    return 2 * torch.stack([(each - 1).square().mean() for fake in fakes for each in discriminator(fake)]).sum()
+
+
+def swapped(
+    nets: AnyNetworks, a: Tensor, b: Tensor, parts: str, evaluate: bool = False
+) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
+    """Two batches of images with their variations exchanged, by ``nets.translator``.
+
+    Args:
+        a, b: (n, C, H, W), whose semantics ``nets.initial_featurizer`` reads.
+        parts: see :func:`semantics`.
+        evaluate: the translator is in evaluation mode.
+
+    Returns:
+        x_ba, with the semantics of ``a`` and the variation of ``b``; x_ab; the variations and the semantics of both.
+    """
+    v = [nets.translator(gray(x), evaluate=evaluate) for x in (a, b)]
+    f = [semantics(nets.initial_featurizer, x, parts)[1] for x in (a, b)]
+    return nets.translator(v[1], f[0], evaluate=evaluate), nets.translator(v[0], f[1], evaluate=evaluate), v, f
+
+
+def late_weight(update: Tensor, begin: Tensor, first: Tensor, slope: Tensor, top: Tensor) -> Tensor:
+    """Weight in update 1, 2, ...: ``first``, and after ``begin`` rising to ``top``; 0 if it was 0 in the one before."""
+
+    def weight(k: Tensor) -> Tensor:
+        return torch.where(k > begin, torch.minimum(first + slope * (k - begin.floor()), top), first)
+
+    return torch.where(weight(update - 1) == 0, 0.0, weight(update))
+
+
+def cycled(
+    nets: AnyNetworks, x_ba: Tensor, x_ab: Tensor, parts: str, learns: Tensor
+) -> tuple[list[Tensor], AnyNetworks]:
+    """What :func:`swapped` makes of the images that it made: those that it was given, if all is well.
+
+    Args:
+        nets: whose statistics stay where they are.
+        x_ba, x_ab: (n, C, H, W); the gradient does not go through their semantics.
+        parts: see :func:`semantics`.
+        learns: 0-dimensional bool; True: the encoder gets the gradient of their variations, of which they are
+            constants; False: they get it, and the encoder is constant, in evaluation mode.
+
+    Returns:
+        Images a and b, and the networks with the statistics that this leaves.
+    """
+    images = []
+    for semantic, varied in ((x_ba, x_ab), (x_ab, x_ba)):
+        before = nets.statistics()
+        moved, fixed = copied(before), copied(before)
+        live = nets.bind(moved).translator(gray(varied.detach()))
+        constant = nets.bind({**fixed, **detached(nets.params("translator"))}).translator(gray(varied), evaluate=True)
+        nets = nets.bind({key: torch.where(learns, moved[key], value) for key, value in before.items()})
+        f = semantics(nets.initial_featurizer, semantic.detach(), parts)[1]
+        images.append(nets.translator(torch.where(learns, live, constant), f))
+    return images, nets
+
+
+def total(terms: Iterable[Tensor]) -> Tensor:
+    """The sum of the means of some tensors."""
+    return torch.stack([each.mean() for each in terms]).sum()
