@@ -163,7 +163,7 @@ def test_every_key_has_a_comment(path: Path) -> None:
         assert text.startswith("#"), "the first line says what the file is for"
     inherits = "defaults" in (yaml.safe_load(text) or {}) and path.parent != CONF
     allowed = {"name", "objective"} if path.parent.name == "algorithm" else set()
-    allowed |= {"help", *((yaml.safe_load(text) or {}).get("hparams") or {})}  # those have a sentence
+    allowed |= {"range", "help", *((yaml.safe_load(text) or {}).get("hparams") or {})}  # those have a sentence
     if path.parent.name == "experiment" or inherits:  # keys that are explained in the file they override
         return
     assert set(uncommented(path)) <= allowed

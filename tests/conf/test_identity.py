@@ -55,10 +55,6 @@ globals().update(
 
 #: key -> another value that the key can take, where adding one to a number or a letter to a text makes none
 VALID: dict[str, Any] = {
-    **{f"algorithm.hparams.{key}.default": value for key, value in {
-        "dann_gp": "softmax_column", "erdg_clearing": "zero", "forward": "together", "mldg_episodes": "pairs",
-        "ms_layers": "12", "ms_type": "random", "variant": "fixed",
-    }.items()},
     "algorithm._target_": "a.module.of.mine",
     "init._target_": lambda old: f"{HERE}.Copied{old.rpartition('.')[2]}",
     "protocol._target_": lambda old: f"{HERE}.Copied{old.rpartition('.')[2]}",
@@ -148,6 +144,15 @@ def mutated(key: str, old: Any) -> Any:
     return "x" if old is None else {"x": 1}
 
 
+def other_option(config: dict[str, Any], path: str, old: Any) -> str | None:
+    """Another option of a hyperparameter that is a switch; None for any other leaf."""
+    parts = path.split("\0")
+    if not isinstance(old, str) or parts[:2] != ["algorithm", "hparams"] or parts[3:] != ["default"]:
+        return None
+    options = [word.strip() for word in config["algorithm"]["hparams"][parts[2]]["range"].split("|")]
+    return next((option for option in options if option != old), None)
+
+
 def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(node, dict) and node:
         for key, value in node.items():
@@ -235,7 +240,7 @@ def check_every_leaf(config: dict[str, Any], folder: Path, special: dict[str, An
         key = path.replace("\0", ".")
         if not f"{key}.".startswith(top):
             continue
-        value = special[key] if key in special else mutated(key, old)
+        value = special[key] if key in special else other_option(config, path, old) or mutated(key, old)
         if key in special and value == old:  # refused beside other keys; another test changes it
             continue
         try:

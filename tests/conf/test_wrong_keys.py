@@ -62,8 +62,8 @@ WRONG = {
     "nonsense=1": r"key nonsense is unknown; see docs/configuration\.md",
     # a choice that a group does not have
     "dataset=imagnet": r"dataset=imagnet is unknown; .*choose from .*sr_cmnist",
-    "algorithm=vrx": r"algorithm=vrx is unknown; did you mean vrex\? choose from and_mask",
-    "algorithm=vrex/x": r"algorithm=vrex/x is unknown; .*choose from and_mask",
+    "algorithm=vrx": r"algorithm=vrx is unknown; did you mean vrex\? choose from ada_clust",
+    "algorithm=vrex/x": r"algorithm=vrex/x is unknown; .*choose from ada_clust",
     "backbone=resnet19": r"backbone=resnet19 is unknown; did you mean resnet18\?",
     "init=rand": r"init=rand is unknown; did you mean random\?",
     "protocol=leave": r"protocol=leave is unknown; choose from fixed",
@@ -101,7 +101,7 @@ WRONG = {
     "=5": r"=5 names no key; write KEY=VALUE",
     "seed": r"seed cannot be read: .*write KEY=VALUE",
     "seed:5": r"seed:5 cannot be read: .*write KEY=VALUE",
-    "algorithm=": r"algorithm= names no choice; give one of and_mask",
+    "algorithm=": r"algorithm= names no choice; give one of ada_clust",
     "algorithm=[erm,vrex]": r"algorithm=\[erm,vrex\] names several choices; .*grid\.algorithm=\[erm,vrex\]",
     "algorithm=erm,vrex": r"algorithm=erm,vrex .*-m",
     # values

@@ -278,3 +278,10 @@ def test_what_cannot_stack_says_so(override: str, tmp_path: Path) -> None:
     reason = small_study(tmp_path, override).why_not_stacked()
     assert reason is not None
     assert override.split("=")[0] in reason
+
+
+@pytest.mark.parametrize("algorithm", ["stable_net", "sam", "disam"])
+@pytest.mark.parametrize("override", ["trainer.devices=2", "trainer.accumulate=2"])
+def test_what_needs_the_whole_minibatch_says_so(algorithm: str, override: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"algorithm={algorithm} cannot go with {override}: each part of a minibatch"):
+        small_study(tmp_path, f"algorithm={algorithm}", override)

@@ -19,9 +19,9 @@ class SharpnessAware(Algorithm):
     theta' = theta + (a length) g; Adam steps from theta on what :meth:`method` makes of both. A step makes two passes
     over the images; the second draws dropout masks of its own. Decay is Adam's alone and not in g.
 
-    Parts of a minibatch (accumulation, several processes) climb each on its own, which is another method.
     """
 
+    why_not_in_parts = "each part of a minibatch would climb on its own"
     why_not_sharp = "it looks at raised weights itself"
 
     def objective(self, s: Step) -> Outcome:

@@ -32,8 +32,7 @@ class StableNet(Algorithm):
 
     The gradient with respect to v is written out, O((B + memory)^2 m) per inner step. With ``lambdap`` 70 the weights
     stay within about 1e-4 of equal ones in small problems. Weights sum to 1 (the paper's to the number of images), and
-    there is one memory (the paper fuses several): the code's form. A step that is accumulated from micro-batches learns
-    weights within each of them, which is another method. ``optimizer=sgd`` (momentum 0.9) and
+    there is one memory (the paper fuses several): the code's form. ``optimizer=sgd`` (momentum 0.9) and
     ``decay_lr=quarter_cosine`` are the authors' recipe.
     """
 
@@ -42,6 +41,7 @@ class StableNet(Algorithm):
         "sum": (True, False), "optimizer": ("adam", "sgd"), "decay_lr": ("none", "quarter_cosine"),
     }  # fmt: skip
     order_matters = True  # the memory belongs to rows
+    why_not_in_parts = "each part of a minibatch would learn weights of its own"
 
     @classmethod
     def check(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> None:

@@ -101,6 +101,8 @@ class Algorithm:
         why_not_sharp: why it cannot be trained sharpness-aware around (``conf/sharpness``): its update is no gradient
             of one loss, because it makes gradients itself or its networks follow different losses in one update; empty
             where it can.
+        why_not_in_parts: why minibatches cannot be cut into parts that are evaluated on their own
+            (``trainer.accumulate``, ``trainer.devices``); empty where they can, as a method of smaller minibatches.
         extra_channels: image channels that the algorithm adds in front of the featurizer.
         reset_adam_at: hyperparameter, or several, that hold the step at which the optimizers are re-created (moments
             and counters zero).
@@ -127,6 +129,7 @@ class Algorithm:
     why_not_stackable: ClassVar[str] = ""
     why_not_cacheable: ClassVar[str] = ""
     why_not_sharp: ClassVar[str] = ""
+    why_not_in_parts: ClassVar[str] = ""
     extra_channels: ClassVar[int] = 0
     reset_adam_at: ClassVar[str | tuple[str, ...] | None] = None
     reset_lr: ClassVar[str | None] = None

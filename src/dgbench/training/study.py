@@ -18,10 +18,8 @@ from dgbench.callbacks.averaging import Averaging
 from dgbench.data.environments import Environments
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.store.features import CachedFeatures
-from dgbench.errors import ConfigError
 from dgbench.modules import Networks
 from dgbench.networks.build import build_networks
-from dgbench.objectives.sharpness import SAM
 from dgbench.protocols.folds import Fold
 from dgbench.records.code import code_version
 from dgbench.records.rows import RunIdentity
@@ -29,6 +27,7 @@ from dgbench.records.spec import RunSpec
 from dgbench.requests import Sizes
 from dgbench.training.building import build, without
 from dgbench.training.cached_features import asked_of, cached_features, refuse_cached
+from dgbench.training.combinations import check_combination, sharpness_of
 from dgbench.training.dataset_options import built
 from dgbench.training.fold_data import environments_of, recipes_of
 from dgbench.training.initial import check_weights
@@ -140,7 +139,7 @@ class Study:
     def _check(self) -> None:
         """Refuse a network and an averaging that cannot be built, before anything is written."""
         self.averaging()
-        self.sharpness()
+        check_combination(self.algorithm, self.config, self.settings)
         self.tuning.check(self.settings.steps)
         with torch.device("meta"):  # shapes, no memory
             body: Any = self._bare(self.source.image)
@@ -197,30 +196,6 @@ class Study:
             return None
         callback: Averaging = build(without(self.config, "averaging", "name"), "averaging")
         return callback
-
-    def sharpness(self) -> SAM | None:
-        """How updates look at raised weights, if they do.
-
-        Raises:
-            ConfigError: this algorithm or these settings do not go with it.
-        """
-        chosen = self.config["sharpness"]
-        if "_target_" not in chosen:
-            return None
-        label, settings = f"sharpness={chosen['name']}", self.settings
-        if self.algorithm.why_not_sharp:
-            raise ConfigError(
-                f"{label} cannot go around algorithm={self.spec.algorithm}: {self.algorithm.why_not_sharp}; "
-                "set sharpness=none or choose another algorithm"
-            )
-        for key in ("accumulate", "devices"):
-            if (n := getattr(settings, key)) > 1:
-                raise ConfigError(
-                    f"{label} cannot go with trainer.{key}={n}: each part of a minibatch would climb on its own, which "
-                    f"is another method; set trainer.{key}=1 or sharpness=none"
-                )
-        method: SAM = build(without(self.config, "sharpness", "name"), "sharpness")
-        return method
 
     @cached_property
     def resolved_yaml(self) -> str:
@@ -283,7 +258,7 @@ class Study:
             settings.accumulate,
             self.tuning.head_steps,
             self.tuning.head_lr,
-            self.sharpness(),
+            sharpness_of(self.config),
         )
         algorithm = self.algorithm(sizes, self.hparams)
         return SingleRun(algorithm, networks, seed=self.spec.seed, rule=rule, dtype=self.dtype)
