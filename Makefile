@@ -28,7 +28,7 @@ test: $(READY)  ## the whole test suite
 slurm-test: $(READY)  ## sweeps on a real Slurm cluster of one node, which it installs (as root) and starts
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -m slurm tests/slurm $(ARGS)
 
-chaos-test: $(READY)  ## kill processes of a running sweep 50 times: the same rows in the end
+chaos-test: $(READY)  ## kill processes of a running sweep 50 times (CHAOS_KILLS=N: less often): the same rows in the end
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -m chaos tests/chaos $(ARGS)
 
 lint: $(READY)  ## ruff: rules and format
