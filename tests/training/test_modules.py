@@ -14,11 +14,15 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from dgbench.algorithms.erm import ERM
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError, DivergedError
+from dgbench.objectives.random_inputs import Bernoulli, RandomInputs
+from dgbench.requests import Sizes
 from dgbench.tensors import EnvBatch, EvalBatch
 from dgbench.training.modules import RunModule, SingleRun, StackedRuns, training_module
 from dgbench.training.modules.inputs import minibatches
+from dgbench.training.modules.run_inputs import Draws
 
 NAMES = [path.stem for path in sorted((CONF / "algorithm").glob("*.yaml"))]
 SIZES, IMAGE, K = (6, 6, 6), (1, 3, 3), 3
@@ -195,3 +199,18 @@ def test_what_does_not_fit_is_refused_in_one_line() -> None:
     with pytest.raises(ConfigError, match=r"ARM needs the shape of an image; give image=\[C, H, W\]"):
         arm = {"variant": "reference", "batch_size": 6}
         training_module("dgbench.algorithms.arm.ARM", Featurizer(2), 2, 2, hparams=arm)
+
+
+def test_large_random_inputs_come_in_shorter_blocks() -> None:
+    """A step's numbers are the same wherever training begins; few steps of them are kept."""
+
+    class Noisy(ERM):
+        def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
+            return {"keep": Bernoulli((2**19 + 1,), "many")}
+
+    algorithm = Noisy(Sizes(1, 2, 1, (1, 1, 1)), {"lr": 0.1, "weight_decay": 0.0})
+    one, other = Draws(algorithm, 3), Draws(algorithm, 3)
+    steps = [one.at(step, (4,), torch.empty(()))["keep"] for step in range(6)]
+    assert torch.equal(other.at(5, (4,), torch.empty(()))["keep"], steps[5])
+    assert not torch.equal(steps[0], steps[1]) and not torch.equal(steps[0], steps[4])
+    assert steps[0].untyped_storage().nbytes() < 5 * 2**19

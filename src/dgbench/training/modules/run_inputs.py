@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,6 +15,7 @@ from dgbench.seeding import derive
 from dgbench.tensors import Tensors
 
 BLOCK = 64  # steps whose random inputs come from one generator; the draw of a step depends on nothing else
+LARGE, SHORT_BLOCK = 2**19, 4  # numbers of one step from which on a block is shorter, so that few are kept
 
 
 class Draws:
@@ -37,12 +39,14 @@ class Draws:
             like: floating-point tensor whose type and device they get.
             part: number of the micro-batch.
         """
-        block, offset = divmod(step, BLOCK)
+        inputs = self.algorithm.random_inputs(sizes)
+        length = BLOCK if sum(math.prod(each.shape) for each in inputs.values()) <= LARGE else SHORT_BLOCK
+        block, offset = divmod(step, length)
         key = (block, sizes, like.device, like.dtype)
         known = self._known.get(part)
         if known is None or known[0] != key:
             rng = np.random.default_rng([self.seed, block, *([part] if part else [])])
-            drawn = draw(self.algorithm.random_inputs(sizes), rng, BLOCK)
+            drawn = draw(inputs, rng, length)
             known = self._known[part] = (key, as_tensors(drawn, like))
         return {name: values[offset] for name, values in known[1].items()}
 
