@@ -54,6 +54,8 @@ class Passes:
         second: backward passes through a gradient (each costs about a forward and two backward passes).
         context: silent passes of ARM's context network.
         updates: Adam updates of all parameters.
+        translate: images through DDG's translator, forward and backward; translate_silent: forward.
+        judge: DDG's discriminator of images, forward and backward; slope: and a backward pass through its gradient.
         why: one line for the table.
     """
 
@@ -63,6 +65,10 @@ class Passes:
     second: float = 0
     context: float = 0
     updates: float = 1
+    translate: float = 0
+    translate_silent: float = 0
+    judge: float = 0
+    slope: float = 0
     why: str = "one forward, one backward"
 
 
@@ -77,6 +83,16 @@ PASSES = {
         backward=2 / 3,
         updates=2 / 3,
         why="two featurizers; two of three steps train the discriminator alone",
+    ),
+    "ddg": Passes(  # its first half, the longer one
+        forward=0,
+        silent=3,
+        backward=0,
+        translate=3,
+        translate_silent=2,
+        judge=2,
+        slope=1,
+        why="first half: the translator and its discriminator, featurizer silent; then eight halves of a minibatch",
     ),
     "disam": Passes(forward=2, backward=2, why="twice, at the raised weights too"),
     "fact": Passes(forward=2, silent=2, backward=2, why="every image twice, and as often through the teacher"),
@@ -191,6 +207,26 @@ def parts(batch: EnvBatch) -> dict[str, float]:
         gradients = torch.autograd.grad(loss(), weights, create_graph=True)
         torch.autograd.grad(sum(g.square().sum() for g in gradients), weights)  # type: ignore[arg-type]
 
+    ddg = module("ddg").networks
+    gray, f = batch.x.mean(1, keepdim=True), networks["featurizer"](batch.x).detach()
+    there, judges = ddg["translator"], ddg["image_discriminator"]
+
+    def translated() -> torch.Tensor:
+        made: torch.Tensor = there(there(gray), f)
+        return made.mean()
+
+    def judged(x: torch.Tensor) -> torch.Tensor:
+        return sum(each.square().mean() for each in judges(x))  # type: ignore[return-value]
+
+    def slope() -> None:
+        x = batch.x.clone().requires_grad_()
+        (found,) = torch.autograd.grad(judged(x), [x], create_graph=True)
+        (judged(x) + found.square().sum()).backward()
+
+    def translated_silently() -> None:
+        with torch.no_grad():
+            translated()
+
     context = module("arm").networks["context"]
     forward = seconds(loss)
     both = seconds(lambda: loss().backward())
@@ -201,6 +237,10 @@ def parts(batch: EnvBatch) -> dict[str, float]:
         "second": seconds(second) - both,
         "context": seconds(lambda: silent(context, batch.sizes)),
         "updates": seconds(optimizer.step),
+        "translate": seconds(lambda: translated().backward()),
+        "translate_silent": seconds(translated_silently),
+        "judge": seconds(lambda: judged(batch.x).backward()),
+        "slope": seconds(slope),
     }
 
 
