@@ -104,18 +104,19 @@ def test_kmeans_finds_clear_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(set(zip(found.labels.tolist(), truth.tolist(), strict=True))) == 5
     own = sum(float((rows[truth == k] - rows[truth == k].mean(0)).square().sum()) for k in range(5))
     assert found.inertia == pytest.approx(own, rel=1e-9)
-    monkeypatch.setattr(clustering, "LARGEST", 7)  # distances in many parts
     again = clustering.kmeans(rows, 5, np.random.default_rng(0))
-    assert torch.equal(again.labels, found.labels) and again.inertia == pytest.approx(found.inertia)
+    assert torch.equal(again.labels, found.labels) and again.inertia == found.inertia
+    means, counts = clustering.means_of(rows, truth, 5)
+    monkeypatch.setattr(clustering, "LARGEST", 7)  # rows in many parts
+    for whole, parts in zip((means, counts), clustering.means_of(rows, truth, 5), strict=True):
+        torch.testing.assert_close(parts, whole)
 
 
-def test_kmeans_fills_empty_clusters_and_takes_few_rows() -> None:
-    rows = torch.tensor([[0.0], [0.1], [5.0], [9.0]], dtype=torch.float64)
-    starts = torch.tensor([[0.0], [100.0], [200.0]], dtype=torch.float64)
-    found = clustering.lloyd(rows, starts)
-    assert sorted(torch.bincount(found.labels, minlength=3).tolist()) == [1, 1, 2]
+def test_kmeans_of_few_rows() -> None:
     same = clustering.kmeans(torch.ones(2, 3), 4, np.random.default_rng(0))
     assert same.inertia == 0 and same.centers.shape == (4, 3)
+    two = clustering.kmeans(torch.tensor([[0.0], [1.0]]), 3, np.random.default_rng(0))
+    assert sorted(two.centers[two.labels].flatten().tolist()) == [0.0, 1.0]
 
 
 def test_principal_components() -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.algorithms.ada_clust import AdaClust
-from dgbench.objectives.clustering import Clusters, kmeans, lloyd, principal_components, relabeled
+from dgbench.objectives.clustering import Clusters, kmeans, principal_components, relabeled
 from dgbench.objectives.decorrelation import WeightLearning
 from dgbench.objectives.jigsaw import orders
 from dgbench.objectives.pixels import to_pixels
@@ -511,7 +511,7 @@ def test_ada_clust(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def from_fixed_starts(rows: Tensor, k: int, rng: np.random.Generator) -> Clusters:
         projected.append(rows)
-        return lloyd(rows, rows[[0, 9, 18, 27]])
+        return kmeans(rows, k, rng, starts=rows[[0, 9, 18, 27]].numpy())
 
     monkeypatch.setattr("dgbench.algorithms.ada_clust.kmeans", from_fixed_starts)
     hparams = {"variant": variant, "pca_dim": 3, "offset": 1, "num_clusters": 1}

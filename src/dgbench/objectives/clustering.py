@@ -1,18 +1,21 @@
 """Clusters of all training images: principal components, k-means, and names that last from one clustering to the next.
 
-Everything is computed in float64 on the device that holds the rows, and chance comes from a given generator.
+Everything is computed in float64, chance comes from a given generator.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-LARGEST = 2**24  # entries of a matrix of distances
+RESTARTS, ITERATIONS = 10, 300
+LARGEST = 2**24  # entries of a matrix of memberships
 
 
 @dataclass(frozen=True)
@@ -39,71 +42,37 @@ def principal_components(rows: Tensor, n: int) -> Tensor:
 
 
 def kmeans(
-    rows: Tensor, k: int, rng: np.random.Generator, restarts: int = 10, iterations: int = 300, tolerance: float = 0.0
+    rows: Tensor, k: int, rng: np.random.Generator, tolerance: float = 0.0, starts: Any = "k-means++"
 ) -> Clusters:
-    """The best of several runs of Lloyd's algorithm from k-means++ starts (Arthur and Vassilvitskii, 2007).
+    """The best of 10 runs of scikit-learn's k-means, of 300 iterations at most.
 
     Args:
-        rows: (M, m).
+        rows: (M, m); where M is below k, clusters repeat.
         k: number of clusters.
         rng: of the starts.
-        restarts: runs, of which that with the least inertia counts.
-        iterations: of a run at most.
         tolerance: a run ends when the squared shift of all centers is at most this part of the mean variance of a
             column; 0 goes on until nothing changes.
+        starts: how they are drawn, or (k, m) centers for a single run.
     """
-    rows = rows.double()
-    limit = tolerance * float(rows.var(0, correction=0).mean())
-    runs = [lloyd(rows, spread_starts(rows, k, rng), iterations, limit) for _ in range(restarts)]
-    return min(runs, key=lambda run: run.inertia)
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
 
-
-def spread_starts(rows: Tensor, k: int, rng: np.random.Generator) -> Tensor:
-    """(k, m) rows, each drawn with a probability proportional to its squared distance from the nearest one before."""
-    chosen = [rows[int(rng.integers(len(rows)))]]
-    distance = (rows - chosen[0]).square().sum(1)
-    while len(chosen) < k:
-        total = distance.cumsum(0)
-        place = torch.searchsorted(total, total[-1] * rng.random(), right=True)
-        chosen.append(rows[int(place.clamp(max=len(rows) - 1))])
-        distance = torch.minimum(distance, (rows - chosen[-1]).square().sum(1))
-    return torch.stack(chosen)
-
-
-def lloyd(rows: Tensor, centers: Tensor, iterations: int = 300, limit: float = 0.0) -> Clusters:
-    """Lloyd's algorithm from given centers.
-
-    A cluster that loses all its rows starts anew at the row that is farthest from its own center.
-
-    Args:
-        rows: (M, m) float64.
-        centers: (k, m).
-        iterations: at most.
-        limit: it ends when the squared shift of all centers is at most this.
-    """
-    k = len(centers)
-    for _ in range(iterations):
-        labels, distance = nearest(rows, centers)
-        moved, counts = means_of(rows, labels, k)
-        for number, empty in enumerate((counts == 0).nonzero()[:, 0].tolist()):
-            moved[empty] = rows[distance.topk(min(number + 1, len(rows))).indices[-1]]
-        shift = float((moved - centers).square().sum())
-        centers = moved
-        if shift <= limit:
-            break
-    labels, distance = nearest(rows, centers)
-    return Clusters(labels, centers, float(distance.sum()))
-
-
-def nearest(rows: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
-    """(M,) numbers of the nearest centers, and squared distances from them."""
-    squares = centers.square().sum(1)
-    labels, distances = [], []
-    for part in torch.split(rows, max(1, LARGEST // len(centers))):
-        found = torch.addmm(squares, part, centers.mT, alpha=-2).min(1)
-        labels.append(found.indices)
-        distances.append((found.values + part.square().sum(1)).clamp(min=0))
-    return torch.cat(labels), torch.cat(distances)
+    drawn = isinstance(starts, str)
+    values, n = rows.detach().double().cpu().numpy(), min(k, len(rows))
+    search = KMeans(
+        n,
+        init=starts,
+        n_init=RESTARTS if drawn else 1,
+        max_iter=ITERATIONS,
+        tol=tolerance,
+        random_state=int(rng.integers(2**31)),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than clusters
+        found = search.fit(values)
+    centers = found.cluster_centers_[np.arange(k) % n]
+    labels = torch.from_numpy(found.labels_.astype(np.int64)).to(rows.device)
+    return Clusters(labels, torch.from_numpy(centers).to(rows.device), float(found.inertia_))
 
 
 def means_of(rows: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tensor]:
