@@ -19,13 +19,15 @@ from dgbench.configuration import CONF
 from dgbench.errors import ConfigError, DivergedError
 from dgbench.objectives.random_inputs import Bernoulli, RandomInputs
 from dgbench.requests import Sizes
-from dgbench.tensors import EnvBatch, EvalBatch
+from dgbench.tensors import EnvBatch, EvalBatch, TrainingImages
 from dgbench.training.modules import RunModule, SingleRun, StackedRuns, training_module
 from dgbench.training.modules.inputs import minibatches
 from dgbench.training.modules.run_inputs import Draws
+from dgbench.training.modules.surveys import given
 
 NAMES = [path.stem for path in sorted((CONF / "algorithm").glob("*.yaml"))]
 SIZES, IMAGE, K = (6, 6, 6), (1, 3, 3), 3
+N = sum(SIZES)
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*val_dataloader", "ignore:.*does not have many workers", "ignore:.*number of training batches",
     "ignore:.*LeafSpec", "ignore:.*Trying to infer the `batch_size`",
@@ -41,6 +43,10 @@ class Featurizer(nn.Sequential):
         first = nn.Linear(9 * channels, 6, bias=False)
         super().__init__(nn.Flatten(), first, nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 5))
 
+    def forward(self, x: Tensor, maps: bool = False) -> Any:
+        z = super().forward(x)
+        return (z, [x, x.tanh(), z]) if maps else z
+
 
 def make(name: str, seed: int = 0, **hparams: Any) -> SingleRun:
     config = OmegaConf.load(CONF / "algorithm" / f"{name}.yaml")
@@ -50,14 +56,18 @@ def make(name: str, seed: int = 0, **hparams: Any) -> SingleRun:
     rates = {key: 0.01 for key in ("lr", "lr_g", "lr_d", "lr_c", "lr_cp") if key == "lr" or key in config.hparams}
     own = {"batch_size": 6, **rates, **{key: 2 for key in config.hparams if "anneal" in key}, **hparams}
     made: SingleRun = instantiate(
-        config, networks=body, n_classes=K, n_envs=len(SIZES), image=IMAGE, seed=seed, hparams=own, dtype=torch.float64
-    )
+        config, networks=body, n_classes=K, n_envs=len(SIZES), image=IMAGE, seed=seed, hparams=own, dtype=torch.float64,
+        n_images=N, n_trained_on=N,
+    )  # fmt: skip
+    images = batch(99)
+    made.training_images = given([TrainingImages(images.x, images.y, images.env, torch.arange(N))])
     return made
 
 
 def batch(seed: int) -> EnvBatch:
     rng = np.random.default_rng(seed)
-    return EnvBatch(torch.as_tensor(rng.normal(size=(18, *IMAGE))), torch.as_tensor(rng.integers(K, size=18)), SIZES)
+    x, y = rng.normal(size=(N, *IMAGE)), rng.integers(K, size=N)
+    return EnvBatch(torch.as_tensor(x), torch.as_tensor(y), SIZES, torch.arange(N))
 
 
 def fit(module: RunModule, steps: list[EnvBatch]) -> pl.Trainer:
@@ -71,7 +81,12 @@ def fit(module: RunModule, steps: list[EnvBatch]) -> pl.Trainer:
 
 def together(steps: list[list[EnvBatch]]) -> list[EnvBatch]:
     return [
-        EnvBatch(torch.stack([b.x for b in row]), torch.stack([b.y for b in row]), SIZES)
+        EnvBatch(
+            torch.stack([b.x for b in row]),
+            torch.stack([b.y for b in row]),
+            SIZES,
+            torch.arange(N).expand(len(row), -1),
+        )
         for row in zip(*steps, strict=True)
     ]
 
@@ -88,6 +103,7 @@ def test_stacked_equals_single_with_batchnorm(name: str) -> None:
     alone = copy.deepcopy(runs)
     steps = [[batch(10 * i + k) for k in range(5)] for i in range(2)]
     stack = StackedRuns(runs)
+    stack.training_images = runs[0].training_images
     before = runs[0].weights()
     fit(stack, together(steps))
     for i, run in enumerate(alone):
