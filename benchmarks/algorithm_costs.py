@@ -37,7 +37,9 @@ from dgbench.training.settings import trainer_settings
 
 BATCH = 64
 IMAGES = 3 * BATCH  # what an algorithm that looks at all training images sees, before the clock starts
-SIZES = Sizes(n_features=0, n_classes=2, n_envs=3, image=(2, 28, 28), n_steps=5000, n_images=IMAGES)
+SIZES = Sizes(
+    n_features=0, n_classes=2, n_envs=3, image=(2, 28, 28), n_steps=5000, n_images=IMAGES, n_trained_on=50_000
+)
 STEPS, REPEATS = 6, 5  # steps: a whole round of the discriminators' turns
 COSTS = CONF.parent / "docs" / "algorithm_costs.json"
 ALLOWED = 1.3

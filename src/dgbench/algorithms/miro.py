@@ -62,4 +62,6 @@ class MIRO(Algorithm):
 def _distance(own: Tensor, initial: Tensor, b: Tensor) -> Tensor:
     """Negative log likelihood of the initial map around the own one, without constants; its mean over entries."""
     variance = F.softplus(b) + LEAST_VARIANCE
-    return ((own - initial).square() / variance + variance.log()).mean() / 2
+    others = [axis for axis, size in enumerate(b.shape) if size == 1]  # all but that of the channels
+    squares = (own - initial).square().mean(others, keepdim=True)
+    return (squares / variance + variance.log()).mean() / 2
