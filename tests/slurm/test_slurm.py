@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slurm
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ("dataset.base=digits", "execution=single", "backbone.width=8", "trainer.device=cpu", "protocol.folds=[0,full]")
 OFTEN = ("trainer.eval_every=20", "trainer.checkpoint_seconds=0")
-# scancel leaves a job KillWait seconds, since submitit lets SIGTERM pass: it must train for longer than that.
+# scancel leaves a job KillWait seconds, since submitit lets SIGTERM pass
 SWEEP = ("-m", *TINY, *OFTEN, "trainer.steps=2000", "seed=0,1,2")
 QUEUE = (
     "hydra/launcher=slurm",
@@ -97,12 +97,17 @@ def test_every_run_is_done_exactly_once(
     shared.mkdir()
     alone.mkdir()
     done: set[str] = set()
-    paused, deadline = 0, time.monotonic() + 180
+    paused = cancelled = 0
+    deadline = time.monotonic() + 180
     first = start(shared, cluster, *SWEEP, *QUEUE)
-    while len(done) < 3:
-        if "cancelled" not in done and (found := trained(shared, 0)):
+    while len(done) < 3 or Path(f"/proc/{cancelled}").exists():
+        if not cancelled and (found := trained(shared, 0)):
+            cancelled = found[0]
             slurm(cluster, "scancel", found[1])
             done.add("cancelled")
+        if cancelled:
+            with suppress(ProcessLookupError):  # or it is done before Slurm, which continues it once, kills it
+                os.kill(cancelled, signal.SIGSTOP)
         if not paused and (found := trained(shared, 1)):
             paused = found[0]
             os.kill(paused, signal.SIGSTOP)
