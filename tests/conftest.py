@@ -16,6 +16,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
+
+@pytest.fixture
+def double() -> Iterator[None]:
+    """Double precision by default, on one thread."""
+    import torch
+
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
 # Reads one request a line, forks a child that runs the command in its own session, answers with its exit status.
 # The child is a process like any other: it can be killed, gets its own signals, and has its own standard error.
 SERVER = """

@@ -13,7 +13,7 @@ from dgbench.algorithms.ada_clust import AdaClust
 from dgbench.algorithms.fact import FACT
 from dgbench.algorithms.mmld import MMLD
 from dgbench.objectives import clustering
-from dgbench.objectives.decorrelation import dependence, dependence_slope, random_functions
+from dgbench.objectives.decorrelation import dependence_slope, random_functions
 from dgbench.objectives.jigsaw import assemble, cut, framed, orders, square
 from dgbench.objectives.pixels import amplitude_mix, from_pixels, quantized, to_pixels
 from dgbench.objectives.schedules import dropped, epoch_of
@@ -28,6 +28,13 @@ SIZES = Sizes(5, 3, 2, IMAGE, pixel_mean=(0.485, 0.456, 0.406), pixel_std=(0.229
 
 def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def dependence(slices: Tensor, weight: Tensor) -> Tensor:
+    """Summed squares of the covariances between different features, weights (R,) of the rows of (slices, R, m)."""
+    mean = weight @ slices  # (slices, m)
+    covariance = (slices * weight[:, None]).mT @ slices - mean[:, :, None] * mean[:, None]
+    return covariance.square().sum() - covariance.diagonal(dim1=1, dim2=2).square().sum()
 
 
 @pytest.mark.parametrize(("rows", "features"), [(9, 4), (4, 9), (6, 6)])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.studies import small_study
 from tests.training.test_stacked import both_ways, modules_of
@@ -25,14 +23,7 @@ RUNS = {
 }
 
 
-@pytest.fixture
-def _double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
-@pytest.mark.usefixtures("_double")
+@pytest.mark.usefixtures("double")
 @pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
 @pytest.mark.parametrize("name", RUNS)
 def test_stacked_equals_single_runs(name: str, tmp_path: Path) -> None:

@@ -43,15 +43,7 @@ BOUNDED = {
 K, SHAPE, IMAGES = 3, (1, 3, 3), 36
 STEPS = (0, 1, 10_000)  # both sides of every annealing and of a discriminator's turns
 
-pytestmark = pytest.mark.parametrize("name", NAMES)
-
-
-@pytest.fixture(autouse=True)
-def _double() -> Iterator[None]:
-    torch.set_num_threads(1)
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = [pytest.mark.usefixtures("double"), pytest.mark.parametrize("name", NAMES)]
 
 
 def _config(name: str) -> dict[str, Any]:

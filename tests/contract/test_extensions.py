@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -29,11 +29,7 @@ SIZES = Sizes(n_features=M, n_classes=K, n_envs=2, image=(1, 2, 2), n_steps=10, 
 VALUES = {"lr": 0.1, "weight_decay": 0.0, "batch_size": 5, "weight": 0.25, "first": 1, "second": 3}
 
 
-@pytest.fixture(autouse=True)
-def _double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+pytestmark = pytest.mark.usefixtures("double")
 
 
 class Body(nn.Module):
@@ -114,7 +110,7 @@ class Counts(Plain):
         return (Update(self.objective, ("model",)), Update(self.count, ()))
 
     def count(self, s: Step) -> Outcome:
-        """Not finite, which nobody judges."""
+        """Not finite, which is not judged."""
         assert not torch.is_grad_enabled() or s.networks.params()
         return Outcome(s.x.sum() / 0, state={"seen": s.state["seen"] + s.networks.params()["classifier.weight"].sum()})
 

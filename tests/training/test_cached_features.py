@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,6 @@ from tests.training.test_stacked import DOUBLE, both_ways, fit, modules_of, rows
 pytestmark = pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
 CNN = ("backbone=mnist_cnn", "backbone.min_size=8")  # four stages
 CACHED = "tuning.cache_features=true"
-
-
-@pytest.fixture
-def double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.parametrize("tuning", [("tuning=lp",), ("tuning=freeze", "tuning.freeze_stages=2")], ids=" ".join)

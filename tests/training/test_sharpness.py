@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +39,6 @@ def kind_of(name: str) -> type[Algorithm]:
 
 ALL = [path.stem for path in sorted((CONF / "algorithm").glob("*.yaml"))]
 SHARP = [name for name in ALL if not kind_of(name).why_not_sharp]
-
-
-@pytest.fixture
-def double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def trained(folder: Path, *words: str, steps: int = STEPS) -> SingleRun:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,13 +25,6 @@ from tests.training.test_stacked import DOUBLE, both_ways, fit, modules_of, rows
 ALGORITHMS = ["erm", "fishr", "and_mask", "sag_net", "eqrm", "dann"]  # loss, reset, own gradients, several groups
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
-
-
-@pytest.fixture
-def double() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 # ---- learning rate ----------------------------------------------------------------------------------------------

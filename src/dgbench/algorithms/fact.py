@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from dgbench.modules import AnyNetworks, Networks
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
+from dgbench.objectives.copies import copied
 from dgbench.objectives.gradients import MODEL
 from dgbench.objectives.pixels import amplitude_mix, from_pixels, full_precision, quantized, to_pixels
 from dgbench.objectives.random_inputs import Permutation, RandomInputs, Uniform
@@ -114,8 +115,7 @@ def _slot(name: str) -> str:
 
 def _advanced(networks: AnyNetworks, params: Tensors) -> AnyNetworks:
     """The networks with other parameters, and running statistics of which only copies move."""
-    statistics = {name: value.clone() for name, value in networks.statistics().items()}
-    return networks.bind({**statistics, **params})
+    return networks.bind({**copied(networks.statistics()), **params})
 
 
 def _divergence(target: Tensor, logits: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ def kmeans(
         k: number of clusters.
         rng: of the starts.
         tolerance: a run ends when the squared shift of all centers is at most this part of the mean variance of a
-            column; 0 goes on until nothing changes.
+            column; 0 continues until nothing changes.
         starts: how they are drawn, or (k, m) centers for a single run.
     """
     from sklearn.cluster import KMeans

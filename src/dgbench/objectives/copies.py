@@ -32,8 +32,7 @@ def _entry(key: str) -> str:
     return "kept/" + key.replace(".", "/")  # names of buffers have no dots
 
 
-def move_statistics(nets: AnyNetworks, moved: AnyNetworks) -> None:
-    """Give the networks the running statistics of others, which were made from copies of theirs."""
-    after = moved.statistics()
+def keep_statistics(nets: AnyNetworks, moved: Tensors) -> None:
+    """Give the networks the running statistics that became of copies of theirs."""
     for key, value in nets.statistics().items():
-        value.copy_(after[key].detach())
+        value.copy_(moved[key].detach())

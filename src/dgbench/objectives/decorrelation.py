@@ -79,18 +79,12 @@ def random_functions(features: Tensor, w: Tensor, b: Tensor, together: bool) -> 
     return math.sqrt(2 / len(w)) * (parts[0] + parts[1] if together else torch.cat(parts))
 
 
-def dependence(slices: Tensor, weight: Tensor) -> Tensor:
-    """Summed squares of the covariances between different features, weights (R,) of the rows of (slices, R, m)."""
-    mean = weight @ slices  # (slices, m)
-    covariance = (slices * weight[:, None]).mT @ slices - mean[:, :, None] * mean[:, None]
-    return covariance.square().sum() - covariance.diagonal(dim1=1, dim2=2).square().sum()
-
-
 def dependence_slope(slices: Tensor, weight: Tensor) -> Tensor:
-    """(R,) derivative of :func:`dependence` with respect to the weights.
+    """(R,) derivative of the dependence with respect to the weights (R,) of the rows of (slices, R, m).
 
-    It is 2 (S_i' C S_i - 2 S_i' C mu), C the covariance without its diagonal: from an m x m matrix where features are
-    fewer than rows, otherwise from an R x R one, the products of rows.
+    The dependence is the summed squares of the covariances between different features. Its derivative is
+    2 (S_i' C S_i - 2 S_i' C mu), C the covariance without its diagonal: from an m x m matrix where features are fewer
+    than rows, otherwise from an R x R one, the products of rows.
     """
     if slices.shape[2] < slices.shape[1]:
         return _slope_of_few_features(slices, weight)

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dgbench.modules import AnyNetworks, BoundNetworks
+from dgbench.objectives import copies
 from dgbench.objectives.risks import environment_risks
 from dgbench.objectives.step import Outcome
 from dgbench.tensors import EnvBatch, Tensors
@@ -39,25 +40,23 @@ def risk_and_gradient(
     risk: Callable[[BoundNetworks], Tensor],
     keep_statistics: bool = True,
     differentiable: bool = False,
-    weights: Callable[[Tensor], Tensor] = torch.ones_like,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """A function of the networks and its gradient.
+    """A scalar function of the networks and its gradient.
 
     Args:
         nets: the networks; not changed but for their running statistics.
         params: where to differentiate, keyed ``network.parameter``.
-        risk: the function; its value is a scalar, or a vector of which ``weights`` makes one.
+        risk: the function.
         keep_statistics: let the forward pass update running statistics, as it would outside; otherwise the update
             is thrown away, as with a copy of the networks.
         differentiable: the gradient may be differentiated again, which takes a slower backward pass.
-        weights: from a vector value, the weights of its entries in the sum whose gradient is taken; constants.
     """
     result, pull, (statistics, _) = torch.func.vjp(
         _pure(nets, lambda bound: (risk(bound), {})), dict(params), has_aux=True
     )  # type: ignore[misc]
     if keep_statistics:
-        _keep(nets, statistics)
-    (gradient,) = pull(weights(result), create_graph=differentiable)
+        copies.keep_statistics(nets, statistics)
+    (gradient,) = pull(torch.ones_like(result), create_graph=differentiable)
     return result, gradient
 
 
@@ -77,7 +76,7 @@ def outcome_and_gradient(
 
     loss, pull, (statistics, rest) = torch.func.vjp(_pure(nets, parts), dict(params), has_aux=True)  # type: ignore[misc]
     if keep_statistics:
-        _keep(nets, statistics)
+        copies.keep_statistics(nets, statistics)
     (gradient,) = pull(torch.ones_like(loss), create_graph=False)
     return Outcome(loss.detach(), detached(rest["logs"]), detached(rest["state"])), detached(gradient)
 
@@ -99,7 +98,7 @@ def environment_gradients(
     if together:
         function = _pure(nets, lambda bound: (environment_risks(bound.logits(batch.x), batch), {}))
         risks, pull, (statistics, _) = torch.func.vjp(function, dict(params), has_aux=True)  # type: ignore[misc]
-        _keep(nets, statistics)
+        copies.keep_statistics(nets, statistics)
         rows = torch.eye(len(batch.sizes), dtype=risks.dtype, device=risks.device)
         return risks, _stack([pull(row, create_graph=differentiable)[0] for row in rows])
     results = [
@@ -120,16 +119,11 @@ def _pure(
 
     def function(params: Tensors) -> tuple[Tensor, tuple[Tensors, Any]]:
         # a buffer that is written to must be born inside the transformation
-        statistics = {key: buffer.clone() for key, buffer in nets.statistics().items()}
+        statistics = copies.copied(nets.statistics())
         result, rest = value(nets.bind({**statistics, **params}))
         return result, (statistics, rest)
 
     return function
-
-
-def _keep(nets: AnyNetworks, statistics: Tensors) -> None:
-    for key, buffer in nets.statistics().items():
-        buffer.copy_(statistics[key].detach())
 
 
 def _stack(gradients: Sequence[Tensors]) -> dict[str, Tensor]:

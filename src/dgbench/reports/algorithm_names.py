@@ -20,7 +20,7 @@ def algorithm_names() -> Mapping[str, Mapping[str, str]]:
 
 
 def our_name(name: str) -> str:
-    """Any of an algorithm's names -> ours; a name that nobody has given stays as it is.
+    """Any of an algorithm's names -> ours; an unknown name stays as it is.
 
     Case and what stands between letters and digits do not matter. What follows a ``+`` is an averaging and stays:
     ``JiGen+SWAD`` is ``ji_gen+SWAD``.

@@ -28,6 +28,7 @@ class Draws:
 
     def __init__(self, algorithm: Algorithm, seed: int) -> None:
         self.algorithm, self.seed = algorithm, derive(seed, "noise")
+        self._lengths: dict[tuple[int, ...], int] = {}  # steps of a block, by minibatch sizes
         self._known: dict[int, tuple[tuple[object, ...], Tensors]] = {}  # of each micro-batch: the block drawn last
 
     def at(self, step: int, sizes: tuple[int, ...], like: Tensor, part: int = 0) -> Tensors:
@@ -39,16 +40,22 @@ class Draws:
             like: floating-point tensor whose type and device they get.
             part: number of the micro-batch.
         """
-        inputs = self.algorithm.random_inputs(sizes)
-        length = BLOCK if sum(math.prod(each.shape) for each in inputs.values()) <= LARGE else SHORT_BLOCK
+        length = self._length(sizes)
         block, offset = divmod(step, length)
         key = (block, sizes, like.device, like.dtype)
         known = self._known.get(part)
         if known is None or known[0] != key:
             rng = np.random.default_rng([self.seed, block, *([part] if part else [])])
-            drawn = draw(inputs, rng, length)
+            drawn = draw(self.algorithm.random_inputs(sizes), rng, length)
             known = self._known[part] = (key, as_tensors(drawn, like))
         return {name: values[offset] for name, values in known[1].items()}
+
+    def _length(self, sizes: tuple[int, ...]) -> int:
+        """Steps of a block."""
+        if sizes not in self._lengths:
+            numbers = sum(math.prod(each.shape) for each in self.algorithm.random_inputs(sizes).values())
+            self._lengths[sizes] = BLOCK if numbers <= LARGE else SHORT_BLOCK
+        return self._lengths[sizes]
 
     def for_prediction(self, n: int, like: Tensor, *purpose: str | int) -> Tensors:
         """The random inputs of a prediction on ``n`` images; ``purpose`` names the batch of images."""
