@@ -20,11 +20,11 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # Imports point to a greater number only; packages of one line do not import one another, but for ALLOWED.
 LAYERS = (
     ("cli",),
-    ("models", "reports", "sweeps"),
+    ("estimation", "models", "reports", "sweeps"),
     ("training",),
     ("callbacks",),
     ("algorithms",),
-    ("data", "networks", "objectives", "protocols", "selection", "statistics"),
+    ("data", "networks", "objectives", "protocols", "selection", "shifts", "statistics"),
     ("tensors", "modules", "requests", "records", "errors", "seeding", "configuration", "version"),
 )
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
@@ -36,7 +36,8 @@ ALLOWED = {
     "selection": {"protocols"},
 }
 WITHOUT_TORCH = (
-    "records", "errors", "seeding", "protocols", "selection", "statistics", "reports", "configuration", "version",
+    "records", "errors", "seeding", "protocols", "selection", "shifts", "statistics", "reports", "configuration",
+    "version",
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -117,6 +117,28 @@ def write_whole_with(path: Path, writer: Callable[[BinaryIO], object]) -> None:
         OSError: it cannot be written; the old content stays. So it does with whatever else ``writer`` raises.
     """
     _replace(path, path.with_name(f"{path.name}.partial"), writer, sync=True)
+
+
+def append_lines(path: Path, lines: Iterable[str]) -> None:
+    """Append lines to a file in one write and force them to disk.
+
+    A torn last line, left by a crash or a full disk, is cut off first, so lines never run into each other.
+
+    Raises:
+        OSError: the file cannot be written; what was there before stays readable.
+    """
+    text = "".join(line + "\n" for line in lines)
+    with open(path, "ab+") as handle:
+        size = handle.seek(0, os.SEEK_END)
+        if size:
+            handle.seek(size - 1)
+            if handle.read(1) != b"\n":
+                handle.seek(0)
+                whole = handle.read()
+                handle.truncate(whole.rfind(b"\n") + 1)
+        handle.write(text.encode())
+        handle.flush()
+        os.fsync(handle.fileno())
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -80,13 +80,22 @@ def list_of(check: Check) -> Check:
     return check_list
 
 
+def mapping_of(check: Check) -> Check:
+    """Names with values that pass a check."""
+
+    def check_mapping(value: Any) -> str:
+        if type(value) is not dict:
+            return f"is {shown(value)}, not a mapping"
+        if wrong := next(filter(None, map(printable_text, value)), ""):
+            return f"has a name that {wrong}"
+        return next((f"has {name}, which {wrong}" for name, item in value.items() if (wrong := check(item))), "")
+
+    return check_mapping
+
+
 def plain_mapping(value: Any) -> str:
     """Hyperparameters, or options of a dataset: names with text, a number, a truth, null, or lists of these."""
-    if type(value) is not dict:
-        return f"is {shown(value)}, not a mapping"
-    if wrong := next(filter(None, map(printable_text, value)), ""):
-        return f"has a name that {wrong}"
-    return next((f"has {name}, which {wrong}" for name, item in value.items() if (wrong := _plain(item, DEEPEST))), "")
+    return mapping_of(lambda item: _plain(item, DEEPEST))(value)
 
 
 def _plain(value: Any, deepest: int) -> str:
@@ -108,7 +117,10 @@ BY_TYPE: dict[str, Check] = {
     "int | None": optional(whole()),
     "list[str]": list_of(printable_text),
     "list[list[str]] | None": optional(list_of(list_of(printable_text))),
+    "list[int]": list_of(whole()),
     "dict[str, Any]": plain_mapping,
+    "dict[str, float]": mapping_of(number),
+    "dict[str, list[int]]": mapping_of(list_of(whole())),
 }
 
 #: of the keys of a row besides its identity

@@ -7,7 +7,6 @@ line: the identity of the run that wrote it and one counted error. No torch here
 from __future__ import annotations
 
 import json
-import os
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, asdict, dataclass, field, fields
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dgbench.errors import RecordError
-from dgbench.records.files import read_regular, write_whole
+from dgbench.records.files import append_lines, read_regular, write_whole
 from dgbench.records.row_checks import BY_TYPE
 from dgbench.records.row_parser import RowParser
 
@@ -105,25 +104,12 @@ class ParsedRow(NamedTuple):
 
 
 def append_rows(path: Path, rows: Iterable[Row]) -> None:
-    """Append rows to a file in one write and force them to disk.
-
-    A torn last line, left by a crash or a full disk, is cut off first, so rows never run into each other.
+    """Append rows to a file, see :func:`~dgbench.records.files.append_lines`.
 
     Raises:
         OSError: the file cannot be written; what was there before stays readable.
     """
-    text = "".join(row.to_json() + "\n" for row in rows)
-    with open(path, "ab+") as handle:
-        size = handle.seek(0, os.SEEK_END)
-        if size:
-            handle.seek(size - 1)
-            if handle.read(1) != b"\n":
-                handle.seek(0)
-                whole = handle.read()
-                handle.truncate(whole.rfind(b"\n") + 1)
-        handle.write(text.encode())
-        handle.flush()
-        os.fsync(handle.fileno())
+    append_lines(path, (row.to_json() for row in rows))
 
 
 def has_rows(folder: Path) -> bool:

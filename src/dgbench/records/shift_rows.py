@@ -1,0 +1,131 @@
+"""Estimates of dataset shift as rows: one line of ``shifts.jsonl`` says how far two sides of a dataset are apart.
+
+No torch here: reports run on a login node.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from dgbench.records.files import append_lines, read_regular
+from dgbench.records.row_checks import BY_TYPE, first_fault
+from dgbench.records.rows import RowProblem
+
+SHIFT_FILE = "shifts.jsonl"
+SHIFT_SPEC = "shift.json"  # what the estimates of a folder have in common
+
+TRIAL, HALF = "trial", "half"
+KINDS = (TRIAL, HALF)
+NO_NULL, HALVES, LABELS = "none", "halves", "labels"
+NULLS = (NO_NULL, HALVES, LABELS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShiftIdentity:
+    """What the estimates of one folder have in common."""
+
+    run: str  #: hash of what is estimated and how; all lines of a folder have the same
+    dataset: str  #: name of the dataset, e.g. ``pacs``
+    variant: dict[str, Any]  #: what distinguishes this form of the dataset
+    base: str  #: base images
+    evaluation: str  #: as in ``errors.jsonl``
+    data_seed: int  #: images dealt to environments, label noise, spurious features
+    split_seed: int  #: train/val split
+    given: list[str]  #: names of the given environments, in order
+    content: str = ""  #: hash of the images' files, where the dataset has any
+    backbone: str  #: network that makes features of images
+    init: str  #: its initial weights
+    features: str  #: ``frozen``: of the initial weights; ``trained``: the network learns with the estimator
+    images: str  #: subsets of images that count: ``all`` or ``train``
+    estimator: str  #: ``joint``, ``ood_bench``, ``distances``, ``concept`` or ``frechet``
+    settings: dict[str, Any]  #: every key of the estimator
+    seed: int
+    code: str  #: version of dgbench that wrote the row, with the commit where it is known
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShiftRow:
+    """One estimate: how far the environments of p are from those of q."""
+
+    identity: ShiftIdentity = field(repr=False)
+    pairs: str  #: how p and q were chosen: ``folds`` of the protocol, ``each`` two environments, ``reference``
+    pair: str  #: name of the pair among those: the fold's, or ``A|B``
+    p: list[str]  #: environments pooled as p; ``reference`` for pretraining images
+    q: list[str]  #: environments pooled as q
+    kind: str  #: ``trial``: on all images; ``half``: on half of either side's, for intervals
+    number: int  #: of the trial or half, from 0
+    null: str  #: ``none``; ``halves``: two halves of p and q together; ``labels``: labels shuffled on either side
+    n: list[int]  #: images of p and q that count, after balancing
+    classes: list[str]  #: classes that count
+    dropped: dict[str, list[int]]  #: classes left out, each with its images in p and in q
+    values: dict[str, float]  #: the estimate; empty where it was refused
+    diagnostics: dict[str, float]
+    exact: dict[str, float] = field(default_factory=dict)  #: true values, where the dataset's construction tells them
+    flags: list[str] = field(default_factory=list)  #: what a reader must know of this estimate, one line each
+    refused: str = ""  #: why there are no values, in one line; empty where there are
+    seconds: float  #: of computation, its share of what was computed together
+    together: int = 1  #: classifiers that trained as one stack
+
+    @property
+    def key(self) -> tuple[str, str, str, int, str]:
+        """Tells it from the other rows of its folder."""
+        return self.pairs, self.pair, self.kind, self.number, self.null
+
+    def to_json(self) -> str:
+        """The row as one line, identity included, without the line end."""
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "identity"}
+        return json.dumps({**asdict(self.identity), **own}, separators=(",", ":"))
+
+
+_IDENTITY = {f.name for f in fields(ShiftIdentity)}
+_CHECKS = {
+    f.name: BY_TYPE[str(f.type)] for kind in (ShiftIdentity, ShiftRow) for f in fields(kind) if f.name != "identity"
+}
+_OPTIONAL = {"content", "exact", "flags", "refused", "together"}
+
+
+def append_shift_rows(path: Path, rows: Iterable[ShiftRow]) -> None:
+    """Append rows to a file, see :func:`~dgbench.records.files.append_lines`.
+
+    Raises:
+        OSError: the file cannot be written; what was there before stays readable.
+    """
+    append_lines(path, (row.to_json() for row in rows))
+
+
+def read_shift_rows(path: Path) -> tuple[list[ShiftRow], list[RowProblem]]:
+    """The good rows of a file, of those with one key the last, and the lines that had to be dropped.
+
+    Raises:
+        OSError: the file cannot be read, or is no regular file.
+    """
+    rows: dict[tuple[str, str, str, int, str], ShiftRow] = {}
+    problems = []
+    for number, line in enumerate(read_regular(path).split(b"\n"), start=1):
+        if line.strip():
+            try:
+                row = _row(json.loads(line))
+            except ValueError as error:
+                problems.append(RowProblem(str(path), number, f"no estimate of shift: {error}"))
+            else:
+                rows[row.key] = row
+    return list(rows.values()), problems
+
+
+def _row(flat: Any) -> ShiftRow:
+    if not isinstance(flat, dict):
+        raise ValueError("not a JSON object")
+    if lacking := sorted(_CHECKS.keys() - flat.keys() - _OPTIONAL):
+        raise ValueError(f"{lacking[0]} is missing")
+    if wrong := first_fault(flat, _CHECKS):
+        raise ValueError(wrong)
+    known = {name: flat[name] for name in _CHECKS.keys() & flat.keys()}
+    identity = ShiftIdentity(**{name: value for name, value in known.items() if name in _IDENTITY})
+    row = ShiftRow(identity=identity, **{name: value for name, value in known.items() if name not in _IDENTITY})
+    if row.kind not in KINDS or row.null not in NULLS or row.number < 0:
+        raise ValueError(f"kind={row.kind}, null={row.null}, number={row.number}")
+    return row
