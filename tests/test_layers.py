@@ -30,6 +30,7 @@ LAYERS = (
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
 #: what a package may import of its own line
 ALLOWED = {
+    "estimation": {"models"},
     "modules": {"tensors"},
     "records": {"errors", "version"},
     "protocols": {"selection"},

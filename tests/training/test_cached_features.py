@@ -126,7 +126,7 @@ def test_a_file_is_used_again_and_checked(tmp_path: Path, monkeypatch: pytest.Mo
         (("algorithm=arm",), "ARM cannot train on cached features: its context network sees"),
         (
             ("tuning.cache_gb=0.000001",),
-            r"features of [\d,]+ images take .* more than tuning.cache_gb=1e-06; raise",
+            r"features of [\d,]+ images take .* more than the 1e-06 GB that they may take; raise tuning.cache_gb",
         ),
         (("trainer.precision=bf16-mixed",), "trainer.precision=bf16-mixed would not give"),
     ],

@@ -1,4 +1,4 @@
-"""``train.py --help`` and ``report.py --help``: the command's own groups and keys, as conf/ tells of them."""
+"""``train.py --help``, ``shift.py --help`` and ``report.py --help``: the command's own groups and keys, as conf/ tells of them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,15 @@ EXAMPLES = {
         ("-m hydra/launcher=local seed=0,1,2", "a sweep of jobs over all cores or GPUs of this machine"),
         ("dataset=pacs dataset.root=PACS", "photographs: a pretrained ResNet-50, unless a backbone is named"),
     ),
+    "shift": (
+        ("dataset=sr_cmnist", "every fold, training against held-out environments"),
+        ("dataset=pacs dataset.root=PACS pairs=each", "every two environments, on features of a pretrained network"),
+        ("'estimator=[joint,ood_bench,distances,concept]'", "several estimators"),
+        (
+            "-m dataset=sr_cmnist,cmnist hydra/launcher=local",
+            "several datasets, over the cores or GPUs of this machine",
+        ),
+    ),
     "report": (
         ("", "measures of all runs under multirun and outputs"),
         ("report=leaderboard selection=train_val", "accuracies, at the steps that validation chooses"),
@@ -32,6 +41,7 @@ EXAMPLES = {
 }
 _MORE = {
     "train": "docs/configuration.md says what each key means, docs/algorithms.md what each hyperparameter does",
+    "shift": "docs/shift.md says what the estimators are and how to read them, docs/configuration.md what each key means",
     "report": "docs/reports.md and docs/configuration.md say what each key means",
 }
 
@@ -54,7 +64,7 @@ def help_text(name: str) -> str:
     """What ``--help`` prints.
 
     Args:
-        name: of the command, ``train`` or ``report``.
+        name: of the command, e.g. ``train``.
     """
     command = " ".join(command_words(name))
     lines = (CONF / f"{name}.yaml").read_text().splitlines()

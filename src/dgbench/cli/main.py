@@ -35,6 +35,12 @@ def _report() -> None:
     report()
 
 
+def _shift() -> None:
+    from dgbench.cli.shift import shift
+
+    shift()
+
+
 def _evaluate() -> None:
     from dgbench.cli.evaluate import main as evaluate
 
@@ -56,6 +62,7 @@ def _fetch() -> None:
 COMMANDS = {
     "train": Command(_train, "train every fold of a study; with -m a sweep of studies"),
     "report": Command(_report, "tables, figures and pages from finished runs"),
+    "shift": Command(_shift, "how far the environments of a dataset are apart"),
     "evaluate": Command(_evaluate, "rows of any model on any dataset"),
     "export": Command(_export, "a trained run as a folder to hand on"),
     "fetch": Command(_fetch, "download a dataset"),

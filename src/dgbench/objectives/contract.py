@@ -50,12 +50,13 @@ class ParamGroup:
 
     Args:
         networks: names of the networks it owns.
-        lr, weight_decay: names of the hyperparameters that hold its learning rate and L2-coupled weight decay.
+        lr, weight_decay: names of the hyperparameters that hold its learning rate and its weight decay, which is
+            L2-coupled but for ``adamw``.
         beta1: name of the hyperparameter that holds Adam's beta1, or the number itself.
         beta2: Adam's beta2.
         pull: name of the hyperparameter p that pulls the networks back: after the last update of a step their
             parameters and buffers become v0 + p (v - v0), v0 being what they were at the start of the step.
-        optimizer: ``adam``, or ``sgd`` with momentum 0.9.
+        optimizer: ``adam``; ``adamw``, with decoupled weight decay; or ``sgd`` with momentum 0.9.
         nesterov: Nesterov's momentum, for ``sgd``.
     """
 

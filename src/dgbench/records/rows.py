@@ -19,6 +19,7 @@ from dgbench.records.row_checks import BY_TYPE
 from dgbench.records.row_parser import RowParser
 
 ROW_FILE = "errors.jsonl"
+SHIFT_FILE = "shifts.jsonl"  # rows of another kind, see ``dgbench.records.shift_rows``
 PLAN_FILE = "planned.json"  # in a job's folder: the run folders that it means to fill
 FEATURE_FILE = "features.npz"  # of an evaluated run: features of some images
 EVALUATED = "evaluated"  # backbone, initial weights and tuning of a model that dgbench did not train
@@ -113,9 +114,13 @@ def append_rows(path: Path, rows: Iterable[Row]) -> None:
 
 
 def has_rows(folder: Path) -> bool:
-    """Whether the row file of a run is there and not empty."""
+    """Whether the row file of a run, or of estimates of shift, is there and not empty."""
+    return _has_content(folder / ROW_FILE) or _has_content(folder / SHIFT_FILE)
+
+
+def _has_content(file: Path) -> bool:
     try:
-        about = (folder / ROW_FILE).stat()
+        about = file.stat()
         return stat.S_ISREG(about.st_mode) and about.st_size > 0
     except OSError:
         return False

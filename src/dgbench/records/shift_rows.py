@@ -13,10 +13,8 @@ from typing import Any
 
 from dgbench.records.files import append_lines, read_regular
 from dgbench.records.row_checks import BY_TYPE, first_fault
+from dgbench.records.rows import SHIFT_FILE as SHIFT_FILE
 from dgbench.records.rows import RowProblem
-
-SHIFT_FILE = "shifts.jsonl"
-SHIFT_SPEC = "shift.json"  # what the estimates of a folder have in common
 
 TRIAL, HALF = "trial", "half"
 KINDS = (TRIAL, HALF)

@@ -39,12 +39,13 @@ class JobSize:
 
     @staticmethod
     def asked(config: DictConfig) -> JobSize:
-        """What the configuration of a sweep asks for."""
+        """What the configuration of a sweep asks for; jobs of a command without ``sweep`` stay as they are."""
         launcher: Mapping[str, Any] = OmegaConf.to_container(config.hydra.launcher, resolve=False)  # type: ignore[assignment]
-        runs, hours = config.sweep.runs_per_job, config.sweep.hours_per_job
+        runs, hours = (OmegaConf.select(config, f"sweep.{key}") for key in ("runs_per_job", "hours_per_job"))
         if "timeout_min" in launcher:
             limit = launcher["timeout_min"]
-            safe = None if limit is None or runs is not None else SAFE * 60 * limit
+            whole = limit is None or runs is not None or "sweep" not in config
+            safe = None if whole else SAFE * 60 * limit
             own = None if hours is None else 3600 * hours
             occupied = launcher["nodes"] or 1
             n_gpus, n_cores = occupied * (launcher["gpus_per_node"] or 0), occupied * (launcher["cpus_per_task"] or 1)

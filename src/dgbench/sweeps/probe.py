@@ -59,7 +59,7 @@ def minibatches_per_second(planned: Sequence[PlannedStudy]) -> float:
 def _step_seconds(group: Group) -> float:
     """Seconds of one step of a group, evaluations left out."""
     probe = _Probe()
-    trainer = make_trainer(group.runs[0].study, [probe], epochs=1)
+    trainer = make_trainer(group.runs[0].study.settings, [probe], epochs=1)
     trainer.limit_val_batches = 0
     trainer.limit_train_batches = PROBE_CHUNKS
     fit_quietly(trainer, group_module(group), group_data(group))

@@ -1,4 +1,4 @@
-"""Hydra's sweeper of ``python train.py -m``: knows what is done before anything starts, and launches the rest."""
+"""Hydra's sweeper of ``train.py -m`` and ``shift.py -m``: knows what is done before anything starts, and launches the rest."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ class StudySweeper(BasicSweeper):
     Args:
         closing: dotted name of the function that ends a sweep; gets how many jobs there are, how many of them are
             done, the folders of their runs, and the configuration.
+        planning: dotted name of the function that prints the plan of a sweep, see
+            :func:`dgbench.sweeps.plan.print_plan`.
         options: of Hydra's own sweeper.
     """
 
-    def __init__(self, closing: str, **options: Any) -> None:
+    def __init__(self, closing: str, planning: str, **options: Any) -> None:
         super().__init__(**options)
-        self.closing = closing
+        self.closing, self.planning = closing, planning
 
     def sweep(self, arguments: list[str]) -> Any:
         """Launch what is left; with ``plan=true`` start nothing.
@@ -52,9 +54,10 @@ class StudySweeper(BasicSweeper):
         size, sweep_dir = JobSize.asked(self.config), Path(self.config.hydra.sweep.dir)
         jobs = [part for words in jobs for part in _parts(words, planner)]
         if self.config.plan:
-            from dgbench.sweeps.plan import asks_to_clock, print_plan
+            from dgbench.sweeps.plan import asks_to_clock
 
-            print_plan(jobs, planner, asks_to_clock(self.config.plan), starts=False, size=size, folder=sweep_dir)
+            clock = asks_to_clock(self.config.plan)
+            get_method(self.planning)(jobs, planner, clock=clock, starts=False, size=size, folder=sweep_dir)
             return []
         places: dict[tuple[Path, str], list[str]] = {}
         for words in jobs:

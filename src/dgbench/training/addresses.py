@@ -17,6 +17,7 @@ MOVED = {
     "execution.max_members": "execution.max_runs",
     "sweep.members_per_job": "sweep.runs_per_job",
 }
+SEVERAL = {"estimator"}  # groups of which a command may choose several
 MOVED_GROUPS = {"hparams.set.": "hparams.", "algorithm.hparams.": "hparams."}
 
 
@@ -55,7 +56,7 @@ def _check_word(word: str, key: str) -> None:
         raise ConfigError(f"{word} takes out a group that every command has; choose another with {key}=NAME")
     if choices and word.startswith("+"):
         raise ConfigError(f"{word} adds a group that is there already; write {key}={value} without +")
-    if choices and "=" in word and (not value or value.startswith("[")):
+    if choices and "=" in word and (not value or (value.startswith("[") and key not in SEVERAL)):
         names = "no choice" if not value else "several choices"
         one_job = f", or several in one job with grid.{key}={value}" if value else ""
         raise ConfigError(f"{word} names {names}; give one of {', '.join(choices)}{one_job}")

@@ -90,6 +90,7 @@ def _gone(key: str, config_name: str, words: Sequence[str]) -> str:
 #: what Hydra says -> our line
 _KNOWN: tuple[tuple[str, Callable[..., str]], ...] = (
     (r"Could not find '([^']+)/([^']*)'", _choice),
+    (r"Could not load '([^']+)/([^']*)'", _choice),
     (r"Could not override '([^']+)'", unknown_key),
     (r"Ambiguous value for argument '(.*)'\n", _several),
     (r"An item is already at '([^']+)'", _there),

@@ -29,6 +29,7 @@ from dgbench.training.groups import Group
 from dgbench.training.modules import RunModule, StackedRuns
 from dgbench.training.predicting import predictions
 from dgbench.training.provenance import write_model
+from dgbench.training.settings import TrainerSettings
 from dgbench.training.study import Run, Study
 
 log = logging.getLogger("dgbench")
@@ -98,7 +99,7 @@ def fit(job: Fit) -> dict[str, tuple[int, float]]:
     if averaging:  # it puts the live weights back, so it comes after all that read the scored ones
         callbacks.append(averaging)
     _restore(job, module, averaging, metrics)
-    trainer = make_trainer(study, callbacks, intervals_left(study, module.steps_done), job.process)
+    trainer = make_trainer(study.settings, callbacks, intervals_left(study, module.steps_done), job.process)
     data = group_data(group)
     module.training_images = data.training_images
     fit_quietly(trainer, module, data)
@@ -195,14 +196,13 @@ def fit_quietly(trainer: pl.Trainer, module: pl.LightningModule, data: pl.Lightn
 
 
 def make_trainer(
-    study: Study, callbacks: Sequence[pl.Callback], epochs: int, process: Process | None = None
+    settings: TrainerSettings, callbacks: Sequence[pl.Callback], epochs: int, process: Process | None = None
 ) -> pl.Trainer:
     """A quiet trainer on one device; dgbench's own callbacks keep rows, checkpoints and progress.
 
     Raises:
         ConfigError: Lightning refuses device or precision.
     """
-    settings = study.settings
     torch.set_float32_matmul_precision(settings.matmul)
     torch.backends.cudnn.allow_tf32 = settings.matmul != "highest"
     place: Any = process or LightningEnvironment()  # runs are jobs of their own, also inside a SLURM allocation

@@ -43,7 +43,11 @@ class UpdateRule:
 
 
 MOMENTUM = 0.9
-OPTIMIZERS: Mapping[str, type[torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+OPTIMIZERS: Mapping[str, type[torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "sgd": torch.optim.SGD,
+}
 
 
 def optimizer_settings(values: Mapping[str, Any], group: ParamGroup) -> dict[str, Any]:

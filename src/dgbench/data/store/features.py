@@ -36,6 +36,7 @@ class CachedFeatures(Environments):
         asked: the images that will be asked for; repetitions do not matter.
         gigabytes: largest size of the features.
         folder: where their file lies; None keeps them in memory only.
+        smaller: what a user can do where they are larger.
 
     Raises:
         ConfigError: the source augments, or the features are too large.
@@ -49,6 +50,7 @@ class CachedFeatures(Environments):
         asked: Sequence[EvalSet],
         gigabytes: float,
         folder: Path | None,
+        smaller: str = "raise tuning.cache_gb, freeze more stages, or set tuning.cache_features=false",
     ) -> None:
         if source.training_noise(np.random.default_rng(0), 1):
             raise ConfigError(
@@ -70,8 +72,8 @@ class CachedFeatures(Environments):
         size = len(self._keys) * example.numel() * example.element_size() / 1e9
         if size > gigabytes:
             raise ConfigError(
-                f"the features of {len(self._keys):,} images take {size:.1f} GB, more than tuning.cache_gb="
-                f"{gigabytes:g}; raise it, freeze more stages, or set tuning.cache_features=false"
+                f"the features of {len(self._keys):,} images take {size:.1f} GB, more than the {gigabytes:g} GB that "
+                f"they may take; {smaller}"
             )
 
     @property

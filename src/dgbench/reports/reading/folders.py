@@ -13,7 +13,7 @@ from typing import Any
 from dgbench.configuration import command_words
 from dgbench.records.files import NOT_REGULAR, read_regular
 from dgbench.records.row_checks import LONGEST
-from dgbench.records.rows import ROW_FILE, has_rows
+from dgbench.records.rows import ROW_FILE, SHIFT_FILE, has_rows
 from dgbench.records.status import DONE, STATUS_FILE, read_status
 
 UNKNOWN = "UNKNOWN"  #: the status of a folder that has none
@@ -105,6 +105,9 @@ def _searched(root: Path, problems: list[Problem]) -> Iterator[tuple[str, list[s
 
     for name, folders, files in os.walk(root, onerror=unreadable):
         names = {*folders, *files}
+        if SHIFT_FILE in names:  # estimates of shift, which report=shift reads
+            folders.clear()
+            continue
         yield name, [file for file in _OF_RUNS if file in names and _is_regular(f"{name}/{file}", problems)]
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _NOT_OURS)
 

@@ -192,6 +192,10 @@ class RunModule(PredictingModule):
         return pull
 
     @abstractmethod
+    def live_parameters(self) -> Tensors:
+        """The parameters that train as they are now, (R, ...) each in a stack; optimizers change them in place."""
+
+    @abstractmethod
     def _moving(self, names: Sequence[str]) -> list[Tensor]:
         """Parameters that train and buffers of the named networks, as the optimizers change them."""
 

@@ -97,6 +97,9 @@ class SingleRun(RunModule):
         params, learning = self.networks.params(), self._learning(step)
         return {key: params[key] for name in groups for key in learning[name]}
 
+    def live_parameters(self) -> Tensors:
+        return self.networks.params()
+
     def _moving(self, names: Sequence[str]) -> list[Tensor]:
         networks = self.networks
         return [*networks.params(*names).values(), *(buffer for name in names for buffer in networks[name].buffers())]

@@ -171,6 +171,9 @@ class StackedRuns(RunModule):
 
         return run
 
+    def live_parameters(self) -> Tensors:
+        return {name: value.detach() for name, value in self.params.items()}
+
     def _moving(self, names: Sequence[str]) -> list[Tensor]:
         networks = self._runs[0].networks
         buffers = [key for key in self.buffers_ if key.partition(".")[0] in names]

@@ -1,0 +1,95 @@
+"""Fréchet distance between pretraining images and every environment (Yu et al. 2024), on the job's features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+from zipfile import BadZipFile
+
+import numpy as np
+
+from dgbench.errors import ConfigError, DataError
+from dgbench.estimation.estimators import Estimate, Estimator, Reference, Sample, check_number
+from dgbench.estimation.recipes import Fitted
+from dgbench.records.shift_rows import HALVES
+from dgbench.shifts.frechet import extrapolated, frechet, frechet_of_moments
+
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
+FEWEST = 100  # images, below which the bias is larger than any distance of interest
+SIZES = 5  # between half of the images and all of them
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrechetEstimator(Estimator):
+    """|mu_1 - mu_2|^2 + Tr(S_1 + S_2 - 2 (S_1 S_2)^(1/2)) of features, biased upwards by about c / n.
+
+    Environments are therefore compared at one number of images n, and extrapolated to infinitely many. Values of
+    other features cannot be compared, nor with the FID, which needs the Inception network it is defined by.
+
+    Args:
+        name: of the estimator in the rows.
+        reference: folder of pretraining images, searched recursively, or an ``.npz`` file with ``mean`` (m,), ``cov``
+            (m, m), ``n`` and ``features``, the text that says of what network they are.
+        n: images of every environment; None is those of the smallest.
+    """
+
+    kinds: ClassVar[tuple[str, ...]] = ("frozen",)
+    against_reference: ClassVar[bool] = True
+
+    name: str = "frechet"
+    reference: str | None = None
+    n: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.n is not None:
+            check_number("frechet.n", self.n, FEWEST + 1, whole=True)
+        if self.reference is None:
+            raise ConfigError(
+                "estimator=frechet compares with pretraining images; name a folder of images, or an .npz file of their "
+                "moments, with estimator.frechet.reference=PATH"
+            )
+        if not Path(self.reference).exists():
+            raise ConfigError(f"estimator.frechet.reference={self.reference} does not exist; give a folder or a file")
+
+    def reference_of(
+        self, features_of: Callable[[Sequence[Path]], np.ndarray], features: str, smallest: int
+    ) -> Reference:
+        path = Path(str(self.reference))
+        common = min(self.n or smallest, smallest)
+        if path.is_dir():
+            files = sorted(file for file in path.rglob("*") if file.suffix.lower() in PICTURES)
+            if len(files) <= FEWEST:
+                raise DataError(f"{path} holds {len(files)} images, too few for moments; give more than {FEWEST}")
+            z = features_of(files)
+            return Reference(z.mean(0), np.cov(z, rowvar=False), len(z), common)
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                own, mean, cov, n = str(file["features"]), file["mean"], file["cov"], int(file["n"])
+        except (OSError, ValueError, KeyError, BadZipFile) as error:
+            raise DataError(f"{path} holds no moments ({error}); it needs mean, cov, n and features") from error
+        if own != features:
+            raise DataError(f"{path} holds moments of {own}, and these are features of {features}; make them anew")
+        return Reference(mean, cov, n, common)
+
+    def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
+        assert sample.reference is not None
+        of_p, z = sample.split()
+        n = min(len(z), sample.reference.common)
+        if n <= FEWEST:
+            raise DataError(f"{n} images are too few for a Fréchet distance; give more than {FEWEST}")
+        rng = sample.rng("images")
+        flags = [f"fewer images ({n}) than features ({z.shape[1]})"] if n <= z.shape[1] else []
+        if sample.null == HALVES:
+            return Estimate({"d2": frechet(of_p, z)}, {"n": float(len(z))}, tuple(flags))
+        sizes = np.unique(np.linspace(n // 2, n, SIZES).astype(int))
+        order = rng.permutation(len(z))[:n]
+        reference = sample.reference
+        found = [_distance(reference, z[order[:size]]) for size in sizes]
+        values = {"d2": found[-1], "d2_inf": extrapolated(sizes, np.array(found))}
+        return Estimate(values, {"n": float(n), "n_reference": float(reference.n)}, tuple(flags))
+
+
+def _distance(reference: Reference, z: np.ndarray) -> float:
+    return frechet_of_moments(reference.mean, reference.cov, z.mean(0), np.cov(z, rowvar=False))

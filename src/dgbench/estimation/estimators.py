@@ -1,0 +1,216 @@
+"""What every estimator of dataset shift is: the classifiers that it needs, and the values that it makes of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dgbench.errors import ConfigError
+from dgbench.estimation.recipes import Fitted, Fitting
+from dgbench.records.shift_rows import HALVES, NO_NULL
+from dgbench.seeding import derive
+
+FEATURE_KINDS = ("frozen", "trained")
+LEAST_OVERLAP = 0.01  # share of images where both sides have density, below which correlation shift is not estimated
+Features = Callable[[np.ndarray], np.ndarray]  # (n,) positions -> (n, m) float64
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Moments of the features of pretraining images.
+
+    Args:
+        mean, cov: (m,) and (m, m), divisor n - 1.
+        n: images that they are of.
+        common: images of every environment that are compared with them.
+    """
+
+    mean: np.ndarray
+    cov: np.ndarray
+    n: int
+    common: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The images of one estimate.
+
+    Args:
+        p, q: (n_p,) and (n_q,) positions of the images of either side.
+        y_p, y_q: their labels in 0..K-1.
+        names: names of the K classes.
+        seed: base seed of everything that is drawn for this estimate.
+        null: why there is no shift between the sides, ``none`` where there may be.
+        features: gives the features of images; of the initial weights.
+        reference: what environments are compared with in place of p, if anything.
+    """
+
+    p: np.ndarray
+    q: np.ndarray
+    y_p: np.ndarray
+    y_q: np.ndarray
+    names: tuple[str, ...]
+    seed: int
+    null: str
+    features: Features = field(repr=False)
+    reference: Reference | None = field(default=None, repr=False)
+
+    @property
+    def n_classes(self) -> int:
+        """K."""
+        return len(self.names)
+
+    @property
+    def positions(self) -> np.ndarray:
+        """(n_p + n_q,), those of p first."""
+        return np.concatenate([self.p, self.q])
+
+    @property
+    def labels(self) -> np.ndarray:
+        """(n_p + n_q,)."""
+        return np.concatenate([self.y_p, self.y_q])
+
+    @property
+    def sides(self) -> np.ndarray:
+        """(n_p + n_q,), 0 for p and 1 for q."""
+        return np.repeat([0, 1], [len(self.p), len(self.q)])
+
+    def rng(self, *purpose: str | int) -> np.random.Generator:
+        """A generator for one purpose."""
+        return np.random.default_rng(derive(self.seed, *purpose))
+
+    def split(self) -> tuple[np.ndarray, np.ndarray]:
+        """(n_p, m) and (n_q, m) features."""
+        return self.features(self.p), self.features(self.q)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The values of one estimate, or why there are none.
+
+    Args:
+        values: by name.
+        diagnostics: by name.
+        flags: what a reader must know, one line each.
+        refused: why there are no values, in one line; empty where there are.
+    """
+
+    values: dict[str, float] = field(default_factory=dict)
+    diagnostics: dict[str, float] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    refused: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimator(ABC):
+    """Base of all estimators; a subclass is a file of ``conf/estimator``.
+
+    Attributes:
+        nulls: of which pairs without shift it tells something.
+        kinds: the features that it can work on.
+        balances: give both sides equally many images of every class.
+        against_reference: it compares every environment with pretraining images instead of two environments.
+    """
+
+    name: str
+
+    nulls: ClassVar[tuple[str, ...]] = (NO_NULL, HALVES)
+    kinds: ClassVar[tuple[str, ...]] = FEATURE_KINDS
+    balances: ClassVar[bool] = True
+    against_reference: ClassVar[bool] = False
+
+    @property
+    def whole_pair(self) -> bool:
+        """Whether the estimates of one pair depend on one another."""
+        return False
+
+    def settings(self) -> dict[str, Any]:
+        """Every key, for the rows."""
+        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+
+    def reference_of(
+        self, features_of: Callable[[Sequence[Path]], np.ndarray], features: str, smallest: int
+    ) -> Reference | None:
+        """What environments are compared with in place of one another.
+
+        Args:
+            features_of: image files -> (n, m) features.
+            features: says of what network.
+            smallest: images of the smallest environment.
+
+        Raises:
+            DataError: it cannot be had.
+        """
+        return None
+
+    def fittings(self, sample: Sample, trained: bool) -> list[Fitting]:
+        """The classifiers that one estimate needs.
+
+        Args:
+            sample: its images.
+            trained: the backbone learns with them.
+
+        Raises:
+            DataError: there are too few images.
+        """
+        return []
+
+    @abstractmethod
+    def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
+        """The values, given the classifiers of :meth:`fittings`.
+
+        Raises:
+            DgbenchError: there are none, and why.
+        """
+
+    def estimates(
+        self, samples: Sequence[Sample], nulls: Sequence[bool], fitted: Sequence[Sequence[Fitted]]
+    ) -> list[Callable[[], Estimate]]:
+        """How to make the estimates of several samples of one pair.
+
+        Args:
+            samples: of trials and halves.
+            nulls: whether each is a trial of a pair without shift.
+            fitted: the classifiers of each.
+        """
+        return [lambda own=own, done=done: self.estimate(own, done) for own, done in zip(samples, fitted, strict=True)]  # type: ignore[misc]
+
+
+def no_overlap(share: float) -> str:
+    """Why there is no correlation shift."""
+    return (
+        f"no correlation shift: both sides have density at {100 * share:.1f} % of the images only, and it is defined "
+        "where they overlap"
+    )
+
+
+def check_number(key: str, value: Any, low: float, high: float = float("inf"), whole: bool = False) -> None:
+    """Refuse a value outside [low, high].
+
+    Raises:
+        ConfigError: it is no such number.
+    """
+    kinds = int if whole else (int, float)
+    if not isinstance(value, kinds) or isinstance(value, bool) or not low <= value <= high:
+        what = "an integer" if whole else "a number"
+        bounds = f"from {low:g} to {high:g}" if high < float("inf") else f">= {low:g}"
+        raise ConfigError(f"estimator.{key}={value} is not {what} {bounds}; give one")
+
+
+def check_choice(key: str, value: Any, choices: Sequence[str]) -> None:
+    """Refuse a value that is none of the choices.
+
+    Raises:
+        ConfigError: it is unknown.
+    """
+    if value not in choices:
+        raise ConfigError(f"estimator.{key}={value} is unknown; choose from {', '.join(choices)}")
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
