@@ -1,4 +1,4 @@
-"""``train.py --help``, ``shift.py --help`` and ``report.py --help``: the command's own groups and keys, as conf/ tells of them."""
+"""``train.py --help`` and the like: the command's own groups and keys, as conf/ tells of them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EXAMPLES = {
 }
 _MORE = {
     "train": "docs/configuration.md says what each key means, docs/algorithms.md what each hyperparameter does",
-    "shift": "docs/shift.md says what the estimators are and how to read them, docs/configuration.md what each key means",
+    "shift": "docs/shift.md says what is estimated and how to read it, docs/configuration.md what each key means",
     "report": "docs/reports.md and docs/configuration.md say what each key means",
 }
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from omegaconf import DictConfig
 
-    from dgbench.estimation.estimating import Ended
+    from dgbench.estimation.shift_job import Ended
 
 
 @hydra_main(config_name="shift")
@@ -50,9 +50,9 @@ def run_shift(config: dict[str, Any], words: Sequence[str], parent: Path, key: s
     check_values(config)
     sign_of_life(f"{config['dataset']['name']}, shift: starting ...")
 
-    from dgbench.estimation.estimating import estimate_all
     from dgbench.estimation.planned import planned_shift
     from dgbench.estimation.preparing import prepared
+    from dgbench.estimation.shift_job import estimate_all
     from dgbench.training.job_record import record_end
     from dgbench.training.prepare import prepare_process
 

@@ -109,7 +109,7 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
     check_values(config)
     planned = planned_shift(config, words, parent)
     for each in planned.estimators:
-        n, left = len(each.pairs) * len(each.slots), len(list(each.left()))
+        n, left = each.size, len(list(each.left()))
         rows = read_shift_rows(each.file)[0] if each.file.exists() else []
         known = [row.seconds for row in rows if not row.refused]
         time = f", about {fmean(known) * left:.0f} s at the speed of those" if known and left else ""

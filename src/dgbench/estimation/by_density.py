@@ -178,7 +178,7 @@ class DensityEstimator(Estimator):
     ) -> Estimate:
         found = from_densities(densities, *thresholds)
         values = {name: float(getattr(found, name)) for name in ("div", "cor", "div_plus", "cor_plus")}
-        z, y, sides = self._features(sample, fitted)
+        _, y, sides = self._features(sample, fitted)
         logits = fitted[0].outputs[:, self.bottleneck :].reshape(len(y), -1, 2)[np.arange(len(y)), y]
         told = softmax(logits, axis=1)[:, 1] > 0.5
         accuracy = float(np.mean([(told[sides == side] == bool(side)).mean() for side in (0, 1)]))

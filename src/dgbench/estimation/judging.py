@@ -23,7 +23,7 @@ from dgbench.networks.batchnorm import renew_statistics
 from dgbench.tensors import Tensors
 from dgbench.training.activations import images_at_once
 from dgbench.training.checkpoints import Snapshot
-from dgbench.training.modules import RunModule
+from dgbench.training.modules import RunModule, SingleRun
 
 FEATURES_AT_ONCE = 16384
 LINE_SECONDS = 15.0  # between two lines of progress
@@ -143,8 +143,9 @@ class Judge(pl.Callback):
 
     def _with_mean(self, module: RunModule, networks: AnyNetworks, i: int) -> AnyNetworks:
         """The networks with their mean weights, and with statistics of BatchNorm for these."""
-        own = {name: value if module.runs[0] is module else value[i] for name, value in self._mean.items()}
-        if module.runs[0] is not module:
+        alone = isinstance(module, SingleRun)
+        own = {name: value if alone else value[i] for name, value in self._mean.items()}
+        if not alone:
             return networks.bind(own)
         trained = module.runs[0].networks
         for name, parameter in trained.params().items():
@@ -170,7 +171,7 @@ class Judge(pl.Callback):
         images = len(self.store.image) > 1
         size = images_at_once(module.runs[0].activations(self.store.image), module.device) if images else 0
         found = []
-        for part in torch.from_numpy(rows).split(size or FEATURES_AT_ONCE):
+        for part in torch.split(torch.from_numpy(rows), size or FEATURES_AT_ONCE):
             x, y = self.store.gather(part)
             found.append((algorithm.outputs(networks, x.to(module.runs[0].networks.dtype)), y))
         outputs, labels = zip(*found, strict=True)

@@ -86,6 +86,11 @@ class PlannedEstimator:
         """Of its rows."""
         return self.folder / SHIFT_FILE
 
+    @property
+    def size(self) -> int:
+        """Rows that it is to have."""
+        return len(self.pairs) * len(self.slots)
+
     def done(self) -> set[Key]:
         """Rows that are there."""
         if not self.file.exists():
@@ -93,10 +98,11 @@ class PlannedEstimator:
         return {row.key for row in read_shift_rows(self.file)[0]}
 
     def left(self) -> Iterator[tuple[Pair, Slot]]:
-        """What is to be estimated yet."""
+        """What is to be estimated yet; all of a pair whose estimates depend on one another."""
         done = self.done()
         for pair in self.pairs:
-            yield from ((pair, slot) for slot in self.slots if slot.key(pair) not in done)
+            left = [slot for slot in self.slots if slot.key(pair) not in done]
+            yield from ((pair, slot) for slot in (self.slots if left and self.estimator.whole_pair else left))
 
 
 @dataclass(frozen=True)

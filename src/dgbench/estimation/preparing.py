@@ -24,7 +24,6 @@ from dgbench.training.building import build, without
 from dgbench.training.dataset_options import built
 from dgbench.training.initial import check_weights
 
-
 FILES_AT_ONCE = 64
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from dgbench.estimation.classifiers import ShiftClassifier
 from dgbench.records.spec import digest
 
-
 EARLY = 100  # steps
 LOOKS_MORE = 5
 

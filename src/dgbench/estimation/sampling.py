@@ -133,8 +133,8 @@ class Pools:
         if slot.null == HALVES:
             rows = half(labels, np.random.default_rng(derive(seed, "null")))
             p, positions = positions[rows], np.delete(positions, rows)
-        zero = (np.zeros(len(each), dtype=np.int64) for each in (p, positions))
-        return Sample(p, positions, *zero, ("all",), seed, slot.null, self.features, self.reference)
+        y_p, y_q = (np.zeros(len(each), dtype=np.int64) for each in (p, positions))
+        return Sample(p, positions, y_p, y_q, ("all",), seed, slot.null, self.features, self.reference)
 
 
 def own_images(source: Environments, env: str, images: str) -> np.ndarray:

@@ -1,0 +1,75 @@
+"""How often nominal 95 % intervals of estimated shift hold the true value, on pairs whose shift is known.
+
+Labels are flipped with probability 0.25, a color differs from the label with 0.1 on one side and with e on the other;
+features are color, noise-free class and eight numbers that say nothing, all with noise. Prints a table.
+
+    python benchmarks/shift_coverage.py [--sets 20] [--images 1500] [--estimator joint ood_bench]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import numpy as np
+
+from dgbench.estimation.arrays import estimate_shift
+from dgbench.records.shift_rows import HALF, HALVES, NO_NULL, TRIAL, ShiftRow
+from dgbench.shifts.exact import colored_table, exact_shift
+from dgbench.shifts.intervals import half_sampling
+
+NOISE, DIMENSIONS, E_P = 0.25, 10, 0.1
+
+
+def side(e: float, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """(n, 10) features and (n,) labels where the color differs from the label with probability e."""
+    clean = rng.integers(0, 2, n)
+    y = np.where(rng.random(n) < NOISE, 1 - clean, clean)
+    color = np.where(rng.random(n) < e, 1 - y, y)
+    x = 0.1 * rng.standard_normal((n, DIMENSIONS))
+    x[:, 0] += 2 * color - 1
+    x[:, 1] += 2 * clean - 1
+    return x, y
+
+
+def interval(rows: list[ShiftRow], null: str) -> tuple[float, float, float]:
+    """Estimate of correlation shift and its interval."""
+    of = {kind: [r.values["cor"] for r in rows if (r.kind, r.null) == (kind, null)] for kind in (TRIAL, HALF)}
+    value = statistics.fmean(of[TRIAL])
+    return value, *half_sampling(value, of[HALF])
+
+
+def main() -> None:
+    """Estimate, and count."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--sets", type=int, default=20)
+    parser.add_argument("--images", type=int, default=1500, help="of a side")
+    parser.add_argument("--trials", type=int, default=1)
+    parser.add_argument("--estimator", nargs="+", default=["joint"])
+    parser.add_argument("--e", type=float, nargs="+", default=[0.5])
+    given = parser.parse_args()
+    print(f"{'estimator':10} {'e_q':>4} {'exact':>6} {'mean':>6} {'covered':>8} {'null mean':>10} {'null holds 0':>13} {'s/set':>6}")
+    for estimator in given.estimator:
+        for e in given.e:
+            exact = exact_shift(*(colored_table(own, NOISE, features="color_shape") for own in (E_P, e)))["cor"]
+            covered, held, values, nulls, begun = 0, 0, [], [], time.perf_counter()
+            for number in range(given.sets):
+                rng = np.random.default_rng([number, int(100 * e)])
+                sides = [*side(E_P, given.images, rng), *side(e, given.images, rng)]
+                rows = estimate_shift(*sides, estimator, trials=given.trials, seed=number, device="cpu")
+                value, low, high = interval(rows, NO_NULL)
+                null, null_low, null_high = interval(rows, HALVES)
+                covered, held = covered + (low <= exact <= high), held + (null_low <= 0 <= null_high)
+                values.append(value)
+                nulls.append(null)
+            seconds = (time.perf_counter() - begun) / given.sets
+            print(
+                f"{estimator:10} {e:4.1f} {exact:6.3f} {statistics.fmean(values):6.3f} {covered:4} of {given.sets} "
+                f"{statistics.fmean(nulls):9.3f} {held:8} of {given.sets} {seconds:6.1f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
