@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from dgbench.errors import ConfigError, DataError
 from dgbench.shifts.kernel_density import GaussianKDE, SingularError
@@ -86,7 +85,7 @@ class _Side:
         classes = np.array([kde.log_density(points) for kde in self.classes]).reshape(-1, len(points))
         if self.whole is not None:
             return self.whole.log_density(points), classes
-        return logsumexp(classes + np.log(self.shares)[:, None], axis=0), classes
+        return np.logaddexp.reduce(classes + np.log(self.shares)[:, None], axis=0), classes
 
 
 def densities_at(
