@@ -24,7 +24,7 @@ from dgbench.estimation.estimators import (
 from dgbench.estimation.recipes import Fitted, Fitting, Labeled, Recipe
 from dgbench.records.shift_rows import NO_NULL
 from dgbench.seeding import derive
-from dgbench.shifts.calibration import calibrated_thresholds
+from dgbench.shifts.calibration import calibrated
 from dgbench.shifts.density import from_densities
 from dgbench.shifts.density_points import DensitiesAtPoints, DensityOptions, densities_at
 from dgbench.shifts.kernel_density import standardized
@@ -145,7 +145,7 @@ class DensityEstimator(Estimator):
 
         def make(i: int) -> Estimate:
             if not thresholds:
-                found = calibrated_thresholds([densities(k) for k, null in enumerate(nulls) if null])
+                found = calibrated([densities(k) for k, null in enumerate(nulls) if null])
                 thresholds.append((found.eps_div, found.eps_cor))
             return self._values(samples[i], fitted[i], densities(i), thresholds[0])
 

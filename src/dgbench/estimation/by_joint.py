@@ -17,7 +17,7 @@ from dgbench.estimation.recipes import Fitted, Fitting, Labeled, Recipe
 from dgbench.records.shift_rows import HALVES, LABELS, NO_NULL
 from dgbench.seeding import derive
 from dgbench.shifts.pairs import cross_fit, held_out_split
-from dgbench.shifts.posterior import balanced_accuracy, shift_by_posterior
+from dgbench.shifts.posterior import balanced_accuracy, shift_by_labels, shift_by_posterior
 
 FEWEST = 4  # images of a side in one of the two folds
 
@@ -29,6 +29,9 @@ class JointEstimator(Estimator):
     With r the posterior of p among (p, q), S is where min(r, 1 - r) < delta: a ratio of densities, free of the scale
     and dimension of features, in place of Ye et al.'s thresholds on densities. Values are not comparable with
     published ones.
+
+    ``div`` and ``cor`` are counted on the images' own sides and labels; ``div_plugin`` and ``cor_plugin`` are means of
+    absolute differences of posteriors, which are above 0 also without shift.
 
     Args:
         name: of the estimator in the rows.
@@ -131,12 +134,17 @@ class JointEstimator(Estimator):
         posterior[order] = np.concatenate([softmax(each.outputs, axis=1) for each in fitted])
         if loss >= entropy:  # there is nothing to learn, and guessing is best
             posterior[:] = prior
-        values = shift_by_posterior(posterior, self.delta)
+        plugin = shift_by_posterior(posterior, self.delta)
+        values = {
+            **shift_by_labels(posterior, sample.sides, sample.labels, self.delta),
+            **{name: plugin[name] for name in ("div_plus", "cor_plus", "tv", "h2")},
+            **{f"{name}_plugin": plugin[name] for name in ("div", "cor")},
+            "accuracy": balanced_accuracy(posterior, sample.sides),
+        }
         of_p = posterior[:, : sample.n_classes].sum(1)
         diagnostics["in_t"] = float((np.minimum(of_p, 1 - of_p) >= self.delta).mean())
-        values["accuracy"] = balanced_accuracy(posterior, sample.sides)
         for delta in self.deltas:
-            own = shift_by_posterior(posterior, delta)
+            own = shift_by_labels(posterior, sample.sides, sample.labels, delta)
             values |= {f"{name}_{delta:g}": own[name] for name in ("div", "cor")}
         flags = []
         if diagnostics["in_t"] < LEAST_OVERLAP:
