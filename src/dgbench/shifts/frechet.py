@@ -24,6 +24,7 @@ def frechet(a: Floats, b: Floats) -> float:
     Args:
         a, b: (n, d), (m, d), 2 or more of each.
     """
+    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     return _distance(a.mean(axis=0), _factor_of_samples(a), b.mean(axis=0), _factor_of_samples(b))
 
 
