@@ -20,9 +20,9 @@ def densities(p: np.ndarray, q: np.ndarray, proposal: np.ndarray, given_p: float
 
 
 def with_diversity(largest: float) -> DensitiesAtPoints:
-    """q up to ``largest`` where p is 1: diversity shift is half of eps_div / largest."""
+    """p = 4 q and q up to ``largest``: (sqrt(4 q) - sqrt(q))^2 / q = 1, so the shift is half of eps_div / largest."""
     q = largest * (np.arange(M) + 0.5) / M
-    return densities(np.ones(M), q, np.ones(M), 1, 1)
+    return densities(4 * q, q, q, 1, 1)
 
 
 def with_correlation(most: float) -> DensitiesAtPoints:
@@ -46,10 +46,10 @@ def test_correlation_that_is_too_low_lowers_its_threshold() -> None:
 
 def test_diversity_that_is_too_low_raises_its_threshold_and_may_never_reach() -> None:
     found = calibrated_thresholds([with_diversity(2e-4), with_correlation(0.06)])
-    assert found.eps_div == pytest.approx(1e-6 * (1 - 2**-20))
+    assert found.eps_div / 1e-6 == pytest.approx(1 - 2**-20, rel=1e-9)
     assert found.eps_cor == 0.75  # inside from the second round on: kept
     assert not found.reached
-    # 1e-6 of 6400 points up to 6e-5: a share of 0.0167, of which 1/4 counts
+    # 1/4 of eps_div / 3e-5 is 0.0042 at 5e-7, 0.00625 at 7.5e-7
     found = calibrated_thresholds([with_diversity(3e-5), with_correlation(0.06)])
     assert (found.eps_div, found.reached) == (7.5e-7, True)
 

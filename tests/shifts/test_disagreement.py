@@ -18,6 +18,8 @@ F_TR, F_TE = np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1])
 def test_four_values() -> None:
     found = concept(F_TR[X_P], F_TE[X_P], F_TR[X_Q], F_TE[X_Q])
     assert found == pytest.approx({"l_tr": 0.3, "l_te": 0.2, "min": 0.2, "max": 0.3})
+    swapped = concept(F_TR[X_Q], F_TE[X_Q], F_TR[X_P], F_TE[X_P])
+    assert swapped == pytest.approx({"l_tr": 0.2, "l_te": 0.3, "min": 0.2, "max": 0.3})
     h = np.array([0, 0, 0, 1])
     assert disagreement(h[X_P], F_TR[X_P]) == pytest.approx(0.2)
     assert disagreement(h[X_Q], F_TE[X_Q]) == pytest.approx(0.5)

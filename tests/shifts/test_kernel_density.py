@@ -47,6 +47,13 @@ def test_equals_scipy(n: int, m: int, points: int) -> None:
     assert own.log_density(at) == pytest.approx(peer.logpdf(at.T), rel=1e-12, abs=1e-12)
 
 
+def test_features_far_from_zero_lose_no_digits() -> None:
+    rng = np.random.default_rng(0)
+    sample, at = rng.normal(size=(2, 40, 3))
+    near = GaussianKDE(sample).log_density(at)
+    assert GaussianKDE(sample + 2**20).log_density(at + 2**20) == pytest.approx(near, rel=1e-8)
+
+
 def test_a_density_that_underflows_has_a_logarithm() -> None:
     """About the nearest of two points 0 and 1: variance 1/2, factor 2^(-1/5), one kernel of two."""
     far = GaussianKDE(np.array([[0.0], [1.0]])).log_density(np.array([[1001.0]]))

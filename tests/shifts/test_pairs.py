@@ -19,7 +19,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 def test_balanced_keeps_the_smaller_number_of_every_class() -> None:
-    found = balanced(Y_P, Y_Q, 3, rng())
+    found = balanced(Y_P, Y_Q, 4, rng())
     assert found.classes.tolist() == [0, 2]
     assert found.dropped == {1: (2, 8), 5: (9, 0), 7: (0, 9)}
     assert Y_P[found.p].tolist() == Y_Q[found.q].tolist() == [0] * 5 + [2] * 4
