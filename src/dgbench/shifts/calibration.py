@@ -36,7 +36,7 @@ class Thresholds:
         return _inside(self.div) and _inside(self.cor)
 
 
-def calibrated(nulls: Sequence[DensitiesAtPoints]) -> Thresholds:
+def calibrated_thresholds(nulls: Sequence[DensitiesAtPoints]) -> Thresholds:
     """Bisect the thresholds on the densities of null pairs, at most 20 rounds.
 
     Args:

@@ -30,22 +30,24 @@ def concept(f_tr_on_p: Ints, f_te_on_p: Ints, f_tr_on_q: Ints, f_te_on_q: Ints) 
     return {"l_tr": l_tr, "l_te": l_te, "min": min(l_tr, l_te), "max": max(l_tr, l_te)}
 
 
-def discrepancy(on_p: Ints, on_q: Ints, half_p: Ints, half_q: Ints) -> float:
+def discrepancy(on_p: Ints, on_q: Ints, rng: np.random.Generator) -> float:
     """Covariate shift: the largest difference between p and q in how often two classifiers disagree (equation 1).
 
-    The supremum is over the given classifiers. Their pair, and the sign of the difference, is chosen on one half of
-    the images and the value is taken on the other: the largest of many noisy values is too large. So the result may
-    be slightly negative where there is no shift.
+    The supremum is over the given classifiers. Their pair, and the sign of the difference, is chosen on a random half
+    of the images, and the value is taken on the other: the largest of several noisy values is too large. So the result
+    may be slightly negative where there is no shift.
 
     Args:
-        on_p, on_q: (C, n_p), (C, n_q) predictions of C >= 2 classifiers for images that none has learned from.
-        half_p, half_q: positions of the images of p and q on which the pair is chosen.
+        on_p, on_q: (C, n_p), (C, n_q) predictions of C >= 2 classifiers for images that none has learned from; 2 or
+            more of either side.
+        rng: source of the halves.
     """
-    chosen = _all_disagreements(on_p[:, half_p]) - _all_disagreements(on_q[:, half_q])
-    pair = np.unravel_index(np.abs(chosen).argmax(), chosen.shape)
-    p_a, p_b = np.delete(on_p[list(pair)], half_p, axis=1)
-    q_a, q_b = np.delete(on_q[list(pair)], half_q, axis=1)
-    return float(np.sign(chosen[pair]) * (disagreement(p_a, p_b) - disagreement(q_a, q_b)))
+    on_p, on_q = (side[:, rng.permutation(side.shape[1])] for side in (on_p, on_q))
+    half_p, half_q = on_p.shape[1] // 2, on_q.shape[1] // 2
+    chosen = _all_disagreements(on_p[:, :half_p]) - _all_disagreements(on_q[:, :half_q])
+    a, b = np.unravel_index(np.abs(chosen).argmax(), chosen.shape)
+    apart = disagreement(on_p[a, half_p:], on_p[b, half_p:]) - disagreement(on_q[a, half_q:], on_q[b, half_q:])
+    return float(np.sign(chosen[a, b]) * apart)
 
 
 def _all_disagreements(predictions: Ints) -> NDArray[np.float64]:

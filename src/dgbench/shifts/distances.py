@@ -113,9 +113,9 @@ def ni(a: Floats, b: Floats) -> float:
     Args:
         a, b: (n, d), (m, d).
     """
-    both = np.concatenate([a, b])
+    both = np.concatenate([a, b]).astype(np.float64)
     varying = np.ptp(both, axis=0) > 0
-    apart = (a.mean(axis=0) - b.mean(axis=0))[varying] / both.std(axis=0)[varying]
+    apart = (both[: len(a)].mean(axis=0) - both[len(a) :].mean(axis=0))[varying] / both.std(axis=0)[varying]
     return float(np.linalg.norm(apart))
 
 

@@ -8,7 +8,6 @@ root of a matrix that rounding has made asymmetric, nothing added to diagonals, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,69 +16,54 @@ from numpy.typing import NDArray
 Floats = NDArray[np.floating[Any]]
 
 
-@dataclass(frozen=True)
-class Gaussian:
-    """Mean and covariance of features."""
+def frechet(a: Floats, b: Floats) -> float:
+    """Squared Fréchet distance of two samples; unit: that of the features, squared.
 
-    mean: Floats  #: (d,)
-    factor: Floats  #: (k, d), its product with itself is the covariance, factor^T factor
+    Biased upwards, by about c / n for samples of one law: only values of equal n can be compared.
 
-
-def gaussian_of_samples(features: Floats) -> Gaussian:
-    """Of features (n, d), n >= 2."""
-    mean = features.mean(axis=0, dtype=np.float64)
-    factor = (features - mean) / np.sqrt(len(features) - 1)
-    n, d = factor.shape
-    return Gaussian(mean, np.asarray(np.linalg.qr(factor, mode="r")) if n > d else factor)
-
-
-def gaussian_of_moments(mean: Floats, covariance: Floats) -> Gaussian:
-    """Of a mean (d,) and a covariance (d, d); eigenvalues that rounding made negative count as 0."""
-    variances, directions = np.linalg.eigh(covariance)
-    return Gaussian(np.asarray(mean), np.sqrt(variances.clip(0))[:, None] * directions.T)
-
-
-def frechet(first: Gaussian, second: Gaussian) -> float:
-    """Squared Fréchet distance; unit: that of the features, squared. Of two samples of one law it is about c / n.
-
-    Raises:
-        ValueError: features of different length.
+    Args:
+        a, b: (n, d), (m, d), 2 or more of each.
     """
-    if first.mean.shape != second.mean.shape:
-        raise ValueError(f"features of length {len(first.mean)} and {len(second.mean)} have no distance")
-    traces = np.square(first.factor).sum() + np.square(second.factor).sum()
-    of_root = np.linalg.svd(first.factor @ second.factor.T, compute_uv=False).sum()
-    return max(0.0, float(np.square(first.mean - second.mean).sum() + traces - 2 * of_root))
+    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    return _distance(a.mean(axis=0), _factor_of_samples(a), b.mean(axis=0), _factor_of_samples(b))
 
 
-def sizes_between(n: int, count: int = 5) -> list[int]:
-    """Sample sizes from n / 2 to n, equally far apart in 1 / n."""
-    return [round(1 / inverse) for inverse in np.linspace(2 / n, 1 / n, count)]
+def frechet_of_moments(mean_a: Floats, covariance_a: Floats, mean_b: Floats, covariance_b: Floats) -> float:
+    """Squared Fréchet distance of two Gaussians.
+
+    Args:
+        mean_a, mean_b: (d,).
+        covariance_a, covariance_b: (d, d), divisor n - 1.
+    """
+    return _distance(mean_a, _factor_of_covariance(covariance_a), mean_b, _factor_of_covariance(covariance_b))
 
 
-def at_infinity(sizes: Sequence[int], distances: Sequence[float]) -> float:
-    """Intercept of least squares of d^2 on 1 / n: without most of the bias (Chong & Forsyth 2020); may be negative."""
+def extrapolated(sizes: Sequence[int] | NDArray[np.int64], distances: Sequence[float] | Floats) -> float:
+    """Squared distance at infinitely many images: intercept of least squares of d^2 on 1 / n (Chong & Forsyth 2020).
+
+    Most of the bias is gone, and the value may be negative.
+
+    Args:
+        sizes: numbers of images n, two or more different ones, for instance five from half of all images to all.
+        distances: squared distances at these.
+    """
     inverse = 1 / np.asarray(sizes, dtype=np.float64)
     return float(np.polynomial.polynomial.polyfit(inverse, np.asarray(distances), 1)[0])
 
 
-def extrapolated(features: Floats, other: Floats | Gaussian, rng: np.random.Generator) -> float:
-    """:func:`frechet` at infinitely many images, from random subsets of five sizes between n / 2 and n.
-
-    Args:
-        features: (n, d).
-        other: (m, d), subsets of which have the same sizes, at most min(n, m); or a Gaussian that stays as it is, whose
-            own bias then stays too.
-        rng: source of the draws.
-    """
-    n = len(features) if isinstance(other, Gaussian) else min(len(features), len(other))
-    sizes = sizes_between(n)
-    distances = [
-        frechet(_of_some(features, size, rng), other if isinstance(other, Gaussian) else _of_some(other, size, rng))
-        for size in sizes
-    ]
-    return at_infinity(sizes, distances)
+def _distance(mean_a: Floats, factor_a: Floats, mean_b: Floats, factor_b: Floats) -> float:
+    traces = np.square(factor_a).sum() + np.square(factor_b).sum()
+    of_root = np.linalg.svd(factor_a @ factor_b.T, compute_uv=False).sum()
+    # rounding may make the distance of equal samples negative
+    return max(0.0, float(np.square(mean_a - mean_b).sum() + traces - 2 * of_root))
 
 
-def _of_some(features: Floats, size: int, rng: np.random.Generator) -> Gaussian:
-    return gaussian_of_samples(features[rng.choice(len(features), size, replace=False)])
+def _factor_of_samples(features: Floats) -> Floats:
+    factor = (features - features.mean(axis=0)) / np.sqrt(len(features) - 1)
+    n, d = factor.shape
+    return np.asarray(np.linalg.qr(factor, mode="r")) if n > d else factor  # the triangle is smaller, with one product
+
+
+def _factor_of_covariance(covariance: Floats) -> Floats:
+    variances, directions = np.linalg.eigh(covariance)
+    return np.asarray(np.sqrt(variances.clip(0))[:, None] * directions.T)
