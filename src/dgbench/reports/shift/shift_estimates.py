@@ -28,7 +28,7 @@ LINE_KEYS = (
 )  # fmt: skip
 _TITLES = {
     "joint": "Joint classifier",
-    "ood_bench": "OoD-Bench's estimator",
+    "ood_bench": "OoD-Bench estimator",
     "distances": "Distances",
     "concept": "Covariate and concept shift",
     "frechet": "Frechet distance",
@@ -57,7 +57,7 @@ class ShiftSetting:
     (NaN where it is unknown), ``pairs`` (how many have the value).
 
     ``pairs`` has one line per ``dataset`` and ``pair``: ``p``, ``q`` (names of environments), ``n_p``, ``n_q``,
-    ``classes``, ``of`` (how many there are), ``dropped``, ``flags`` and ``refused`` (texts, empty where there are none).
+    ``classes``, ``of`` (how many there are), ``dropped``, ``flags``, ``refused`` (texts, empty where there is nothing).
     """
 
     title: str  #: unique in a report

@@ -29,9 +29,13 @@ class Estimate:
     low: float | None
     high: float | None
 
+    @property
+    def ends(self) -> list[tuple[float, float]]:
+        """Of its interval, as a list of one; empty without one."""
+        return [] if self.low is None or self.high is None else [(self.low, self.high)]
+
     def __str__(self) -> str:
-        ends = "" if self.low is None or self.high is None else f" [{self.low:.2f}, {self.high:.2f}]"
-        return f"{self.value:.2f}{ends}"
+        return f"{self.value:.2f}" + "".join(f" [{low:.2f}, {high:.2f}]" for low, high in self.ends)
 
 
 @dataclass(frozen=True)
@@ -103,17 +107,20 @@ def verdict_kind(div: Estimate, cor: Estimate, null_div: Estimate, null_cor: Est
     return BOTH if min(div_low, cor_low) > 0 else UNDECIDED
 
 
+def is_above(estimate: Estimate, null: Estimate) -> bool:
+    """Whether the interval of an estimate lies above that of its null; both have one."""
+    return _excess(estimate, null)[0] > 0
+
+
 def _excess(estimate: Estimate, null: Estimate) -> tuple[float, float]:
-    low, high, null_low, null_high = (
-        float(end) for one in (estimate, null) for end in (one.low, one.high) if end is not None
-    )
+    ((low, high),), ((null_low, null_high),) = estimate.ends, null.ends
     return low - null_high, high - null_low
 
 
 def _said(kind: str, div: Estimate, null_div: Estimate) -> str:
     if kind in _SAID:
         return _SAID[kind]
-    there, other = (DIVERSITY, CORRELATION) if _excess(div, null_div)[0] > 0 else (CORRELATION, DIVERSITY)
+    there, other = (DIVERSITY, CORRELATION) if is_above(div, null_div) else (CORRELATION, DIVERSITY)
     return f"a {there} shift; the {other} shift is known too poorly to say which dominates"
 
 
@@ -128,6 +135,6 @@ def _why_not(setting: ShiftSetting, dataset: str, found: list[Estimate | None], 
             return f"only {line['pairs']} of {len(pairs)} pairs have a value"
     if None in nulls:
         return "nothing to compare with: estimate the null too (null=true)"
-    if any(one is not None and one.low is None for one in [*found, *nulls]):
+    if any(one is not None and not one.ends for one in [*found, *nulls]):
         return "one trial has no interval: estimate again with trials=5 halves=8"
     return ""
