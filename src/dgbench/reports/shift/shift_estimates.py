@@ -158,13 +158,14 @@ def _setting(title: str, identity: Mapping[str, Any], rows: Sequence[ShiftRow]) 
         title=title,
         identity=identity,
         lines=tuple(ShiftLine(line_title, who) for line_title, who, _ in named),
-        values=pd.DataFrame(values, columns=_VALUE_COLUMNS).astype({"exact": "float64", "value": "float64"}),
+        values=pd.DataFrame(values, columns=_VALUE_COLUMNS).astype(dict.fromkeys(_NUMBERS, "float64")),
         pairs=pd.DataFrame(pairs),
         codes=tuple(sorted({row.identity.code for row in rows})),
     )
     return setting, problems
 
 
+_NUMBERS = ("value", "std", "low", "high", "exact")
 _VALUE_COLUMNS = [
     "dataset", "pair", "null", "part", "name", "value", "std", "trials", "halves", "low", "high", "interval", "exact",
     "pairs",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dgbench.reports.settings.over_seeds import standard_deviation
+from dgbench.shifts.intervals import half_sampling, spread_of_trials
 
-LEVEL = 0.95
 HALF_SAMPLING, SPREAD, NO_INTERVAL = "half-sampling", "spread of trials", "none"
 
 
@@ -22,26 +20,17 @@ class ShiftInterval:
 
 
 def shift_interval(value: float, trials: Sequence[float], halves: Sequence[float]) -> ShiftInterval:
-    """The interval of a mean of trials.
-
-    The standard deviation of estimates on halves of the images is the standard error of the estimate on all of them
-    (half-sampling). Trials share their images, so their spread leaves out the luck of the images: that interval is too
-    narrow, and named so.
+    """The 95% interval of a mean of trials: by half-sampling where there are halves, else by the spread of trials.
 
     Args:
         value: mean of the trials.
         trials: estimates on all images, which differ in subsample, split, initial weights and draws.
         halves: estimates on half of either side's images.
     """
-    if (deviation := standard_deviation(halves)) is not None:
-        return _student(value, deviation, len(halves), HALF_SAMPLING)
-    if (deviation := standard_deviation(trials)) is not None:
-        return _student(value, deviation / math.sqrt(len(trials)), len(trials), SPREAD)
+    if len(halves) > 1:
+        return ShiftInterval(*half_sampling(value, halves), HALF_SAMPLING)
+    if len(trials) > 1:
+        low, high = spread_of_trials(trials)
+        reach = (high - low) / 2  # about the value: of several pairs not all may have every trial
+        return ShiftInterval(value - reach, value + reach, SPREAD)
     return ShiftInterval(None, None, NO_INTERVAL)
-
-
-def _student(value: float, error: float, count: int, kind: str) -> ShiftInterval:
-    from scipy.stats import t
-
-    half = float(t.ppf((1 + LEVEL) / 2, count - 1)) * error
-    return ShiftInterval(value - half, value + half, kind)
