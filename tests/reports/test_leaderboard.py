@@ -384,12 +384,12 @@ def test_several_estimates_need_a_choice(two_datasets: Path, tmp_path: Path) -> 
     shifts_of_both(folder / "more", estimator="ood_bench", settings={"formula": "ye2022"})
     collection = collect([two_datasets])
     with pytest.raises(
-        ConfigError, match="report.shifts_estimator is needed, for there are 2 estimates; name one of: J"
+        ConfigError, match=r"report\.shifts_estimator is needed, for there are 2 estimates; name one of: J"
     ):
         LeaderboardReport(shifts_from=str(folder))(collection, Last())
-    with pytest.raises(ConfigError, match="report.shifts_estimator=concept matches 0 estimates"):
+    with pytest.raises(ConfigError, match=r"report\.shifts_estimator=concept matches 0 estimates"):
         LeaderboardReport(shifts_from=str(folder), shifts_estimator="concept")(collection, Last())
     document = LeaderboardReport(shifts_from=str(folder), shifts_estimator="ood_bench")(collection, Last())
     assert split_of(document) == {"pacs": "diversity", "sr_cmnist": "correlation"}
-    with pytest.raises(RecordError, match="no rows of shifts.jsonl"):
+    with pytest.raises(RecordError, match=r"no rows of shifts\.jsonl"):
         LeaderboardReport(shifts_from=str(tmp_path / "nothing"))(collection, Last())

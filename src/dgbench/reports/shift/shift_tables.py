@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from dgbench.records.shift_rows import HALVES, LABELS
-from dgbench.reports.frames import Column, table
+from dgbench.reports.frames import Column, entry, table
 from dgbench.reports.published import Published, published
 from dgbench.reports.settings.labels import slug
 from dgbench.reports.shift.shift_columns import (
@@ -71,7 +71,8 @@ def shift_table(setting: ShiftSetting, theirs: Published | None = None) -> pd.Da
             beside = beside or line[f"{axis} published"] is not None
         line |= value_cell(setting, "cor labels", each.title, setting.axes[1], null=LABELS)
         found = value_line(setting, each.title, setting.axes[0])
-        line |= {"interval": found["interval"] if found else "", "verdict": said[each.title].kind}
+        line["interval"] = found["interval"] if found else None
+        line |= entry("verdict", said[each.title].kind or "none", reason=said[each.title].why)
         lines.append(line | {"flags": flag_text(setting, each.title)})
     columns = [DATASET, Column("pairs"), Column("classes", help="that count, in both sides of every pair")]
     for axis, title in AXES:

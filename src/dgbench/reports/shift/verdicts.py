@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -129,12 +130,13 @@ def _why_not(setting: ShiftSetting, dataset: str, found: list[Estimate | None], 
     if None in found:
         why = next((text for text in pairs["refused"] if text), "a value is missing")
         return f"not estimated: {why}"
-    for name in setting.axes or ():
-        line = value_line(setting, dataset, name)
-        if line is not None and line["pairs"] < len(pairs):
-            return f"only {line['pairs']} of {len(pairs)} pairs have a value"
     if None in nulls:
         return "nothing to compare with: estimate the null too (null=true)"
+    for name, null in product(setting.axes or (), (NO_NULL, HALVES)):
+        line = value_line(setting, dataset, name, null)
+        if line is not None and line["pairs"] < len(pairs):
+            what = "a value" if null == NO_NULL else "a null"
+            return f"only {line['pairs']} of {len(pairs)} pairs have {what}"
     if any(one is not None and not one.ends for one in [*found, *nulls]):
         return "one trial has no interval: estimate again with trials=5 halves=8"
     return ""
