@@ -32,7 +32,8 @@ def _matrix(setting: ShiftSetting, dataset: str, names: tuple[str, str]) -> Figu
     values = np.full((2, len(envs), len(envs)), np.nan)
     for pair, p, q in zip(own["pair"], own["p"], own["q"], strict=True):
         for at, name in enumerate(names):
-            if line := value_line(setting, dataset, name, pair=pair):
+            line = value_line(setting, dataset, name, pair=pair)
+            if line and {p, q} <= set(envs):
                 row, column = envs.index(p), envs.index(q)
                 values[at, row, column] = values[at, column, row] = line["value"]
     name = f"shift_matrix_{setting.name}_{slug(dataset)}"
