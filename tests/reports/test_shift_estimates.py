@@ -9,7 +9,8 @@ import pytest
 
 from dgbench.errors import ConfigError
 from dgbench.records.shift_rows import ShiftRow
-from dgbench.reports.shift.shift_estimates import ALL_PAIRS, DIAGNOSTIC, ShiftSetting, shift_settings
+from dgbench.reports.shift.pair_values import ALL_PAIRS, DIAGNOSTIC
+from dgbench.reports.shift.shift_estimates import ShiftSetting, shift_settings
 from dgbench.reports.shift.verdicts import Estimate, value_line, verdict_kind, verdicts
 from tests.reports.synthetic_shifts import estimates, shift_identity, shift_row
 

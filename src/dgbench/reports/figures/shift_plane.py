@@ -133,7 +133,7 @@ def _legend(drawn: Any, found: Sequence[_Point], published: bool) -> None:
 
 def _caption(setting: ShiftSetting, found: Sequence[_Point], theirs: Published | None) -> str:
     kinds = interval_words(setting, list(setting.axes or ()))
-    text = f"Mean over pairs; lines: 95% intervals ({kinds}). Hollow: two halves of one distribution, where both are 0."
+    text = f"Mean over pairs; lines: intervals ({kinds}). Hollow: two halves of one distribution, where both are 0."
     if theirs:
         near = [(point.name, *nearest(*point.place, theirs)) for point in found]
         named = ", ".join(f"{name}: {row} ({apart:.2f})" for name, row, apart in near)

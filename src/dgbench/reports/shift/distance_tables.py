@@ -9,6 +9,7 @@ import pandas as pd
 from dgbench.records.shift_rows import HALVES
 from dgbench.reports.frames import Column, entry, table
 from dgbench.reports.published import published
+from dgbench.reports.shift.pair_values import VALUE
 from dgbench.reports.shift.shift_columns import (
     DATASET,
     filled,
@@ -20,7 +21,7 @@ from dgbench.reports.shift.shift_columns import (
     value_cell,
     with_null,
 )
-from dgbench.reports.shift.shift_estimates import VALUE, ShiftSetting
+from dgbench.reports.shift.shift_estimates import ShiftSetting
 from dgbench.reports.shift.shift_published import COVARIATE_AND_CONCEPT, PRETRAINING, other_features, printed
 from dgbench.reports.shift.verdicts import estimate_of, value_line
 
@@ -56,7 +57,7 @@ def distance_table(setting: ShiftSetting) -> pd.DataFrame:
         "Of standardized features, equally many of either side. EMD and NI are above 0 even without shift and grow "
         "with the number of features: read each beside its null.",
     ]
-    title = f"Distances of features, mean over pairs [95%, {interval_words(setting, [*DISTANCE_TITLES])}]"
+    title = f"Distances of features, mean over pairs [{interval_words(setting, [*DISTANCE_TITLES])}]"
     return table(lines, "distances", title, filled(columns, lines), notes)
 
 

@@ -9,7 +9,8 @@ import pandas as pd
 from dgbench.records.shift_rows import HALVES, NO_NULL
 from dgbench.reports.frames import Column, entry
 from dgbench.reports.settings.over_seeds import mean, standard_deviation
-from dgbench.reports.shift.shift_estimates import ALL_PAIRS, VALUE, ShiftSetting
+from dgbench.reports.shift.pair_values import ALL_PAIRS, VALUE
+from dgbench.reports.shift.shift_estimates import ShiftSetting
 from dgbench.reports.shift.verdicts import value_line
 
 DATASET = Column("dataset", key=True)
@@ -107,11 +108,11 @@ def filled(columns: list[Column], lines: list[dict[str, Any]]) -> list[Column]:
 
 
 def interval_words(setting: ShiftSetting, names: list[str] | None = None) -> str:
-    """Which kinds of intervals stand in a setting's values, in words."""
+    """Which kinds of intervals stand in a setting's values: ``95%, half-sampling``."""
     frame = setting.values[(setting.values["null"] == NO_NULL) & (setting.values["part"] == VALUE)]
     frame = frame if names is None else frame[frame["name"].isin(names)]
     kinds = sorted(set(frame["interval"]) - {"none"})
-    return " and ".join(kinds) if kinds else "no interval: one trial"
+    return f"95%, {' and '.join(kinds)}" if kinds else "one trial, no interval"
 
 
 def _why_absent(setting: ShiftSetting, dataset: str, pair: str, null: str) -> str:

@@ -20,9 +20,10 @@ from dgbench.reports.shift.distance_tables import (
     distance_table,
     frechet_table,
 )
+from dgbench.reports.shift.pair_values import DIAGNOSTIC, VALUE
 from dgbench.reports.shift.shift_answers import concept_answer, distance_answer, frechet_answer, plane_answer
 from dgbench.reports.shift.shift_columns import class_text, pair_text
-from dgbench.reports.shift.shift_estimates import DIAGNOSTIC, VALUE, ShiftSetting
+from dgbench.reports.shift.shift_estimates import ShiftSetting
 from dgbench.reports.shift.shift_tables import number_table, pair_tables, refusal_table, shift_table
 
 _Tables = list[pd.DataFrame | None]

@@ -10,6 +10,7 @@ from dgbench.records.shift_rows import HALVES, LABELS
 from dgbench.reports.frames import Column, entry, table
 from dgbench.reports.published import Published, published
 from dgbench.reports.settings.labels import slug
+from dgbench.reports.shift.pair_values import DIAGNOSTIC
 from dgbench.reports.shift.shift_columns import (
     DATASET,
     PAIR,
@@ -24,7 +25,7 @@ from dgbench.reports.shift.shift_columns import (
     value_cell,
     with_null,
 )
-from dgbench.reports.shift.shift_estimates import DIAGNOSTIC, ShiftSetting
+from dgbench.reports.shift.shift_estimates import ShiftSetting
 from dgbench.reports.shift.shift_intervals import HALF_SAMPLING, SPREAD
 from dgbench.reports.shift.shift_published import (
     DISTANCES,
@@ -95,7 +96,7 @@ def shift_table(setting: ShiftSetting, theirs: Published | None = None) -> pd.Da
         *([caution(setting, theirs)] if theirs and beside else []),
     ]
     words = interval_words(setting, list(setting.axes))
-    title = f"Diversity and correlation shift, mean over pairs [95%, {words}]"
+    title = f"Diversity and correlation shift, mean over pairs [{words}]"
     return table(lines, "shift", title, filled(columns, lines), notes)
 
 
@@ -145,7 +146,7 @@ def number_table(setting: ShiftSetting, part: str) -> pd.DataFrame | None:
 
     Args:
         setting: any.
-        part: :data:`~dgbench.reports.shift.shift_estimates.VALUE` or ``DIAGNOSTIC``.
+        part: :data:`~dgbench.reports.shift.pair_values.VALUE` or ``DIAGNOSTIC``.
     """
     known = list(dict.fromkeys(setting.values.loc[setting.values["part"] == part, "name"]))
     lines = []

@@ -10,7 +10,8 @@ from typing import Any
 import pandas as pd
 
 from dgbench.records.shift_rows import HALVES, NO_NULL
-from dgbench.reports.shift.shift_estimates import ALL_PAIRS, VALUE, ShiftSetting
+from dgbench.reports.shift.pair_values import ALL_PAIRS, VALUE
+from dgbench.reports.shift.shift_estimates import ShiftSetting
 
 DIVERSITY, CORRELATION, BOTH, NEITHER, UNDECIDED = "diversity", "correlation", "both", "neither", "undecided"
 DOMINANT = (DIVERSITY, CORRELATION)
