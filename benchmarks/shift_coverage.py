@@ -49,7 +49,9 @@ def main() -> None:
     parser.add_argument("--estimator", nargs="+", default=["joint"])
     parser.add_argument("--e", type=float, nargs="+", default=[0.5])
     given = parser.parse_args()
-    print(f"{'estimator':10} {'e_q':>4} {'exact':>6} {'mean':>6} {'covered':>8} {'null mean':>10} {'null holds 0':>13} {'s/set':>6}")
+    print(
+        f"{'estimator':10} {'e_q':>4} {'exact':>6} {'mean':>6} {'covered':>8} {'null mean':>10} {'null holds 0':>13} {'s/set':>6}"
+    )
     for estimator in given.estimator:
         for e in given.e:
             exact = exact_shift(*(colored_table(own, NOISE, features="color_shape") for own in (E_P, e)))["cor"]

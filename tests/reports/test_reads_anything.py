@@ -26,14 +26,18 @@ from dgbench.reports.archive import write_archive
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
 from dgbench.reports.kinds.measures_report import MeasuresReport
+from dgbench.reports.kinds.shift_report import ShiftReport
 from dgbench.reports.kinds.status_report import status_text
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.folders import Problem, RunFolder, fold_of, typed_overrides
 from dgbench.reports.reading.run_states import run_states
+from dgbench.reports.reading.shift_files import read_shifts
 from dgbench.reports.renderers import write
 from dgbench.reports.results import measures, results
+from dgbench.reports.shift.shift_estimates import shift_settings
 from dgbench.selection.methods import Last
 from tests.reports.mutations import mutated
+from tests.reports.synthetic_shifts import estimates, shift_identity, write_shifts
 
 CASES = int(os.environ.get("DGBENCH_FUZZ_CASES", 4000))
 PATIENCE = 20.0  # seconds; a case takes some milliseconds, so this is a hang
@@ -124,6 +128,25 @@ def test_rows(study: Path) -> None:
             if case % 10 == 0:
                 with suppress(DgbenchError):  # of two code versions, which must not share a table
                     measures(results(study))
+
+
+def test_estimates_of_shift(tmp_path: Path) -> None:
+    """Two estimators with pairs of two environments, which have matrices too."""
+    for at, (estimator, names) in enumerate({"joint": ("div", "cor"), "concept": ("tv", "min", "max")}.items()):
+        who = shift_identity(estimator=estimator, settings={})
+        values = {f"{a}|{b}": dict.fromkeys(names, 0.1) for a, b in ("ab", "ac", "bc")}
+        write_shifts(tmp_path, estimates(who, values, null={"div": 0.1, "cor": 0.1}, exact={"cor": 0.1}), str(at))
+    files = sorted(tmp_path.rglob("shifts.jsonl"))
+    for case in share(0.05):
+        with bounded(case) as dice, mutated(dice, dice.choice(files)), suppress(RecordError):
+            found = read_shifts(tmp_path)
+            check_problems(found.problems)
+            settings, problems = shift_settings(found.rows)
+            check_problems(problems)
+            if case % 20 == 0:
+                ShiftReport(roots=[str(tmp_path)])(None, None)
+            for setting in settings:
+                assert "".join([setting.title, *(line.title for line in setting.lines)]).isprintable()
 
 
 def test_statuses_configurations_signs_of_life_and_plans(study: Path) -> None:

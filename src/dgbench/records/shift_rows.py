@@ -107,7 +107,7 @@ def read_shift_rows(path: Path) -> tuple[list[ShiftRow], list[RowProblem]]:
         if line.strip():
             try:
                 row = _row(json.loads(line))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:  # the latter of lists in lists in lists
                 problems.append(RowProblem(str(path), number, f"no estimate of shift: {error}"))
             else:
                 rows[row.key] = row

@@ -25,9 +25,9 @@ from typing import Any, Literal
 
 import pandas as pd
 
-Unit = Literal["percent", "points", "correlation", "probability", "loss", "rank", "count", "signed", "text"]
+Unit = Literal["percent", "points", "correlation", "probability", "loss", "distance", "rank", "count", "signed", "text"]
 BESIDE = ("std", "n", "low", "high", "best", "flag", "reason")
-_PLACES = {"percent": 1, "points": 1, "correlation": 2, "probability": 2, "loss": 3, "rank": 1}
+_PLACES = {"percent": 1, "points": 1, "correlation": 2, "probability": 2, "loss": 3, "distance": 3, "rank": 1}
 
 
 @dataclass(frozen=True)

@@ -2,47 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from dgbench.reports.boards.board_values import averages, lines_of, why_absent
 from dgbench.reports.boards.boards import Board
+from dgbench.reports.boards.shift_split import OTHER, ShiftSplit
 from dgbench.reports.frames import Column, entry, table
 from dgbench.reports.settings.measure_tables import ALGORITHM
 from dgbench.reports.settings.over_seeds import mean
 from dgbench.reports.settings.study_values import algorithms_of
+from dgbench.reports.shift.verdicts import DOMINANT
 from dgbench.statistics.accuracy_summary import SPREADS, spread
 from dgbench.statistics.ranking import ranking_score
 
-SHIFTS = ("diversity", "correlation")
-_OTHER = "other"
 Score = tuple[int | None, str]  # or None and why
 
 
-def score_table(
-    board: Board, reference: str, shifts: Mapping[str, str], kind: str = "domainbed"
-) -> pd.DataFrame | None:
+def score_table(board: Board, reference: str, shifts: ShiftSplit, kind: str = "domainbed") -> pd.DataFrame | None:
     """The ranking score of every algorithm, highest first; None where the reference has nothing to be compared with.
 
     Args:
         board: of :func:`~dgbench.reports.boards.boards.boards`.
         reference: algorithm whose error bar decides.
-        shifts: dataset -> ``diversity`` or ``correlation``, the shift that dominates it.
+        shifts: the kind of shift that dominates each dataset.
         kind: error bar over seeds, a key of :data:`~dgbench.statistics.accuracy_summary.SPREADS`.
     """
     names = algorithms_of(board.accuracies)
     if reference not in names or len(names) < 2:
         return None
-    of = {dataset.title: shifts.get(str(dataset.identity["dataset"]), _OTHER) for dataset in board.datasets}
+    of = {dataset.title: shifts.of(dataset.identity) for dataset in board.datasets}
     scores = {
         dataset.title: {name: _score(lines_of(board, dataset), name, reference, kind) for name in names}
         for dataset in board.datasets
     }
     sums = {
-        "other" if shift == _OTHER else f"{shift} shift": [title for title, own in of.items() if own == shift]
-        for shift in (*SHIFTS, _OTHER)
+        "other" if shift == OTHER else f"{shift} shift": [title for title, own in of.items() if own == shift]
+        for shift in (*DOMINANT, OTHER)
         if shift in of.values()
     }
     lines: list[dict[str, Any]] = []
@@ -62,7 +60,8 @@ def score_table(
     ]
     notes = [
         f"-1, 0 or +1: the mean accuracy is below, within (ends included) or above the error bar of {reference} "
-        f"({SPREADS[kind]}); summed over datasets. It does not compare two others (Ye et al. 2022)."
+        f"({SPREADS[kind]}); summed over datasets. It does not compare two others (Ye et al. 2022).",
+        *shifts.notes,
     ]
     return table(lines, "ranking_score", f"Ranking score against {reference}", columns, notes)
 

@@ -13,15 +13,12 @@ from dgbench.data.store.decoding import rgb
 from dgbench.reports.document import Figure
 from dgbench.reports.errors.error_counts import Counts, mean_confusion
 from dgbench.reports.errors.error_groups import group_accuracies
-from dgbench.reports.figures.drawing import canvas, finish
-from dgbench.reports.figures.saving import INK
+from dgbench.reports.figures.drawing import canvas, finish, heat
 from dgbench.reports.settings.labels import slug
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from PIL.Image import Image
 
-_FILL = (0x00 / 255, 0x72 / 255, 0xB2 / 255)
 _MOST_NUMBERS, _MOST_NAMES = 12, 45  # classes up to which cells hold numbers, and lines names
 _SIDE, _ACROSS = 96, 8  # pixels of a thumbnail; thumbnails in a row
 
@@ -40,8 +37,9 @@ def heat_maps(setting: str, algorithm: str, seeds: Sequence[Counts], classes: Se
     with canvas(name, max(width, 5.0), max(side * k + 1.3, 2.6)) as drawn:
         widths = [k, max(len(envs), 1 if k <= _MOST_NAMES else k / 4)]
         left, right = drawn.subplots(1, 2, sharey=True, width_ratios=widths)
-        _heat(left, shares, k <= _MOST_NUMBERS)
-        _heat(right, accuracy, k <= _MOST_NUMBERS)
+        written = _percent if k <= _MOST_NUMBERS else None
+        heat(left, shares, written)
+        heat(right, accuracy, written)
         for axes, words, title in ((left, classes, "predicted class (%)"), (right, envs, "accuracy (%)")):
             shown = len(words) <= _MOST_NAMES
             axes.set_xticks(range(len(words)) if shown else [], list(words) if shown else [], rotation=90, fontsize=9)
@@ -56,20 +54,8 @@ def heat_maps(setting: str, algorithm: str, seeds: Sequence[Counts], classes: Se
         return finish(drawn, name, f"Confusion and accuracy by class, {algorithm}", caption)
 
 
-def _heat(axes: Any, values: NDArray[np.float64], numbers: bool) -> None:
-    """Shares in [0, 1] as a color that is the clearer the higher; it lies on light and dark pages."""
-    colors = np.empty((*values.shape, 4))
-    colors[..., :3], colors[..., 3] = _FILL, 0.04 + 0.9 * np.nan_to_num(values)
-    eight_bits = np.round(255 * colors).astype(np.uint8)  # of a pickled figure, matplotlib converts with a warning
-    axes.imshow(eight_bits, interpolation="none", aspect="auto")
-    axes.tick_params(length=0)
-    for side in axes.spines.values():
-        side.set_visible(False)
-    if numbers:
-        for (row, column), value in np.ndenumerate(values):
-            text = "" if np.isnan(value) else f"{100 * value:.0f}"
-            color = "white" if value > 0.8 else INK  # both legible on light and dark pages
-            axes.text(column, row, text, ha="center", va="center", fontsize=9, color=color)
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}"
 
 
 def sheet(name: str, title: str, caption: str, lines: pd.DataFrame, classes: Sequence[str]) -> Figure | str:

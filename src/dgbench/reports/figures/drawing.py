@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dgbench.reports.document import Figure
 from dgbench.reports.figures.saving import INK, save
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # Okabe & Ito's palette less yellow and black: told apart by color-blind readers, visible on light and dark pages
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -21,6 +26,7 @@ MEASURE_STYLE: dict[str, tuple[str, str, Any]] = {
 }
 GRAY = "#9aa3ab"  # what is worse than the best, legible on light and dark pages
 REST: dict[str, Any] = {"color": INK, "alpha": 0.35, "linewidth": 0.8, "zorder": 1}  # behind the highlighted few
+_FILL = (0x00 / 255, 0x72 / 255, 0xB2 / 255)  # of heat maps
 _FEW = 5  # curves in color where there are more than colors
 
 
@@ -57,6 +63,27 @@ def grid(axes: Any, axis: str = "y") -> None:
     """Faint lines behind the data."""
     axes.grid(axis=axis, color=INK, alpha=0.15, linewidth=0.6)
     axes.set_axisbelow(True)
+
+
+def heat(axes: Any, values: NDArray[np.float64], written: Callable[[float], str] | None) -> None:
+    """Numbers in [0, 1] as a color that is the clearer the higher; it lies on light and dark pages.
+
+    Args:
+        axes: empty.
+        values: (rows, columns); NaN where there is none.
+        written: what a cell holds, e.g. the number in percent; None for cells without text.
+    """
+    colors = np.empty((*values.shape, 4))
+    colors[..., :3], colors[..., 3] = _FILL, 0.04 + 0.9 * np.clip(np.nan_to_num(values), 0, 1)
+    eight_bits = np.round(255 * colors).astype(np.uint8)  # of a pickled figure, matplotlib converts with a warning
+    axes.imshow(eight_bits, interpolation="none", aspect="auto")
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    for (row, column), value in np.ndenumerate(values) if written else ():
+        text = "" if np.isnan(value) or written is None else written(float(value))
+        color = "white" if value > 0.8 else INK  # both legible on light and dark pages
+        axes.text(column, row, text, ha="center", va="center", fontsize=9, color=color)
 
 
 def label_of(name: str) -> str:

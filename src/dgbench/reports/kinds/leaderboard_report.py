@@ -19,9 +19,10 @@ from dgbench.reports.boards.leaderboard_published import (
     beside_table,
     published_boards,
 )
-from dgbench.reports.boards.leaderboard_scores import SHIFTS, score_table
+from dgbench.reports.boards.leaderboard_scores import score_table
 from dgbench.reports.boards.leaderboard_tables import chosen_table, dataset_table, leaderboard_table
 from dgbench.reports.boards.leaderboard_variance import test_curves, variance_table
+from dgbench.reports.boards.shift_split import ShiftSplit, shift_split
 from dgbench.reports.document import Document, Section, leads, problem_table, warnings
 from dgbench.reports.published import Published
 from dgbench.reports.reading.collect import Collection
@@ -29,6 +30,7 @@ from dgbench.reports.settings.apply_selection import select_runs
 from dgbench.reports.settings.choices import choices
 from dgbench.reports.settings.labels import slug, variant_text
 from dgbench.reports.settings.selected_runs import of_collection
+from dgbench.reports.shift.verdicts import DOMINANT
 from dgbench.selection.methods import Selection, describe
 from dgbench.statistics.accuracy_summary import DIVISORS, SPREADS
 
@@ -43,6 +45,9 @@ class LeaderboardReport:
         std_divisor: of the standard deviation over test environments, ``K-1`` or ``K``.
         reference: algorithm whose error bar decides the ranking score.
         shifts: dataset -> ``diversity`` or ``correlation``, the shift that dominates it.
+        shifts_from: folders with ``shifts.jsonl``, whose estimates take the place of ``shifts``.
+        shifts_estimator: which of them count where there are several, see
+            :func:`~dgbench.reports.boards.shift_split.shift_split`.
         epochs: evaluations at the end of a run over which its variance is taken.
         baseline: leaderboard that places are compared with: a published table's name or a title of ours.
         published: names of published tables to print beside ours.
@@ -53,6 +58,8 @@ class LeaderboardReport:
     std_divisor: str = "K-1"
     reference: str = "erm"
     shifts: Mapping[str, str] = field(default_factory=dict)
+    shifts_from: str | Sequence[str] | None = None
+    shifts_estimator: str | None = None
     epochs: int = 10
     baseline: str | None = None
     published: Sequence[str] = ()
@@ -61,13 +68,14 @@ class LeaderboardReport:
         for key, allowed in (("spread", SPREADS), ("std_divisor", DIVISORS)):
             if getattr(self, key) not in allowed:
                 raise ConfigError(f"report.{key}={getattr(self, key)} is unknown; choose from {', '.join(allowed)}")
-        if odd := sorted(set(self.shifts.values()) - set(SHIFTS)):
-            raise ConfigError(f"report.shifts has {', '.join(odd)}; choose from {', '.join(SHIFTS)}")
+        if odd := sorted(set(self.shifts.values()) - set(DOMINANT)):
+            raise ConfigError(f"report.shifts has {', '.join(odd)}; choose from {', '.join(DOMINANT)}")
         if self.epochs < 2:
             raise ConfigError(f"report.epochs={self.epochs} has no variance; give 2 or more")
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         theirs = published_boards(self.published)
+        split = shift_split(self.shifts, self.shifts_from, self.shifts_estimator)
         selected = select_runs(collection, selection, split_by)
         unreported = selection.validation_environments
         found, missing = boards(of_collection(collection, selected), unreported, split_by)
@@ -78,14 +86,14 @@ class LeaderboardReport:
         sections = []
         for board in found:
             tables = [
-                *self._tables(board, baseline if baseline and baseline.title != board.title else None, theirs),
+                *self._tables(board, split, baseline if baseline and baseline.title != board.title else None, theirs),
                 variance_table(board, curves, self.epochs),
                 chosen_table(board, chosen),
             ]
             figures, answer = leaderboard_figures(board), leaderboard_answer(board)
             sections.append(Section(slug(board.title), board.title, tables, figures, answer, facts=_facts(board)))
         agreement = agreement_section(own, theirs)
-        problems = [*collection.problems, *missing]
+        problems = [*collection.problems, *missing, *split.problems]
         used = f"{len(selected.rows)} of {len(collection.runs)} runs count: one hyperparameter draw of each search"
         return Document(
             title="Leaderboards of domain generalization: accuracy, higher is better",
@@ -97,8 +105,10 @@ class LeaderboardReport:
             words=WORDS,
         )
 
-    def _tables(self, board: Board, baseline: Baseline | None, theirs: Sequence[Published]) -> list[pd.DataFrame]:
-        score = score_table(board, self.reference, self.shifts, self.spread)
+    def _tables(
+        self, board: Board, split: ShiftSplit, baseline: Baseline | None, theirs: Sequence[Published]
+    ) -> list[pd.DataFrame]:
+        score = score_table(board, self.reference, split, self.spread)
         beside = [beside_table(board, other) for other in theirs]
         return [
             leaderboard_table(board, self.spread, baseline),

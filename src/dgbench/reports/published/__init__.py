@@ -1,9 +1,10 @@
 """Tables of papers as small data files, each with its source, to print beside our own numbers.
 
-A file ``<paper>_table<n>.yaml`` holds the table as printed: names of its columns and a block of lines, one per
-algorithm (by any of its names, which become ours), of values ``mean``, ``mean±error`` or a name. Arrows are OoD-
-Bench's -1 and +1, ``-`` is no value. Columns under ``printed`` are those that the paper computed from the others.
-Percent stay percent in the file; :meth:`Published.accuracies` gives fractions.
+A file ``<paper>_table<n>.yaml`` holds the table as printed: names of its columns and a block of lines of values
+``mean``, ``mean±error`` or a name, one line per algorithm (by any of its names, which become ours), or in a table of
+shifts per dataset, ``DATASET/ENVIRONMENT`` or ``DATASET/PAIR`` with ``_`` for a space. Arrows are OoD-Bench's -1 and
++1, ``-`` is no value. Columns under ``printed`` are those that the paper computed from the others. Percent stay percent
+in the file; :meth:`Published.accuracies` gives fractions.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Published:
     name: str  #: name of the file without its ending
     source: str
     title: str
-    quantity: str  #: ``accuracy`` (percent), ``correlation``, ``algorithm``, ...
+    quantity: str  #: ``accuracy`` (percent), ``correlation``, ``algorithm``, ``shift``, ...
     note: str
     columns: tuple[str, ...]
     dataset: str  #: where the columns are environments of one dataset: its name; else empty
@@ -44,6 +45,7 @@ class Published:
     match: str
     seeds: int  #: seeds behind each value, where ± is their standard deviation; 0 where it is not
     shift: str  #: ``diversity`` or ``correlation`` where the paper splits its datasets so; else empty
+    formula: str  #: of tables of shifts: ``ye2022`` or ``hellinger``; else empty
     values: dict[str, dict[str, Value]]  #: row -> column -> value
     words: dict[str, dict[str, str]]  #: row -> column -> name, for a table of names
     printed: dict[str, dict[str, float]]  #: row -> column that the paper computed -> value
@@ -66,6 +68,11 @@ class Published:
 def names() -> list[str]:
     """Names of all published tables."""
     return sorted(file.name.removesuffix(".yaml") for file in _folder().iterdir() if file.name.endswith(".yaml"))
+
+
+def shifts() -> list[str]:
+    """Names of the tables of diversity and correlation shift, both of whole datasets."""
+    return [name for name in names() if published(name).quantity == "shift" and _of_datasets(published(name))]
 
 
 def boards() -> list[str]:
@@ -112,6 +119,7 @@ def published(name: str) -> Published:
         data.get("match", ""),
         data.get("seeds", 0),
         data.get("shift", ""),
+        data.get("formula", ""),
         values,
         words,
         computed,
@@ -122,6 +130,10 @@ def _value(cell: str) -> Value:
     arrow = _ARROWS.get(cell[-1], 0)
     mean, _, error = cell.rstrip("".join(_ARROWS)).partition("±")
     return Value(float(mean), float(error) if error else None, arrow)
+
+
+def _of_datasets(table: Published) -> bool:
+    return {"div", "cor"} <= set(table.columns) and not any("/" in row for row in table.values)
 
 
 def _folder() -> resources.abc.Traversable:

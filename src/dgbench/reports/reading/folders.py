@@ -60,20 +60,20 @@ def printable(text: str | Path) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
-def nothing_found(searched: Sequence[Path], problems: Sequence[Problem]) -> str:
+def nothing_found(roots: Sequence[Path], problems: Sequence[Problem], what: str = "runs") -> str:
     """``no runs under DIR``, with the first problem of what is there."""
-    where = ", ".join(map(printable, searched)) or "an empty list of folders"
+    where = ", ".join(map(printable, roots)) or "an empty list of folders"
     told = [f"{each.kind} {each.where}: {each.reason}" for each in problems if each.kind != NO_FOLDER]
     more = f", and {len(told) - 1} more" if told[1:] else ""
-    return f"no runs under {where}" + (f" ({told[0]}{more})" if told else "")
+    return f"no {what} under {where}" + (f" ({told[0]}{more})" if told else "")
 
 
 def find_runs(roots: Sequence[Path]) -> tuple[list[RunFolder], list[Problem]]:
     """Run folders under ``roots``, sorted by path and each once; whatever cannot be searched is a problem.
 
     A folder is a run when it has rows, a status or a configuration. A folder that only has a configuration and
-    contains runs is the study around them. Other folders, links to folders, and what lies in hidden ones, are passed
-    over.
+    contains runs is the study around them. Other folders, those of estimated shifts among them, links to folders, and
+    what lies in hidden ones, are passed over.
     """
     runs: dict[str, RunFolder] = {}
     around: set[str] = set()  # real paths of all folders that contain runs
@@ -83,7 +83,9 @@ def find_runs(roots: Sequence[Path]) -> tuple[list[RunFolder], list[Problem]]:
             problems.append(Problem(NO_FOLDER, printable(root), "nothing read from it"))
             continue
         real_root, only_config = os.path.realpath(root), []
-        for name, present in _searched(root, problems):
+        for name, present in searched(root, (*_OF_RUNS, SHIFT_FILE), problems):
+            if SHIFT_FILE in present:
+                continue
             real = os.path.join(real_root, os.path.relpath(name, root)) if name != str(root) else real_root
             if present == [_CONFIG]:
                 only_config.append((name, real))
@@ -96,8 +98,14 @@ def find_runs(roots: Sequence[Path]) -> tuple[list[RunFolder], list[Problem]]:
     return sorted(runs.values(), key=lambda run: str(run.path)), list(dict.fromkeys(problems))
 
 
-def _searched(root: Path, problems: list[Problem]) -> Iterator[tuple[str, list[str]]]:
-    """Every folder under a root, with the files of a run that it has. No link to a folder is followed."""
+def searched(root: Path, wanted: Sequence[str], problems: list[Problem]) -> Iterator[tuple[str, list[str]]]:
+    """Every folder under a root, with those of the wanted files that it has. No link to a folder is followed.
+
+    Args:
+        root: where the search begins; hidden folders are passed over.
+        wanted: names of files.
+        problems: receives what cannot be read.
+    """
 
     def unreadable(error: OSError) -> None:
         where, why = printable(error.filename or root), f"{error.strerror}; make it readable, or name other folders"
@@ -105,10 +113,7 @@ def _searched(root: Path, problems: list[Problem]) -> Iterator[tuple[str, list[s
 
     for name, folders, files in os.walk(root, onerror=unreadable):
         names = {*folders, *files}
-        if SHIFT_FILE in names:  # estimates of shift, which report=shift reads
-            folders.clear()
-            continue
-        yield name, [file for file in _OF_RUNS if file in names and _is_regular(f"{name}/{file}", problems)]
+        yield name, [file for file in wanted if file in names and _is_regular(f"{name}/{file}", problems)]
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _NOT_OURS)
 
 
