@@ -176,6 +176,40 @@ def test_thresholds_on_densities_see_no_correlation_shift_in_eight_dimensions(m:
     assert (found.in_t < 0.01) == (m == 8)
 
 
+def with_novel_shares(a: float, b: float, options: DensityOptions) -> DensityShift:
+    """One coordinate is -3 for a share a of p and 3 for a share b of q, else 0; one tells the class; deviation 0.3."""
+    rng, y = np.random.default_rng(0), np.arange(1000) % 2
+    sides = []
+    for share, novel in ((a, -3), (b, 3)):
+        z = 0.3 * rng.normal(size=(1000, 8))
+        z[:, 0] += novel * (rng.random(1000) < share)
+        z[:, 1] += 2 * y - 1
+        sides.append(z)
+    z_p, z_q, _ = standardized(*sides)
+    return shift_by_density(z_p, y, z_q, y, options, rng=rng)
+
+
+@pytest.mark.parametrize(("a", "b", "div"), [(0, 0, 0), (0.2, 0.5, 0.03), (1, 1, 1)])
+def test_diversity_of_a_share_of_the_images_is_hardly_seen(a: float, b: float, div: float) -> None:
+    """The truth is (a + b) / 2, 0.35 in the second case: near 0 both densities count as positive."""
+    assert with_novel_shares(a, b, DensityOptions(points=3000)).div == pytest.approx(div, abs=0.03)
+
+
+def test_points_of_the_pooled_density_may_give_more_than_one() -> None:
+    """Two tight clusters in eight dimensions, truth 1: weights of drawn points are bounded under the mixture only."""
+    y, found = np.arange(1000) % 2, {}
+    for proposal in ("pooled", "mixture"):
+        found[proposal] = []
+        for seed in range(5):
+            rng = np.random.default_rng(seed)
+            p, q = 0.05 * rng.normal(size=(2, 1000, 8))
+            z_p, z_q, _ = standardized(p, q + 3 * np.eye(8)[0])
+            options = DensityOptions(points=3000, proposal=proposal)
+            found[proposal].append(shift_by_density(z_p, y, z_q, y, options, rng=rng).div)
+    assert found["mixture"] == pytest.approx([1] * 5, abs=1e-9)
+    assert max(found["pooled"]) > 1.01 and found["pooled"] == pytest.approx([1] * 5, abs=0.2)
+
+
 def random_sides(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     y = np.repeat(np.arange(3), 20)

@@ -78,6 +78,7 @@ def test_mmd_pair_by_pair() -> None:
     biased = np.mean([k(u, v) for u in a for v in a]) + np.mean([k(u, v) for u in b for v in b]) - 2 * between
     alone = sum(np.mean([k(u, v) for i, u in enumerate(s) for j, v in enumerate(s) if i != j]) for s in (a, b))
     assert mmd2(a, b, 0.7) == pytest.approx((biased, alone - 2 * between), rel=1e-10)
+    assert mmd2(a + 2**20, b + 2**20, 0.7) == pytest.approx(mmd2(a, b, 0.7), rel=1e-7)
     assert mmd2(b, a, 0.7) == pytest.approx(mmd2(a, b, 0.7), rel=1e-10)
     assert WIDTHS == (0.25, 0.5, 1, 2, 4)
 
