@@ -50,7 +50,8 @@ def main() -> None:
     parser.add_argument("--e", type=float, nargs="+", default=[0.5])
     given = parser.parse_args()
     print(
-        f"{'estimator':10} {'e_q':>4} {'exact':>6} {'mean':>6} {'covered':>8} {'null mean':>10} {'null holds 0':>13} {'s/set':>6}"
+        f"{'estimator':10} {'e_q':>4} {'exact':>6} {'mean':>6} {'covered':>8} "
+        f"{'null mean':>10} {'null holds 0':>13} {'s/set':>6}"
     )
     for estimator in given.estimator:
         for e in given.e:

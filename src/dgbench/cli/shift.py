@@ -50,9 +50,9 @@ def run_shift(config: dict[str, Any], words: Sequence[str], parent: Path, key: s
     check_values(config)
     sign_of_life(f"{config['dataset']['name']}, shift: starting ...")
 
-    from dgbench.estimation.planned import planned_shift
     from dgbench.estimation.preparing import prepared
     from dgbench.estimation.shift_job import estimate_all
+    from dgbench.estimation.shift_plan import planned_shift
     from dgbench.training.job_record import record_end
     from dgbench.training.prepare import prepare_process
 

@@ -103,7 +103,7 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
         words: overrides that were typed.
         parent: folder for the folders of rows.
     """
-    from dgbench.estimation.planned import planned_shift
+    from dgbench.estimation.shift_plan import planned_shift
     from dgbench.training.checked_values import check_values
 
     check_values(config)

@@ -17,11 +17,11 @@ from dgbench.errors import ConfigError, DataError
 from dgbench.estimation.estimating import Done, make_estimates
 from dgbench.estimation.estimators import Estimator
 from dgbench.estimation.fitting import ClassifierTraining
-from dgbench.estimation.planned import Pair, slots_of
 from dgbench.estimation.sampling import Pools
 from dgbench.estimation.shift_job import row_of
+from dgbench.estimation.shift_plan import Pair, slots_of
 from dgbench.records.code import code_version
-from dgbench.records.shift_rows import NO_NULL, ShiftIdentity, ShiftRow
+from dgbench.records.shift_rows import ShiftIdentity, ShiftRow
 from dgbench.tensors import ErrorRecipe
 from dgbench.training.building import build
 from dgbench.training.known_keys import options
@@ -119,7 +119,7 @@ def estimate_shift(
         estimator=estimator, settings=found.settings(), seed=seed, code=code_version(),
     )  # fmt: skip
     pair, rows = Pair("each", "p|q", ("p",), ("q",)), list[ShiftRow]()
-    wanted = [(pair, slot) for slot in slots_of(trials, halves, found.nulls if null else (NO_NULL,))]
+    wanted = [(pair, slot) for slot in slots_of(trials, halves, found.nulls_of(null))]
     pools = Pools(training.source, "all", seed, min_per_class, max_per_class)
 
     def finished(each: Done) -> None:

@@ -105,9 +105,7 @@ class ConceptEstimator(Estimator):
         told = fitted[4].outputs.argmax(1)
         accuracy = float(np.mean([(told[sides == side] == side).mean() for side in (0, 1)]))
         values["tv"] = max(0.0, 2 * accuracy - 1)
-        rng = sample.rng("discrepancy")
-        halves = (rng.permutation(own.shape[1])[: own.shape[1] // 2] for own in (on_p, on_q))
-        values["disc"] = float(discrepancy(on_p, on_q, *halves))
+        values["disc"] = float(discrepancy(on_p, on_q, sample.rng("discrepancy")))
         diagnostics = {
             "accuracy": accuracy,
             "error_on_own": float(np.mean([fitted[0].error, fitted[1].error])),

@@ -24,7 +24,7 @@ from dgbench.estimation.estimators import (
 from dgbench.estimation.recipes import Fitted, Fitting, Labeled, Recipe
 from dgbench.records.shift_rows import NO_NULL
 from dgbench.seeding import derive
-from dgbench.shifts.calibration import calibrated
+from dgbench.shifts.calibration import calibrated_thresholds
 from dgbench.shifts.density import from_densities
 from dgbench.shifts.density_points import DensitiesAtPoints, DensityOptions, densities_at
 from dgbench.shifts.kernel_density import standardized
@@ -133,8 +133,6 @@ class DensityEstimator(Estimator):
     ) -> list[Callable[[], Estimate]]:
         if not self.whole_pair:
             return super().estimates(samples, nulls, fitted)
-        if not any(nulls):
-            raise ConfigError("thresholds=calibrated needs pairs without shift; set null=true, or thresholds=fixed")
         known: dict[int, DensitiesAtPoints] = {}
         thresholds: list[tuple[float, float]] = []
 
@@ -145,7 +143,7 @@ class DensityEstimator(Estimator):
 
         def make(i: int) -> Estimate:
             if not thresholds:
-                found = calibrated([densities(k) for k, null in enumerate(nulls) if null])
+                found = calibrated_thresholds([densities(k) for k, null in enumerate(nulls) if null])
                 thresholds.append((found.eps_div, found.eps_cor))
             return self._values(samples[i], fitted[i], densities(i), thresholds[0])
 
@@ -161,9 +159,7 @@ class DensityEstimator(Estimator):
     ) -> DensitiesAtPoints:
         z, y, sides = self._features(sample, fitted)
         of_p, of_q = z[sides == 0], z[sides == 1]
-        z_p, z_q, rank = standardized(of_p, of_q)
-        if not rank:
-            raise DataError("the classifier's features are constant; choose another backbone, init or recipe")
+        z_p, z_q, _ = standardized(of_p, of_q)
         y_p, y_q = y[sides == 0], y[sides == 1]
         if labels is not None:
             y_p, y_q = labels(y_p), labels(y_q)

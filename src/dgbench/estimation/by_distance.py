@@ -10,6 +10,7 @@ import numpy as np
 
 from dgbench.estimation.estimators import Estimate, Estimator, Sample, check_number
 from dgbench.estimation.recipes import Fitted
+from dgbench.records.shift_rows import NO_NULL
 from dgbench.shifts.distances import (
     emd,
     kernel_matrix,
@@ -30,13 +31,13 @@ class DistanceEstimator(Estimator):
         name: of the estimator in the rows.
         max_images: most images of a side; trials draw others.
         permutations: of the environments within each class, for the p-value of the discrepancy; 0 leaves it out.
-        mean_over_widths: the discrepancy as mean over kernel widths from a quarter of the median distance to four of it.
+        mean_over_widths: the discrepancy as mean over kernel widths from 1/4 to 4 median distances.
     """
 
     kinds: ClassVar[tuple[str, ...]] = ("frozen",)
 
     name: str = "distances"
-    max_images: int = 1000
+    max_images: int = 500
     permutations: int = 200
     mean_over_widths: bool = False
 
@@ -60,7 +61,7 @@ class DistanceEstimator(Estimator):
             biased, unbiased = mmd2_mean_over_widths(a, b, sigma)
         index, by_class = ni_by_class(a, y_a, b, y_b)
         values = {"emd": emd(a, b), "mmd2": unbiased, "mmd2_biased": biased, "ni": index, "ni_pooled": ni(a, b)}
-        if self.permutations:
+        if self.permutations and sample.null == NO_NULL:
             values["mmd2_p"] = permutation_p(
                 lambda matrix, drawn: mmd2_of_kernel(matrix, drawn)[1], kernel, sides, np.concatenate([y_a, y_b]),
                 self.permutations, sample.rng("permutations"),

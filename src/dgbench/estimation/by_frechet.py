@@ -14,10 +14,11 @@ from dgbench.errors import ConfigError, DataError
 from dgbench.estimation.estimators import Estimate, Estimator, Reference, Sample, check_number
 from dgbench.estimation.recipes import Fitted
 from dgbench.records.shift_rows import HALVES
-from dgbench.shifts.frechet import at_infinity, frechet, gaussian_of_moments, gaussian_of_samples, sizes_between
+from dgbench.shifts.frechet import extrapolated, frechet, frechet_of_moments
 
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 FEWEST = 100  # images, below which the bias is larger than any distance of interest
+SIZES = 5  # numbers of images between half of them and all, equally far apart in 1 / n
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +82,13 @@ class FrechetEstimator(Estimator):
         rng = sample.rng("images")
         flags = [f"fewer images ({n}) than features ({z.shape[1]})"] if n <= z.shape[1] else []
         if sample.null == HALVES:
-            distance = frechet(gaussian_of_samples(of_p), gaussian_of_samples(z))
-            return Estimate({"d2": distance}, {"n": float(len(z))}, tuple(flags))
-        reference = gaussian_of_moments(sample.reference.mean, sample.reference.cov)
-        sizes, order = sizes_between(n), rng.permutation(len(z))
-        found = [frechet(reference, gaussian_of_samples(z[order[:size]])) for size in sizes]
-        values = {"d2": found[-1], "d2_inf": at_infinity(sizes, found)}
-        return Estimate(values, {"n": float(n), "n_reference": float(sample.reference.n)}, tuple(flags))
+            return Estimate({"d2": frechet(of_p, z)}, {"n": float(len(z))}, tuple(flags))
+        sizes = np.array([round(1 / inverse) for inverse in np.linspace(2 / n, 1 / n, SIZES)])
+        order, reference = rng.permutation(len(z)), sample.reference
+        found = [_distance(reference, z[order[:size]]) for size in sizes]
+        values = {"d2": found[-1], "d2_inf": float(extrapolated(sizes, np.array(found)))}
+        return Estimate(values, {"n": float(n), "n_reference": float(reference.n)}, tuple(flags))
+
+
+def _distance(reference: Reference, z: np.ndarray) -> float:
+    return float(frechet_of_moments(reference.mean, reference.cov, z.mean(0), np.cov(z, rowvar=False)))

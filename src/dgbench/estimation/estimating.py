@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from dgbench.errors import DgbenchError
 from dgbench.estimation.estimators import Estimate, Estimator
 from dgbench.estimation.fitting import ClassifierTraining
-from dgbench.estimation.planned import Pair, Slot
 from dgbench.estimation.recipes import Fitted, Fitting
 from dgbench.estimation.sampling import Drawn, Pools
+from dgbench.estimation.shift_plan import Pair, Slot
 from dgbench.records.shift_rows import HALVES, TRIAL
 
 DIVERGED = "the loss of its classifier stopped being finite; lower its lr"

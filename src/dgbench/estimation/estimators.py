@@ -129,6 +129,22 @@ class Estimator(ABC):
         """Whether the estimates of one pair depend on one another."""
         return False
 
+    def nulls_of(self, asked: bool) -> tuple[str, ...]:
+        """Which pairs are estimated besides those that are compared.
+
+        Args:
+            asked: whether pairs without shift are wanted.
+
+        Raises:
+            ConfigError: they are not, and the estimator cannot do without.
+        """
+        if self.whole_pair and not asked:
+            raise ConfigError(
+                f"estimator.{self.name}.thresholds=calibrated needs pairs without shift; set null=true, or "
+                "thresholds=fixed"
+            )
+        return self.nulls if asked else (NO_NULL,)
+
     def settings(self) -> dict[str, Any]:
         """Every key, for the rows."""
         return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}

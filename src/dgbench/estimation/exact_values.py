@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dgbench.estimation.planned import Pair, PlannedShift
+from dgbench.estimation.shift_plan import Pair, PlannedShift
 from dgbench.shifts.exact import colored_table, exact_shift
 
 

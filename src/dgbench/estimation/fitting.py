@@ -134,7 +134,8 @@ def _train(training: ClassifierTraining, fittings: Sequence[Fitting]) -> list[Fi
     trainer = make_trainer(training.settings, [judge], intervals)
     trainer.limit_val_batches = 0
     what = f"{n} classifiers together" if n > 1 else "1 classifier"
-    training.told(f"training {what}, {recipe.steps} steps")
+    begins = f" from step {module.steps_done}" if module.steps_done else ""
+    training.told(f"training {what}{begins}, {recipe.steps} steps")
     try:
         fit_quietly(trainer, module, data)
     except DivergedError:

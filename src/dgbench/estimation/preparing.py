@@ -14,8 +14,8 @@ from torch import nn
 from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.store.features import CachedFeatures
 from dgbench.estimation.fitting import ClassifierTraining
-from dgbench.estimation.planned import PlannedShift
 from dgbench.estimation.sampling import own_images
+from dgbench.estimation.shift_plan import PlannedShift
 from dgbench.models.picture_input import batches
 from dgbench.networks.stages import FirstStages
 from dgbench.seeding import derive

@@ -12,7 +12,7 @@ import torch
 from dgbench.data.environments import Environments
 from dgbench.errors import ConfigError, DataError
 from dgbench.estimation.estimators import Estimator, Reference, Sample
-from dgbench.estimation.planned import Pair, Slot
+from dgbench.estimation.shift_plan import Pair, Slot
 from dgbench.records.shift_rows import HALF, HALVES, LABELS
 from dgbench.seeding import derive
 from dgbench.shifts.pairs import balanced, half, null_pair, shuffled_labels
@@ -67,11 +67,11 @@ class Pools:
             DataError: no class has enough images on both sides.
         """
         seed = slot.seed(self.seed, pair)
+        if estimator.against_reference:
+            return Drawn(self._alone(pair, slot, seed), {})
         rng = np.random.default_rng(derive(seed, "sample"))
         whole = [self._pool(envs) for envs in (pair.p, pair.q)]
         names = self.source.class_names
-        if estimator.against_reference:
-            return Drawn(self._alone(pair, slot, seed), {})
         first = balanced(whole[0][1], whole[1][1], self.min_per_class, rng, self.max_per_class)
         if len(first.classes) < 2:
             raise DataError(

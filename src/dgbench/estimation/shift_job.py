@@ -12,8 +12,8 @@ from dgbench.errors import DgbenchError
 from dgbench.estimation.estimating import Done, make_estimates
 from dgbench.estimation.exact_values import exact_values
 from dgbench.estimation.fitting import ClassifierTraining
-from dgbench.estimation.planned import PlannedEstimator, PlannedShift
 from dgbench.estimation.sampling import Pools
+from dgbench.estimation.shift_plan import PlannedEstimator, PlannedShift
 from dgbench.records.locks import RunLocks, lock_holder
 from dgbench.records.shift_rows import NO_NULL, ShiftIdentity, ShiftRow, append_shift_rows
 from dgbench.records.status import RUNNING, finish, mark_interrupted, write_status

@@ -1,4 +1,4 @@
-"""Hydra's sweeper of ``python train.py -m`` and others: knows what is done before anything starts, launches the rest."""
+"""Hydra's sweeper of ``python train.py -m``: knows what is done before anything starts, and launches the rest."""
 
 from __future__ import annotations
 

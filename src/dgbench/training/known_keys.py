@@ -42,6 +42,8 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
     config, chosen = _composed(root, words, key)
     keys = [*_keys(config, ""), *_hyperparameters(config)]
     group, _, sub = key.partition(".")
+    if options(group) and group not in _groups(root):
+        return f"{group} is no group of {root}.py; its groups are {', '.join(sorted(_groups(root)))}"
     if not sub or not options(group):
         return f"key {key} is unknown; {_meant(key, keys)}{SEE}"
     own = list(_keys(config.get(group), ""))
@@ -80,9 +82,11 @@ def _composed(root: str, words: Sequence[str], key: str) -> tuple[dict[str, Any]
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
-    choices = {}
+    choices, own = {}, _groups(root)
     for word in words:
         group, _, names = word.lstrip("+").partition("=")
+        if group not in own:  # of another command
+            continue
         if known := [name for name in names.split(",") if name in options(group)]:
             lacking = [name for name in known if key.partition(".")[2] not in _of_file(CONF / group / f"{name}.yaml")]
             choices[group] = (lacking or known)[0]  # of a sweep over several, one that has no such key
@@ -92,6 +96,13 @@ def _composed(root: str, words: Sequence[str], key: str) -> tuple[dict[str, Any]
     chosen = dict(config.hydra.runtime.choices)
     content: Any = OmegaConf.to_container(config, resolve=False)
     return {top: value for top, value in content.items() if top != "hydra"}, chosen
+
+
+def _groups(root: str) -> set[str]:
+    """Groups that a command has."""
+    defaults = yaml.safe_load((CONF / f"{root}.yaml").read_text())["defaults"]
+    keys = {str(key) for entry in defaults if isinstance(entry, dict) for key in entry}
+    return {key for key in keys if not key.startswith("override ")}
 
 
 def _hyperparameters(config: Any) -> list[str]:

@@ -78,15 +78,14 @@ def _read_folder(folder: Path, problems: list[Problem]) -> list[_Found]:
         problems.append(Problem(f"{status.word.lower()} estimates", where, f"{why}the same command continues them"))
     try:
         rows, faults = read_shift_rows(file)
-    except FileNotFoundError:
-        problems.append(Problem("estimates without rows", where, f"no {SHIFT_FILE} yet"))
-        return []
     except OSError as error:
         problems.append(Problem(UNREADABLE_FILE, printable(file), f"{error.strerror or error}; make it readable"))
         return []
     problems += [
         Problem("unreadable row", f"{printable(file)}:{fault.line}", printable(fault.reason)) for fault in faults
     ]
+    if not rows and not faults:
+        problems.append(Problem("estimates without rows", where, f"nothing in {SHIFT_FILE} yet"))
     return [(where, row) for row in rows]
 
 

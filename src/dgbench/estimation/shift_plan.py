@@ -13,7 +13,7 @@ from dgbench.errors import ConfigError
 from dgbench.estimation.estimators import Estimator
 from dgbench.protocols.folds import Fold
 from dgbench.records.code import code_version
-from dgbench.records.shift_rows import HALF, LABELS, NO_NULL, SHIFT_FILE, TRIAL, ShiftIdentity, read_shift_rows
+from dgbench.records.shift_rows import HALF, LABELS, SHIFT_FILE, TRIAL, ShiftIdentity, read_shift_rows
 from dgbench.records.spec import digest
 from dgbench.seeding import derive
 from dgbench.training.building import build, without
@@ -260,5 +260,5 @@ def _planned(
         identity,
         parent / f"shift-{info.name}-{estimator.name}-{identity.run}",
         pairs,
-        slots_of(config["trials"], config["halves"], estimator.nulls if config["null"] else (NO_NULL,)),
+        slots_of(config["trials"], config["halves"], estimator.nulls_of(config["null"])),
     )
