@@ -135,7 +135,8 @@ def test_frechet_against_a_folder_and_its_moments(command: Any, tmp_path: Path, 
     assert ended.code == 0, ended.err
     rows = rows_under(tmp_path / "outputs")
     assert {tuple(row["p"]) for row in rows} == {("reference",)}
-    assert all(row["values"]["d2"] > 0 for row in rows)
+    assert all(row["values"]["d2"] > 0 for row in rows if row["null"] == "none")
+    assert all("too few" in row["refused"] for row in rows if row["null"] == "halves")
     assert {row["diagnostics"]["n"] for row in rows if row["null"] == "none"} == {120}
     moments = tmp_path / "moments.npz"
     np.savez(moments, mean=np.zeros(8), cov=np.eye(8), n=500, features="resnet50/supervised")
