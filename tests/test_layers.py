@@ -178,7 +178,10 @@ TEXTS = sorted(
     for place in ("src", "conf", "docs", "benchmarks", "tests")
     for path in (ROOT / place).rglob("*")
     if path.suffix in {".py", ".yaml", ".md", ".j2", ".json", ".svg"} and "egg-info" not in str(path)
-) + [ROOT / name for name in ("README.md", "Makefile", "pyproject.toml", "train.py", "report.py", "multirun/README.md")]
+) + [
+    ROOT / name
+    for name in ("README.md", "Makefile", "pyproject.toml", "train.py", "report.py", "shift.py", "multirun/README.md")
+]
 MACHINE_PATH = re.compile(r"(?<![\w.:/-])/(?:home|work|root|mnt|data|scratch|Users|opt|var|srv)/\w|[A-Z]:\\\\?Users")
 
 

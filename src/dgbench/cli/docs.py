@@ -11,7 +11,7 @@ from dgbench.configuration import CONF
 
 DOCS = CONF.parent / "docs"
 _LINE = re.compile(
-    r"^(?P<indent> *)(?P<key>[\w-]+):(?P<value>(?:[^#'\"]|(?<=\S)#|'[^']*'|\"[^\"]*\")*?)(?:\s+#\s*(?P<note>.*))?$"
+    r"^(?P<indent> *)\"?(?P<key>[\w-]+)\"?:(?P<value>(?:[^#'\"]|(?<=\S)#|'[^']*'|\"[^\"]*\")*?)(?:\s+#\s*(?P<note>.*))?$"
 )
 _ENTRY = re.compile(r"\{default: (?P<default>.*?)(?:, range: (?P<range>.*?))?, help: \"(?P<help>.*)\"\}")
 _PACKAGE = re.compile(r"^# @package (\S+)")
@@ -19,7 +19,7 @@ _PACKAGE = re.compile(r"^# @package (\S+)")
 _SKIP = {"_target_", "_partial_", "defaults", "version", "hydra", "search", "fetch"}
 # where defaults of hyperparameters stand -> the address that sets them
 _ADDRESSES = {"algorithm.hparams.": "hparams.", "hparams.shared.hparams.": "hparams."}
-_TITLES = {"train.yaml": "python train.py", "report.yaml": "python report.py"}
+_TITLES = {"train.yaml": "python train.py", "shift.yaml": "python shift.py", "report.yaml": "python report.py"}
 _HEAD = """# Configuration
 
 <!-- Written by `make docs` from the comments in conf/; edit those. -->

@@ -11,6 +11,9 @@ from dgbench.shifts.exact import colored_table, exact_shift
 def exact_values(job: PlannedShift, pair: Pair, size: Callable[[str], int]) -> dict[str, float]:
     """True values of a pair, where features tell color and noise-free class; empty where nothing is known.
 
+    ``cor_color_alone`` is the correlation shift where features tell the color and nothing else: it is larger, and
+    estimates on features that tell the class poorly lie between the two.
+
     Environments that are pooled are one distribution, whose e is their mean, weighted by their images.
 
     Args:
@@ -25,6 +28,9 @@ def exact_values(job: PlannedShift, pair: Pair, size: Callable[[str], int]) -> d
         pooled = [sum(float(e) * size(e) for e in side) / sum(map(size, side)) for side in (pair.p, pair.q)]
     except ValueError:  # environments that are no probabilities
         return {}
-    p, q = (colored_table(e, noise, features="color_shape") for e in pooled)
-    found = exact_shift(p, q)
-    return {name: float(found[name]) for name in ("div", "cor", "div_plus", "cor_plus")}
+    found, color = (
+        exact_shift(*(colored_table(e, noise, features=features) for e in pooled))
+        for features in ("color_shape", "color")
+    )
+    known = {name: float(found[name]) for name in ("div", "cor", "div_plus", "cor_plus")}
+    return {**known, "cor_color_alone": float(color["cor"])}
