@@ -11,7 +11,8 @@ from dgbench.configuration import CONF
 
 DOCS = CONF.parent / "docs"
 _LINE = re.compile(
-    r"^(?P<indent> *)\"?(?P<key>[\w-]+)\"?:(?P<value>(?:[^#'\"]|(?<=\S)#|'[^']*'|\"[^\"]*\")*?)(?:\s+#\s*(?P<note>.*))?$"
+    r"^(?P<indent> *)\"?(?P<key>[\w-]+)\"?:"
+    r"(?P<value>(?:[^#'\"]|(?<=\S)#|'[^']*'|\"[^\"]*\")*?)(?:\s+#\s*(?P<note>.*))?$"
 )
 _ENTRY = re.compile(r"\{default: (?P<default>.*?)(?:, range: (?P<range>.*?))?, help: \"(?P<help>.*)\"\}")
 _PACKAGE = re.compile(r"^# @package (\S+)")

@@ -124,7 +124,11 @@ def _setting_titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     for mine in plain:
         others = [other for other in plain if other["estimator"] == mine["estimator"]]
         shown = ("estimator", "backbone", "init", "features")
-        differing = [k for k in mine if k not in shown and any(other.get(k) != mine[k] for other in others)]
+        differing = [
+            k
+            for k in mine
+            if k not in shown and mine[k] is not None and any(other.get(k) != mine[k] for other in others)
+        ]
         words = [_TITLES.get(mine["estimator"], mine["estimator"]), f"{mine['backbone']}/{mine['init']}"]
         words += [f"{mine['features']} features", *(f"{key}={words_of(mine[key])}" for key in differing)]
         if "formula" in mine and "formula" not in differing:
