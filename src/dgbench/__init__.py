@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dgbench.cli.api import TrainResult as TrainResult
     from dgbench.cli.api import train as train
     from dgbench.cli.evaluate import evaluate as evaluate
+    from dgbench.estimation.arrays import estimate_shift as estimate_shift
     from dgbench.models.exporting import export as export
     from dgbench.models.loading import load as load
     from dgbench.reports.results import measures as measures
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _HOME = {
     "TrainResult": "dgbench.cli.api",
     "algorithm": "dgbench.training.porting",
+    "estimate_shift": "dgbench.estimation.arrays",
     "evaluate": "dgbench.cli.evaluate",
     "export": "dgbench.models.exporting",
     "load": "dgbench.models.loading",
@@ -29,7 +31,18 @@ _HOME = {
     "train": "dgbench.cli.api",
 }
 
-__all__ = ["TrainResult", "__version__", "algorithm", "evaluate", "export", "load", "measures", "results", "train"]
+__all__ = [
+    "TrainResult",
+    "__version__",
+    "algorithm",
+    "estimate_shift",
+    "evaluate",
+    "export",
+    "load",
+    "measures",
+    "results",
+    "train",
+]
 
 
 def __getattr__(name: str) -> object:

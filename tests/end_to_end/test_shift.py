@@ -122,6 +122,24 @@ def test_a_users_folder_with_a_class_too_few(command: Any, tmp_path: Path, image
     assert list((tmp_path / "cache").glob("features-*.pt"))
 
 
+def test_networks_that_learn_with_the_estimator(command: Any, tmp_path: Path, image_tree: Any) -> None:
+    """A perceptron in a stack; a ResNet one by one, whose BatchNorm is renewed for the mean weights."""
+    few = ("features=trained", "trials=1", "halves=0", "null=false", "pairs=each")
+    digits = command("shift.py", *TINY, *JOINT, *few, "estimator=[joint,ood_bench]", cwd=tmp_path)
+    assert digits.code == 0, digits.err
+    root = image_tree(a={"cat": 60, "dog": 60}, b={"cat": 60, "dog": 60})
+    images = command(
+        "shift.py", "dataset=image_folder", f"dataset.root={root}", "dataset.image_size=32", "backbone=resnet18",
+        "init=random", *few, "estimator=ood_bench", "estimator.ood_bench.bottleneck=2", "trainer.device=cpu",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert images.code == 0, images.err
+    rows = rows_under(tmp_path / "outputs")
+    assert {row["dataset"]: row["together"] for row in rows} == {"sr_cmnist": 6, "image_folder": 1}
+    assert all(row["values"] or row["refused"] for row in rows)
+    assert any(row["values"] for row in rows if row["dataset"] == "image_folder")
+
+
 def test_frechet_against_a_folder_and_its_moments(command: Any, tmp_path: Path, image_tree: Any) -> None:
     import numpy as np
 
@@ -163,6 +181,8 @@ def test_frechet_against_a_folder_and_its_moments(command: Any, tmp_path: Path, 
         (("estimator=frechet",), "estimator.frechet.reference=PATH"),
         (("dataset.given=[0.1]",), "at least 2 given environments"),
         (("algorithm=vrex",), "algorithm is no group of shift.py; its groups are backbone, corruptions"),
+        (("trainer.steps=100",), "trainer.steps says how algorithms are trained; shift.py reads trainer.device"),
+        (("trainer=ddp",), "leave trainer=ddp out"),
         (("wait=false",), "wait=false submits a sweep"),
         (("dataset.augment=none",), "augment"),
     ],

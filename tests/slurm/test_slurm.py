@@ -35,19 +35,21 @@ QUEUE = (
     "sweep.runs_per_job=1",  # as many jobs of the queue as of the sweep, however fast this machine is
 )
 START = """
-import signal, sys
+import importlib, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may have inherited its being ignored
-sys.argv[0] = "train.py"
-from dgbench.cli.train import train
-train()
+program = sys.argv.pop(1)
+sys.argv[0] = f"{program}.py"
+getattr(importlib.import_module(f"dgbench.cli.{program}"), program)()
 """
 
 
-def start(folder: Path, cluster: dict[str, str], *words: str) -> subprocess.Popen[str]:
+def start(folder: Path, cluster: dict[str, str], *words: str, program: str = "train") -> subprocess.Popen[str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "WANDB", "PYTEST"))}
     env = {**kept, **cluster, "OMP_NUM_THREADS": "1"}
     with (folder / "err").open("a") as err, (folder / "out").open("a") as out:
-        return subprocess.Popen([sys.executable, "-c", START, *words], cwd=folder, stdout=out, stderr=err, env=env)
+        return subprocess.Popen(
+            [sys.executable, "-c", START, program, *words], cwd=folder, stdout=out, stderr=err, env=env
+        )
 
 
 def until(done: Callable[[], Any], process: subprocess.Popen[str], folder: Path) -> Any:
@@ -208,3 +210,13 @@ def test_a_command_that_does_not_wait(cluster: dict[str, str], command: Any, tmp
     assert [log.count("done at step 2000: DONE") for log in logs] == [1] * 6, "each was done by one process"
     status = command("report.py", "report=status", cwd=tmp_path)
     assert (status.code, "All done." in status.out) == (0, True), status.out
+
+
+def test_estimates_of_shift_are_jobs_too(cluster: dict[str, str], tmp_path: Path) -> None:
+    few = ("dataset.base=digits", "backbone.width=8", "trainer.device=cpu", "trials=1", "halves=0", "cache_dir=null")
+    queue = [word for word in QUEUE if not word.startswith("sweep.")]
+    words = ["-m", *few, "estimator.joint.steps=20", "dataset=sr_cmnist,cmnist_irm", *queue]
+    process = start(tmp_path, cluster, *words, program="shift")
+    assert process.wait(timeout=240) == 0, (tmp_path / "err").read_text()
+    assert "2 of 2 jobs done" in (tmp_path / "out").read_text()
+    assert len(list(tmp_path.glob("multirun/shift-*/shifts.jsonl"))) == 2

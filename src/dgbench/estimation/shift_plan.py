@@ -26,6 +26,7 @@ PAIRS = ("folds", "each")
 IMAGES = ("all", "train")
 FEATURES = ("frozen", "trained")
 REFERENCE = "reference"
+USED = ("device", "precision", "matmul", "checkpoint_seconds")  # keys of conf/trainer that count here
 
 Key = tuple[str, str, str, int, str]  # of a row
 
@@ -179,7 +180,16 @@ def check_keys(config: Mapping[str, Any], words: Sequence[str]) -> None:
         raise ConfigError(f"null={config['null']} is unknown; choose true or false")
     if not config.get("estimator"):
         raise ConfigError("estimator=[] estimates nothing; name files of conf/estimator, e.g. estimator=[joint]")
-    if any(word.lstrip("+").startswith("dataset.augment=") for word in words):
+    typed = [word.lstrip("+").partition("=")[0] for word in words]
+    if unused := [key for key in typed if key.startswith("trainer.") and key.partition(".")[2] not in USED]:
+        read = ", ".join(f"trainer.{key}" for key in USED)
+        raise ConfigError(
+            f"{unused[0]} says how algorithms are trained; shift.py reads {read}, and steps, learning rates and the "
+            "like are keys of estimators"
+        )
+    if config["trainer"]["devices"] != 1:
+        raise ConfigError("trainer.devices is 1 for shift.py, whose classifiers are small; leave trainer=ddp out")
+    if "dataset.augment" in typed:
         raise ConfigError("dataset.augment says how training images change, and shift is estimated on images as they "
                           "are; leave it out")  # fmt: skip
 
