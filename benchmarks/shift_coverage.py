@@ -33,9 +33,14 @@ def side(e: float, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.nda
     return x, y
 
 
-def interval(rows: list[ShiftRow], null: str) -> tuple[float, float, float]:
-    """Estimate of correlation shift and its interval."""
-    of = {kind: [r.values["cor"] for r in rows if (r.kind, r.null) == (kind, null)] for kind in (TRIAL, HALF)}
+def interval(rows: list[ShiftRow], null: str) -> tuple[float, float, float] | None:
+    """Estimate of correlation shift and its interval; None where it was refused."""
+    of = {
+        kind: [r.values["cor"] for r in rows if (r.kind, r.null) == (kind, null) and "cor" in r.values]
+        for kind in (TRIAL, HALF)
+    }
+    if not of[TRIAL] or len(of[HALF]) < 2:
+        return None
     value = statistics.fmean(of[TRIAL])
     return value, *half_sampling(value, of[HALF])
 
@@ -61,17 +66,23 @@ def main() -> None:
                 rng = np.random.default_rng([number, int(100 * e)])
                 sides = [*side(E_P, given.images, rng), *side(e, given.images, rng)]
                 rows = estimate_shift(*sides, estimator, trials=given.trials, seed=number, device="cpu")
-                value, low, high = interval(rows, NO_NULL)
-                null, null_low, null_high = interval(rows, HALVES)
-                covered, held = covered + (low <= exact <= high), held + (null_low <= 0 <= null_high)
-                values.append(value)
-                nulls.append(null)
+                if found := interval(rows, NO_NULL):
+                    values.append(found[0])
+                    covered += found[1] <= exact <= found[2]
+                if found := interval(rows, HALVES):
+                    nulls.append(found[0])
+                    held += found[1] <= 0 <= found[2]
             seconds = (time.perf_counter() - begun) / given.sets
             print(
-                f"{estimator:10} {e:4.1f} {exact:6.3f} {statistics.fmean(values):6.3f} {covered:4} of {given.sets} "
-                f"{statistics.fmean(nulls):9.3f} {held:8} of {given.sets} {seconds:6.1f}",
+                f"{estimator:10} {e:4.1f} {exact:6.3f} {mean(values)} {covered:4} of {len(values):2} "
+                f"{mean(nulls):>9} {held:8} of {len(nulls):2} {seconds:6.1f}",
                 flush=True,
             )
+
+
+def mean(values: list[float]) -> str:
+    """As text; a dash where all were refused."""
+    return f"{statistics.fmean(values):6.3f}" if values else "     -"
 
 
 if __name__ == "__main__":
