@@ -53,7 +53,7 @@ def framework(study: Study, folder: Path) -> float:
         lambda *_: None, [None], recorder, seconds=1e9, steps=settings.steps, eval_every=settings.eval_every
     )
     callbacks = [clock, recorder, progress, checkpointer, Heartbeat([folder], settings.steps)]
-    trainer = make_trainer(study, callbacks, epochs=1)
+    trainer = make_trainer(study.settings, callbacks, epochs=1)
     trainer.limit_val_batches = 0
     trainer.fit(module, datamodule=run.data)
     return clock.seconds / settings.steps

@@ -88,7 +88,7 @@ def pictures(root: Path, side: int) -> Path:
 def ours(study: Study) -> float:
     """Images per second as train.py trains, evaluation left out."""
     run, clock = study.runs[0], Clock()
-    trainer = make_trainer(study, [clock], epochs=1)
+    trainer = make_trainer(study.settings, [clock], epochs=1)
     trainer.limit_val_batches = 0
     trainer.fit(study.module(run.fold), datamodule=run.data)
     return images(study) / clock.seconds

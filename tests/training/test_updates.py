@@ -262,7 +262,7 @@ def test_bad_keys(override: str, message: str, tmp_path: Path) -> None:
 def test_half_precision_on_a_cpu_is_refused_and_not_replaced(tmp_path: Path) -> None:
     study = small_study(tmp_path, "trainer.precision=16-mixed")
     with pytest.raises(ConfigError, match=r"fp16 is not supported on CPU.*trainer.precision=16-mixed"):
-        make_trainer(study, [], 1)
+        make_trainer(study.settings, [], 1)
 
 
 @pytest.mark.parametrize("override", ["trainer.devices=2", "trainer.accumulate=2", "trainer.channels_last=true"])
