@@ -11,7 +11,7 @@ import numpy as np
 from dgbench.errors import DataError
 from dgbench.estimation.classifiers import LabelClassifier, SideClassifier, TargetClassifier
 from dgbench.estimation.estimators import Estimate, Estimator, Sample, check_number
-from dgbench.estimation.recipes import Fitted, Fitting, Labeled, Recipe
+from dgbench.estimation.recipes import Fitted, Fitting, Recipe
 from dgbench.seeding import derive
 from dgbench.shifts.disagreement import concept, discrepancy
 from dgbench.shifts.pairs import held_out_split
@@ -53,13 +53,12 @@ class ConceptEstimator(Estimator):
 
     def _parts(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
         """Rows that classifiers are fitted on, and judged on."""
-        groups = sample.sides * sample.n_classes + sample.labels
-        return held_out_split(groups, 0.5, sample.rng("judged"))
+        return held_out_split(sample.groups, 0.5, sample.rng("judged"))
 
-    def fittings(self, sample: Sample, trained: bool) -> list[Fitting]:
+    def fittings(self, sample: Sample) -> list[Fitting]:
         fit, judged = self._parts(sample)
         sides = sample.sides
-        first, second = held_out_split(sides[fit] * sample.n_classes + sample.labels[fit], 0.5, sample.rng("noise"))
+        first, second = held_out_split(sample.groups[fit], 0.5, sample.rng("noise"))
         own = (fit[sides[fit] == 0], fit[sides[fit] == 1], fit[first], fit[second])
         labels = [
             self._fitting(sample, LabelClassifier, (rows,), judged, name)
@@ -77,8 +76,8 @@ class ConceptEstimator(Estimator):
                 raise DataError(
                     "too few images of every class to choose a step with; raise min_per_class, or add images"
                 )
-            train.append(self._labeled(sample, rows[kept]))
-            validation.append(self._labeled(sample, rows[held_out]))
+            train.append(sample.labeled(rows[kept]))
+            validation.append(sample.labeled(rows[held_out]))
         recipe = Recipe(
             kind,
             {"lr": self.lr, "weight_decay": self.weight_decay, "width": 0, "hidden": 0},
@@ -91,9 +90,6 @@ class ConceptEstimator(Estimator):
             recipe, sample.n_classes, tuple(train), tuple(validation), sample.positions[judged],
             derive(sample.seed, "classifier", name),
         )  # fmt: skip
-
-    def _labeled(self, sample: Sample, rows: np.ndarray) -> Labeled:
-        return Labeled(sample.positions[rows], sample.labels[rows])
 
     def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
         _, judged = self._parts(sample)

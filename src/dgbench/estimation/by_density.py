@@ -21,7 +21,7 @@ from dgbench.estimation.estimators import (
     check_number,
     no_overlap,
 )
-from dgbench.estimation.recipes import Fitted, Fitting, Labeled, Recipe
+from dgbench.estimation.recipes import Fitted, Fitting, Recipe
 from dgbench.records.shift_rows import NO_NULL
 from dgbench.seeding import derive
 from dgbench.shifts.calibration import calibrated_thresholds
@@ -89,15 +89,9 @@ class DensityEstimator(Estimator):
     def whole_pair(self) -> bool:
         return self.thresholds == "calibrated"
 
-    def fittings(self, sample: Sample, trained: bool) -> list[Fitting]:
+    def fittings(self, sample: Sample) -> list[Fitting]:
         train, held_out = self._split(sample)
-        positions, labels, sides = sample.positions, sample.labels, sample.sides
-
-        def of(rows: np.ndarray) -> tuple[Labeled, Labeled]:
-            first, second = (rows[sides[rows] == side] for side in (0, 1))
-            return Labeled(positions[first], labels[first]), Labeled(positions[second], labels[second])
-
-        own, judged = of(train), of(held_out)
+        own, judged = sample.by_side(train), sample.by_side(held_out)
         fewest = min(len(side.positions) for side in own)
         if not all(len(side.positions) for side in judged) or not fewest:
             raise DataError("too few images of every class to hold some out; raise min_per_class, or add images")
@@ -111,14 +105,13 @@ class DensityEstimator(Estimator):
         else:
             hparams = {**common, "decay_steps": 0}
             recipe = Recipe(BottleneckClassifier, hparams, PAPER_STEPS, batch, LOOK_EVERY, chooses="error")
-        predicted = positions[self._measured(sample)]
+        predicted = sample.positions[self._measured(sample)]
         return [Fitting(recipe, sample.n_classes, own, judged, predicted, derive(sample.seed, "classifier"))]
 
     def _split(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
         """Rows to train on and held out: 20 % of every class of either side, or 10 % at random."""
         if self.recipe == "code":
-            groups = sample.sides * sample.n_classes + sample.labels
-            return held_out_split(groups, 0.2, sample.rng("split"))
+            return held_out_split(sample.groups, 0.2, sample.rng("split"))
         return held_out_split(sample.sides, 0.1, sample.rng("split"))
 
     def _measured(self, sample: Sample) -> np.ndarray:

@@ -13,7 +13,7 @@ from scipy.special import softmax
 from dgbench.errors import ConfigError, DataError
 from dgbench.estimation.classifiers import JointClassifier
 from dgbench.estimation.estimators import LEAST_OVERLAP, Estimate, Estimator, Sample, check_number, no_overlap
-from dgbench.estimation.recipes import Fitted, Fitting, Labeled, Recipe
+from dgbench.estimation.recipes import Fitted, Fitting, Recipe
 from dgbench.records.shift_rows import HALVES, LABELS, NO_NULL
 from dgbench.seeding import derive
 from dgbench.shifts.pairs import cross_fit, held_out_split
@@ -70,28 +70,22 @@ class JointEstimator(Estimator):
         check_number("joint.weight_decay", self.weight_decay, 0)
         check_number("joint.val_fraction", self.val_fraction, 0.01, 0.9)
 
-    def fittings(self, sample: Sample, trained: bool) -> list[Fitting]:
+    def fittings(self, sample: Sample) -> list[Fitting]:
         folds = self._folds(sample)
         return [self._fitting(sample, folds[1 - k], folds[k], k) for k in (0, 1)]
 
     def _folds(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
-        groups = sample.sides * sample.n_classes + sample.labels
-        return cross_fit(groups, sample.rng("folds"))
+        return cross_fit(sample.groups, sample.rng("folds"))
 
     def _fitting(self, sample: Sample, seen: np.ndarray, unseen: np.ndarray, k: int) -> Fitting:
-        positions, labels, sides = sample.positions, sample.labels, sample.sides
-        groups = sides[seen] * sample.n_classes + labels[seen]
-        train, validation = (seen[part] for part in held_out_split(groups, self.val_fraction, sample.rng("split", k)))
+        parts = held_out_split(sample.groups[seen], self.val_fraction, sample.rng("split", k))
+        train, validation = (seen[part] for part in parts)
         if not len(validation):  # no class has enough: a plain random part
             order = sample.rng("split", k).permutation(seen)
             cut = math.ceil(self.val_fraction * len(seen))
             train, validation = order[cut:], order[:cut]
 
-        def of(rows: np.ndarray) -> tuple[Labeled, Labeled]:
-            first, second = (rows[sides[rows] == side] for side in (0, 1))
-            return Labeled(positions[first], labels[first]), Labeled(positions[second], labels[second])
-
-        own = of(train)
+        own = sample.by_side(train)
         fewest = min(len(side.positions) for side in own)
         if fewest < FEWEST:
             raise DataError(f"{fewest} images of a side to train on are too few; drop the pair, or add images")
@@ -106,14 +100,13 @@ class JointEstimator(Estimator):
             ),
             sample.n_classes,
             own,
-            of(validation),
-            positions[unseen],
+            sample.by_side(validation),
+            sample.positions[unseen],
             derive(sample.seed, "classifier", k),
         )
 
     def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
-        groups = sample.sides * sample.n_classes + sample.labels
-        prior = np.bincount(groups, minlength=2 * sample.n_classes) / len(groups)
+        prior = np.bincount(sample.groups, minlength=2 * sample.n_classes) / len(sample.groups)
         entropy = float(-(prior[prior > 0] * np.log(prior[prior > 0])).sum())
         loss = float(np.mean([each.loss for each in fitted]))
         diagnostics = {

@@ -73,7 +73,7 @@ def make_estimates(
         try:
             drawn = pools.drawn(estimator, pair, slot)
             pools.check_varying(drawn.sample)
-            fittings = estimator.fittings(drawn.sample, training.backbone is not None)
+            fittings = estimator.fittings(drawn.sample)
         except DgbenchError as error:
             finished(Done(pair, slot, Estimate(refused=str(error))))
         else:

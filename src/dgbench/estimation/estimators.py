@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dgbench.errors import ConfigError
-from dgbench.estimation.recipes import Fitted, Fitting
+from dgbench.estimation.recipes import Fitted, Fitting, Labeled
 from dgbench.records.shift_rows import HALVES, NO_NULL
 from dgbench.seeding import derive
 
@@ -79,6 +79,21 @@ class Sample:
     def sides(self) -> np.ndarray:
         """(n_p + n_q,), 0 for p and 1 for q."""
         return np.repeat([0, 1], [len(self.p), len(self.q)])
+
+    @property
+    def groups(self) -> np.ndarray:
+        """(n_p + n_q,) numbers of side and class together, side K + y."""
+        found: np.ndarray = self.sides * self.n_classes + self.labels
+        return found
+
+    def labeled(self, rows: np.ndarray) -> Labeled:
+        """Some of the images, by their rows in :attr:`positions`, with their labels."""
+        return Labeled(self.positions[rows], self.labels[rows])
+
+    def by_side(self, rows: np.ndarray) -> tuple[Labeled, Labeled]:
+        """Those of p and those of q among some of the images."""
+        sides = self.sides[rows]
+        return self.labeled(rows[sides == 0]), self.labeled(rows[sides == 1])
 
     def rng(self, *purpose: str | int) -> np.random.Generator:
         """A generator for one purpose."""
@@ -164,12 +179,11 @@ class Estimator(ABC):
         """
         return None
 
-    def fittings(self, sample: Sample, trained: bool) -> list[Fitting]:
+    def fittings(self, sample: Sample) -> list[Fitting]:
         """The classifiers that one estimate needs.
 
         Args:
             sample: its images.
-            trained: the backbone learns with them.
 
         Raises:
             DataError: there are too few images.

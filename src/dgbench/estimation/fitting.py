@@ -74,8 +74,9 @@ class ClassifierTraining:
     def groups(self, fittings: Sequence[Fitting]) -> list[list[int]]:
         """Numbers of the classifiers that train together."""
         shapes: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        stacks = self.mode != "single" and self._stacks()
         for i, each in enumerate(fittings):
-            alone = (i,) if self.mode == "single" or not self._stacks(each) else ()
+            alone = () if stacks else (i,)
             shapes[each.recipe.key, each.n_classes, len(each.sides), *alone].append(i)
         return [
             own[first : first + most]
@@ -84,11 +85,11 @@ class ClassifierTraining:
             for first in range(0, len(own), most)
         ]
 
-    def _stacks(self, fitting: Fitting) -> bool:
+    def _stacks(self) -> bool:
         """Whether stacks of such classifiers gain: small networks without convolutions (benchmarks/stacked.py)."""
         if self.backbone is None or self.mode == "stacked":
             return True
-        body = self.backbone(fitting.seed)
+        body = self.backbone(0)
         convolves = any(isinstance(layer, nn.Conv2d) for layer in body.modules())
         return not convolves and sum(p.numel() for p in body.parameters()) <= CPU_PARAMETERS
 

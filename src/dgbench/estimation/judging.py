@@ -104,10 +104,9 @@ class Judge(pl.Callback):
     def _look(self, module: RunModule, i: int) -> None:
         networks = module.evaluated(i)[0]
         loss, error = self._validated(module, networks, i)
-        measure = {"loss": loss, "error": error, None: 0.0}[self.recipe.chooses]
         best = self._best[i]
-        known = None if best is None else {"loss": best[0], "error": best[1], None: 0.0}[self.recipe.chooses]
-        if known is None or measure < known or self.recipe.chooses is None:
+        better = best is None or (error < best[1] if self.recipe.chooses == "error" else loss < best[0])
+        if better or self.recipe.chooses is None:
             kept = {**networks.params(), **networks.statistics()}
             self._best[i] = loss, error, module.steps_done, {k: v.detach().clone() for k, v in kept.items()}
 
