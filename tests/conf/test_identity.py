@@ -20,6 +20,7 @@ from dgbench.data.datasets.image_folders import ImageFolders
 from dgbench.data.datasets.spurious_pictures import SpuriousPictures
 from dgbench.data.datasets.sr_cmnist import SRCMNIST
 from dgbench.errors import DgbenchError
+from dgbench.networks.timm_weights import TimmWeights
 from dgbench.networks.weights import PretrainedWeights, RandomWeights
 from dgbench.protocols.env_groups import MultiTest, TargetOracle
 from dgbench.protocols.fixed import Fixed
@@ -48,7 +49,7 @@ globals().update(
     {
         f"Copied{kind.__name__}": kind
         for kind in (SRCMNIST, ImageFolders, SpuriousPictures, corrupted_folders, RandomWeights, PretrainedWeights,
-                     LeaveOneOut, SingleSource, MultiTest, TargetOracle, Fixed, Flexible)
+                     TimmWeights, LeaveOneOut, SingleSource, MultiTest, TargetOracle, Fixed, Flexible)
     }
 )  # fmt: skip
 
@@ -317,9 +318,12 @@ FILES = [
     for path in sorted(CONF.glob("*/*.yaml"))
     if path.parent.name not in ("experiment", "hydra", "import", "report", "estimator", "corruptions", "paths")
 ]
+OF_TODAY = ("resnet50_pretrained", "convnext_b", "deit_s16", "efficientnet_b0", "regnety_16gf", "vit_b16_clip",
+            "vit_b16_siglip", "vit_b14_dinov2", "vit_b16_dinov3")  # fmt: skip
 #: what a file needs beside it
 BESIDE: dict[str, list[str]] = {
-    "backbone=resnet50_pretrained": ["init=random"],
+    **{f"backbone={name}": ["init=random"] for name in OF_TODAY},
+    "backbone=timm": ["init=random", "backbone.arch=test_convnext"],
     "protocol=fixed": ["protocol.test=[d]"],
     "protocol=flexible": ["protocol.dominant=1", "protocol.minor=1", "protocol.test=1", "protocol.exclusive=2"],
 }

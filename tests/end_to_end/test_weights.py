@@ -79,7 +79,7 @@ def test_mixstyle_trains_on_a_resnet(resnet: Any, tmp_path: Path) -> None:
         (("init=moco",), "init=moco has no weights for test_resnet (but for: resnet50, vit_base_patch16_224)"),
         (("init=supervised", "backbone.arch=resnet18"), "cannot be downloaded (Connection refused); give a local"),
         (("init=file", "init.url=http://127.0.0.1:9/x.pth"), "http://127.0.0.1:9/x.pth cannot be downloaded"),
-        (("backbone.norm=no",), "backbone.norm=no is unknown; choose train or frozen"),
+        (("backbone.norm=no",), "backbone.norm=no is unknown; choose train, frozen or fixed"),
         (("dataset.image_size=16",), "takes images of at least 32 x 32, these are 16 x 16; set dataset.image_size"),
     ],
 )

@@ -157,7 +157,7 @@ def test_other_image_sizes() -> None:
         (lambda: ResNet(IMAGE, "resnet17"), "backbone.arch=resnet17 is unknown to timm; see"),
         (lambda: ResNet(IMAGE, "test_vit"), "backbone.arch=test_vit is no ResNet; choose"),
         (lambda: VisionTransformer(IMAGE, "test_resnet"), "backbone.arch=test_resnet is no vision transformer; choose"),
-        (lambda: ResNet(IMAGE, "test_resnet", norm="froze"), "backbone.norm=froze is unknown; choose train or frozen"),
+        (lambda: ResNet(IMAGE, "test_resnet", norm="froze"), "backbone.norm=froze is unknown; choose train, frozen or fixed"),
         (lambda: ResNet(IMAGE, "test_resnet", dropout=1.0), "dropout=1.0 on the features is no probability"),
     ],
 )

@@ -70,7 +70,7 @@ class Checkpointer(pl.Callback):
         if step % self.eval_every == 0 or step >= self.steps:
             return  # an evaluation comes first, or it would be left out after a resume
         if self._interrupted or self._due():
-            self._write(trainer, pl_module)
+            self.write(trainer, pl_module)
         self._stop_if_interrupted()
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
@@ -90,11 +90,11 @@ class Checkpointer(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self._interrupted or self._due():
-            self._write(trainer, pl_module)
+            self.write(trainer, pl_module)
         self._stop_if_interrupted()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        self._write(trainer, pl_module)
+        self.write(trainer, pl_module)
 
     def teardown(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
         if self._handler is not None:
@@ -108,7 +108,8 @@ class Checkpointer(pl.Callback):
         if self._interrupted:
             raise KeyboardInterrupt
 
-    def _write(self, trainer: pl.Trainer, pl_module: Any) -> None:
+    def write(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        """Write a checkpoint now, the best weights before it."""
         begun = time.monotonic()
         self._write_best()
         self.save(trainer, pl_module)

@@ -16,8 +16,9 @@ torchvision, timm,          nothing or state_dict, nothing
 SimCLR out of TensorFlow
 ==========================  =============================================  ===================
 
-Within the encoder a classifier or projection head is ``fc.`` or ``head.``; the rest has the names of timm, which for
-ResNets are torchvision's.
+The rest has the names of timm, which for ResNets are torchvision's, or names that timm converts
+(:meth:`dgbench.networks.timm_networks.TimmFeaturizer.adapted`): CLIP of OpenAI and OpenCLIP, SigLIP, DINOv2, DINOv3,
+torchvision's RegNets with SWAG weights, ConvNeXt of its authors. Classifiers are left out there.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from torch import Tensor
 
 CONTAINERS = ("state_dict", "classy_state_dict", "base_model", "model", "trunk")
 WRAPPER = "module."  # DistributedDataParallel's
-HEADS = ("fc.", "head.")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ LAYOUTS = (
 
 
 def encoder_tensors(content: Any) -> dict[str, Tensor]:
-    """The encoder's tensors of a weights file, named as timm names them, without heads.
+    """The encoder's tensors of a weights file, without the names of containers and of other parts.
 
     Args:
         content: what the file holds.
@@ -68,8 +68,7 @@ def encoder_tensors(content: Any) -> dict[str, Tensor]:
     if tensors and all(name.startswith(WRAPPER) for name in tensors):
         tensors = {name.removeprefix(WRAPPER): value for name, value in tensors.items()}
     layout = next(each for each in LAYOUTS if each.encoder == "" or any(n.startswith(each.encoder) for n in tensors))
-    kept = {n.removeprefix(layout.encoder): v for n, v in tensors.items() if not n.startswith(layout.others or "\0")}
-    return {name: value for name, value in kept.items() if not name.startswith(HEADS)}
+    return {n.removeprefix(layout.encoder): v for n, v in tensors.items() if not n.startswith(layout.others or "\0")}
 
 
 def _tensors(content: Any) -> dict[str, Tensor]:

@@ -26,7 +26,7 @@ from dgbench.errors import ConfigError
 from dgbench.networks.style_mixing import mix_styles
 from dgbench.requests import StyleMix
 
-NORMS = ("train", "frozen")
+NORMS = ("train", "frozen", "fixed")
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,8 @@ class Featurizer(nn.Module):
 
     Args:
         norm: ``train``: BatchNorm as usual; ``frozen``: it normalizes with its running statistics and never changes
-            them, also in training mode, while its scales and shifts stay trainable (DomainBed's published protocol).
+            them, also in training mode, while its scales and shifts stay trainable (DomainBed's published protocol);
+            ``fixed``: frozen, and scales and shifts of every kind of normalization stay as they are.
         dropout: probability of dropping a feature in training.
 
     Attributes:
@@ -89,7 +90,7 @@ class Featurizer(nn.Module):
     def __init__(self, norm: str = "train", dropout: float = 0.0) -> None:
         super().__init__()
         if norm not in NORMS:
-            raise ConfigError(f"backbone.norm={norm} is unknown; choose {' or '.join(NORMS)}")
+            raise ConfigError(f"backbone.norm={norm} is unknown; choose {', '.join(NORMS[:-1])} or {NORMS[-1]}")
         if not 0 <= dropout < 1:
             raise ConfigError(f"dropout={dropout} on the features is no probability below 1; give one, 0 drops nothing")
         self.norm = norm
@@ -99,10 +100,21 @@ class Featurizer(nn.Module):
         """The stages, in order."""
         raise NotImplementedError
 
+    def decay_layers(self) -> list[list[nn.Parameter]]:
+        """Parameters of each part that has a learning rate of its own under layer-wise decay, first ones first."""
+        return [list(stage.parameters()) for stage in self.stages()]
+
+    def set_norms(self) -> None:
+        """Keep scales and shifts of normalization where ``norm`` asks for it; called when all layers are there."""
+        if self.norm == "fixed":
+            for module in self.modules():
+                if "norm" in type(module).__name__.lower():  # torch's and timm's share no base class
+                    module.requires_grad_(False)
+
     def train(self, mode: bool = True) -> Self:
         """Switch the mode; a frozen BatchNorm stays in evaluation."""
         super().train(mode)
-        if self.norm == "frozen":
+        if self.norm != "train":
             for module in self.modules():
                 if isinstance(module, _BatchNorm):
                     module.eval()

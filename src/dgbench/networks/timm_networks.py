@@ -1,114 +1,207 @@
-"""ResNets and vision transformers of timm as featurizers: no classifier, any image size and number of channels."""
+"""Networks of timm as featurizers: no classifier, any image size that they take and number of channels."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from dgbench.errors import ConfigError
 from dgbench.networks.stages import Featurizer, Stage
+from dgbench.networks.timm_parts import RESNET, TRANSFORMER, Family, Parts, family_of
 
 RGB = 3
-TRANSFORMER_STAGES = 4
-MIN_SIDE = 32  # of a ResNet's images, which it halves five times
+STYLE_STAGES = (1, 2, 3)
+CONVERTERS = ("checkpoint_filter_fn", "_filter_fn")  # timm's, in the module of a network: published names -> its own
 
 
 class TimmFeaturizer(Featurizer):
-    """A network of timm without its classifier.
+    """A network of timm without its classifier, (n, C, H, W) -> (n, m).
+
+    Known families (residual networks, RegNet, ConvNeXt, EfficientNet, vision transformers with absolute or rotary
+    positions) come apart into stages that can be frozen and looked into; any other network is one stage. Random
+    weights of a ResNet are drawn as torchvision does, which DomainBed uses: no scale of a BatchNorm starts at 0.
 
     Args:
         image: C, H, W.
         arch: timm's name of the architecture.
         norm, dropout: see :class:`Featurizer`.
-        options: more for timm's constructor.
+        projection: width of a linear layer without bias behind the pool, as CLIP's into the space that images and
+            texts share; None for none.
+        normalize: divide features by their length, as zero-shot classification with a text encoder does.
 
     Attributes:
         body: timm's module; its parameters have the names of published weights.
-        input_layer: name within ``body`` of the convolution that reads the image.
+        input_layer: name within ``body`` of the layer that reads the image.
+
+    Raises:
+        ConfigError: ``arch`` is unknown or of another kind, or the images are too small or of a size that cannot be
+            cut into patches.
     """
 
-    kind: str
-    needs: tuple[str, ...]
+    wanted: Family | None = None  #: the one family that a subclass stands for
 
     def __init__(
-        self, image: tuple[int, int, int], arch: str, norm: str = "train", dropout: float = 0.0, **options: Any
+        self,
+        image: tuple[int, int, int],
+        arch: str,
+        norm: str = "train",
+        dropout: float = 0.0,
+        projection: int | None = None,
+        normalize: bool = False,
     ) -> None:
-        import timm  # seconds
-
         super().__init__(norm, dropout)
-        if not timm.is_model(arch):
-            raise ConfigError(f"backbone.arch={arch} is unknown to timm; see timm.list_models()")
-        self.arch = arch
-        try:
-            self.body: Any = timm.create_model(arch, pretrained=False, num_classes=0, in_chans=image[0], **options)
-        except TypeError:  # another kind of network has other options
-            self.body = None
-        if not all(hasattr(self.body, part) for part in self.needs):
-            raise ConfigError(f"backbone.arch={arch} is no {self.kind}; choose another backbone, or another arch")
+        self.arch, self.normalize = arch, normalize
+        self.body: Any = _created(arch, image)
+        self.family = family_of(self.body)
+        self._check(image)
         self.input_layer: str = self.body.pretrained_cfg["first_conv"]
-        self.n_features: int = self.body.num_features
+        self.n_features: int = getattr(self.body, "head_hidden_size", None) or self.body.num_features
+        self.projected = projection is not None
+        if projection is not None:
+            self._project(projection)
+        fixed = self.family.needs_size or bool(self.body.pretrained_cfg.get("fixed_input_size"))
+        self.one_image_size = fixed
+        self.why_not_stackable = self.family.why_not_stackable
+        self.style_stages = STYLE_STAGES if self.parts().mixes_styles else ()
+        self.set_norms()
         self.train()
 
-    def adapted(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Published weights, made for three channels, for the channels of this network.
+    def _check(self, image: tuple[int, int, int]) -> None:
+        if self.wanted is not None and self.family is not self.wanted:
+            raise ConfigError(
+                f"backbone.arch={self.arch} is no {self.wanted.kind}; choose another arch, or backbone=timm, which "
+                "takes any"
+            )
+        if min(image[1:]) < self.family.min_side:
+            least = self.family.min_side
+            raise ConfigError(
+                f"backbone {self.arch} takes images of at least {least} x {least}, these are {image[1]} x {image[2]}; "
+                "set dataset.image_size, or use backbone=mnist_cnn"
+            )
+        if self.family.needs_size:
+            patch = self.body.patch_embed.patch_size
+            if any(side % by for side, by in zip(image[1:], patch, strict=True)):
+                raise ConfigError(
+                    f"backbone {self.arch} cuts images into patches of {patch[0]} x {patch[1]}, these are {image[1]} x "
+                    f"{image[2]}; set dataset.image_size to a multiple of {patch[0]}"
+                )
 
-        Channel i of the input layer gets the weights of channel i mod 3, unscaled (DomainBed).
+    def _project(self, width: int) -> None:
+        name = self.body.pretrained_cfg["classifier"]
+        if not isinstance(width, int) or isinstance(width, bool) or width < 1 or "." in str(name):
+            raise ConfigError(
+                f"backbone.projection={width} is not a width that {self.arch} can be projected to; give CLIP's, 512 "
+                "for ViT-B/16, or null"
+            )
+        setattr(self.body, name, nn.Linear(self.n_features, width, bias=False))
+        self.n_features = width
+
+    def parts(self) -> Parts:
+        """First layers, stages and what follows them."""
+        return self.family.cut(self.body)
+
+    def adapted(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Published weights under timm's names, for the channels, image size and patches of this network.
+
+        timm converts what other projects publish (CLIP, DINOv2, DINOv3, SigLIP, SWAG, ConvNeXt) and resamples position
+        embeddings, bicubic. Channel i of the input layer gets the weights of channel i mod 3, unscaled (DomainBed).
+        Classifiers are left out.
         """
-        name, found = f"{self.input_layer}.weight", dict(tensors)
-        n = self.body.state_dict()[name].shape[1]
+        own = self.body.state_dict()
+        found = self._square_positions(self._converted(dict(tensors)), tensors)
+        classifier = self.body.pretrained_cfg.get("classifier") or ()
+        heads = ("fc.", "head.", *(f"{n}." for n in ([classifier] if isinstance(classifier, str) else classifier)))
+        found = {name: value for name, value in found.items() if name in own or not name.startswith(heads)}
+        name = f"{self.input_layer}.weight"
+        n = own[name].shape[1] if name in own else RGB
         if name in found and found[name].dim() == 4 and found[name].shape[1] == RGB != n:
             found[name] = found[name][:, [i % RGB for i in range(n)]]
         return found
 
+    def _converted(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        known = vars(sys.modules[type(self.body).__module__])
+        convert = next((known[name] for name in CONVERTERS if name in known), None)
+        if convert is None:
+            return tensors
+        with contextlib.redirect_stdout(io.StringIO()):  # one of timm's prints what it leaves out
+            takes_model = convert.__code__.co_argcount > 1
+            found: dict[str, Tensor] = convert(tensors, self.body) if takes_model else convert(tensors)
+        return found
+
+    def _square_positions(self, found: dict[str, Tensor], given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Position embeddings of a square, which published ones are, resampled also to as many patches in another grid.
+
+        timm goes by the number of patches alone.
+        """
+        positions = found.get("pos_embed")
+        if not self.family.needs_size or positions is None or positions.dim() != 3:
+            return found
+        from timm.layers.pos_embed import resample_abs_pos_embed
+
+        grid = list(self.body.patch_embed.grid_size)
+        prefix = 0 if self.body.no_embed_class else self.body.num_prefix_tokens
+        side = math.isqrt(positions.shape[1] - prefix)
+        untouched = any(v.numel() == positions.numel() and v.equal(positions.view_as(v)) for v in given.values())
+        if grid[0] != grid[1] and side * side + prefix == positions.shape[1] and untouched:
+            found["pos_embed"] = resample_abs_pos_embed(positions, grid, [side, side], num_prefix_tokens=prefix)
+        return found
+
+    def stages(self) -> list[Stage]:
+        parts = self.parts()
+        stages = list(parts.stages)
+        first, stem = stages[0], parts.stem
+        stages[0] = Stage(
+            lambda x: first.run(stem.run(x)), (*stem.modules, *first.modules), (*stem.loose, *first.loose)
+        )
+        last, end = stages[-1], parts.end
+        modules = (*last.modules, *end.modules, *self._rest(parts))
+        stages[-1] = Stage(lambda h: self._pooled(end.run(last.run(h))), modules, last.loose)
+        return stages
+
+    def _rest(self, parts: Parts) -> list[nn.Module]:
+        """Modules of the body that belong to no part: those that pool and project."""
+        held = {m for part in (parts.stem, *parts.stages, parts.end) for top in part.modules for m in top.modules()}
+        return [child for child in self.body.children() if held.isdisjoint(child.modules())]
+
+    def decay_layers(self) -> list[list[nn.Parameter]]:
+        return [list(layer.parameters()) for layer in self.parts().layers]
+
+    def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """As for any network; of a transformer 0 is the patch embedding as (n, C, rows, columns), k the tokens."""
+        parts = self.parts()
+        if not parts.has_maps:
+            return super().with_maps(x)
+        if parts.first_map is None:
+            h = parts.stem.run(x)
+            maps = [h]
+        else:
+            first, h = parts.first_map(x)
+            maps = [first]
+        for stage in parts.stages:
+            h = stage.run(h)
+            maps.append(h)
+        return self.dropout(self._pooled(parts.end.run(h))), maps
+
     def _pooled(self, h: Tensor) -> Tensor:
-        features: Tensor = self.body.forward_head(h, pre_logits=True)
-        return features
+        features: Tensor = self.body.forward_head(h, pre_logits=not self.projected)
+        return F.normalize(features, dim=1) if self.normalize else features
 
 
 class ResNet(TimmFeaturizer):
     """A residual network (He et al., 2016), m = 512 for resnet18 and 2048 for resnet50.
 
-    Four stages, the stem belonging to the first and the average pool to the last; images of at least 32 x 32. Random
-    weights are drawn as torchvision does, which DomainBed uses: no scale of a BatchNorm starts at 0.
-
-    Raises:
-        ConfigError: the images are too small, or ``arch`` is no ResNet.
+    Four stages, the stem belonging to the first and the average pool to the last; images of at least 32 x 32.
     """
 
-    kind = "ResNet"
-    needs = ("conv1", "bn1", "act1", "maxpool", "layer1", "layer2", "layer3", "layer4")
-    style_stages = (1, 2, 3)
-
-    def __init__(self, image: tuple[int, int, int], arch: str, norm: str = "train", dropout: float = 0.0) -> None:
-        if min(image[1:]) < MIN_SIDE:
-            raise ConfigError(
-                f"backbone {arch} takes images of at least {MIN_SIDE} x {MIN_SIDE}, these are {image[1]} x {image[2]}; "
-                "set dataset.image_size, or use backbone=mnist_cnn"
-            )
-        super().__init__(image, arch, norm, dropout, zero_init_last=False)
-
-    def stages(self) -> list[Stage]:
-        body = self.body
-
-        def last(h: Tensor) -> Tensor:
-            return self._pooled(body.layer4(h))
-
-        return [
-            Stage.of(body.conv1, body.bn1, body.act1, body.maxpool, body.layer1),
-            Stage.of(body.layer2),
-            Stage.of(body.layer3),
-            Stage(last, (body.layer4,)),
-        ]
-
-    def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        body = self.body
-        maps = [body.maxpool(body.act1(body.bn1(body.conv1(x))))]
-        for layer in (body.layer1, body.layer2, body.layer3, body.layer4):
-            maps.append(layer(maps[-1]))
-        return self.dropout(self._pooled(maps[-1])), maps
+    wanted = RESNET
+    style_stages = STYLE_STAGES
 
 
 class VisionTransformer(TimmFeaturizer):
@@ -116,72 +209,36 @@ class VisionTransformer(TimmFeaturizer):
 
     Four stages of equally many blocks; the patch and position embeddings belong to the first, the final norm and the
     pool (the class token) to the last. Image sides are multiples of the patch.
-
-    Raises:
-        ConfigError: the images cannot be cut into patches, or ``arch`` is no vision transformer.
     """
 
-    kind = "vision transformer"
+    wanted = TRANSFORMER
     one_image_size = True
-    why_not_stackable = "torch maps the attention of a vision transformer over runs one by one"
-    needs = ("patch_embed", "pos_embed", "blocks", "norm")
 
-    def __init__(self, image: tuple[int, int, int], arch: str, dropout: float = 0.0) -> None:
+    def __init__(self, image: tuple[int, int, int], arch: str, dropout: float = 0.0, **options: Any) -> None:
+        super().__init__(image, arch, dropout=dropout, **options)
+
+
+def _created(arch: str, image: tuple[int, int, int]) -> Any:
+    """timm's module for images of this shape, with random weights and without a classifier."""
+    import timm  # seconds
+
+    if arch is None:
+        raise ConfigError("backbone.arch is not set; give timm's name of a network, e.g. backbone.arch=convnext_tiny")
+    if not isinstance(arch, str) or not timm.is_model(arch):
+        raise ConfigError(f"backbone.arch={arch} is unknown to timm; see timm.list_models()")
+    size = tuple(image[1:])
+    tried: list[dict[str, Any]] = [
+        {"zero_init_last": False}, {"img_size": size, "dynamic_img_size": False}, {"img_size": size}, {}
+    ]  # fmt: skip
+    for options in tried:  # constructors of other families have other options
         try:
-            super().__init__(image, arch, dropout=dropout, img_size=tuple(image[1:]))
-        except TypeError as error:  # no vision transformer: the constructor knows no image size
+            return timm.create_model(arch, pretrained=False, num_classes=0, in_chans=image[0], **options)
+        except TypeError:
+            continue
+        except (AssertionError, ValueError, RuntimeError, ZeroDivisionError) as error:
+            reason = " ".join(str(error).split())
             raise ConfigError(
-                f"backbone.arch={arch} is no {self.kind}; choose another backbone, or another arch"
+                f"backbone.arch={arch} cannot be built for images of {image[1]} x {image[2]} ({reason}); set "
+                "dataset.image_size, or choose another arch"
             ) from error
-        patch = self.body.patch_embed.patch_size
-        if any(side % by for side, by in zip(image[1:], patch, strict=True)):
-            raise ConfigError(
-                f"backbone {arch} cuts images into patches of {patch[0]} x {patch[1]}, these are {image[1]} x "
-                f"{image[2]}; set dataset.image_size to a multiple of {patch[0]}"
-            )
-
-    def adapted(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """As for any network; position embeddings of another image size are resampled as timm does (bicubic)."""
-        from timm.layers.pos_embed import resample_abs_pos_embed
-
-        found, own = super().adapted(tensors), self.body.pos_embed
-        given = found.get("pos_embed")
-        if given is None or given.dim() != 3 or given.shape[2] != own.shape[2]:
-            return found  # not ours; whoever compares says so
-        prefix = 0 if self.body.no_embed_class else self.body.num_prefix_tokens
-        side = math.isqrt(given.shape[1] - prefix)
-        if side * side + prefix == given.shape[1]:  # published ones are square
-            grid = list(self.body.patch_embed.grid_size)
-            found["pos_embed"] = resample_abs_pos_embed(given, grid, [side, side], num_prefix_tokens=prefix)
-        return found
-
-    def stages(self) -> list[Stage]:
-        body, blocks = self.body, list(self.body.blocks)
-        size = -(-len(blocks) // TRANSFORMER_STAGES)
-        stages = [Stage.of(*blocks[i : i + size]) for i in range(0, len(blocks), size)]
-        first, last = stages[0], stages[-1]
-        embedding = (body.patch_embed, body.pos_drop, body.patch_drop, body.norm_pre)
-        tokens = tuple(p for p in (body.cls_token, body.reg_token, body.pos_embed) if p is not None)
-
-        def embed(x: Tensor) -> Tensor:
-            return first.run(body.norm_pre(body.patch_drop(body._pos_embed(body.patch_embed(x)))))
-
-        def pool(h: Tensor) -> Tensor:
-            return self._pooled(body.norm(last.run(h)))
-
-        stages[0] = Stage(embed, (*embedding, *first.modules), tokens)
-        stages[-1] = Stage(pool, (*last.modules, body.norm, body.fc_norm))
-        return stages
-
-    def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """As for any network: 0 is the patch embedding as (n, C, rows, columns), k the tokens after stage k."""
-        body, blocks = self.body, list(self.body.blocks)
-        size = -(-len(blocks) // TRANSFORMER_STAGES)
-        patches = body.patch_embed(x)
-        h = body.norm_pre(body.patch_drop(body._pos_embed(patches)))
-        maps = [patches.mT.unflatten(2, body.patch_embed.grid_size)]
-        for i, block in enumerate(blocks, start=1):
-            h = block(h)
-            if i % size == 0 or i == len(blocks):
-                maps.append(h)
-        return self.dropout(self._pooled(body.norm(h))), maps
+    raise ConfigError(f"backbone.arch={arch} cannot be built by timm.create_model; choose another arch")

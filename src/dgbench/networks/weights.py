@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import warnings
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -40,6 +42,7 @@ class RandomWeights:
     """The networks' own random initialization."""
 
     images = ImageRecord()
+    text_model: str | None = None
 
     def __init__(self, *, arch: str | None = None, name: str = "random") -> None:
         self.identity = name  #: for the rows
@@ -61,8 +64,10 @@ class PretrainedWeights:
     Args:
         arch: timm's name of the network's architecture; None for one that has no published weights.
         name: for the rows.
-        published: architecture -> version -> ``url``, ``license`` where it is known (for model cards) and, where they
-            differ from ImageNet's, ``mean``, ``std`` and ``input_size``; the first version is the default.
+        published: architecture -> version -> ``url``, ``license`` where it is known (for model cards), ``sha256``, or
+            its beginning, where one is stated, ``text``, OpenCLIP's name of the model, where the file holds a text
+            encoder too, and, where they differ from ImageNet's, ``mean``, ``std`` and ``input_size``; the first version
+            is the default.
         version: one of those.
         path, url: a file to take instead of the published one.
         sha256: what the file's must begin with, at least 8 hexadecimal digits; None takes any.
@@ -94,10 +99,16 @@ class PretrainedWeights:
         timeout: float = 5.0,
     ) -> None:
         if arch is None:
-            raise ConfigError(f"init={name} has no weights for this backbone; use init=random, or backbone=resnet50")
+            raise ConfigError(
+                f"init={name} has no weights for this backbone; use init=random, backbone=resnet50, or with "
+                "backbone=timm set backbone.arch"
+            )
         self.arch, self.name, self.version = arch, name, version
         entry = self._entry(published or {}, given=path is not None or url is not None)
-        self._path, self._url, self._sha256 = path, url or entry.get("url"), (sha256 or "").lower()
+        self._path, self._url = path, url or entry.get("url")
+        stated = entry.get("sha256") if path is None and url is None else None
+        self._sha256 = str(sha256 or stated or "").lower()
+        self.text_model: str | None = entry.get("text")  #: OpenCLIP's name, where the file holds a text encoder
         if path is not None and url is not None:
             raise ConfigError(f"init.path={path} and init.url={url} exclude each other; give one")
         if self._path is None and self._url is None:
@@ -170,7 +181,7 @@ class PretrainedWeights:
             found = hashlib.file_digest(handle, "sha256").hexdigest()
         if not found.startswith(self._sha256):
             raise WeightsError(
-                f"{self.file} has sha256 {found[:12]}..., not init.sha256={self._sha256[:12]}...; delete it to "
+                f"{self.file} has sha256 {found[:12]}..., not {self._sha256[:12]}... as expected; delete it to "
                 "download it again, or correct init.sha256"
             )
         return found
@@ -227,7 +238,13 @@ class PretrainedWeights:
         if not isinstance(featurizer, TimmFeaturizer):
             raise ConfigError(f"init={self.name} fits no {type(featurizer).__name__}; use init=random")
         own = featurizer.body.state_dict()
-        given = featurizer.adapted(self.tensors)
+        try:
+            given = featurizer.adapted(self.tensors)
+        except Exception as error:  # a converter of timm's stumbles over tensors of another network
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+            raise WeightsError(
+                f"{self.file} does not fit {self.arch} ({reason}); choose the backbone it was made for"
+            ) from error
         missing = self._not_allowed("missing", own.keys() - given.keys())
         unexpected = self._not_allowed("unexpected", given.keys() - own.keys())
         shapes = [name for name in own if name in given and own[name].shape != given[name].shape]
@@ -256,6 +273,9 @@ def read_tensors(file: Path) -> Any:
             return load_file(file)
         import torch
 
+        if _is_torchscript(file):  # as OpenAI publishes CLIP; its tensors are read, its code is not run
+            with warnings.catch_warnings(action="ignore", category=FutureWarning):  # there is no other reader
+                return torch.jit.load(file, map_location="cpu").state_dict()  # type: ignore[no-untyped-call]
         return torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise WeightsError(
@@ -265,6 +285,13 @@ def read_tensors(file: Path) -> Any:
     except Exception as error:  # both readers raise whatever they stumble over
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
         raise WeightsError(f"{file} cannot be read ({reason}); download it again, as {FORMATS}") from error
+
+
+def _is_torchscript(file: Path) -> bool:
+    if not zipfile.is_zipfile(file):
+        return False
+    with zipfile.ZipFile(file) as archive:
+        return any(name.endswith("/constants.pkl") for name in archive.namelist())
 
 
 def _some(names: Sequence[str], shown: int = 3) -> str:

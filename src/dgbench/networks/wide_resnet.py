@@ -40,6 +40,7 @@ class WideResNet(Featurizer):
             for n_in, n_out, stride in zip(WIDTHS, WIDTHS[1:], (1, 2, 2), strict=False)
         )
         self.bn = nn.BatchNorm2d(WIDTHS[-1], momentum=0.9)
+        self.set_norms()
         self.train()
 
     def stages(self) -> list[Stage]:

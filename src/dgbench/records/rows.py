@@ -44,7 +44,8 @@ class RunIdentity:
     space: str = "domainbed"  #: search space that the draw is from
     trial: int = 0  #: repetition of the search that the draw is from
     backbone: str
-    init: str = "random"  #: initial weights
+    init: str = "random"  #: initial weights of the featurizer
+    head: str = "random"  #: what the classifier starts from: ``random``, ``zero`` or ``zero_shot``
     tuning: str = "ft"  #: ``ft`` fine-tuning, ``lp`` linear probing, ``freezeK`` with K frozen stages
     n_parameters: int | None = None  #: of all networks together; None in rows older than the key
     n_trainable: int | None = None  #: of them, those that training changes

@@ -23,8 +23,10 @@ PARTS = (
     "tuning",
     "averaging",
     "sharpness",
+    "head",
     "training",
 )  # stand in the hash by digests of their own
+NEWER = ("sharpness", "head")  # parts that older runs lack: left out of the hash where they are empty
 KEPT = 256  # parts whose digest is remembered
 _HASHED: dict[int, tuple[Any, str]] = {}
 
@@ -40,6 +42,7 @@ class StudySpec:
     backbone: str
     network: dict[str, Any]  #: arguments of the featurizer
     init: str  #: initial weights; names their content
+    head: dict[str, Any] = field(default_factory=dict)  #: what the classifier starts from; empty: random values
     tuning: dict[str, Any]  #: what of the network is trained
     averaging: dict[str, Any]  #: what averages the weights over steps
     sharpness: dict[str, Any] = field(default_factory=dict)  #: how updates look at raised weights; empty: they do not
@@ -55,8 +58,9 @@ class StudySpec:
         """12 hexadecimal digits, equal for equal science however it was typed."""
         values = {f.name: getattr(self, f.name) for f in self.__dataclass_fields__.values()}
         parts = {name: _part(values[name]) for name in PARTS}
-        if not values["sharpness"]:  # runs are named as they were before the key
-            del values["sharpness"], parts["sharpness"]
+        for name in NEWER:  # runs are named as they were before the key
+            if not values[name]:
+                del values[name], parts[name]
         return digest({**values, **parts})
 
     def to_json(self) -> dict[str, Any]:

@@ -51,8 +51,9 @@ def _texts(value: Any) -> bool:
 
 _FOLDER = (_text, "no folder; give its path")
 _NAME = (_text, "no name; give some text, rows and folders carry it")
+_SWITCH = (lambda value: isinstance(value, bool), "unknown; choose true or false")
 _COUNT = (_whole(1), "not an integer >= 1; give one")
-_NORM = (_one_of("train", "frozen"), "unknown; choose train or frozen")
+_NORM = (_one_of("train", "frozen", "fixed"), "unknown; choose train, frozen or fixed")
 _PATTERNS = (_texts, 'no list of patterns; give one, e.g. ["fc.*"], or []')
 
 #: key -> what its value must be, and how a line says so; a key that a choice does not have is not asked
@@ -81,7 +82,7 @@ VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "logger.group": (_or_null(_text), "no name; give one, or null for the study's folder"),
     "logger.tags": (_texts, "no list of names; write e.g. logger.tags=[first]"),
     "tuning.name": _NAME,
-    "tuning.cache_features": (lambda value: isinstance(value, bool), "unknown; choose true or false"),
+    "tuning.cache_features": _SWITCH,
     "tuning.cache_gb": (_above(0), "not a number > 0; give one, in gigabytes"),
     "tuning.cache_dir": (_or_null(_text), "no folder; give its path, or null for memory"),
     "averaging.name": _NAME,
@@ -97,6 +98,14 @@ VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "algorithm.name": _NAME,
     "backbone.name": _NAME,
     "backbone.norm": _NORM,
+    "backbone.projection": (_or_null(_whole(1)), "not an integer >= 1; give one, 512 is CLIP's, or null"),
+    "backbone.normalize": _SWITCH,
+    "head.name": _NAME,
+    "head.normalize": _SWITCH,
+    "head.prompts": (_texts, 'no list of texts; write e.g. ["a photo of a {}."]'),
+    "head.class_names": (lambda value: isinstance(value, Mapping), "no names by class; write e.g. {dog: puppy}"),
+    "head.scale": (_or_null(_above(0)), "not a number > 0; give one, or null for the text encoder's own"),
+    "head.model": (_or_null(_text), "no name of a model of OpenCLIP; give one, or null for what init says"),
     "init.name": _NAME,
     "init.norm": _NORM,
     "init.timeout": (_above(0), "not a number of seconds > 0; give one"),

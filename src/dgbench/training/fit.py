@@ -103,8 +103,10 @@ def fit(job: Fit) -> dict[str, tuple[int, float]]:
     data = group_data(group)
     module.training_images = data.training_images
     fit_quietly(trainer, module, data)
-    if final_only:
+    if final_only or not study.settings.steps:
         trainer.validate(module, datamodule=data, verbose=False)
+    if not study.settings.steps and alone_or_first:
+        checkpointer.write(trainer, module)
     return {group.runs[i].hash: how for i, how in module.diverged.items()}
 
 

@@ -6,7 +6,9 @@ Each part of a specification is taken from a list of keys that count. What is le
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from dgbench.data.description import DatasetInfo
@@ -57,6 +59,7 @@ NO_RESULT: Mapping[str, str] = {
     "dataset.given_sets": "given environments by ratio; those that are given count",
     "dataset.augmentations": "all that can be chosen; the chosen one counts",
     "backbone._target_": "counts as network.class",
+    "head.normalize": "default of backbone.normalize; that counts",
     "init": "how weights are found; what they hold counts, by sha256",
     "tuning._target_": "one class freezes",
     "tuning.cache_features": "features computed once are the features",
@@ -72,8 +75,11 @@ NO_RESULT: Mapping[str, str] = {
 }
 
 
-#: ``conf/sharpness/none.yaml``, which configurations lack that are older than the key
+#: ``conf/sharpness/none.yaml`` and ``conf/head/random.yaml``, which configurations lack that are older than the keys
 PLAIN_GRADIENT: Mapping[str, Any] = {"name": "none"}
+RANDOM_HEAD: Mapping[str, Any] = {"_target_": "dgbench.networks.initial_heads.RandomHead", "name": "random"}
+#: values of keys that are newer than runs: at these, identities lack the key
+BEFORE: Mapping[str, Any] = {"tuning.layer_decay": None, "training.warmup_steps": 0}
 
 
 def shared_parts(config: Mapping[str, Any], info: DatasetInfo, settings: TrainerSettings) -> dict[str, dict[str, Any]]:
@@ -88,10 +94,11 @@ def shared_parts(config: Mapping[str, Any], info: DatasetInfo, settings: Trainer
     return {
         "dataset": {"class": config["dataset"]["_target_"], **_dataset(config["dataset"], info)},
         "network": {"class": backbone["_target_"], **_counting("backbone", backbone)},
-        "tuning": _counting("tuning", config["tuning"]),
+        "tuning": _since("tuning", _counting("tuning", config["tuning"])),
         "averaging": _counting("averaging", config["averaging"]),
-        "sharpness": _sharpness(_counting("sharpness", config["sharpness"])),
-        "training": {key: getattr(settings, key) for key in COUNTING},
+        "sharpness": _unless(_counting("sharpness", config["sharpness"]), PLAIN_GRADIENT),
+        "head": _head(_counting("head", config["head"])),
+        "training": _since("training", {key: getattr(settings, key) for key in COUNTING}),
     }
 
 
@@ -136,7 +143,7 @@ def folder_name(spec: StudySpec, dataset: str) -> str:
         dataset: name of the dataset.
     """
     init, tuning = spec.init.partition(":")[0], str(spec.tuning["name"])
-    usual = {init: "random", tuning: "ft"}  # named where it is another
+    usual = {init: "random", spec.head.get("name", "random"): "random", tuning: "ft"}  # named where it is another
     parts = [dataset, spec.algorithm, spec.backbone, *(name for name, usually in usual.items() if name != usually)]
     return "-".join([*parts, f"s{spec.seed}", spec.digest])
 
@@ -146,9 +153,22 @@ def _counting(top: str, content: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in content.items() if f"{top}.{key}" not in NO_RESULT}
 
 
-def _sharpness(content: dict[str, Any]) -> dict[str, Any]:
-    """Empty where there is none: runs are named as they were before the key."""
-    return {} if content == PLAIN_GRADIENT else content
+def _unless(content: dict[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """Empty where it is what runs had before the key: they keep their names."""
+    return {} if content == usual else content
+
+
+def _since(part: str, content: dict[str, Any]) -> dict[str, Any]:
+    """Without newer keys at the value that says what was done before them."""
+    return {key: value for key, value in content.items() if (f"{part}.{key}", value) not in BEFORE.items()}
+
+
+def _head(content: dict[str, Any]) -> dict[str, Any]:
+    """What the classifier starts from; a file with the configuration of a text encoder counts by its content."""
+    model = content.get("model")
+    if isinstance(model, str) and model.endswith(".json") and Path(model).expanduser().is_file():
+        content = {**content, "model": hashlib.sha256(Path(model).expanduser().read_bytes()).hexdigest()[:12]}
+    return _unless(content, RANDOM_HEAD)
 
 
 def _dataset(dataset: Mapping[str, Any], info: DatasetInfo) -> dict[str, Any]:

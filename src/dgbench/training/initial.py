@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,6 +24,7 @@ class InitialWeights(Protocol):
         """For the rows; it changes with every byte of the weights."""
 
     images: ImageRecord
+    text_model: str | None  #: OpenCLIP's name of the model whose text encoder the file holds, if it holds one
 
     def to_fetch(self) -> str | None:
         """The command that fetches their file; None where it is here. Asks no network."""
@@ -33,6 +34,23 @@ class InitialWeights(Protocol):
 
     def load(self, featurizer: nn.Module) -> None:
         """Put the weights in."""
+
+
+class InitialHead(Protocol):
+    """What ``conf/head`` names."""
+
+    def check(self) -> None:
+        """Raise where what it needs is not installed."""
+
+    def set(self, classifier: nn.Module, weights: Any, classes: Sequence[str], normalized: bool) -> None:
+        """Put values into the classifier.
+
+        Args:
+            classifier: the algorithm's.
+            weights: initial weights of the featurizer.
+            classes: names of the K classes.
+            normalized: whether the features have length one.
+        """
 
 
 def named_weights(config: Mapping[str, Any]) -> InitialWeights:

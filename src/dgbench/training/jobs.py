@@ -20,7 +20,7 @@ from dgbench.training.composing import Composed, Composer
 from dgbench.training.dataset_options import dataset_options, described
 from dgbench.training.fold_plan import planned_folds
 from dgbench.training.hyperparameters import hyperparameters
-from dgbench.training.identity import PLAIN_GRADIENT, folder_name, shared_parts, study_spec
+from dgbench.training.identity import PLAIN_GRADIENT, RANDOM_HEAD, folder_name, shared_parts, study_spec
 from dgbench.training.initial import InitialWeights, filled_dataset, named_weights
 from dgbench.training.search_draws import base_values, scheme_of
 from dgbench.training.settings import TrainerSettings, trainer_settings
@@ -175,7 +175,7 @@ class Planner:
             self._folds[folds] = planned_folds(composed["protocol"], info)
         check_validation(composed["selection"].get("environments"), info.given)
         config = {**composed.plain(), "dataset": filled}
-        alike = composed.text("dataset", "init", "backbone", "tuning", "averaging", "sharpness", "trainer")
+        alike = composed.text("dataset", "init", "backbone", "tuning", "averaging", "sharpness", "head", "trainer")
         if alike not in self._shared:
             settings = trainer_settings(config["trainer"])
             self._shared[alike] = settings, shared_parts(config, info, settings)
@@ -221,5 +221,5 @@ def planned_again(config: Mapping[str, Any], parent: Path) -> PlannedStudy:
         config: plain resolved values by top-level key.
         parent: folder that the study's own folder stands in.
     """
-    known = {"sharpness": PLAIN_GRADIENT, **config}
+    known = {"sharpness": PLAIN_GRADIENT, "head": RANDOM_HEAD, **config}
     return Planner(None, parent, download=True).study([], Composed.of_plain(known, str(parent)))

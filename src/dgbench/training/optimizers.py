@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dgbench.objectives.contract import Algorithm, ParamGroup
 from dgbench.objectives.sharpness import SAM
+
+if TYPE_CHECKING:
+    from dgbench.training.modules.one_run import OneRun
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,11 @@ class UpdateRule:
 
     Args:
         steps: optimizer steps in all, T.
-        schedule: learning rate at step t = 0, 1, ...: ``constant``, or ``cosine``, (1 + cos(pi t / T)) / 2 of it.
+        schedule: learning rate at step t = 0, 1, ...: ``constant``, or ``cosine``, (1 + cos(pi t / T)) / 2 of it, with
+            t and T counted from the end of the warm-up.
+        warmup_steps: first steps W, at which the learning rate rises linearly, (t + 1) / (W + 1) of it.
+        layer_decay: factor between the learning rates of two parts of a featurizer that follow one another, in (0, 1];
+            its last part learns this much slower than what stands behind it (Bao et al., 2022). None: all learn alike.
         gradient_clip: largest global norm of the gradient of the groups that step, per run; None for no limit.
         accumulate: micro-batches that a minibatch is evaluated in, one after the other; see ``micro_batches.py``.
         head_steps: first steps, in which only what stands behind the featurizer learns; then every optimizer is
@@ -31,6 +38,8 @@ class UpdateRule:
 
     steps: int = 1
     schedule: str = "constant"
+    warmup_steps: int = 0
+    layer_decay: float | None = None
     gradient_clip: float | None = None
     accumulate: int = 1
     head_steps: int = 0
@@ -39,7 +48,38 @@ class UpdateRule:
 
     def factor(self, step: int) -> float:
         """Learning rate at a step, in parts of the full one: a function of the step alone, so resuming is exact."""
-        return 1.0 if self.schedule == "constant" else (1 + math.cos(math.pi * step / self.steps)) / 2
+        if step < self.warmup_steps:
+            return (step + 1) / (self.warmup_steps + 1)
+        if self.schedule == "constant":
+            return 1.0
+        return (1 + math.cos(math.pi * (step - self.warmup_steps) / (self.steps - self.warmup_steps))) / 2
+
+
+@dataclass(frozen=True)
+class Part:
+    """Parameters of a group that share optimizer settings.
+
+    Args:
+        run: one that has these settings.
+        parameters: (R, ...) each in a stack.
+        scale: factor of the group's learning rate.
+    """
+
+    run: OneRun
+    parameters: list[Tensor]
+    scale: float = 1.0
+
+
+def layer_scales(featurizers: Sequence[nn.Module], decay: float) -> dict[int, float]:
+    """Of each parameter of featurizers that come apart, by its ``id``, the factor of its learning rate.
+
+    The k-th last of L parts has decay^k; what belongs to no part is absent, and learns like a classifier.
+    """
+    scales: dict[int, float] = {}
+    for featurizer in featurizers:
+        layers: list[list[nn.Parameter]] = featurizer.decay_layers()  # type: ignore[operator]
+        scales |= {id(p): decay ** (len(layers) - i) for i, layer in enumerate(layers) for p in layer}
+    return scales
 
 
 MOMENTUM = 0.9

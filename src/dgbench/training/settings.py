@@ -33,6 +33,7 @@ class TrainerSettings:
 
     steps: int = 5000
     schedule: str = "constant"
+    warmup_steps: int = 0
     gradient_clip: float | None = None
     accumulate: int = 1
     eval_every: int = 500
@@ -51,10 +52,10 @@ class TrainerSettings:
 
 #: settings that change numbers; the others say where and how the same numbers are computed
 COUNTING = (
-    "steps", "schedule", "gradient_clip", "accumulate", "eval_every", "eval_subsets", "eval_test", "eval_batch_size",
-    "devices", "precision", "matmul",
+    "steps", "schedule", "warmup_steps", "gradient_clip", "accumulate", "eval_every", "eval_subsets", "eval_test",
+    "eval_batch_size", "devices", "precision", "matmul",
 )  # fmt: skip
-RECORDED = ("schedule", "gradient_clip", "accumulate", "devices", "precision", "matmul")
+RECORDED = ("schedule", "warmup_steps", "gradient_clip", "accumulate", "devices", "precision", "matmul")
 
 
 def changed(settings: TrainerSettings) -> dict[str, Any]:
@@ -103,7 +104,17 @@ def _checked(keys: str) -> TrainerSettings:
         kind = KINDS.get(kinds[key], "a list of subsets")
         raise ConfigError(f"trainer.{key}={json.loads(keys)[key]} is not {kind}; give one") from error
     checked: TrainerSettings = merged
-    for key in ("steps", "eval_every", "eval_batch_size", "accumulate", "devices", "log_every"):
+    if not 0 <= checked.steps < MOST:
+        raise ConfigError(
+            f"trainer.steps={checked.steps} is not at least 0 and below 2^63; give such a number, 0 evaluates the "
+            "initial weights"
+        )
+    if not 0 <= checked.warmup_steps <= max(0, checked.steps - 1):
+        raise ConfigError(
+            f"trainer.warmup_steps={checked.warmup_steps} is not at least 0 and below trainer.steps={checked.steps}; "
+            "give such a number"
+        )
+    for key in ("eval_every", "eval_batch_size", "accumulate", "devices", "log_every"):
         if not 1 <= getattr(checked, key) < MOST:
             raise ConfigError(
                 f"trainer.{key}={getattr(checked, key)} is not at least 1 and below 2^63; give such a number"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.utils import get_class
 from omegaconf import OmegaConf
 from torch import nn
 
@@ -30,7 +29,7 @@ from dgbench.training.cached_features import asked_of, cached_features, refuse_c
 from dgbench.training.combinations import check_combination, sharpness_of
 from dgbench.training.dataset_options import built
 from dgbench.training.fold_data import environments_of, recipes_of
-from dgbench.training.initial import check_weights
+from dgbench.training.initial import InitialHead, check_weights
 from dgbench.training.jobs import PlannedStudy
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.factory import algorithm_class
@@ -98,6 +97,7 @@ class Run:
             trial=self.spec.trial,
             backbone=self.spec.backbone,
             init=self.spec.init,
+            head=self.spec.head.get("name", "random"),
             tuning=study.tuning.name,
             n_parameters=sum(p.numel() for p in module.networks.parameters()),
             n_trainable=sum(p.numel() for p in module.networks.params().values()),
@@ -127,6 +127,8 @@ class Study:
         self.planned, self.config, self.spec, self.folds = planned, planned.config, planned.spec, planned.folds
         self.folder = planned.folder
         check_weights(planned.weights, self.config)
+        self.head: InitialHead = build({"head": self.config["head"]}, "head")
+        self.head.check()
         self.algorithm = algorithm_class(self.spec.objective)
         self.settings = trainer_settings(self.config["trainer"])
         self.tuning: Tuning = build(self.config, "tuning")
@@ -143,6 +145,7 @@ class Study:
         self.tuning.check(self.settings.steps)
         with torch.device("meta"):  # shapes, no memory
             body: Any = self._bare(self.source.image)
+        self._network_alone: str | None = getattr(body, "why_not_stackable", None)
         sizes = replace(self._sizes(self.folds[0]), n_features=body.n_features)
         if caution := self.algorithm.caution(sizes, self.hparams):
             log.warning("%s: %s", self.spec.algorithm, caution)
@@ -221,7 +224,7 @@ class Study:
     def why_not_stacked(self) -> str | None:
         """Why runs of this study cannot train together with others; None when they can."""
         settings, averaging = self.settings, self.config["averaging"]
-        network = getattr(get_class(self.config["backbone"]["_target_"]), "why_not_stackable", None)
+        network = self._network_alone
         drops = {**self.hparams, **self.config["backbone"]}
         dropout = any("dropout" in key and drops[key] for key in drops)
         cached = self.tuning.cache_features and self.tuning.freeze_stages == ALL
@@ -229,6 +232,7 @@ class Study:
             (any(fold.membership for fold in self.folds), f"protocol={self.spec.protocol} scores others in each run"),
             (not self.algorithm.stackable, self.algorithm.why_not_stackable),
             (network and not cached, str(network)),
+            (self.tuning.layer_decay is not None, "tuning.layer_decay gives each layer a learning rate of its own"),
             ("_target_" in averaging, f"averaging={averaging['name']} follows one run at a time"),
             (settings.precision not in TRUE, f"trainer.precision={settings.precision} needs Lightning's own step"),
             (settings.devices > 1, f"trainer.devices={settings.devices} shares one run among processes"),
@@ -254,24 +258,29 @@ class Study:
         rule = UpdateRule(
             settings.steps,
             settings.schedule,
-            settings.gradient_clip,
-            settings.accumulate,
-            self.tuning.head_steps,
-            self.tuning.head_lr,
-            sharpness_of(self.config),
+            warmup_steps=settings.warmup_steps,
+            layer_decay=self.tuning.layer_decay,
+            gradient_clip=settings.gradient_clip,
+            accumulate=settings.accumulate,
+            head_steps=self.tuning.head_steps,
+            head_lr=self.tuning.head_lr,
+            sharpness=sharpness_of(self.config),
         )
         algorithm = self.algorithm(sizes, self.hparams)
         return SingleRun(algorithm, networks, seed=self.spec.seed, rule=rule, dtype=self.dtype)
 
     def _networks(self, fold: Fold) -> tuple[Networks, Sizes]:
         """Networks with their initial weights."""
-        return build_networks(
+        networks, sizes = build_networks(
             self._featurizer,
             self._sizes(fold),
             lambda sizes: self.algorithm.networks_needed(sizes, self.hparams),
             self.algorithm.extra_channels,
             self.spec.seed,
         )
+        normalized = bool(getattr(networks["featurizer"], "normalize", False))
+        self.head.set(networks["classifier"], self.planned.weights, self.source.class_names, normalized)
+        return networks, sizes
 
     def _sizes(self, fold: Fold) -> Sizes:
         """All but the number of features."""

@@ -21,10 +21,11 @@ from dgbench.reports.settings.over_seeds import mean
 from dgbench.reports.settings.selected_runs import SelectedRun, SelectedRuns
 
 #: what must be equal for results to stand on one board
-BOARD_KEYS = ("backbone", "init", "tuning", "protocol")
+BOARD_KEYS = ("backbone", "init", "head", "tuning", "protocol")
 #: what tells the datasets of a board apart
 DATASET_KEYS = ("dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "folds")
-_WORDS = {"init": "{} init", "protocol": "protocol {}"}
+_WORDS = {"init": "{} init", "head": "{} head", "protocol": "protocol {}"}
+_USUAL = ("head", "random")  # not said
 _COLUMNS = ("dataset", "algorithm", "seed", "env", "accuracy", "images", "accuracy.reason")
 
 
@@ -153,7 +154,7 @@ def _board(
 
 def _title(identity: Mapping[str, Any], groups: Sequence[_Group]) -> str:
     """Network, initial weights, tuning, protocol, and whatever else a board is split by."""
-    title = ", ".join(_WORDS.get(key, "{}").format(value) for key, value in identity.items())
+    title = ", ".join(_WORDS.get(key, "{}").format(value) for key, value in identity.items() if (key, value) != _USUAL)
     oracle = any(trained_on_tested(group.identity) for group in groups)
     return f"TARGET ORACLE, {title}" if oracle else title
 

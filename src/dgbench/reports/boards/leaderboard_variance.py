@@ -22,7 +22,8 @@ from dgbench.selection.columns import RunKey, first_best, scores
 
 #: what runs share among which an oracle may choose; other folds and protocols may test in the same environments
 _SEARCH_KEYS = (
-    "dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "backbone", "init", "tuning",
+    "dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "backbone", "init", "head",
+    "tuning",
 )  # fmt: skip
 
 

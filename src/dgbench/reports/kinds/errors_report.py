@@ -27,7 +27,7 @@ from dgbench.reports.errors.tested_images import Predicted, evaluations
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.settings.evaluation import check_key
-from dgbench.reports.settings.labels import slug, variant_text
+from dgbench.reports.settings.labels import network_text, slug, variant_text
 from dgbench.selection.methods import Selection
 
 #: what the report is about, explained where it first stands
@@ -163,7 +163,7 @@ def _facts(first: Predicted, runs: Sequence[Predicted]) -> list[tuple[str, str]]
     kinds = [f"{n} of {_EVALUATION.get(kind, kind)}" for kind, n in evaluations(runs).items()]
     return [
         ("dataset", variant_text(identity)),
-        ("network", f"{identity['backbone']}, {identity['init']} init, {identity['tuning']}"),
+        ("network", network_text(identity)),
         ("protocol", str(identity["protocol"])),
         ("predictions", f"{len(runs)} files: {', '.join(kinds)}"),
         ("images", "test images of environments that were held out; several folds and seeds are counted alike"),

@@ -21,7 +21,7 @@ from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.settings.apply_selection import Selected, finished_rows, records_of, select_runs, test_rows
 from dgbench.reports.settings.evaluation import SETTING_KEYS, identity_key, one_code
-from dgbench.reports.settings.labels import dataset_titles, slug
+from dgbench.reports.settings.labels import dataset_titles, network_text, slug
 from dgbench.reports.settings.selected_runs import of_collection
 from dgbench.selection.columns import RunKey
 from dgbench.selection.methods import Selection, describe
@@ -145,6 +145,6 @@ def _gains(
 def _facts(identity: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         ("given environments", ", ".join(map(str, identity["given"]))),
-        ("network", f"{identity['backbone']}, {identity['init']} init, {identity['tuning']}"),
+        ("network", network_text(identity)),
         ("protocol", identity["protocol"]),
     ]

@@ -12,7 +12,7 @@ from dgbench.reports.settings.apply_selection import select_runs
 from dgbench.reports.settings.certainty_tables import certainty_table, difference_table
 from dgbench.reports.settings.choice_tables import correlation_table, selection_table
 from dgbench.reports.settings.evaluation import SETTING_KEYS, Evaluation, check_key, evaluate
-from dgbench.reports.settings.labels import variant_text
+from dgbench.reports.settings.labels import network_text, variant_text
 from dgbench.reports.settings.measure_tables import held_out_table, measure_table, seed_table
 from dgbench.reports.settings.selected_runs import of_collection
 from dgbench.reports.settings.statistics_options import Statistics
@@ -104,7 +104,7 @@ def _facts(evaluation: Evaluation) -> list[tuple[str, str]]:
         ("given environments", ", ".join(setting.given)),
         ("base images", identity["base"]),
         ("errors", identity["evaluation"]),
-        ("network", f"{identity['backbone']}, {identity['init']} init, {identity['tuning']}"),
+        ("network", network_text(identity)),
         ("protocol", identity["protocol"]),
         ("dataset seeds", f"data {identity['data_seed']}, split {identity['split_seed']}"),
         *([("code", ", ".join(setting.codes))] if setting.codes and "code" not in extra else []),

@@ -9,7 +9,7 @@ from typing import Any
 
 #: what two runs share that may be repetitions of one another, whatever their split
 _SETTING = (
-    "dataset", "variant", "base", "evaluation", "data_seed", "given", "backbone", "init", "tuning", "protocol",
+    "dataset", "variant", "base", "evaluation", "data_seed", "given", "backbone", "init", "head", "tuning", "protocol",
 )  # fmt: skip
 BY_SEED = "by seed"
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 #: what must be equal for runs to judge one another or to be draws of one search
 _SEARCH_KEYS = (
-    "dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "backbone", "init", "tuning",
+    "dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "backbone", "init", "head",
+    "tuning",
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from dgbench.reports.frames import Column, entry, table
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.settings.apply_selection import Selected
 
-SETTING = ("base", "evaluation", "data_seed", "split_seed", "given", "backbone", "init", "tuning", "protocol")
+SETTING = ("base", "evaluation", "data_seed", "split_seed", "given", "backbone", "init", "head", "tuning", "protocol")
 
 
 @dataclass(frozen=True)

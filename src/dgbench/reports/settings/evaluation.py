@@ -28,7 +28,8 @@ from dgbench.statistics import MEASURES
 IDENTITY_KEYS = tuple(RunIdentity.__dataclass_fields__)
 #: what must be equal for two results to stand in one table
 SETTING_KEYS = (
-    "dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "backbone", "init", "tuning",
+    "dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "backbone", "init", "head",
+    "tuning",
     "protocol", "folds",
 )  # fmt: skip
 #: protocol of runs that hold out every pair of environments, for leave-one-domain-out validation

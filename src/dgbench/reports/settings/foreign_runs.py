@@ -9,7 +9,7 @@ from typing import Any
 from dgbench.records.rows import EVALUATED
 
 #: what tells the networks of trained runs apart, and says nothing of a model that was only evaluated
-NETWORK_KEYS = ("backbone", "init", "tuning")
+NETWORK_KEYS = ("backbone", "init", "head", "tuning")
 PLACE_KEYS = ("dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "protocol", "folds")
 
 Identity = Mapping[str, Any]

@@ -18,6 +18,12 @@ def algorithm_name(identity: Mapping[str, Any]) -> str:
     return _beside(name, f"sharpness={sharpness}" if sharpness else "")
 
 
+def network_text(identity: Mapping[str, Any]) -> str:
+    """``resnet50-bn_frozen, supervised_tv_in1k:0676ba61 init, ft``, and the head where it is not random."""
+    head = "" if identity["head"] == "random" else f", {identity['head']} head"
+    return f"{identity['backbone']}, {identity['init']} init{head}, {identity['tuning']}"
+
+
 def algorithm_labels(identities: Sequence[Mapping[str, Any]], *, searches: bool = False) -> list[str]:
     """The algorithm's name, with whatever it occurs with more than once: draws of a search, or hyperparameters.
 

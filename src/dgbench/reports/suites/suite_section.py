@@ -10,6 +10,7 @@ from dgbench.reports.figures.rank_diagram import rank_figures
 from dgbench.reports.figures.scatter import scatter_figures
 from dgbench.reports.figures.suite_figures import asymptotic_figure, baseline_figures, degradation_figure
 from dgbench.reports.reading.folders import Problem
+from dgbench.reports.settings.labels import network_text
 from dgbench.reports.settings.statistics_options import Statistics
 from dgbench.reports.suites.suite_published import suite_published_tables
 from dgbench.reports.suites.suite_selection import correct_selections, suite_hit_table, suite_selection_table
@@ -73,7 +74,7 @@ def _facts(suite: Suite) -> list[tuple[str, str]]:
         ("seeds", ", ".join(map(str, suite.seeds))),
         ("base images", str(identity["base"])),
         ("errors", str(identity["evaluation"])),
-        ("network", f"{identity['backbone']}, {identity['init']} init, {identity['tuning']}"),
+        ("network", network_text(identity)),
         ("protocol", str(identity["protocol"])),
     ]
 

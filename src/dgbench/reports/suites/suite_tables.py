@@ -16,7 +16,7 @@ from dgbench.statistics import sign_test
 #: the practical measures in the paper's order and words
 SHOWN = {"worst_gap": "worst+gap", "average": "average", "worst": "worst only", "gap": "gap only"}
 #: what must be equal for datasets to share an average
-_SAME = ("evaluation", "init", "tuning", "protocol")
+_SAME = ("evaluation", "init", "head", "tuning", "protocol")
 _BOLD = "Bold: highest of a line and coefficient, where the seeds separate it from the others; negative underlined."
 
 

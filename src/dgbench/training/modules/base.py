@@ -16,12 +16,12 @@ from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.sharpness import Sharpened
 from dgbench.tensors import EnvBatch, Tensors
 from dgbench.training.modules.inputs import minibatches
-from dgbench.training.modules.one_run import OneRun
 from dgbench.training.modules.run_predictions import PredictingModule
 from dgbench.training.modules.step_values import StepValues
 from dgbench.training.modules.surveys import survey
 from dgbench.training.optimizers import (
     OPTIMIZERS,
+    Part,
     UpdateRule,
     learning_rate,
     optimizer_settings,
@@ -57,7 +57,7 @@ class RunModule(PredictingModule):
         self._groups: dict[str, ParamGroup] = {}
         self._learns: dict[bool, dict[str, list[str]]] = {}  # while only heads learn, and afterwards
         self._optimizers: dict[str, torch.optim.Optimizer] = {}
-        self._leaders: dict[str, list[OneRun]] = {}  # of each group, one run for each set of optimizer settings
+        self._parted: dict[str, list[Part]] = {}  # each group, by optimizer settings
         self._to_load: Sequence[Mapping[str, Any]] = ()
 
     def trained_groups(self) -> dict[str, ParamGroup]:
@@ -71,16 +71,15 @@ class RunModule(PredictingModule):
         """One optimizer per parameter group that trains, in the order of :meth:`trained_groups`."""
         self._groups = self.trained_groups()
         for name, group in self._groups.items():
-            parts = self._parts(name, group)
-            self._leaders[name] = [run for run, _ in parts]
-            own = [{"params": params, **optimizer_settings(run.algorithm.values, group)} for run, params in parts]
+            parts = self._parted[name] = self._parts(name, group)
+            own = [{"params": p.parameters, **optimizer_settings(p.run.algorithm.values, group)} for p in parts]
             fused: Any = {"fused": self.device.type in ("cpu", "cuda")}  # the same arithmetic in one pass over memory
             self._optimizers[name] = OPTIMIZERS[group.optimizer](own, **fused)
         return list(self._optimizers.values())
 
     @abstractmethod
-    def _parts(self, name: str, group: ParamGroup) -> list[tuple[OneRun, list[Tensor]]]:
-        """Parameters of a group that share optimizer settings, each time with a run that has these settings."""
+    def _parts(self, name: str, group: ParamGroup) -> list[Part]:
+        """The parameters of a group, by optimizer settings."""
 
     @property
     def _scaler(self) -> Any:
@@ -217,11 +216,12 @@ class RunModule(PredictingModule):
         """Step the optimizers on the gradients that their parameters hold."""
         for name, optimizer in stepping.items():
             inner = unwrapped(optimizer)
-            for own, run in zip(inner.param_groups, self._leaders[name], strict=True):
-                if resets_optimizers(run.algorithm, self.rule, step):
+            for own, part in zip(inner.param_groups, self._parted[name], strict=True):
+                algorithm = part.run.algorithm
+                if resets_optimizers(algorithm, self.rule, step):
                     for parameter in own["params"]:
                         inner.state.pop(parameter, None)
-                own["lr"] = learning_rate(run.algorithm, name, self._groups[name], self.rule, step)
+                own["lr"] = part.scale * learning_rate(algorithm, name, self._groups[name], self.rule, step)
         take_steps(list(stepping.values()), self._clip_limit, self._scaler)
 
     @property

@@ -18,9 +18,8 @@ from dgbench.training.activations import activations
 from dgbench.training.dropout import seeded_dropout
 from dgbench.training.micro_batches import averaged, mean_over_processes, micro_batches, moving_statistics
 from dgbench.training.modules.base import RunModule, cpu_copies
-from dgbench.training.modules.one_run import OneRun
 from dgbench.training.modules.run_inputs import Draws
-from dgbench.training.optimizers import UpdateRule
+from dgbench.training.optimizers import Part, UpdateRule, layer_scales
 
 
 class SingleRun(RunModule):
@@ -90,8 +89,14 @@ class SingleRun(RunModule):
         """Number of this process and how many train the run together."""
         return (0, 1) if self._trainer is None else (self._trainer.global_rank, self._trainer.world_size)
 
-    def _parts(self, name: str, group: ParamGroup) -> list[tuple[OneRun, list[Tensor]]]:
-        return [(self, list(self.networks.params(*group.networks).values()))]
+    def _parts(self, name: str, group: ParamGroup) -> list[Part]:
+        algorithm, decay = self.algorithm, self.rule.layer_decay
+        bodies = algorithm.featurizers(algorithm.sizes, algorithm.values)
+        scales = {} if decay is None else layer_scales([self.networks[body] for body in bodies], decay)
+        alike: dict[float, list[Tensor]] = {}
+        for parameter in self.networks.params(*group.networks).values():
+            alike.setdefault(scales.get(id(parameter), 1.0), []).append(parameter)
+        return [Part(self, parameters, scale) for scale, parameters in alike.items()]
 
     def _stepping(self, groups: Sequence[str], step: int) -> dict[str, Tensor]:
         params, learning = self.networks.params(), self._learning(step)

@@ -19,9 +19,8 @@ from dgbench.objectives.contract import ParamGroup, Update
 from dgbench.objectives.step import Hyperparameters, Prediction, Step
 from dgbench.tensors import EnvBatch, Tensors
 from dgbench.training.modules.base import RunModule
-from dgbench.training.modules.one_run import OneRun
 from dgbench.training.modules.single import SingleRun
-from dgbench.training.optimizers import clipped, optimizer_settings
+from dgbench.training.optimizers import Part, clipped, optimizer_settings
 from dgbench.training.replay import Recorder, Replay
 
 
@@ -81,11 +80,11 @@ class StackedRuns(RunModule):
     def _stacked(self, tensors: Sequence[Tensors]) -> dict[str, Tensor]:
         return {name: torch.stack([own[name].detach() for own in tensors]).to(self.device) for name in tensors[0]}
 
-    def _parts(self, name: str, group: ParamGroup) -> list[tuple[OneRun, list[Tensor]]]:
+    def _parts(self, name: str, group: ParamGroup) -> list[Part]:
         self._leaves[name] = [
             (part, {key: self.params[key].detach()[part] for key in names}) for part, names in self._layout[name]
         ]
-        return [(self._runs[part.start], list(leaves.values())) for part, leaves in self._leaves[name]]
+        return [Part(self._runs[part.start], list(leaves.values())) for part, leaves in self._leaves[name]]
 
     # ---- training -----------------------------------------------------------------------------------------------
 
