@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import tests.networks.tiny_timm  # noqa: F401  architectures tiny_*
 from dgbench.errors import ConfigError
 from dgbench.networks.small import MNISTCNN, MLPFeaturizer
 from dgbench.networks.stages import Featurizer
 from dgbench.networks.style_mixing import mix_styles
-from dgbench.networks.timm_networks import ResNet, VisionTransformer
+from dgbench.networks.timm_networks import ResNet, TimmFeaturizer, VisionTransformer
 from dgbench.networks.wide_resnet import WideResNet
 from dgbench.requests import StyleMix
 
@@ -22,6 +23,12 @@ IMAGE = (3, 32, 32)
 MAKERS: dict[str, Callable[[], Featurizer]] = {  # timm's test architectures are the same code with few channels
     "resnet": lambda: ResNet(IMAGE, "test_resnet"),
     "vit": lambda: VisionTransformer(IMAGE, "test_vit"),
+    "convnext": lambda: TimmFeaturizer(IMAGE, "test_convnext"),
+    "efficientnet": lambda: TimmFeaturizer(IMAGE, "test_efficientnet"),
+    "pooled by attention": lambda: TimmFeaturizer(IMAGE, "test_vit3"),
+    "projected": lambda: TimmFeaturizer(IMAGE, "tiny_clip", projection=5, normalize=True),
+    "rotary": lambda: TimmFeaturizer(IMAGE, "tiny_dinov3"),
+    "any of timm": lambda: TimmFeaturizer(IMAGE, "test_byobnet"),
     "wide_resnet": lambda: WideResNet(IMAGE),
     "mlp": lambda: MLPFeaturizer(IMAGE, 12),
     "mnist_cnn": lambda: MNISTCNN(IMAGE, 8),
@@ -157,7 +164,10 @@ def test_other_image_sizes() -> None:
         (lambda: ResNet(IMAGE, "resnet17"), "backbone.arch=resnet17 is unknown to timm; see"),
         (lambda: ResNet(IMAGE, "test_vit"), "backbone.arch=test_vit is no ResNet; choose"),
         (lambda: VisionTransformer(IMAGE, "test_resnet"), "backbone.arch=test_resnet is no vision transformer; choose"),
-        (lambda: ResNet(IMAGE, "test_resnet", norm="froze"), "backbone.norm=froze is unknown; choose train, frozen or fixed"),
+        (
+            lambda: ResNet(IMAGE, "test_resnet", norm="froze"),
+            "backbone.norm=froze is unknown; choose train, frozen or",
+        ),
         (lambda: ResNet(IMAGE, "test_resnet", dropout=1.0), "dropout=1.0 on the features is no probability"),
     ],
 )

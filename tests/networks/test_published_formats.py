@@ -1,5 +1,6 @@
-"""Files as CLIP, SigLIP, DINOv2, DINOv3, SWAG, DeiT, ConvNeXt and EfficientNet are published, made small: ours loads them
-into the same network that timm or OpenCLIP makes of them."""
+"""Files as CLIP, SigLIP, DINOv2, DINOv3, SWAG, DeiT, ConvNeXt and EfficientNet are published, made small.
+
+Ours becomes the same network that timm or OpenCLIP makes of them."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ def siglip() -> Any:
     vision = {"timm_model_name": "tiny_siglip", "timm_model_pretrained": False, "timm_pool": "map", "timm_proj": "none",
               "image_size": SIDE}  # fmt: skip
     return shaken(
-        open_clip.CustomTextCLIP(embed_dim=WIDTH, vision_cfg=vision, text_cfg={**TEXT, "width": WIDTH}, init_logit_bias=-10)
+        open_clip.CustomTextCLIP(
+            embed_dim=WIDTH, vision_cfg=vision, text_cfg={**TEXT, "width": WIDTH}, init_logit_bias=-10
+        )
     )
 
 
@@ -78,7 +81,9 @@ def ours(path: Path, arch: str, side: int = SIDE, **options: Any) -> TimmFeaturi
 def timms(path: Path, arch: str, **options: Any) -> Any:
     """timm's network from the same file."""
     overlay = {"file": str(path), "num_classes": options.pop("published_classes", 0)}
-    return timm.create_model(arch, pretrained=True, pretrained_cfg_overlay=overlay, **{"num_classes": 0, **options}).eval()
+    return timm.create_model(
+        arch, pretrained=True, pretrained_cfg_overlay=overlay, **{"num_classes": 0, **options}
+    ).eval()
 
 
 @pytest.mark.parametrize("publish", ["openai", "open_clip", "distributed"])
@@ -198,7 +203,13 @@ def test_supervised(arch: str, publish: Callable[[Any], Any], name: str, tmp_pat
 
 @pytest.mark.parametrize(
     ("arch", "publish"),
-    [("tiny_clip", siglip), ("tiny_dinov2", clip), ("test_vit", clip), ("test_convnext", clip), ("test_resnet", siglip)],
+    [
+        ("tiny_clip", siglip),
+        ("tiny_dinov2", clip),
+        ("test_vit", clip),
+        ("test_convnext", clip),
+        ("test_resnet", siglip),
+    ],
 )
 def test_weights_of_another_architecture_say_so_in_one_line(
     arch: str, publish: Callable[[], Any], tmp_path: Path

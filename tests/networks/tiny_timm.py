@@ -12,14 +12,20 @@ from timm.models.vision_transformer import VisionTransformer
 
 SIDE, PATCH, WIDTH, SHARED = 32, 16, 32, 24
 _CFG = {"first_conv": "patch_embed.proj", "classifier": "head", "num_classes": 0, "input_size": (3, SIDE, SIDE)}
-default_cfgs = generate_default_cfgs({f"tiny_{name}.any": dict(_CFG) for name in ("clip", "siglip", "dinov2", "dinov3")})
+default_cfgs = generate_default_cfgs(
+    {f"tiny_{name}.any": dict(_CFG) for name in ("clip", "siglip", "dinov2", "dinov3")}
+)
 
 
 def _vit(name: str, kwargs: dict[str, Any], **own: Any) -> Any:
     sizes = {"img_size": SIDE, "patch_size": PATCH, "embed_dim": WIDTH, "depth": 4, "num_heads": 2}
     convert = partial(vision_transformer.checkpoint_filter_fn)
     return build_model_with_cfg(
-        VisionTransformer, name, kwargs.pop("pretrained", False), pretrained_filter_fn=convert, **{**sizes, **own, **kwargs}
+        VisionTransformer,
+        name,
+        kwargs.pop("pretrained", False),
+        pretrained_filter_fn=convert,
+        **{**sizes, **own, **kwargs},
     )
 
 
@@ -52,5 +58,9 @@ def tiny_dinov3(**kwargs: Any) -> Any:
         "norm_layer": partial(LayerNorm, eps=1e-5), "dynamic_img_size": True,
     }  # fmt: skip
     return build_model_with_cfg(
-        Eva, "tiny_dinov3", kwargs.pop("pretrained", False), pretrained_filter_fn=eva.checkpoint_filter_fn, **{**own, **kwargs}
+        Eva,
+        "tiny_dinov3",
+        kwargs.pop("pretrained", False),
+        pretrained_filter_fn=eva.checkpoint_filter_fn,
+        **{**own, **kwargs},
     )

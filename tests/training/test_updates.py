@@ -13,10 +13,12 @@ import torch
 from torch import nn
 
 from dgbench.errors import ConfigError
+from dgbench.networks.timm_networks import VisionTransformer
 from dgbench.objectives.contract import ParamGroup
 from dgbench.tensors import EnvBatch
 from dgbench.training.fit import make_trainer
 from dgbench.training.micro_batches import averaged, micro_batches
+from dgbench.training.modules import training_module
 from dgbench.training.optimizers import UpdateRule, clipped, learning_rate, take_steps
 from dgbench.training.study import Study
 from tests.studies import small_study, stopping_at, train_study
@@ -36,6 +38,40 @@ def test_cosine_goes_from_the_full_rate_to_zero() -> None:
     expected = [1, (2 + math.sqrt(2)) / 4, 0.5, (2 - math.sqrt(2)) / 4]
     assert [rule.factor(t) for t in range(4)] == pytest.approx(expected, abs=1e-15)
     assert [UpdateRule(steps=4).factor(t) for t in range(4)] == [1.0] * 4
+
+
+def test_a_warm_up_rises_linearly_and_the_cosine_begins_behind_it() -> None:
+    """W = 3: 1/4, 2/4, 3/4, then a cosine over T - W = 4 steps."""
+    rule = UpdateRule(steps=7, schedule="cosine", warmup_steps=3)
+    assert [rule.factor(t) for t in range(4)] == pytest.approx([0.25, 0.5, 0.75, 1.0])
+    without = UpdateRule(4, "cosine")
+    assert [rule.factor(t) for t in range(3, 7)] == pytest.approx([without.factor(t) for t in range(4)])
+    assert [UpdateRule(7, warmup_steps=3).factor(t) for t in range(5)] == pytest.approx([0.25, 0.5, 0.75, 1, 1])
+
+
+def test_layers_further_down_learn_slower() -> None:
+    """BEiT's rule: the k-th last of L parts has decay^k, a last norm and the classifier 1; against timm's own groups."""
+    import timm.optim
+
+    torch.manual_seed(0)
+    body = VisionTransformer((3, 32, 32), "test_vit2")
+    networks = {"featurizer": body, "classifier": nn.Linear(body.n_features, 2)}
+    module: Any = training_module(
+        "dgbench.algorithms.erm.ERM", networks, 2, 1, values={"lr": 0.5}, image=(3, 32, 32),
+        rule=UpdateRule(3, layer_decay=0.7),
+    )  # fmt: skip
+    (adam,) = module.configure_optimizers()
+    batch = EnvBatch(torch.randn(4, 3, 32, 32), torch.tensor([0, 1, 0, 1]), (4,))
+    module.train_steps([batch], dict(zip(module.trained_groups(), [adam], strict=True)))
+    ours = {id(p): group["lr"] for group in adam.param_groups for p in group["params"]}
+    theirs = timm.optim.param_groups_layer_decay(body.body, weight_decay=0.1, layer_decay=0.7)
+    assert len(ours) == len(list(module.networks.parameters()))
+    for group in theirs:
+        for p in group["params"]:
+            assert ours[id(p)] == pytest.approx(0.5 * group["lr_scale"])
+    assert {ours[id(p)] for p in module.networks["classifier"].parameters()} == {0.5}
+    deepest = 0.5 * 0.7 ** (len(body.body.blocks) + 1)
+    assert ours[id(body.body.patch_embed.proj.weight)] == pytest.approx(deepest)
 
 
 def test_it_is_pytorchs_schedule() -> None:
