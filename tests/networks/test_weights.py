@@ -18,11 +18,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+import tests.networks.tiny_timm  # noqa: F401  architectures tiny_*
 from dgbench.errors import ConfigError, DgbenchError, WeightsError
 from dgbench.networks.layouts import encoder_tensors
 from dgbench.networks.small import MLPFeaturizer
 from dgbench.networks.timm_networks import ResNet, TimmFeaturizer, VisionTransformer
-from dgbench.networks.weights import PretrainedWeights, RandomWeights
+from dgbench.networks.timm_weights import TimmWeights
+from dgbench.networks.weights import ImageRecord, PretrainedWeights, RandomWeights
 
 RESNET, VIT = "test_resnet", "test_vit"  # timm's own code with few channels
 SIDE = 64
@@ -509,3 +511,31 @@ def test_the_hub_is_asked_through_its_variable_and_its_cache_first(
     )
     got = weights(url=hub, cache_dir=str(tmp_path / "other"))
     assert got.file == file
+
+
+def test_timm_says_where_its_weights_are_and_how_images_were_normalized() -> None:
+    one = TimmWeights(arch="vit_base_patch16_siglip_224", name="timm", version="webli")
+    assert one.images == ImageRecord((0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 224)
+    address = "https://huggingface.co/timm/vit_base_patch16_siglip_224.webli/resolve/main/model.safetensors"
+    assert str(one.to_fetch()).endswith(address)
+    default = TimmWeights(arch="vit_base_patch14_dinov2", name="timm")
+    assert default.version == "lvd142m" and default.images.input_size == 518
+    with pytest.raises(ConfigError, match=r"init.version=nope is no tag of resnet18; choose from .*tv_in1k"):
+        TimmWeights(arch="resnet18", name="timm", version="nope")
+    with pytest.raises(ConfigError, match=r"init=timm has no weights for tiny_clip; see timm.list_pretrained"):
+        TimmWeights(arch="tiny_clip", name="timm")
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_download_must_have_the_published_checksum(right: bool, tmp_path: Path) -> None:
+    torch.save(source(RESNET).state_dict(), tmp_path / "published.pth")
+    digest = hashlib.sha256((tmp_path / "published.pth").read_bytes()).hexdigest()
+    entry = {"url": (tmp_path / "published.pth").as_uri(), "sha256": digest[:8] if right else "01234567"}
+    ours = PretrainedWeights(
+        arch=RESNET, name="supervised", published={RESNET: {"v": entry}}, cache_dir=str(tmp_path / "cache")
+    )
+    if right:
+        assert ours.identity == f"supervised_v:{digest[:12]}"
+    else:
+        with pytest.raises(WeightsError, match=r"has sha256 .* not 01234567... as expected; delete it"):
+            _ = ours.identity

@@ -50,7 +50,7 @@ def test_a_warm_up_rises_linearly_and_the_cosine_begins_behind_it() -> None:
 
 
 def test_layers_further_down_learn_slower() -> None:
-    """BEiT's rule: the k-th last of L parts has decay^k, a last norm and the classifier 1; against timm's own groups."""
+    """BEiT: the k-th last of L parts has decay^k, a last norm and the classifier 1; as in timm's own groups."""
     import timm.optim
 
     torch.manual_seed(0)

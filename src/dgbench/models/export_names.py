@@ -24,10 +24,13 @@ STEPS = "steps_done"
 def is_plain_timm(module: SingleRun) -> bool:
     """Whether a network of timm with one linear layer makes the predictions of a run, and nothing else."""
     networks, algorithm = module.networks, module.algorithm
+    body = networks["featurizer"]
     return (
         type(algorithm).predict is Algorithm.predict
         and not algorithm.extra_channels
-        and isinstance(networks["featurizer"], TimmFeaturizer)
+        and isinstance(body, TimmFeaturizer)
+        and not body.projected
+        and not body.normalize
         and isinstance(networks["classifier"], nn.Linear)
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from dgbench.models.loaded import LoadedModel
-from dgbench.networks.timm_networks import TimmFeaturizer, VisionTransformer
+from dgbench.networks.timm_networks import TimmFeaturizer
 
 
 def timm_config(model: LoadedModel) -> dict[str, Any] | None:
@@ -24,7 +24,7 @@ def timm_config(model: LoadedModel) -> dict[str, Any] | None:
     if run.networks.dtype != torch.float32:  # timm builds networks of 32 bits
         return None
     arguments: dict[str, Any] = {} if own.image[0] == 3 else {"in_chans": own.image[0]}
-    if isinstance(featurizer, VisionTransformer):
+    if featurizer.family.needs_size:
         arguments["img_size"] = list(own.image[1:])
     known = featurizer.body.pretrained_cfg
     return {
