@@ -15,8 +15,10 @@ from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
 from dgbench.data.datasets.base_files import MNIST_KINDS, MNIST_PARTS
+from dgbench.data.datasets.colored_mnist import ColoredMNIST
 from dgbench.data.datasets.corrupted_folders import corrupted_folders
 from dgbench.data.datasets.image_folders import ImageFolders
+from dgbench.data.datasets.rotated_mnist import RotatedMNIST
 from dgbench.data.datasets.spurious_pictures import SpuriousPictures
 from dgbench.data.datasets.sr_cmnist import SRCMNIST
 from dgbench.errors import DgbenchError
@@ -47,8 +49,9 @@ HERE = "tests.conf.test_identity"
 globals().update(
     {
         f"Copied{kind.__name__}": kind
-        for kind in (SRCMNIST, ImageFolders, SpuriousPictures, corrupted_folders, RandomWeights, PretrainedWeights,
-                     LeaveOneOut, SingleSource, MultiTest, TargetOracle, Fixed, Flexible)
+        for kind in (SRCMNIST, RotatedMNIST, ColoredMNIST, ImageFolders, SpuriousPictures, corrupted_folders,
+                     RandomWeights, PretrainedWeights, LeaveOneOut, SingleSource, MultiTest, TargetOracle,
+                     Fixed, Flexible)
     }
 )  # fmt: skip
 
@@ -340,7 +343,7 @@ def test_every_leaf_of_every_file(
     special["init.sha256"] = hashlib.sha256(weights.read_bytes()).hexdigest()
     special |= {"trainer.eval_test": "always", "trainer.predictions": "none"} if name == "ddp" else {}
     if group == "dataset":
-        words += ["dataset.base=mnist"] if name == "sr_cmnist" or name == "cmnist" else []
+        words += ["dataset.base=mnist"] if name in ("sr_cmnist", "cmnist", "rotated_mnist") else []
         words += [f"dataset.root={tree}"] if name in ("image_folder", "manifest") else []
         words += [f"dataset.manifest={listed(tree)}"] if name == "manifest" else []
     config = plain(composed(f"{group}={name}", *words, *BESIDE.get(f"{group}={name}", [])))
