@@ -35,6 +35,7 @@ class FolderEnvironments(SplitEnvironments):
         store: their pixels.
         mean, std: of the three channels, of values in [0, 1].
         augmentation: what training images go through; None is nothing.
+        plain: environments whose images are not augmented either when they are trained on.
     """
 
     def __init__(
@@ -46,11 +47,13 @@ class FolderEnvironments(SplitEnvironments):
         mean: Sequence[float],
         std: Sequence[float],
         augmentation: Augmentation | None,
+        plain: Sequence[str] = (),
     ) -> None:
         self.info, self.table, self.store, self.subsets = info, table, store, subsets
         self.given, self.n_classes, self.image = list(info.given), info.n_classes, info.image
         self.labels = torch.from_numpy(table.label)
         self.augmentation = augmentation
+        self.plain = torch.from_numpy(np.isin(np.array(table.environments)[table.env], list(plain)))
         self.mean, self.std = (torch.tensor(values, dtype=torch.float64).view(3, 1, 1) for values in (mean, std))
         self.device = torch.device("cpu")
 
@@ -74,7 +77,8 @@ class FolderEnvironments(SplitEnvironments):
     def to(self, device: torch.device) -> None:
         self.device = device
         self.store.to(device)
-        self.labels, self.mean, self.std = (t.to(device) for t in (self.labels, self.mean, self.std))
+        self.labels, self.plain = self.labels.to(device), self.plain.to(device)
+        self.mean, self.std = self.mean.to(device), self.std.to(device)
 
     def labels_at(self, indices: np.ndarray) -> np.ndarray:
         labels: np.ndarray = self.table.label[indices]
@@ -91,12 +95,14 @@ class FolderEnvironments(SplitEnvironments):
         if self.augmentation is None:
             return self.gather(indices)
         images, sizes = self.store.rows(indices)
-        uniform = noise["augmentation"]
+        uniform, plain = noise["augmentation"], self.plain[indices.to(self.device)]
         out = torch.empty(images.shape, dtype=torch.get_default_dtype(), device=self.device)
         step = max(1, PART_BYTES[self.device.type != "cpu"] // (4 * math.prod(self.image)))
         for first in range(0, len(images), step):
             part = slice(first, first + step)
-            out[part] = self._normalized(self.augmentation(self._scaled(images[part]), uniform[part], sizes[part]))
+            scaled = self._scaled(images[part])
+            changed = self.augmentation(scaled, uniform[part], sizes[part])
+            out[part] = self._normalized(torch.where(plain[part].view(-1, 1, 1, 1), scaled, changed))
         return out, self._labels(indices)
 
     def expect(self, coming: Iterable[Tensor]) -> None:

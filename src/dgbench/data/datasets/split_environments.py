@@ -23,7 +23,7 @@ class SplitEnvironments(Environments):
     - ``train``, environments that it trained on: the in-split, with plain transforms.
 
     Where images of an environment are listed as ``test``, these are its ``test`` subset in every fold, also where the
-    run trained on that environment.
+    run trained on that environment. A subset without images gives no rows.
 
     Attributes:
         subsets: which images each environment trains on, validates and tests on.
@@ -48,10 +48,10 @@ class SplitEnvironments(Environments):
 
     def _judged(self, env: str, subset: str, trained_on: bool) -> str | None:
         """Which images are the ``subset`` of an environment to a run; None where there are none."""
-        if subset == "test":
-            listed = len(self.subsets[env, "test"]) > 0
-            return "test" if listed else None if trained_on else "train"
-        return None if subset == "train" and not trained_on else subset
+        name = None if subset == "train" and not trained_on else subset
+        if subset == "test" and not len(self.subsets[env, "test"]):
+            name = None if trained_on else "train"
+        return name if name and len(self.subsets[env, name]) else None
 
     def eval_sets(self, names: Sequence[str]) -> dict[str, EvalSet]:
         found = {}
