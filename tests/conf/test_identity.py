@@ -76,6 +76,7 @@ VALID: dict[str, Any] = {
     "dataset.val_only": [],
     "dataset.image_size": lambda old: 64 if old != 64 else 96,
     "dataset.environments": ["a", "b"],
+    "dataset.plain_environments": [],
     "dataset.classes": "union",
     "dataset.bad_files": ["a/cat/00.png"],
     "dataset.on_bad_image": lambda old: "skip" if old == "fail" else "fail",
@@ -130,6 +131,8 @@ def mutated(key: str, old: Any) -> Any:
     """Another plausible value of a key."""
     if key.endswith((".crop_area", ".crop_aspect")):
         return [0.5, 0.75]
+    if key.endswith(".crop_in"):
+        return "file"
     if key.endswith(".range"):
         return ""
     if key in VALID:
