@@ -46,8 +46,8 @@ def test_waterbirds(command: Any, tmp_path: Path) -> None:
     (tmp_path / "birds" / "metadata.csv").write_text("\n".join(lines) + "\n")
     ended = command(
         "train.py", "dataset=waterbirds", "dataset.root=birds", "protocol=fixed", "dataset.image_size=8",
-        "backbone=mlp", "backbone.width=8", "trainer.steps=4", "trainer.eval_every=2", "hparams.batch_size=3", "trainer.device=cpu",
-        "trainer.predictions=last", "selection=train_val", cwd=tmp_path,
+        "backbone=mlp", "backbone.width=8", "trainer.steps=4", "trainer.eval_every=2", "hparams.batch_size=3",
+        "trainer.device=cpu", "trainer.predictions=last", "selection=train_val", cwd=tmp_path,
     )  # fmt: skip
     assert ended.code == 0, ended.err
     last = {(row["env"], row["subset"]): row["seen"] for row in rows_in(tmp_path) if row["step"] == 4}
