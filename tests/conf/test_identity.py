@@ -15,8 +15,10 @@ from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
 from dgbench.data.datasets.base_files import MNIST_KINDS, MNIST_PARTS
+from dgbench.data.datasets.colored_mnist import ColoredMNIST
 from dgbench.data.datasets.corrupted_folders import corrupted_folders
 from dgbench.data.datasets.image_folders import ImageFolders
+from dgbench.data.datasets.rotated_mnist import RotatedMNIST
 from dgbench.data.datasets.spurious_pictures import SpuriousPictures
 from dgbench.data.datasets.sr_cmnist import SRCMNIST
 from dgbench.errors import DgbenchError
@@ -48,8 +50,9 @@ HERE = "tests.conf.test_identity"
 globals().update(
     {
         f"Copied{kind.__name__}": kind
-        for kind in (SRCMNIST, ImageFolders, SpuriousPictures, corrupted_folders, RandomWeights, PretrainedWeights,
-                     TimmWeights, LeaveOneOut, SingleSource, MultiTest, TargetOracle, Fixed, Flexible)
+        for kind in (SRCMNIST, RotatedMNIST, ColoredMNIST, ImageFolders, SpuriousPictures, corrupted_folders,
+                     RandomWeights, PretrainedWeights, TimmWeights, LeaveOneOut, SingleSource, MultiTest, TargetOracle,
+                     Fixed, Flexible)
     }
 )  # fmt: skip
 
@@ -74,6 +77,7 @@ VALID: dict[str, Any] = {
     "dataset.val_only": [],
     "dataset.image_size": lambda old: 64 if old != 64 else 96,
     "dataset.environments": ["a", "b"],
+    "dataset.plain_environments": [],
     "dataset.classes": "union",
     "dataset.bad_files": ["a/cat/00.png"],
     "dataset.on_bad_image": lambda old: "skip" if old == "fail" else "fail",
@@ -128,6 +132,8 @@ def mutated(key: str, old: Any) -> Any:
     """Another plausible value of a key."""
     if key.endswith((".crop_area", ".crop_aspect")):
         return [0.5, 0.75]
+    if key.endswith(".crop_in"):
+        return "file"
     if key.endswith(".range"):
         return ""
     if key in VALID:

@@ -174,9 +174,28 @@ def test_nothing_is_nothing(images: Tensor) -> None:
     torch.testing.assert_close(got, images, rtol=0, atol=1e-5)
 
 
+def test_crops_in_the_resized_square(images: Tensor) -> None:
+    """As if every file had been such a square: the size of a file plays no part."""
+    uniform = scheme().draw(np.random.default_rng(0), 16)
+    files, squares = np.tile([10, 40], (16, 1)), np.tile([20, 20], (16, 1))
+    wanted = scheme()(images.clone(), uniform, squares)
+    assert torch.equal(scheme(crop_in="square")(images.clone(), uniform, files), wanted)
+    assert not torch.allclose(scheme()(images.clone(), uniform, files), wanted)
+
+
+def test_no_crop_of_files_that_are_no_squares(images: Tensor) -> None:
+    """Area 1 and aspect 1 is the whole resized square; in the pixels of the file it is the central square."""
+    uniform, files = scheme().draw(np.random.default_rng(0), 16), np.tile([10, 40], (16, 1))
+    whole = Augmentation([1, 1], [1, 1], 0, 0, 0, 0, 0, 0, crop_in="square")
+    torch.testing.assert_close(whole(images.clone(), uniform, files), images, rtol=0, atol=1e-5)
+    central = Augmentation([1, 1], [1, 1], 0, 0, 0, 0, 0, 0)
+    assert central.boxes(np.zeros((1, 10, 2)), np.zeros((1, 2)), files[:1]).tolist() == [[0, 15, 10, 10]]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"crop_in": "center"}, r"dataset\.augmentations\.OWN\.crop_in=center is unknown; choose file or square"),
         (
             {"crop_area": [0.9, 0.7]},
             r"crop_area=\[0\.9,0\.7\] is not two numbers above 0, the smaller first, at most 1",

@@ -7,52 +7,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
-from PIL import Image
 
 from dgbench.configuration import CONF
 from dgbench.data.datasets import ood_bench
 from dgbench.data.datasets.image_folders import ImageFolders
-from dgbench.data.environments import Environments
 from dgbench.errors import ConfigError, DataError
 from dgbench.training.building import NOT_BUILT, without
+from tests.data.layouts import contents, image, made
 from tests.datasets import built
 from tests.studies import plain
-
-RNG = np.random.default_rng(0)
-
-
-def image(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(RNG.integers(0, 256, (6, 4, 3), dtype=np.uint8)).save(path)
-
-
-def made(name: str, root: Path, *words: str) -> Environments:
-    """The dataset as its YAML has it, on a tree made here."""
-    overrides = [
-        f"dataset={name}",
-        f"dataset.root={root}",
-        "dataset.image_size=4",
-        "dataset.val_fraction=0.5",
-        f"paths.cache_dir={root}-cache",
-        *words,
-    ]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", overrides)
-    return built(config)  # type: ignore[no-any-return]
-
-
-def contents(environments: Environments) -> dict[tuple[str, str], int]:
-    """(environment, class) -> images, train and val together."""
-    found: Counter[tuple[str, str]] = Counter()
-    for env in environments.given:
-        for subset in ("train", "val"):
-            for i in environments.subset(env, subset):
-                found[env, environments.table.classes[environments.table.label[i]]] += 1  # type: ignore[attr-defined]
-    return dict(found)
-
 
 # ---- Camelyon17 -------------------------------------------------------------------------------------------------
 

@@ -41,6 +41,11 @@ class RunOrder:
         self.order_seed, self.noise_seed = derive(seed, "order"), derive(seed, "augmentation")
         self._subsets = [environments.subset(env, "train") for env in self.training]
         for env, subset in zip(self.training, self._subsets, strict=True):
+            if not len(subset):
+                raise ConfigError(
+                    f"environment {env} has no training images, its dataset only judges models there; train on others, "
+                    "e.g. with protocol=fixed"
+                )
             if batch_size > len(subset):
                 raise ConfigError(
                     f"hparams.batch_size={batch_size} is larger than environment {env} with {len(subset)} training "

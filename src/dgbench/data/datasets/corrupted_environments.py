@@ -52,6 +52,7 @@ class CorruptedEnvironments(Environments):
             self._subsets[env, "train"], self._subsets[env, "val"] = span[:n_train], span[n_train:]
         self._pixels = copy(base)  # its way from uint8 to a network's input, over the corrupted images
         self._pixels.store, self._pixels.labels = store, base.labels[store.positions]
+        self._pixels.plain = base.plain[store.positions]
 
     @property
     def class_names(self) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from dgbench.data.datasets.image_table import (
 from dgbench.data.description import DatasetInfo
 from dgbench.data.option_checks import (
     check_choice,
+    check_list,
     check_name,
     check_path,
     check_seeds,
@@ -40,7 +41,9 @@ from dgbench.errors import ConfigError, DgbenchError
 if TYPE_CHECKING:
     from dgbench.data.datasets.folder_environments import FolderEnvironments
 
-Reader = Callable[..., list[tuple[str, str, str, str | None]]]  # root=Path -> (path, environment, class, subset)
+Plain = tuple[str, str, str, str | None]  # path below root, environment, class, subset
+Described = tuple[str, str, str, str | None, Mapping[str, str]]  # the same, and attributes: name -> text
+Reader = Callable[..., Sequence[Plain | Described]]  # of root=Path
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +74,7 @@ class ImageFolders:
     device_share: float
     split_seed: int
     published: Mapping[str, Any] | None
+    plain_environments: Sequence[str] = ()
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
         """As :meth:`~dgbench.data.options.DatasetOptions.describe`; nothing is downloaded.
@@ -105,7 +109,7 @@ class ImageFolders:
         values = chosen_values(self.augment, self.augmentations)
         augmentation = None if values is None else Augmentation(**vars(values))
         mean, std = (_three(self.normalize, key) for key in ("mean", "std"))
-        return FolderEnvironments(info, table, subsets, pixels, mean, std, augmentation)
+        return FolderEnvironments(info, table, subsets, pixels, mean, std, augmentation, self.plain_environments)
 
     def planned(self) -> tuple[DatasetInfo, Subsets]:
         """The dataset and its subsets, as far as they are known without decoding."""
@@ -141,6 +145,7 @@ class ImageFolders:
         check_share("val_fraction", self.val_fraction, "DomainBed uses 0.2")
         check_side(self.image_size, "224 is usual", unknown_ok=not size_known)
         chosen_values(self.augment, self.augmentations)
+        check_list("plain_environments", self.plain_environments, "[] augments all that are trained on")
         for key in ("mean", "std"):
             _three(self.normalize, key)
 
@@ -162,7 +167,10 @@ class ImageFolders:
         root = self._root
         if self.reader is not None:
             need_folder(root, self.name)
-            table = table_of_rows(self._read(root), root, self.environments, self.classes, self.bad_files)
+            rows = self._read(root)
+            attributes = {row[0]: row[4] for row in rows if len(row) > 4}
+            plain = [row[:4] for row in rows]
+            table = table_of_rows(plain, root, self.environments, self.classes, self.bad_files, attributes)
         elif self.manifest is not None:
             table = table_of_list(
                 Path(self.manifest).expanduser(), root, self.environments, self.classes, self.bad_files
@@ -176,7 +184,7 @@ class ImageFolders:
     def _root(self) -> Path:
         return Path(self.root).expanduser()
 
-    def _read(self, root: Path) -> list[tuple[str, str, str, str | None]]:
+    def _read(self, root: Path) -> list[Any]:
         """What the reader of an official layout lists."""
         try:
             reader: Any = instantiate(self.reader) if isinstance(self.reader, Mapping) else self.reader

@@ -46,6 +46,8 @@ def usable(table: ImageTable, bad: Mapping[int, str], on_bad_image: str) -> np.n
 def subsets_of(table: ImageTable, kept: np.ndarray, val_fraction: float, seed: int) -> Subsets:
     """Positions of ``train``, ``val`` and ``test`` of every environment; ``test`` holds what a list names so.
 
+    An environment whose images are all listed as ``val`` or ``test`` has no others, and cannot be trained on.
+
     Args:
         table: the images.
         kept: (n,) bool, those that count.
@@ -69,10 +71,12 @@ def _split(table: ImageTable, e: int, kept: np.ndarray, val_fraction: float, see
     listed = table.listed[own]
     test, val = own[listed == SUBSETS.index("test")], own[listed == SUBSETS.index("val")]
     train = own[(listed == -1) | (listed == SUBSETS.index("train"))]
-    if not len(val):
+    if len(train) and not len(val):
         n_val = int(len(train) * val_fraction)
         shuffled = train[np.random.default_rng(derive(seed, "split", name)).permutation(len(train))]
         val, train = shuffled[:n_val], shuffled[n_val:]
+    if len(train) == 0 < len(val) + len(test):
+        return {"train": train, "val": val, "test": test}
     if not len(val) or not len(train):
         raise ConfigError(
             f"environment {name} has {len(train)} train and {len(val)} val images; use dataset.val_fraction in (0, 1) "

@@ -6,7 +6,6 @@ A reader takes the folder of a dataset and returns rows (path below it, environm
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from dgbench.data.datasets.folder_listing import SUFFIXES
+from dgbench.data.datasets.list_files import cells_of, lines_of, text_of
 from dgbench.errors import ConfigError, DataError
 from dgbench.seeding import derive
 
@@ -50,7 +50,7 @@ def camelyon17(root: Path) -> list[Row]:
         DataError: the list is missing or has other columns.
     """
     rows: list[Row] = []
-    for line in _lines(root / "metadata.csv", ("patient", "node", "x_coord", "y_coord", "tumor", "center")):
+    for line in lines_of(root / "metadata.csv", ("patient", "node", "x_coord", "y_coord", "tumor", "center")):
         place = f"patient_{line['patient']}_node_{line['node']}"
         path = f"patches/{place}/patch_{place}_x_{line['x_coord']}_y_{line['y_coord']}.png"
         rows.append((path, f"hospital_{line['center']}", "tumor" if line["tumor"] == "1" else "normal", None))
@@ -75,7 +75,7 @@ def nico_mixed(root: Path, lists: str, data_seed: int, counts: Counts = NICO) ->
         folder = root / "mixed_split_corrected"
         rows: list[Row] = []
         for env in counts:
-            for line in _csv(folder / f"env_{env}.csv"):
+            for line in cells_of(folder / f"env_{env}.csv"):
                 if len(line) != 4 or line[3] not in ("animal", "vehicle"):
                     raise DataError(
                         f"{folder}/env_{env}.csv has a line {','.join(line)[:60]!r}, not path, category, context and "
@@ -115,10 +115,10 @@ def celeba_blond(root: Path, lists: str, data_seed: int, counts: Counts = CELEBA
         return [
             (f"img_align_celeba/{line['']}", env, "blond" if line["9"] == "1" else "not blond", None)
             for env in counts
-            for line in _lines(root / "blond_split" / f"{files[env]}.csv", ("", "9"))
+            for line in lines_of(root / "blond_split" / f"{files[env]}.csv", ("", "9"))
         ]
-    parts = dict(line.split() for line in _text(root / "list_eval_partition.txt"))
-    _, heading, *lines = _text(root / "list_attr_celeba.txt")
+    parts = dict(line.split() for line in text_of(root / "list_eval_partition.txt"))
+    _, heading, *lines = text_of(root / "list_attr_celeba.txt")
     names = heading.split()
     if not {"Blond_Hair", "Male"} <= set(names):
         raise DataError(
@@ -168,26 +168,3 @@ def _published(lists: str) -> bool:
     if lists not in ("published", "drawn"):
         raise ConfigError(f"dataset.reader.lists={lists} is unknown; choose published or drawn")
     return lists == "published"
-
-
-def _text(file: Path) -> list[str]:
-    try:
-        return file.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"{file} cannot be read ({getattr(error, 'strerror', None) or error}); see python -m dgbench.data.fetch, "
-            "and dataset.reader.lists=published|drawn where the dataset has it"
-        ) from error
-
-
-def _csv(file: Path) -> list[list[str]]:
-    return [line for line in csv.reader(_text(file)) if line]
-
-
-def _lines(file: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
-    """Lines of a CSV file with a heading, which has at least these columns."""
-    heading, *lines = _csv(file) or [[]]
-    lacking = [column for column in columns if column not in heading]
-    if lacking:
-        raise DataError(f"{file} has no column {lacking[0]!r} in its first line; get the published list")
-    return [dict(zip(heading, line, strict=False)) for line in lines]

@@ -111,7 +111,7 @@ class SpuriousOptions:
             ConfigError: a value that cannot work, e outside [0, 1] or repeated, a fraction that leaves a subset empty.
         """
         self._check_values()
-        _check_given(given)
+        check_given(given)
         names = [environment_name(e) for e in given]
         repeated = [name for name in names if names.count(name) > 1]
         if repeated:
@@ -193,7 +193,7 @@ def _hands(dealt: np.ndarray, n: int, shares: Sequence[float] | None) -> list[np
     return np.split(dealt, ends[:-1])
 
 
-def _check_given(given: Sequence[float]) -> None:
+def check_given(given: Sequence[float]) -> None:
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise ConfigError(
             f"dataset.given={shown(given)} is no list; give at least two environments, e.g. dataset.given=[0.9,0.1]"

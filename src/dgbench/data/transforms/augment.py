@@ -3,7 +3,8 @@
 The operations and their random parameters are torchvision's ``RandomResizedCrop``, ``RandomHorizontalFlip``,
 ``ColorJitter`` and ``RandomGrayscale``, each image with its own parameters, in floating point without rounding in
 between. Crops are drawn in the pixels of the file, as torchvision draws them, and then read from the stored square:
-same framing, one interpolation more for files of another size. Since a crop is never larger than the stored square,
+same framing, one interpolation more for files of another size. (With ``crop_in=square`` they are drawn in the stored
+square, as where torchvision resizes first.) Since a crop is never larger than the stored square,
 it is only ever enlarged, so that antialiasing plays no part in it.
 """
 
@@ -40,6 +41,8 @@ class Augmentation(AugmentationValues):
             uniform: (n, N_UNIFORM) from :meth:`draw`.
             sizes: (n, 2) height and width of the files in pixels.
         """
+        if self.crop_in == "square":
+            sizes = np.full_like(sizes, images.shape[2:])
         tries, place, flip, factors, order, gray = np.split(uniform, np.cumsum([2 * TRIES, 2, 1, 4, 4]), axis=1)
         boxes = self.boxes(tries.reshape(-1, TRIES, 2), place, sizes)
         flipped = flip[:, 0] < self.flip

@@ -23,6 +23,9 @@ class AugmentationValues:
         brightness, contrast, saturation: factors are uniform in [max(0, 1 - value), 1 + value].
         hue: shift is uniform in [-value, value], in turns of the color wheel, at most 0.5.
         grayscale: probability of a gray image.
+        crop_in: ``file``, crops are drawn in the pixels of the file and then resized (DomainBed's image folders), or
+            ``square``, the file is resized to a square first (DomainBed's WILDS datasets). What a crop shows differs
+            for files that are no squares, and by rounding.
         name: of the scheme, for messages.
 
     Raises:
@@ -37,11 +40,13 @@ class AugmentationValues:
     saturation: float
     hue: float
     grayscale: float
+    crop_in: str = "file"
     name: str = "OWN"
 
     def __post_init__(self) -> None:
+        check_choice(f"augmentations.{self.name}.crop_in", self.crop_in, ("file", "square"))
         most = {"flip": 1.0, "grayscale": 1.0, "hue": 0.5}
-        for field in fields(self)[:-1]:
+        for field in fields(self)[:-2]:
             value = getattr(self, field.name)
             if field.name.startswith("crop"):
                 top = 1.0 if field.name == "crop_area" else math.inf

@@ -70,15 +70,15 @@ def identity_of(
 SPAWRIOUS = ("O2O_easy", "O2O_medium", "O2O_hard", "M2M_easy", "M2M_medium", "M2M_hard")
 
 DATASETS = {
-    "ColoredMNIST": "cmnist", "RotatedMNIST": "rotated_mnist", "VLCS": "vlcs", "PACS": "pacs",
+    "ColoredMNIST": "cmnist_domainbed", "RotatedMNIST": "rotated_mnist", "VLCS": "vlcs", "PACS": "pacs",
     "OfficeHome": "office_home", "TerraIncognita": "terra_incognita", "DomainNet": "domain_net",
     "WILDSCamelyon": "camelyon17_wilds", "WILDSFMoW": "fmow", "SVIRO": "sviro",
     **{f"Spawrious{kind}": f"spawrious_{kind.lower()}" for kind in SPAWRIOUS},
 }  # fmt: skip
 
-#: environments in the order of their index: sorted folder names
+#: environments in the order of their index, as dgbench's datasets name them
 _ENVIRONMENTS = {
-    "ColoredMNIST": ("+90%", "+80%", "-90%"),
+    "ColoredMNIST": ("0.10", "0.20", "0.90"),  # +90%, +80% and -90% there
     "RotatedMNIST": ("0", "15", "30", "45", "60", "75"),
     "VLCS": ("Caltech101", "LabelMe", "SUN09", "VOC2007"),
     "PACS": ("art_painting", "cartoon", "photo", "sketch"),
