@@ -37,7 +37,7 @@ def test_every_table_loads_and_names_its_source(name: str) -> None:
 
 
 def test_unknown_tables_and_tables_without_accuracies() -> None:
-    with pytest.raises(ConfigError, match="no published table smith2020; choose one of hwang2024_table1"):
+    with pytest.raises(ConfigError, match=r"no published table smith2020; choose one of cha2021_table2, .*zhang2023"):
         published("smith2020")
     with pytest.raises(ConfigError, match="holds correlation, no accuracies"):
         published("hwang2024_table1").accuracies()
@@ -156,6 +156,42 @@ def test_hwang2024_selected_algorithms() -> None:
         assert (sum(hits), len(hits)) == (of_seeds, 36)
         means = [line["seed_average_ideal"] == line[f"seed_average_{measure}"] for line in words.values()]
         assert (sum(means), len(means)) == (of_mean, 12)
+
+
+WITH_DOMAINS = [name for name in boards() if published(name).domains]
+
+
+@pytest.mark.parametrize("name", WITH_DOMAINS)
+def test_domains_average_to_their_datasets(name: str) -> None:
+    """Both are rounded, to 0.1 or less: they differ by 0.1 at most. 280 domains are DomainBed's, for each selection."""
+    table = published(name)
+    assert {part.name for part in table.domains} == {f"{name}_{part.dataset}" for part in table.domains}
+    for part in table.domains:
+        assert (part.source, part.settings, part.domains) == (table.source, table.settings, ())
+        for row, average in part.averages().items():
+            assert average == pytest.approx(table.values[row][part.dataset].mean, abs=0.1), (part.dataset, row)
+    if name.startswith("domainbed2020"):
+        assert sum(len(line) for part in table.domains for line in part.values.values()) == 14 * 22
+
+
+def test_averages_of_later_tables() -> None:
+    """Printed in the tables that quote them; the spec of the field states the same."""
+    names = ["cha2021_table2", "cha2022_table1", "rame2022_table1_random", "rame2022_table1_lp", "teterwak2023"]
+    for name in [*names, "clip_zero_shot"]:
+        table = published(name)
+        assert {row: rounded(line["average"], 1) for row, line in table.printed.items()} == table.averages()
+    clip = published("cha2022_table2_clip").averages()
+    assert {row: round(average, 1) for row, average in clip.items()} == {"erm": 61.1, "miro": 73.7}
+
+
+def test_domainbed_as_yu2024_quote_it() -> None:
+    """The old leaderboard of Yu et al. is DomainBed's, ± included, for what it shares."""
+    ours, theirs = published("domainbed2020_train_val"), published("yu2024_table5_supervised")
+    rows = [row for row in theirs.values if row in ours.values]
+    assert len(rows) == 8
+    for row in rows:
+        for column in ("pacs", "vlcs", "office_home", "domain_net"):
+            assert ours.values[row][column] == theirs.values[row][column], (row, column)
 
 
 def test_tables_of_shifts_are_told_from_the_others() -> None:

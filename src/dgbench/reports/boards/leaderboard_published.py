@@ -60,8 +60,23 @@ def baseline_of(name: str | None, own: Mapping[str, Mapping[str, float]]) -> Bas
     return Baseline(_title(theirs), theirs.averages())
 
 
-def beside_table(board: Board, theirs: Published) -> pd.DataFrame | None:
-    """Ours, theirs and the difference, for every algorithm and dataset of both; None where they share nothing."""
+def beside_tables(board: Board, theirs: Published, selection: str) -> list[pd.DataFrame]:
+    """Ours, theirs and the difference, for every algorithm and column of both, by dataset and by environment.
+
+    Args:
+        board: ours.
+        theirs: a published table; those that it holds by environment follow it.
+        selection: name of the one that chose ours.
+
+    Returns:
+        One frame for each table with which the board shares something.
+    """
+    note = _settings_note(board, theirs, selection)
+    made = [_beside(board, each, note) for each in (theirs, *theirs.domains)]
+    return [frame for frame in made if frame is not None]
+
+
+def _beside(board: Board, theirs: Published, settings: str) -> pd.DataFrame | None:
     ours = _ours(board, theirs)
     printed = theirs.accuracies()
     shared = [c for c in theirs.columns if any(c in ours.get(a, {}) and c in line for a, line in printed.items())]
@@ -87,7 +102,7 @@ def beside_table(board: Board, theirs: Published) -> pd.DataFrame | None:
             line |= entry(f"{name} theirs", their, std=None if error is None else error / 100)
             line |= entry(f"{name} difference", both, reason=missing)
         lines.append(line)
-    notes = [f"Theirs: {theirs.source}; {theirs.note}. Networks, data and budgets may differ: see the facts above."]
+    notes = [f"Theirs: {theirs.source}; {theirs.note}. {settings}"]
     return table(lines, f"beside_{theirs.name}", f"Beside {_short(theirs)}, {theirs.title}", columns, notes)
 
 
@@ -104,6 +119,18 @@ def agreement_section(own: Mapping[str, Mapping[str, float]], tables: Sequence[P
     facts = [(_title(each), f"{each.source}; {each.note}") for each in tables]
     title = "Leaderboards against each other"
     return Section("agreement", title, [_places(boards), _correlations(boards)], facts=facts)
+
+
+def _settings_note(board: Board, theirs: Published, selection: str) -> str:
+    """In what our settings differ from those that a published table names."""
+    if not theirs.settings:
+        return "Networks, data and budgets may differ: see the facts above."
+    ours = {**board.identity, "init": str(board.identity["init"]).partition(":")[0], "selection": selection}
+    other = [f"{key} {ours[key]} here, {said} there" for key, said in theirs.settings.items() if ours[key] != said]
+    if other:
+        return f"Not the same settings: {'; '.join(other)}. Data and budgets may differ too: see the facts above."
+    named = ", ".join(f"{key} {said}" for key, said in theirs.settings.items())
+    return f"The same here as there: {named}. Data and budgets may differ: see the facts above."
 
 
 def _ours(board: Board, theirs: Published) -> dict[str, dict[str, float]]:
@@ -159,5 +186,5 @@ def _title(theirs: Published) -> str:
 
 
 def _short(theirs: Published) -> str:
-    paper, _, number = theirs.name.partition("_table")
-    return f"{paper} Table {number.split('_')[0]}"
+    paper, found, number = theirs.name.partition("_table")
+    return f"{paper} Table {number.split('_')[0]}" if found else paper

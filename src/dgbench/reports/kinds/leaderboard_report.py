@@ -16,7 +16,7 @@ from dgbench.reports.boards.leaderboard_published import (
     Baseline,
     agreement_section,
     baseline_of,
-    beside_table,
+    beside_tables,
     published_boards,
 )
 from dgbench.reports.boards.leaderboard_scores import score_table
@@ -24,7 +24,6 @@ from dgbench.reports.boards.leaderboard_tables import chosen_table, dataset_tabl
 from dgbench.reports.boards.leaderboard_variance import test_curves, variance_table
 from dgbench.reports.boards.shift_split import ShiftSplit, shift_split
 from dgbench.reports.document import Document, Section, leads, problem_table, warnings
-from dgbench.reports.published import Published
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.settings.apply_selection import select_runs
 from dgbench.reports.settings.choices import choices
@@ -85,8 +84,9 @@ class LeaderboardReport:
         chosen = choices(collection, selected, unreported)
         sections = []
         for board in found:
+            beside = [frame for other in theirs for frame in beside_tables(board, other, selection.name)]
             tables = [
-                *self._tables(board, split, baseline if baseline and baseline.title != board.title else None, theirs),
+                *self._tables(board, split, baseline if baseline and baseline.title != board.title else None, beside),
                 variance_table(board, curves, self.epochs),
                 chosen_table(board, chosen),
             ]
@@ -106,14 +106,13 @@ class LeaderboardReport:
         )
 
     def _tables(
-        self, board: Board, split: ShiftSplit, baseline: Baseline | None, theirs: Sequence[Published]
+        self, board: Board, split: ShiftSplit, baseline: Baseline | None, beside: Sequence[pd.DataFrame]
     ) -> list[pd.DataFrame]:
         score = score_table(board, self.reference, split, self.spread)
-        beside = [beside_table(board, other) for other in theirs]
         return [
             leaderboard_table(board, self.spread, baseline),
             *([] if score is None else [score]),
-            *(table for table in beside if table is not None),
+            *beside,
             *(dataset_table(board, dataset, self.spread, self.std_divisor) for dataset in board.datasets),
         ]
 

@@ -4,14 +4,18 @@ A file ``<paper>_table<n>.yaml`` holds the table as printed: names of its column
 ``mean``, ``mean±error`` or a name, one line per algorithm (by any of its names, which become ours), or in a table of
 shifts per dataset, ``DATASET/ENVIRONMENT`` or ``DATASET/PAIR`` with ``_`` for a space. Arrows are OoD-Bench's -1 and
 +1, ``-`` is no value. Columns under ``printed`` are those that the paper computed from the others. Percent stay percent
-in the file; :meth:`Published.accuracies` gives fractions.
+in the file; :meth:`Published.accuracies` gives fractions. ``settings`` says with which keys of a leaderboard, and
+which selection, a table was made. ``domains`` holds the same by environment: ``columns`` and ``rows`` of each dataset
+for which they are known.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 import yaml
 
@@ -49,6 +53,8 @@ class Published:
     values: dict[str, dict[str, Value]]  #: row -> column -> value
     words: dict[str, dict[str, str]]  #: row -> column -> name, for a table of names
     printed: dict[str, dict[str, float]]  #: row -> column that the paper computed -> value
+    settings: dict[str, str]  #: ``backbone``, ``init``, ``tuning`` and ``selection``, as far as they are known
+    domains: tuple[Published, ...]  #: the table by environment, one for each dataset where it is known
 
     def accuracies(self) -> dict[str, dict[str, float]]:
         """Row -> column -> accuracy as a fraction in [0, 1].
@@ -91,6 +97,14 @@ def published(name: str) -> Published:
     if not file.is_file():
         raise ConfigError(f"no published table {name}; choose one of {', '.join(names())}")
     data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    domains = []
+    for dataset, part in data.get("domains", {}).items():
+        own = {"title": f"{data['title']}, {dataset} by domain", "dataset": dataset, "printed": [], **part}
+        domains.append(_table(f"{name}_{dataset}", {**data, **own}, ()))
+    return _table(name, data, tuple(domains))
+
+
+def _table(name: str, data: Mapping[str, Any], domains: tuple[Published, ...]) -> Published:
     columns, printed = list(data["columns"]), list(data["printed"])
     values: dict[str, dict[str, Value]] = {}
     words: dict[str, dict[str, str]] = {}
@@ -123,6 +137,8 @@ def published(name: str) -> Published:
         values,
         words,
         computed,
+        data.get("settings", {}),
+        domains,
     )
 
 
