@@ -454,7 +454,7 @@ def test_an_empty_folder_is_filled(server: Server, tmp_path: Path) -> None:
 def test_what_goes_wrong_names_the_way_by_hand(server: Server, tmp_path: Path) -> None:
     data = tmp_path / "data"
     for changes in ({"files": []}, {"files": [Archive([server.url("gone")], "gone.zip")]}, {"inner": "other"}):
-        assert set(tree(data)) <= {".fetch/pictures.lock"}
+        assert set(tree(data)) <= {".fetch/pictures.lock"} and not (data / ".fetch" / "pictures").exists()
         source = served(server, tmp_path, manual="ask its makers.", **changes)
         with pytest.raises(DataError, match=f"ask its makers, so that its content lies in {data / 'Pictures'}$"):
             fetch(source, data, say=lambda _: None)
@@ -478,6 +478,19 @@ def test_where_a_file_cannot_be_had_another_form_is(server: Server, tmp_path: Pa
     missing = served(server, tmp_path, files=files, otherwise=[Form(files=other.files, needs="no_such_module")])
     with pytest.raises(DataError, match="plain needs no_such_module, which is not installed; pip install no_such_m"):
         fetch(missing, tmp_path / "elsewhere", say=lambda _: None)
+
+
+def test_offline_is_told_once_for_all_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(downloads, "any_answers", lambda addresses, _: bool(asked.append(list(addresses))))
+    urls = ["http://a.invalid/x", "http://b.invalid/x", "http://c.invalid/x"]
+    other = Form(files=[Archive(urls[2:], "z")])
+    source = Source(name="pictures", folder="Pictures", files=[Archive(urls[:2], "y")], otherwise=[other])
+    with pytest.raises(
+        DataError, match=r"^pictures: a\.invalid, b\.invalid, c\.invalid cannot be reached; check the net"
+    ):
+        fetch(source, tmp_path, say=lambda _: None)
+    assert asked == [urls]
 
 
 def beside_its_name(folder: Path) -> None:
@@ -526,12 +539,35 @@ def test_the_blocks_of_the_configuration() -> None:
         ("{license: x}", "folder"),
         ("{folder: x, files: [{name: x, urls: [], crc: 1}]}", "crc"),
         ("{folder: x, otherwise: [{files: [], manual: x}]}", "key manual is unknown"),
+        ("{folder: x, otherwise: [{inner: x}]}", "a form in otherwise has no files"),
     ],
 )
 def test_a_block_that_cannot_be_read(tmp_path: Path, block: str, said: str) -> None:
     (tmp_path / "x.yaml").write_text(f"fetch: {block}\n")
     with pytest.raises(ConfigError, match=f"cannot be read .*{said}"):
         sources(tmp_path)
+
+
+def test_datasets_of_one_folder_have_one_source(tmp_path: Path) -> None:
+    """A block of its own, a base that has one, and a reference to one; the file with the block is read last."""
+    texts = {
+        "z": "fetch: {folder: Z}",
+        "built": "defaults: [image_folder, z, _self_, {override /backbone: mlp}]",
+        "alike": "fetch: {like: z}",
+        "none": "defaults: [image_folder]",
+        "image_folder": "name: image_folder",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    found = sources(tmp_path)
+    assert sorted(found) == ["alike", "built", "z"]
+    assert {(source.name, source.folder) for source in found.values()} == {("z", "Z")}
+    for block in ("{like: nowhere}", "{like: z, folder: x}", "{like: alike}"):
+        (tmp_path / "wrong.yaml").write_text(f"fetch: {block}")
+        with pytest.raises(
+            ConfigError, match=r"wrong\.yaml is not \{like: NAME\} of a dataset that has one of its own"
+        ):
+            sources(tmp_path)
 
 
 def test_the_command(

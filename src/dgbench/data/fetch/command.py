@@ -1,4 +1,4 @@
-"""``python -m dgbench.data.fetch pacs``: download a dataset to where its configuration looks for it."""
+"""``python -m dgbench.data.fetch pacs``: download datasets to where their configuration looks, and verify them."""
 
 from __future__ import annotations
 

@@ -83,17 +83,30 @@ class Source(Form):
 def sources(conf: Path = DATASETS) -> dict[str, Source]:
     """Every dataset that has a ``fetch:`` block in its configuration or in the one that it builds on, by name.
 
+    Datasets that are read from one folder have one source, named as the one whose block it is.
+
     Raises:
         ConfigError: a block with an unknown key, or without one that it needs.
     """
     files = {file.stem: yaml.safe_load(file.read_text()) or {} for file in sorted(conf.glob("*.yaml"))}
-    own = {name: _source(conf / f"{name}.yaml", file["fetch"]) for name, file in files.items() if file.get("fetch")}
+    blocks = {name: file["fetch"] for name, file in files.items() if file.get("fetch")}
+    own = {name: _source(conf / f"{name}.yaml", block) for name, block in blocks.items() if "like" not in block}
     found = {}
     for name, file in files.items():
         bases = [base for base in file.get("defaults") or [] if isinstance(base, str) and base in own]
-        if name in own or bases:
-            found[name] = own[name] if name in own else own[bases[-1]]
+        if name in own:
+            found[name] = own[name]
+        elif name in blocks:
+            found[name] = _like(conf / f"{name}.yaml", blocks[name], own)
+        elif bases:
+            found[name] = own[bases[-1]]
     return found
+
+
+def _like(file: Path, block: Mapping[str, Any], own: Mapping[str, Source]) -> Source:
+    if list(block) != ["like"] or block["like"] not in own:
+        raise ConfigError(f"the fetch block of {file} is not {{like: NAME}} of a dataset that has one of its own")
+    return own[block["like"]]
 
 
 def by_hand(source: Source, data: Path) -> str:
@@ -105,6 +118,8 @@ def by_hand(source: Source, data: Path) -> str:
 def _source(file: Path, block: Mapping[str, Any]) -> Source:
     try:
         otherwise = [Form(**_keys(form, Form)) for form in block.get("otherwise") or []]
+        if not all(form.files for form in otherwise):
+            raise ValueError("a form in otherwise has no files")
         return Source(**{"name": file.stem, "files": [], **_keys(block, Source), "otherwise": otherwise})
     except (TypeError, ValueError) as error:
         raise ConfigError(f"the fetch block of {file} cannot be read ({error}); see docs/fetching.md") from error
