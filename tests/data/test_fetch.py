@@ -24,14 +24,17 @@ import pytest
 from dgbench.data.fetch import command as fetching
 from dgbench.data.fetch import download as downloads
 from dgbench.data.fetch.arrange import terra_incognita
-from dgbench.data.fetch.command import Archive, Source, fetch, sources
-from dgbench.data.fetch.download import download
+from dgbench.data.fetch.download import Unavailable, download
 from dgbench.data.fetch.extract import extract
+from dgbench.data.fetch.fetching import fetch
+from dgbench.data.fetch.sources import DATASETS, Archive, Form, Source, sources
 from dgbench.errors import ConfigError, DataError
 from dgbench.records.locks import try_alone
 
 CONTENT = bytes(range(256)) * 1024  # 256 KiB
 SHA = hashlib.sha256(CONTENT).hexdigest()
+MD5 = hashlib.md5(CONTENT).hexdigest()
+DEAD = "http://127.0.0.1:9/a"  # the discard port, on which nobody listens
 
 
 @dataclass
@@ -119,7 +122,7 @@ def test_a_broken_transfer_goes_on_where_it_stopped(server: Server, tmp_path: Pa
 
 def test_the_next_call_goes_on_where_the_last_one_stopped(server: Server, tmp_path: Path) -> None:
     server.files["a"], server.cut["a"] = CONTENT, [100_000, 0]
-    with pytest.raises(DataError, match=r"a could not be downloaded .*it continues where it stopped"):
+    with pytest.raises(Unavailable, match=r"a could not be downloaded from its only address; .* where it stopped$"):
         download([server.url("a")], tmp_path / "a", None)
     assert download([server.url("a")], tmp_path / "a", None) == SHA
     assert server.ranges[-1] == ("a", "bytes=100000-")
@@ -159,23 +162,51 @@ def test_a_part_that_is_complete_or_too_long(server: Server, tmp_path: Path) -> 
         (tmp_path / "a").unlink()
 
 
-def test_the_next_mirror_is_tried(server: Server, tmp_path: Path) -> None:
-    """Missing at the first, another file at the second, a web page at none."""
+@pytest.mark.parametrize("published", [{"sha256": SHA}, {"sha256": None, "md5": MD5}, {"sha256": SHA, "md5": MD5}])
+def test_dead_then_wrong_then_right(server: Server, tmp_path: Path, published: dict[str, str | None]) -> None:
+    """One line for each address that failed, and only the right file is left."""
     server.files.update(bad=b"another file", good=CONTENT)
-    urls = [server.url("nowhere"), server.url("bad"), server.url("good")]
-    assert download(urls, tmp_path / "a", SHA) == SHA
-    assert (tmp_path / "a").read_bytes() == CONTENT
+    said: list[str] = []
+    urls = [DEAD, server.url("bad"), server.url("good")]
+    assert download(urls, tmp_path / "a", **published, say=said.append) == SHA  # type: ignore[arg-type]
+    algorithm = next(key for key, value in published.items() if value)
+    found = hashlib.new(algorithm, b"another file").hexdigest()
+    assert said == [
+        f"a: {DEAD}: [Errno 111] Connection refused; trying the next address",
+        f"a: {server.url('bad')}: {algorithm} is {found}, not {published[algorithm]}; trying the next address",
+    ]
+    assert tree(tmp_path) == {"a": CONTENT}
+
+
+def test_where_all_mirrors_fail_nothing_is_left(server: Server, tmp_path: Path) -> None:
+    """A web page and a missing file beside the two above; the last line announces no other address."""
+    server.files.update(bad=b"another file", also_bad=b"a third file")
+    said: list[str] = []
+    urls = [server.url("bad"), DEAD, server.url("nowhere"), server.url("also_bad")]
+    with pytest.raises(Unavailable, match=r"^a could not be downloaded from any of 4 addresses; start again later$"):
+        download(urls, tmp_path / "a", SHA, say=said.append)
+    assert [line.endswith("; trying the next address") for line in said] == [True, True, True, False]
+    assert "404" in said[2] or "Not Found" in said[2]
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_hub_is_asked_where_its_variable_says(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", server.address + "/")
+    server.files["datasets/a"] = CONTENT
+    assert download(["https://huggingface.co/datasets/a"], tmp_path / "a", SHA) == SHA
 
 
 def test_a_mirror_goes_on_with_the_part_of_another_only_if_the_checksum_is_known(
     server: Server, tmp_path: Path
 ) -> None:
     server.files.update(one=CONTENT, two=CONTENT)
-    for sha256, expected in ((SHA, "bytes=100000-"), (None, None)):
+    for published, expected in (((SHA, None), "bytes=100000-"), ((None, MD5), "bytes=100000-"), ((None, None), None)):
         server.cut["one"] = [100_000, 0]
         with pytest.raises(DataError):
-            download([server.url("one")], tmp_path / "a", sha256)
-        assert download([server.url("two")], tmp_path / "a", sha256) == SHA
+            download([server.url("one")], tmp_path / "a", *published)
+        assert download([server.url("two")], tmp_path / "a", *published) == SHA
         assert server.ranges[-1] == ("two", expected)
         (tmp_path / "a").unlink()
 
@@ -188,21 +219,29 @@ def test_wrong_bytes_of_an_earlier_go_do_not_condemn_a_mirror(server: Server, tm
 
 def test_a_wrong_checksum_is_told(server: Server, tmp_path: Path) -> None:
     server.files["a"] = b"another file"
-    with pytest.raises(DataError, match=f"sha256 is {hashlib.sha256(b'another file').hexdigest()}, not {SHA}"):
-        download([server.url("a")], tmp_path / "a", SHA)
+    said: list[str] = []
+    with pytest.raises(Unavailable):
+        download([server.url("a")], tmp_path / "a", SHA, say=said.append)
+    found = hashlib.sha256(b"another file").hexdigest()
+    assert said == [f"a: {server.url('a')}: sha256 is {found}, not {SHA}"]
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_with_a_wrong_checksum_is_replaced(server: Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize("published", [{"sha256": SHA}, {"sha256": None, "md5": MD5}])
+def test_a_file_with_a_wrong_checksum_is_replaced(server: Server, tmp_path: Path, published: dict[str, str]) -> None:
     (tmp_path / "a").write_bytes(b"old")
     server.files["a"] = CONTENT
-    assert download([server.url("a")], tmp_path / "a", SHA) == SHA
+    for _ in range(2):
+        assert download([server.url("a")], tmp_path / "a", **published) == SHA
+    assert server.ranges == [("a", None)]
 
 
 def test_a_web_page_is_not_taken_for_the_file(server: Server, tmp_path: Path) -> None:
     server.files["a"], server.kind = b"<html>quota exceeded</html>", "text/html; charset=utf-8"
-    with pytest.raises(DataError, match="sent a web page instead of the file"):
-        download([server.url("a")], tmp_path / "a", None)
+    said: list[str] = []
+    with pytest.raises(Unavailable):
+        download([server.url("a")], tmp_path / "a", None, say=said.append)
+    assert said == [f"a: {server.url('a')}: sent a web page instead of the file"]
 
 
 def test_a_full_disk_is_told_before_anything_is_written(
@@ -378,7 +417,8 @@ def test_fetch_unpacks_under_the_right_name_and_does_nothing_twice(server: Serve
         f"pictures: 3 files in {data / 'Pictures'} (license: free)",
         f"pictures: {data / 'Pictures'} is there, nothing to do",
     ]
-    assert tree(data).keys() == {f"Pictures/{name.removeprefix('top/')}" for name in FILES} | {".fetch/pictures.lock"}
+    own = {".fetch/pictures.lock", ".fetch/pictures.json"}
+    assert tree(data).keys() == {f"Pictures/{name.removeprefix('top/')}" for name in FILES} | own
 
 
 def test_archives_are_kept_if_asked(server: Server, tmp_path: Path) -> None:
@@ -413,11 +453,49 @@ def test_an_empty_folder_is_filled(server: Server, tmp_path: Path) -> None:
 
 def test_what_goes_wrong_names_the_way_by_hand(server: Server, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    for changes in ({"files": []}, {"inner": "other"}, {"files": [Archive([server.url("gone")], "gone.zip")]}):
+    for changes in ({"files": []}, {"files": [Archive([server.url("gone")], "gone.zip")]}, {"inner": "other"}):
+        assert set(tree(data)) <= {".fetch/pictures.lock"} and not (data / ".fetch" / "pictures").exists()
         source = served(server, tmp_path, manual="ask its makers.", **changes)
         with pytest.raises(DataError, match=f"ask its makers, so that its content lies in {data / 'Pictures'}$"):
             fetch(source, data, say=lambda _: None)
-    assert not (data / "Pictures").exists()
+    assert set(tree(data)) == {".fetch/pictures.lock", ".fetch/pictures/top.zip"}
+
+
+def test_where_a_file_cannot_be_had_another_form_is(server: Server, tmp_path: Path) -> None:
+    """The first form lacks the second of its files; the other form is a plain file that a function arranges."""
+    server.files["plain"] = b"1"
+    other = Form(
+        files=[Archive([server.url("plain")], "plain")], unpack=False, arrange="tests.data.test_fetch.beside_its_name"
+    )
+    files = [Archive([server.url("top.zip")], "top.zip"), Archive([DEAD], "gone.zip")]
+    source, data, said = served(server, tmp_path, files=files, otherwise=[other]), tmp_path / "data", list[str]()
+    fetch(source, data, say=said.append)
+    assert tree(data / "Pictures") == {"a/plain": b"1"}
+    assert said[1:3] == [
+        f"gone.zip: {DEAD}: [Errno 111] Connection refused",
+        "pictures: gone.zip could not be downloaded from its only address; trying another form of it",
+    ]
+    missing = served(server, tmp_path, files=files, otherwise=[Form(files=other.files, needs="no_such_module")])
+    with pytest.raises(DataError, match="plain needs no_such_module, which is not installed; pip install no_such_m"):
+        fetch(missing, tmp_path / "elsewhere", say=lambda _: None)
+
+
+def test_offline_is_told_once_for_all_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(downloads, "any_answers", lambda addresses, _: bool(asked.append(list(addresses))))
+    urls = ["http://a.invalid/x", "http://b.invalid/x", "http://c.invalid/x"]
+    other = Form(files=[Archive(urls[2:], "z")])
+    source = Source(name="pictures", folder="Pictures", files=[Archive(urls[:2], "y")], otherwise=[other])
+    with pytest.raises(
+        DataError, match=r"^pictures: a\.invalid, b\.invalid, c\.invalid cannot be reached; check the net"
+    ):
+        fetch(source, tmp_path, say=lambda _: None)
+    assert asked == [urls]
+
+
+def beside_its_name(folder: Path) -> None:
+    (folder / "a").mkdir()
+    (folder / "plain").rename(folder / "a" / "plain")
 
 
 def test_two_processes_do_not_fetch_the_same(server: Server, tmp_path: Path) -> None:
@@ -430,26 +508,65 @@ def test_two_processes_do_not_fetch_the_same(server: Server, tmp_path: Path) -> 
         fetch(served(server, tmp_path), data, say=lambda _: None)
 
 
+ARRANGED = {"arrange.terra_incognita", "from_parquet.camelyon17", "from_parquet.domains"}
+
+
 def test_the_blocks_of_the_configuration() -> None:
     """All can be read; a folder is the last part of the dataset's root; a checksum is one, or null."""
     known = sources()
     assert {"pacs", "vlcs", "office_home", "terra_incognita", "domain_net", "nico_pp", "l_cifar10"} <= known.keys()
+    assert known["vlcs_corrupted"] is known["vlcs"]  # what it builds on
+    assert len(known["camelyon17"].otherwise[0].files) == 21
     for name, source in known.items():
-        text = (fetching.DATASETS / f"{name}.yaml").read_text()
+        text = (DATASETS / f"{source.name}.yaml").read_text()
         assert re.search(rf"^root: \$\{{paths\.data_dir\}}/{re.escape(source.folder)}\b", text, re.M), name
         assert source.license != "not stated", name
         assert source.manual, name
-        for archive in source.files:
-            assert all(re.match(r"https?://", url) for url in archive.urls)
-            assert archive.sha256 is None or re.fullmatch(r"[0-9a-f]{64}", archive.sha256)
-        if source.arrange:
-            assert source.arrange == "dgbench.data.fetch.arrange.terra_incognita"
+        for form in source.forms:
+            assert len({archive.name for archive in form.files}) == len(form.files)
+            for archive in form.files:
+                assert archive.urls
+                assert all(re.match(r"https?://", url) for url in archive.urls)
+                for algorithm, value in archive.published.items():
+                    assert re.fullmatch(r"[0-9a-f]*", value) and len(value) == {"sha256": 64, "md5": 32}[algorithm]
+            assert form.arrange is None or form.arrange.removeprefix("dgbench.data.fetch.") in ARRANGED
 
 
-def test_a_block_that_cannot_be_read(tmp_path: Path) -> None:
-    for block, said in (("{folder: x, flies: []}", "key flies is unknown"), ("{license: x}", "folder")):
-        (tmp_path / "x.yaml").write_text(f"fetch: {block}\n")
-        with pytest.raises(ConfigError, match=f"cannot be read .*{said}"):
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ("{folder: x, flies: []}", "key flies is unknown"),
+        ("{license: x}", "folder"),
+        ("{folder: x, files: [{name: x, urls: [], crc: 1}]}", "crc"),
+        ("{folder: x, otherwise: [{files: [], manual: x}]}", "key manual is unknown"),
+        ("{folder: x, otherwise: [{inner: x}]}", "a form in otherwise has no files"),
+    ],
+)
+def test_a_block_that_cannot_be_read(tmp_path: Path, block: str, said: str) -> None:
+    (tmp_path / "x.yaml").write_text(f"fetch: {block}\n")
+    with pytest.raises(ConfigError, match=f"cannot be read .*{said}"):
+        sources(tmp_path)
+
+
+def test_datasets_of_one_folder_have_one_source(tmp_path: Path) -> None:
+    """A block of its own, a base that has one, and a reference to one; the file with the block is read last."""
+    texts = {
+        "z": "fetch: {folder: Z}",
+        "built": "defaults: [image_folder, z, _self_, {override /backbone: mlp}]",
+        "alike": "fetch: {like: z}",
+        "none": "defaults: [image_folder]",
+        "image_folder": "name: image_folder",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    found = sources(tmp_path)
+    assert sorted(found) == ["alike", "built", "z"]
+    assert {(source.name, source.folder) for source in found.values()} == {("z", "Z")}
+    for block in ("{like: nowhere}", "{like: z, folder: x}", "{like: alike}"):
+        (tmp_path / "wrong.yaml").write_text(f"fetch: {block}")
+        with pytest.raises(
+            ConfigError, match=r"wrong\.yaml is not \{like: NAME\} of a dataset that has one of its own"
+        ):
             sources(tmp_path)
 
 
@@ -492,6 +609,70 @@ def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
         "dgbench: interrupted; the same command continues where this one stopped\n"
     )
     assert process.returncode == 130
+
+
+def test_ctrl_c_in_the_middle_and_once_more(tmp_path: Path) -> None:
+    """The real command against a server that stops after 2 of 3 MB; the next one asks for the rest alone."""
+    content = zipped(tmp_path / "a.zip", {"top/a.png": os.urandom(3_000_000)}).read_bytes()
+    asked: list[str | None] = []
+    go_on = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            wanted = self.headers["Range"]
+            start = int(re.findall(r"\d+", wanted)[0]) if wanted else 0
+            asked.append(wanted)
+            self.send_response(206 if start else 200)
+            self.send_header("Content-Length", str(len(content) - start))
+            self.send_header("ETag", '"one"')
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+            self.end_headers()
+            self.wfile.write(content[start : 2_000_000 if not start else None])
+            self.wfile.flush()
+            if not start:
+                go_on.wait(30)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    running = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    url = f"http://127.0.0.1:{running.server_port}/a.zip"
+    block = {"folder": "Pictures", "inner": "top", "files": [{"name": "a.zip", "urls": [url]}]}
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "pictures.yaml").write_text(json.dumps({"fetch": block}))
+    code = f"""if True:
+        import runpy, signal, sys
+        from pathlib import Path
+        import dgbench.data.fetch.command as command
+        import dgbench.data.fetch.download as downloads
+        from dgbench.data.fetch.sources import sources
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+        downloads.any_answers = lambda *_: True
+        command.sources = lambda: sources(Path({str(tmp_path / "conf")!r}))
+        sys.argv = ["fetch", "pictures", "--to", {str(tmp_path / "data")!r}]
+        runpy.run_module("dgbench.data.fetch", run_name="__main__")
+    """
+    part = tmp_path / "data/.fetch/pictures/a.zip.part"
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    while not (part.is_file() and part.stat().st_size):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=30)[1].splitlines()[-1] == (
+        "dgbench: interrupted; the same command continues where this one stopped"
+    )
+    have = part.stat().st_size
+    assert 0 < have <= 2_000_000 and not (tmp_path / "data/Pictures").exists()
+    go_on.set()
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 0, ended.stderr
+    assert asked == [None, f"bytes={have}-"]
+    assert (tmp_path / "data/Pictures/a.png").stat().st_size == 3_000_000
+    running.shutdown()
+    running.server_close()
 
 
 def test_terra_incognita_is_arranged(tmp_path: Path) -> None:

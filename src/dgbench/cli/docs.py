@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dgbench.cli.algorithm_docs import algorithms_page
+from dgbench.cli.download_docs import downloads_page
 from dgbench.configuration import CONF
 
 DOCS = CONF.parent / "docs"
@@ -16,7 +17,7 @@ _LINE = re.compile(
 )
 _ENTRY = re.compile(r"\{default: (?P<default>.*?)(?:, range: (?P<range>.*?))?, help: \"(?P<help>.*)\"\}")
 _PACKAGE = re.compile(r"^# @package (\S+)")
-# search spaces stand in docs/algorithms.md, downloads in docs/fetching.md
+# search spaces stand in docs/algorithms.md, downloads in docs/downloads.md
 _SKIP = {"_target_", "_partial_", "defaults", "version", "hydra", "search", "fetch"}
 # where defaults of hyperparameters stand -> the address that sets them
 _ADDRESSES = {"algorithm.hparams.": "hparams.", "hparams.shared.hparams.": "hparams."}
@@ -103,7 +104,7 @@ def _whole(lines: list[str]) -> Iterator[str]:
             begun = ""
 
 
-PAGES = {"configuration.md": configuration_page, "algorithms.md": algorithms_page}
+PAGES = {"configuration.md": configuration_page, "algorithms.md": algorithms_page, "downloads.md": downloads_page}
 
 
 def main() -> None:

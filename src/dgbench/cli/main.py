@@ -65,7 +65,7 @@ COMMANDS = {
     "shift": Command(_shift, "how far the environments of a dataset are apart"),
     "evaluate": Command(_evaluate, "rows of any model on any dataset"),
     "export": Command(_export, "a trained run as a folder to hand on"),
-    "fetch": Command(_fetch, "download a dataset"),
+    "fetch": Command(_fetch, "download datasets, and verify those on disk"),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,3 +68,19 @@ class DatasetInfo:
     def facts(self) -> dict[str, Any]:
         """What rows say of a dataset: :meth:`identity` and ``content``."""
         return {**self.identity(), "content": self.content}
+
+
+def unlike_published(
+    published: Mapping[str, Any], images: int, classes: int, environments: Sequence[str]
+) -> list[tuple[str, Any, Any]]:
+    """What of a copy differs from the published dataset: ``images``, ``classes`` or ``environments``, found, published.
+
+    Args:
+        published: as in ``conf/dataset``; what it lacks is compared with nothing.
+        images, classes: how many the copy has.
+        environments: its environments, in any order.
+    """
+    found = {"images": images, "classes": classes, "environments": sorted(environments)}
+    wanted = {key: published.get(key) for key in found}
+    expected = {key: sorted(value) if key == "environments" and value else value for key, value in wanted.items()}
+    return [(key, found[key], value) for key, value in expected.items() if value is not None and value != found[key]]

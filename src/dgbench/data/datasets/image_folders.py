@@ -20,7 +20,7 @@ from dgbench.data.datasets.image_table import (
     table_of_folders,
     table_of_rows,
 )
-from dgbench.data.description import DatasetInfo
+from dgbench.data.description import DatasetInfo, unlike_published
 from dgbench.data.option_checks import (
     check_choice,
     check_list,
@@ -264,11 +264,10 @@ def _compare(table: ImageTable, published: Mapping[str, Any], whole: bool) -> No
             f"dataset.published={shown(published)} is not images, classes and a list of environments; null compares "
             "with nothing"
         )
-    found = {"images": len(table), "classes": len(table.classes), "environments": sorted(table.environments)}
-    for key, value in found.items():
-        expected = published.get(key)
-        if whole and expected is not None and value != (sorted(expected) if key == "environments" else expected):
-            text = f"{table.root} has {key} {value}, the published dataset {expected}"
-            if text not in _WARNED:
-                _WARNED.add(text)
-                log.warning("%s", text)
+    if not whole:
+        return
+    for key, value, expected in unlike_published(published, len(table), len(table.classes), table.environments):
+        text = f"{table.root} has {key} {value}, the published dataset {expected}"
+        if text not in _WARNED:
+            _WARNED.add(text)
+            log.warning("%s", text)

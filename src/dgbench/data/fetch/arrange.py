@@ -43,10 +43,15 @@ def terra_incognita(folder: Path) -> None:
         source, link = images / Path(name).name, folder / f"location_{place}" / label / Path(name).name
         if not source.is_file():
             raise DataError(f"{source} is missing; fetch terra_incognita again")
-        link.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(source, link)
-        except OSError:  # not every file system has links
-            shutil.copyfile(source, link)
+        link_or_copy(source, link)
     for rest in (images, annotations):
         shutil.rmtree(rest)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """The same file under a second name, in a folder that is made if need be; a copy where there are no links."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:  # not every file system has links
+        shutil.copyfile(source, target)

@@ -1,4 +1,4 @@
-"""Downloading one file: several addresses, continues where it stopped, checked by its sha256.
+"""Downloading one file: several addresses, continues where it stopped, checked by its sha256 or md5.
 
 Own code, since pooch takes one address per file and starts a broken transfer from its beginning.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import os
 import shutil
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,70 +26,108 @@ PROBE_SECONDS = 4.0  # an unreachable download must be given up within 5 seconds
 SILENCE_SECONDS = 60.0  # a transfer that says nothing for so long is broken off
 ATTEMPTS = 5  # per address, as long as each brings something
 CHUNK = 1 << 20
+HUB = "https://huggingface.co"
 AGENT = {"User-Agent": "dgbench"}
 
 
-def download(urls: Sequence[str], file: Path, sha256: str | None, probe_seconds: float = PROBE_SECONDS) -> str:
+class Unavailable(DataError):
+    """A file that no address gave: none answers, none has it, or all have another file."""
+
+
+def download(
+    urls: Sequence[str],
+    file: Path,
+    sha256: str | None,
+    md5: str | None = None,
+    *,
+    say: Callable[[str], None] = print,
+    probe_seconds: float = PROBE_SECONDS,
+) -> str:
     """Get a file from the first address that has it.
 
-    What has arrived lies in ``file.part``; the next call continues there if the address (or the checksum, if known) is
-    the same and the server can. A transfer that breaks off is taken up again.
+    What has arrived lies in ``file.part``; the next call continues there if the address (or a checksum, if known) is
+    the same and the server can. A transfer that breaks off is taken up again. Nothing is left of a file with a wrong
+    checksum.
 
     Args:
-        urls: addresses of the same file, tried in order.
-        file: where it goes; left alone if it is there and its checksum is right or unknown.
+        urls: addresses of the same file, tried in order; those of the Hugging Face hub follow HF_ENDPOINT.
+        file: where it goes; left alone if it is there and its checksums are right or unknown.
         sha256: its checksum in hexadecimal; None if none was published.
+        md5: likewise; it tells damage, not malice.
+        say: gets one line for every address that failed.
         probe_seconds: how long to wait for any address to answer at all.
 
     Returns:
         The sha256 of the file.
 
     Raises:
-        DataError: no address answers, none has the file, all have another file, or the disk is full.
+        Unavailable: no address answers, none has the file, or all have another one.
+        DataError: the disk is full.
     """
+    published = {"sha256": sha256, "md5": md5}
     if file.is_file():
-        found = checksum(file)
-        if sha256 in (None, found):
-            return found
+        if _unlike(file, published) is None:
+            return checksum(file)
         file.unlink()
-    if not any_answers(urls, probe_seconds):
-        hosts = ", ".join(dict.fromkeys(url.split("/")[2] for url in urls))
-        raise DataError(f"{file.name}: {hosts} cannot be reached; check the network and start again")
-    part, reasons = file.with_name(file.name + ".part"), []
-    for url in urls:
-        for _ in range(2):
-            begun = _size(part) > 0
-            try:
-                _transfer(url, part, sha256)
-            except (OSError, http.client.HTTPException) as error:
-                reasons.append(f"{url}: {getattr(error, 'reason', None) or error or type(error).__name__}")
-                break
+    addresses = [_hub_mirror(url) for url in urls]
+    need_answer(file.name, addresses, probe_seconds)
+    part, known = file.with_name(file.name + ".part"), bool(sha256 or md5)
+    for number, url in enumerate(addresses, start=1):
+        reason = _from(url, part, published, known)
+        if reason is None:
             found = checksum(part)
-            if sha256 in (None, found):
-                part.rename(file)
-                _note(part).unlink(missing_ok=True)
-                return found
-            _forget(part)
-            if not begun:  # else the wrong bytes may be an earlier go's: once more from the start
-                reasons.append(f"{url}: sha256 is {found}, not {sha256}")
-                break
-    raise DataError(
-        f"{file.name} could not be downloaded ({'; '.join(reasons)}); start again later, it continues where it stopped"
-    )
+            part.rename(file)
+            _note(part).unlink(missing_ok=True)
+            return found
+        say(f"{file.name}: {url}: {reason}{'; trying the next address' if number < len(addresses) else ''}")
+    continues = "; it continues where it stopped" if _size(part) else ""
+    raise Unavailable(f"{file.name} could not be downloaded from {_told(len(addresses))}; start again later{continues}")
 
 
-def checksum(file: Path) -> str:
-    """sha256 of a file in hexadecimal."""
+def checksum(file: Path, algorithm: str = "sha256") -> str:
+    """Checksum of a file in hexadecimal."""
     with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+        return hashlib.file_digest(opened, algorithm).hexdigest()
 
 
-def _transfer(url: str, part: Path, sha256: str | None) -> None:
-    """Complete ``part`` from one address, in several goes if need be."""
+def _hub_mirror(url: str) -> str:
+    """An address of the Hugging Face hub at the mirror that HF_ENDPOINT names, as its own library has it."""
+    mirror = os.environ.get("HF_ENDPOINT", HUB).rstrip("/")
+    return mirror + url.removeprefix(HUB) if url.startswith(f"{HUB}/") else url
+
+
+def _told(addresses: int) -> str:
+    return "its only address" if addresses == 1 else f"any of {addresses} addresses"
+
+
+def _from(url: str, part: Path, published: Mapping[str, str | None], known: bool) -> str | None:
+    """Complete ``part`` from one address; None, or why it is not the file, of which then nothing wrong is left."""
+    begun = _size(part) > 0
+    try:
+        _transfer(url, part, known)
+    except (OSError, http.client.HTTPException) as error:
+        return " ".join(str(getattr(error, "reason", None) or error or type(error).__name__).split())
+    unlike = _unlike(part, published)
+    if unlike is None:
+        return None
+    _forget(part)
+    return _from(url, part, published, known) if begun else unlike  # the wrong bytes may be an earlier go's
+
+
+def _unlike(file: Path, published: Mapping[str, str | None]) -> str | None:
+    """Which checksum is not the published one; None where all are, or none is published."""
+    for algorithm, expected in published.items():
+        if expected is not None and (found := checksum(file, algorithm)) != expected:
+            return f"{algorithm} is {found}, not {expected}"
+    return None
+
+
+def _transfer(url: str, part: Path, known: bool) -> None:
+    """Complete ``part`` from one address, in several goes if need be; ``known``: whether a checksum is."""
     for attempt in range(ATTEMPTS):
         before = _size(part)
         try:
-            _one_go(url, part, sha256)
+            _one_go(url, part, known)
             return
         except urllib.error.HTTPError:
             raise
@@ -97,8 +136,8 @@ def _transfer(url: str, part: Path, sha256: str | None) -> None:
                 raise
 
 
-def _one_go(url: str, part: Path, sha256: str | None) -> None:
-    have, state = _resumable(url, part, sha256)
+def _one_go(url: str, part: Path, known: bool) -> None:
+    have, state = _resumable(url, part, known)
     headers = dict(AGENT)
     if have:
         headers["Range"] = f"bytes={have}-"
@@ -112,7 +151,7 @@ def _one_go(url: str, part: Path, sha256: str | None) -> None:
         if state.get("total") == have:  # nothing is missing
             return
         _forget(part)
-        _one_go(url, part, sha256)
+        _one_go(url, part, known)
         return
     with answer:
         if "text/html" in answer.headers.get("Content-Type", ""):
@@ -123,7 +162,7 @@ def _one_go(url: str, part: Path, sha256: str | None) -> None:
         total = have + int(length) if length else None
         if resumed and state.get("total") not in (None, total):  # another file by now
             _forget(part)
-            _one_go(url, part, sha256)
+            _one_go(url, part, known)
             return
         _check_room(part, (total or 0) - have)
         version = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
@@ -142,13 +181,13 @@ def _one_go(url: str, part: Path, sha256: str | None) -> None:
             raise OSError(f"broke off after {_size(part)} of {total} bytes")
 
 
-def _resumable(url: str, part: Path, sha256: str | None) -> tuple[int, dict[str, Any]]:
+def _resumable(url: str, part: Path, known: bool) -> tuple[int, dict[str, Any]]:
     """How many bytes of an earlier go may be kept, and what is known of them."""
     try:
         state: dict[str, Any] = json.loads(_note(part).read_text())
     except (OSError, ValueError):
         state = {}
-    if not part.is_file() or (state.get("url") != url and sha256 is None):
+    if not part.is_file() or (state.get("url") != url and not known):
         return 0, {}
     return _size(part), state if state.get("url") == url else {}
 
@@ -173,6 +212,17 @@ def _size(part: Path) -> int:
 def _forget(part: Path) -> None:
     part.unlink(missing_ok=True)
     _note(part).unlink(missing_ok=True)
+
+
+def need_answer(name: str, addresses: Sequence[str], seconds: float = PROBE_SECONDS) -> None:
+    """Refuse to start where no address answers within ``seconds`` in all.
+
+    Raises:
+        Unavailable: none does.
+    """
+    if not any_answers([_hub_mirror(address) for address in addresses], seconds):
+        hosts = ", ".join(dict.fromkeys(address.split("/")[2] for address in addresses))
+        raise Unavailable(f"{name}: {hosts} cannot be reached; check the network and start again")
 
 
 def any_answers(addresses: Sequence[str], seconds: float) -> bool:

@@ -1,0 +1,203 @@
+"""A dataset of pictures made by hand, as fetched, and changed afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dgbench.data.description import unlike_published
+from dgbench.data.fetch import command as fetching
+from dgbench.data.fetch import verify as verifying
+from dgbench.data.fetch.fetched import Fetched, listing, note, noted
+from dgbench.data.fetch.sources import Archive, Source
+from dgbench.data.fetch.verify import dataset_keys, verify
+
+ARCHIVE = b"an archive"
+SHA, MD5 = hashlib.sha256(ARCHIVE).hexdigest(), hashlib.md5(ARCHIVE).hexdigest()
+OTHER = hashlib.sha256(b"another").hexdigest()
+PUBLISHED = {"images": 8, "classes": 2, "environments": ["b", "a"]}
+
+Make = Callable[..., tuple[Source, Path]]
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """``make(published=..., sha256=...)``: two environments of two classes of two pictures, in place of PACS."""
+    rng = np.random.default_rng(0)
+    for env in "ab":
+        for label in ("cat", "dog"):
+            (tmp_path / "Pictures" / env / label).mkdir(parents=True)
+            for i in range(2):
+                pixels = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(tmp_path / "Pictures" / env / label / f"{i}.png")
+
+    def made(published: object = None, sha256: str | None = None, md5: str | None = None) -> tuple[Source, Path]:
+        changes = {"published": published, "root": str(tmp_path / "Pictures"), "val_fraction": 0.5}
+        own = {**dataset_keys("pacs", tmp_path), **changes}
+        monkeypatch.setattr(verifying, "dataset_keys", lambda *_: own)
+        files = [Archive(["http://127.0.0.1:9/x.zip"], "x.zip", sha256, md5)]
+        return Source(name="pictures", folder="Pictures", files=files), tmp_path
+
+    return made
+
+
+def found(source: Source, data: Path, **options: Any) -> list[tuple[str, str]]:
+    return [(finding.verdict, finding.text) for finding in verify(source, data, **options)]
+
+
+def fetched(source: Source, data: Path, sha256: str = SHA, compared: str | None = None) -> str:
+    """As a download leaves it; returns what the listing is said to be."""
+    (data / ".fetch").mkdir(exist_ok=True)
+    came = note(source, data, {"x.zip": Fetched(sha256, compared)})
+    return f"{came.files} files, listing {came.sha256}"
+
+
+def test_a_listing_is_of_paths_and_sizes(tmp_path: Path) -> None:
+    """Worked out by hand: lines of size and path, sorted by path; a link counts as itself."""
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "x").write_bytes(b"123")
+    (tmp_path / "a").write_bytes(b"")
+    os.symlink("b/x", tmp_path / "c")
+    assert vars(listing(tmp_path)) == {
+        "files": 3,
+        "bytes": 6,
+        "sha256": hashlib.sha256(b"0 a\n3 b/x\n3 c\n").hexdigest(),
+    }
+
+
+def test_a_copy_that_is_as_published(make: Make) -> None:
+    source, data = make(PUBLISHED, sha256=SHA)
+    text = fetched(source, data, compared="sha256")
+    assert found(source, data, decode=True) == [
+        ("ok", "8 images, 2 classes, 2 environments: as published"),
+        ("ok", "8 images can be decoded"),
+        ("ok", f"{text}: as downloaded"),
+        ("ok", "x.zip: sha256 was as published; not kept"),
+    ]
+
+
+def test_what_nobody_published_is_said_to_be_unverified(make: Make) -> None:
+    source, data = make()
+    text = fetched(source, data)
+    assert found(source, data) == [
+        ("unverified", "conf/dataset/pictures.yaml states no published counts"),
+        ("unverified", "8 images are not decoded; --decode does"),
+        ("ok", f"{text}: as downloaded"),
+        ("unverified", f"x.zip: no checksum is published; it came with sha256 {SHA}"),
+    ]
+    (data / ".fetch" / "pictures.json").write_text("[]")
+    assert found(source, data)[2:] == [
+        ("unverified", f"{text}: no note of a download; compare it with that of another machine"),
+        ("unverified", "no note of its archives: their checksums cannot be compared"),
+    ]
+
+
+def test_an_image_that_is_missing_and_one_that_is_empty(make: Make) -> None:
+    source, data = make(PUBLISHED)
+    fetched(source, data)
+    (data / "Pictures/a/cat/0.png").unlink()
+    (data / "Pictures/b/dog/1.png").write_bytes(b"")
+    now = listing(data / "Pictures")
+    assert [text for verdict, text in found(source, data) if verdict == "wrong"] == [
+        "images 7, published 8",
+        "b/dog/1.png: empty",
+        f"7 files, listing {now.sha256}: other names or sizes than the 8 files that were downloaded",
+    ]
+
+
+def test_an_image_that_is_cut_short_is_found_by_decoding(make: Make) -> None:
+    source, data = make(PUBLISHED)
+    file = data / "Pictures/b/dog/1.png"
+    file.write_bytes(file.read_bytes()[:60])
+    assert not [text for verdict, text in found(source, data) if verdict == "wrong"]
+    (text,) = [text for verdict, text in found(source, data, decode=True) if verdict == "wrong"]
+    assert text.startswith("b/dog/1.png: ") and "Error" in text
+
+
+def test_many_broken_images_are_counted(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verifying, "SHOWN", 1)
+    source, data = make()
+    for name in ("a/cat/0", "a/cat/1", "a/dog/0"):
+        (data / f"Pictures/{name}.png").write_bytes(b"")
+    assert [text for verdict, text in found(source, data) if verdict == "wrong"] == [
+        "a/cat/0.png: empty",
+        "... and 2 more of 3 images that cannot be read",
+    ]
+
+
+def test_broken_images_that_training_leaves_out_are_no_fault(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, data = make()
+    own = {**verifying.dataset_keys("", data), "on_bad_image": "skip"}
+    monkeypatch.setattr(verifying, "dataset_keys", lambda *_: own)
+    (data / "Pictures/a/cat/0.png").write_bytes(b"")
+    assert found(source, data)[1] == ("ok", "a/cat/0.png: empty; left out of training")
+
+
+@pytest.mark.parametrize(
+    ("published", "kept", "finding"),
+    [
+        ({"sha256": SHA, "md5": MD5}, ARCHIVE, ("ok", "x.zip: sha256 and md5 as published")),
+        ({"md5": MD5}, ARCHIVE, ("ok", "x.zip: md5 as published")),
+        ({"sha256": SHA}, b"another", ("wrong", f"x.zip: sha256 is {OTHER}, not {SHA}")),
+        ({}, ARCHIVE, ("unverified", f"x.zip: no checksum is published; sha256 {SHA}")),
+        ({"sha256": OTHER}, None, ("wrong", f"x.zip: came with sha256 {SHA}, not {OTHER}")),
+        ({"md5": MD5}, None, ("ok", "x.zip: md5 was as published; not kept")),
+    ],
+)
+def test_archives(make: Make, published: dict[str, str], kept: bytes | None, finding: tuple[str, str]) -> None:
+    """A kept archive is read again; of another, what was noted is compared."""
+    source, data = make(**published)
+    fetched(source, data, compared=next(iter(published), None))
+    if kept is not None:
+        (data / ".fetch" / "pictures").mkdir()
+        (data / ".fetch" / "pictures" / "x.zip").write_bytes(kept)
+    assert found(source, data)[-1] == finding
+
+
+def test_a_folder_that_is_not_there_or_cannot_be_listed(make: Make) -> None:
+    source, data = make(PUBLISHED)
+    for file in (data / "Pictures").rglob("*.png"):
+        file.unlink()
+    verdict, text = found(source, data)[0]
+    assert verdict == "wrong" and "image" in text
+    absent = Source(name="pictures", folder="Elsewhere", files=[])
+    assert found(absent, data) == [
+        ("wrong", f"{data / 'Elsewhere'} is not there; python -m dgbench.data.fetch pictures")
+    ]
+
+
+def test_notes_that_are_not_there(tmp_path: Path) -> None:
+    source = Source(name="x", folder="x", files=[])
+    assert noted(source, tmp_path) == (None, {})
+
+
+def test_what_differs_from_the_published_form() -> None:
+    """Environments in any order; what the published form does not state is compared with nothing."""
+    assert unlike_published(PUBLISHED, 8, 2, ["a", "b"]) == []
+    assert unlike_published({}, 8, 2, ["a"]) == []
+    assert unlike_published(PUBLISHED, 8, 3, ["a"]) == [("classes", 3, 2), ("environments", ["a"], ["a", "b"])]
+
+
+def test_the_command(make: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without names all that is there, each once; 1 if anything is wrong, and what is unverified is not."""
+    source, data = make(PUBLISHED)
+    absent = Source(name="absent", folder="absent", files=[])
+    known = {"pictures": source, "same_pictures": source, "absent": absent}
+    monkeypatch.setattr(fetching, "sources", lambda: known)
+    assert fetching.main(["verify", "--to", str(data)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "ok          pictures: 8 images, 2 classes, 2 environments: as published"
+    assert {line.split()[1] for line in lines} == {"pictures:"}
+    assert fetching.main(["verify", "pictures", "absent", "nothing", "--to", str(data)]) == 1
+    told = capsys.readouterr()
+    assert told.out.splitlines()[-1].startswith("wrong       absent: ")
+    assert told.err == "dgbench: nothing has nothing to fetch; choose from pictures, same_pictures, absent, or list\n"
+    assert fetching.main(["verify", "same_pictures", "--decode", "--to", str(data)]) == 0
+    assert "same_pictures: 8 images can be decoded" in capsys.readouterr().out
