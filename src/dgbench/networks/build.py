@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.errors import ConfigError
-from dgbench.modules import Networks
+from dgbench.modules import Networks, example_of
 from dgbench.networks.heads import build_head
 from dgbench.requests import FeaturizerSpec, NetworkSpec, PerChannelSpec, Sizes
 from dgbench.seeding import derive
 
-FeaturizerFactory = Callable[[tuple[int, int, int]], nn.Module]
+FeaturizerFactory = Callable[[tuple[int, ...]], nn.Module]
 
 
 def build_networks(
@@ -38,7 +38,7 @@ def build_networks(
         The networks, and the sizes with ``n_features`` filled in.
     """
     channels, *sides = sizes_without_features.image
-    image = (channels + extra_channels, sides[0], sides[1])
+    image = (channels + extra_channels, *sides)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "init"))
         body = featurizer(image)
@@ -86,7 +86,7 @@ def map_shapes(featurizer: nn.Module, image: tuple[int, ...]) -> list[tuple[int,
         ConfigError: the featurizer has no maps.
     """
     shadow: Any = deepcopy(featurizer).to("meta").eval()
-    dtype = next(featurizer.parameters()).dtype
+    dtype = example_of(featurizer).dtype
     try:
         _, maps = shadow(torch.zeros(1, *image, device="meta", dtype=dtype), maps=True)
     except TypeError as error:

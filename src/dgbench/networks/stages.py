@@ -71,6 +71,7 @@ class Featurizer(nn.Module):
 
     Attributes:
         n_features: m.
+        takes: what it is made for, ``pictures``, ``vectors`` or both.
         style_stages: numbers (from 1) of the stages after which MixStyle may mix.
         one_image_size: it takes images of the size that it was made for alone.
         why_not_stackable: why runs with this network cannot train together; None where they can.
@@ -81,6 +82,7 @@ class Featurizer(nn.Module):
     """
 
     n_features: int
+    takes: tuple[str, ...] = ("pictures",)
     style_stages: tuple[int, ...] = ()
     one_image_size: bool = False
     why_not_stackable: str | None = None

@@ -31,6 +31,7 @@ from dgbench.training.combinations import check_combination, sharpness_of
 from dgbench.training.dataset_options import built
 from dgbench.training.fold_data import environments_of, recipes_of
 from dgbench.training.initial import check_weights
+from dgbench.training.input_kind import check_algorithm, check_backbone
 from dgbench.training.jobs import PlannedStudy
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.factory import algorithm_class
@@ -126,8 +127,10 @@ class Study:
     def __init__(self, planned: PlannedStudy, source: Environments | None = None) -> None:
         self.planned, self.config, self.spec, self.folds = planned, planned.config, planned.spec, planned.folds
         self.folder = planned.folder
+        check_backbone(self.config, planned.info)
         check_weights(planned.weights, self.config)
         self.algorithm = algorithm_class(self.spec.objective)
+        check_algorithm(self.algorithm, self.config, planned.info)
         self.settings = trainer_settings(self.config["trainer"])
         self.tuning: Tuning = build(self.config, "tuning")
         self.source: Environments = source or built(planned.dataset)
@@ -288,7 +291,7 @@ class Study:
             pixel_std=self.source.preprocessing.std,
         )
 
-    def _featurizer(self, image: tuple[int, int, int]) -> nn.Module:
+    def _featurizer(self, image: tuple[int, ...]) -> nn.Module:
         featurizer = self._bare(image)
         self.planned.weights.load(featurizer)
         return featurizer

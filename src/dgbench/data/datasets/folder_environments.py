@@ -11,31 +11,17 @@ from torch import Tensor
 
 from dgbench.data.datasets.image_split import Subsets
 from dgbench.data.datasets.image_table import ImageTable
+from dgbench.data.datasets.split_environments import SplitEnvironments
 from dgbench.data.description import DatasetInfo
-from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.data.store.image_store import ImageStore
 from dgbench.data.transforms.augment import Augmentation
-from dgbench.tensors import ErrorRecipe
 
 PART_BYTES = (8 * 2**20, 256 * 2**20)  # images augmented at once on a CPU (measured), and on others
 
 
-class FolderEnvironments(Environments):
+class FolderEnvironments(SplitEnvironments):
     """Environments of photographs, drawings, ... in files.
-
-    Each environment is split once, from ``split_seed`` alone: ``val_fraction`` of its images are ``val`` (DomainBed's
-    out-split), the rest is ``train`` (its in-split). Rows follow DomainBed:
-
-    - ``val``, every environment: the out-split, always with plain transforms. (DomainBed scores the out-splits of
-      training environments on augmented images; SWAD and later work do not.) Oracle selection reads those of
-      held-out environments.
-    - ``test``, environments that a run never trained on: the in-split. Environments it trained on have no ``test``
-      row, since no images of theirs are left.
-    - ``train``, environments that it trained on: the in-split, with plain transforms.
-
-    Where a list names images of an environment ``test``, these are its ``test`` subset in every fold, also where the
-    run trained on that environment, and train and val are drawn from the others (or are what the list says).
 
     Args:
         info: the dataset.
@@ -46,7 +32,7 @@ class FolderEnvironments(Environments):
         augmentation: what training images go through; None is nothing.
     """
 
-    beyond = False
+    table: ImageTable
 
     def __init__(
         self,
@@ -58,41 +44,25 @@ class FolderEnvironments(Environments):
         std: Sequence[float],
         augmentation: Augmentation | None,
     ) -> None:
-        self.info, self.table, self.store, self.subsets = info, table, store, subsets
-        self.given, self.n_classes, self.image = list(info.given), info.n_classes, info.image
+        super().__init__(info, table, subsets)
+        self.store = store
         self.labels = torch.from_numpy(table.label)
         self.augmentation = augmentation
         self.mean, self.std = (torch.tensor(values, dtype=torch.float64).view(3, 1, 1) for values in (mean, std))
         self.device = torch.device("cpu")
 
     @property
-    def class_names(self) -> tuple[str, ...]:
-        return tuple(self.table.classes)
-
-    @property
     def preprocessing(self) -> Preprocessing:
-        channels, height, width = self.image
         mean, std = (tuple(values.flatten().tolist()) for values in (self.mean, self.std))
-        return Preprocessing((channels, height, width), mean, std)
+        return Preprocessing(self.image, mean, std)
 
     def image_names(self, positions: np.ndarray) -> list[str]:
         return [self.table.paths[position] for position in positions.tolist()]
-
-    def image_attributes(self, positions: np.ndarray) -> dict[str, list[str]]:
-        chosen = positions.tolist()
-        return {name: [values[position] for position in chosen] for name, values in self.table.attributes.items()}
 
     def to(self, device: torch.device) -> None:
         self.device = device
         self.store.to(device)
         self.labels, self.mean, self.std = (t.to(device) for t in (self.labels, self.mean, self.std))
-
-    def subset(self, env: str, name: str) -> np.ndarray:
-        return self.subsets[env, name]
-
-    def labels_at(self, indices: np.ndarray) -> np.ndarray:
-        labels: np.ndarray = self.table.label[indices]
-        return labels
 
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
         images, _ = self.store.rows(indices)
@@ -125,28 +95,3 @@ class FolderEnvironments(Environments):
 
     def _labels(self, indices: Tensor) -> Tensor:
         return self.labels[indices.to(self.device)]
-
-    def error_recipes(
-        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
-    ) -> list[ErrorRecipe]:
-        found = []
-        for subset in subsets:
-            for env in self.given:
-                name = self._judged(env, subset, env in training)
-                if name:
-                    found.append(ErrorRecipe(env, subset, {f"{name}/{env}": 1.0}))
-        return found
-
-    def _judged(self, env: str, subset: str, trained_on: bool) -> str | None:
-        """Which images are the ``subset`` of an environment to a run; None where there are none."""
-        if subset == "test":
-            listed = len(self.subsets[env, "test"]) > 0
-            return "test" if listed else None if trained_on else "train"
-        return None if subset == "train" and not trained_on else subset
-
-    def eval_sets(self, names: Sequence[str]) -> dict[str, EvalSet]:
-        found = {}
-        for name in names:
-            subset, _, env = name.partition("/")
-            found[name] = EvalSet(torch.from_numpy(self.subsets[env, subset]))
-        return found
