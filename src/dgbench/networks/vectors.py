@@ -13,9 +13,10 @@ NORMALIZE = ("batch", "none")
 def normalization(kind: str, d: int) -> nn.Module:
     """What the d features go through first.
 
-    ``batch`` is BatchNorm without scale and shift: in training a feature has mean 0 and deviation 1 over a minibatch, in
-    evaluation the running mean and variance of the training environments' minibatches are taken. A held-out environment
-    is therefore normalized by statistics in which it has no part.
+    ``batch`` is BatchNorm without scale and shift: in training a feature has mean 0 and deviation 1 over a minibatch,
+    in evaluation the running mean and variance of the training environments' minibatches are taken. A held-out
+    environment is therefore normalized by statistics in which it has no part. Frozen (``tuning=lp``), it does nothing:
+    its statistics stay 0 and 1.
 
     Raises:
         ConfigError: another kind.

@@ -44,7 +44,9 @@ def columns_of(path: Path, features: str | Sequence[str] | None) -> Columns:
         found = read(path, features)
     except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
         reason = " ".join(str(error).split())[:120]
-        raise DataError(f"dataset.path={path} cannot be read ({type(error).__name__}: {reason}); write it anew") from error
+        raise DataError(
+            f"dataset.path={path} cannot be read ({type(error).__name__}: {reason}); write it anew"
+        ) from error
     for name in (FEATURES, ENVIRONMENT, LABEL):
         if name not in found:
             raise DataError(f"dataset.path={path} has no {name}, only {', '.join(found) or 'nothing'}; add {LAYOUT}")

@@ -48,7 +48,7 @@ class FeatureTable:
         digest = hashlib.sha256(repr((self.features.shape, self.environments, self.classes)).encode())
         for values in (self.env, self.label, self.listed):
             digest.update(values.astype("<i8").tobytes())
-        digest.update(np.ascontiguousarray(self.features, "<f4"))
+        digest.update(self.features.astype("<f4").tobytes())
         return digest.hexdigest()[:16]
 
 
@@ -76,7 +76,7 @@ def table_of_features(
     place = np.array([chosen.index(name) if name in chosen else -1 for name in env_names])
     class_names, label = _named(path, LABEL, found[LABEL][kept])
     if len(class_names) < 2:
-        raise DataError(f"dataset.path={path}: every row has the label {class_names[0]}; a classifier needs two classes")
+        raise DataError(f"dataset.path={path}: every row has the label {class_names[0]}; give two classes or more")
     own_env = place[env[kept]]
     present = {(chosen[e], class_names[k]) for e, k in set(zip(own_env.tolist(), label.tolist(), strict=True))}
     check_classes(chosen, class_names, present, classes)
