@@ -13,6 +13,7 @@ from torch import nn
 
 from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.store.features import CachedFeatures
+from dgbench.errors import ConfigError
 from dgbench.estimation.fitting import ClassifierTraining
 from dgbench.estimation.sampling import own_images
 from dgbench.estimation.shift_plan import PlannedShift
@@ -59,6 +60,8 @@ def _network(job: PlannedShift, source: Environments, seed: int) -> nn.Module:
 
 
 def _stages(job: PlannedShift, network: Any) -> FirstStages:
+    if reason := getattr(network, "why_not_frozen", None):
+        raise ConfigError(f"features=frozen cannot freeze this backbone: {reason}, or features=trained")
     stages = FirstStages(network, len(network.stages()))
     return stages.to(torch.float64 if job.settings.precision == "64-true" else torch.float32)
 

@@ -75,6 +75,7 @@ class Featurizer(nn.Module):
         style_stages: numbers (from 1) of the stages after which MixStyle may mix.
         one_image_size: it takes images of the size that it was made for alone.
         why_not_stackable: why runs with this network cannot train together; None where they can.
+        why_not_frozen: why its stages cannot be frozen as they are built, and what to set; None where they can.
         first_stage: number of stages that ``forward`` leaves out, because its input has been through them.
 
     Raises:
@@ -86,6 +87,7 @@ class Featurizer(nn.Module):
     style_stages: tuple[int, ...] = ()
     one_image_size: bool = False
     why_not_stackable: str | None = None
+    why_not_frozen: str | None = None
     first_stage: int = 0
 
     def __init__(self, norm: str = "train", dropout: float = 0.0) -> None:

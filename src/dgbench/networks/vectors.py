@@ -8,6 +8,10 @@ from dgbench.errors import ConfigError
 from dgbench.networks.stages import Featurizer, Stage
 
 NORMALIZE = ("batch", "none")
+FROZEN = {
+    "batch": "its normalization would stay at mean 0 and deviation 1; set backbone.normalize=none",
+    "none": None,
+}  #: why it cannot be frozen with its initial weights
 
 
 def normalization(kind: str, d: int) -> nn.Module:
@@ -15,8 +19,7 @@ def normalization(kind: str, d: int) -> nn.Module:
 
     ``batch`` is BatchNorm without scale and shift: in training a feature has mean 0 and deviation 1 over a minibatch,
     in evaluation the running mean and variance of the training environments' minibatches are taken. A held-out
-    environment is therefore normalized by statistics in which it has no part. Frozen (``tuning=lp``), it does nothing:
-    its statistics stay 0 and 1.
+    environment is therefore normalized by statistics in which it has no part.
 
     Raises:
         ConfigError: another kind.
@@ -41,7 +44,7 @@ class LinearFeaturizer(Featurizer):
     def __init__(self, image: tuple[int, ...], normalize: str = "batch") -> None:
         super().__init__()
         (self.n_features,) = image
-        self.normalize = normalization(normalize, self.n_features)
+        self.normalize, self.why_not_frozen = normalization(normalize, self.n_features), FROZEN[normalize]
 
     def stages(self) -> list[Stage]:
         return [Stage.of(self.normalize)]
@@ -73,7 +76,7 @@ class FeatureMLP(Featurizer):
                 raise ConfigError(f"backbone.{key}={value} is not a positive integer; give 1 or more")
         (d,) = image
         self.n_features = width
-        self.normalize = normalization(normalize, d)
+        self.normalize, self.why_not_frozen = normalization(normalize, d), FROZEN[normalize]
         self.layers = nn.ModuleList(nn.Linear(d if k == 0 else width, width) for k in range(depth))
         self.relu = nn.ReLU()
 

@@ -146,6 +146,7 @@ class Study:
         self.tuning.check(self.settings.steps)
         with torch.device("meta"):  # shapes, no memory
             body: Any = self._bare(self.source.image)
+        self.tuning.check_network(body)
         sizes = replace(self._sizes(self.folds[0]), n_features=body.n_features)
         if caution := self.algorithm.caution(sizes, self.hparams):
             log.warning("%s: %s", self.spec.algorithm, caution)

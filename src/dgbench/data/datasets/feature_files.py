@@ -49,7 +49,7 @@ def columns_of(path: Path, features: str | Sequence[str] | None) -> Columns:
         ) from error
     for name in (FEATURES, ENVIRONMENT, LABEL):
         if name not in found:
-            raise DataError(f"dataset.path={path} has no {name}, only {', '.join(found) or 'nothing'}; add {LAYOUT}")
+            raise DataError(f"dataset.path={path} has no {name}, only {_few(list(found)) or 'nothing'}; add {LAYOUT}")
     return found
 
 
@@ -112,10 +112,14 @@ def _matching(path: Path, names: Sequence[str], features: str | Sequence[str]) -
     free = [name for name in names if name not in OWN[1:]]
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in free):
-            raise ConfigError(f"dataset.columns names {pattern}, which {path} has not; choose from {', '.join(free)}")
+            raise ConfigError(f"dataset.columns names {pattern}, which {path} has not; choose from {_few(free)}")
     if not patterns:
-        raise ConfigError(f"dataset.columns=[] names no features; choose from {', '.join(free)}")
+        raise ConfigError(f"dataset.columns=[] names no features; choose from {_few(free)}")
     return [name for name in free if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def _numbers(path: Path, name: str, values: np.ndarray) -> np.ndarray:
