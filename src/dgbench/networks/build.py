@@ -61,12 +61,14 @@ def assembled(
         another: makes one more featurizer.
 
     Raises:
-        ConfigError: a network needs the featurizer's maps, and it has none.
+        ConfigError: a network needs the featurizer's maps, and it has none; a copy that cannot be frozen.
     """
     body = own["featurizer"]
 
     def built(spec: NetworkSpec) -> nn.Module:
         if isinstance(spec, FeaturizerSpec):
+            if spec.frozen and (reason := getattr(body, "why_not_frozen", None)):
+                raise ConfigError(f"the algorithm keeps a frozen copy of the featurizer: {reason}")
             return deepcopy(body) if spec.frozen else another()
         if isinstance(spec, PerChannelSpec):
             return PerChannel(map_shapes(body, image), spec.initial)
