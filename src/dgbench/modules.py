@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -135,6 +136,12 @@ class BoundNetworks(_Callables):
 
 
 AnyNetworks = Networks | BoundNetworks
+
+
+def example_of(module: nn.Module) -> Tensor:
+    """A tensor of the type and on the device of a module's floats: a parameter, a buffer, or an empty one."""
+    tensors = itertools.chain(module.parameters(), module.buffers())
+    return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(0))
 
 
 class Buffers(nn.Module):

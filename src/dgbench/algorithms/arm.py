@@ -29,6 +29,7 @@ class ARM(Algorithm):
     choices: ClassVar[Choices] = {"variant": ("reference", "fixed")}
     extra_channels = 1
     why_not_cacheable = "its context network sees the images, and its channel reaches the frozen part"
+    why_not_vectors = "its context network sees pictures, and adds a channel to them"
 
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:

@@ -41,6 +41,7 @@ class DDG(Algorithm):
     order_matters = True  # random numbers belong to rows, and halves to places
     reset_adam_at = "translator_steps"
     why_not_cacheable = "its translator reads and makes images, and those go through the whole featurizer"
+    why_not_vectors = "its translator reads and makes pictures"
 
     def __init__(self, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
         super().__init__(sizes, hparams)

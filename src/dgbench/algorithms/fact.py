@@ -43,6 +43,7 @@ class FACT(Algorithm):
     }  # fmt: skip
     order_matters = True  # partners and weights belong to rows
     why_not_cacheable = "it mixes the spectra of images, anew at every step"
+    why_not_vectors = "it mixes the Fourier spectra of pictures"
 
     def param_groups(self) -> dict[str, ParamGroup]:
         return {"model": ParamGroup(MODEL, optimizer=self.values["optimizer"], nesterov=True)}

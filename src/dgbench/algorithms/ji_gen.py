@@ -41,6 +41,7 @@ class JiGen(Algorithm):
     }  # fmt: skip
     order_matters = True  # orders belong to rows
     why_not_cacheable = "it shuffles tiles of the images, anew at every step"
+    why_not_vectors = "it shuffles tiles of pictures"
 
     @classmethod
     def check(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> None:

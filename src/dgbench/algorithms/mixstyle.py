@@ -32,6 +32,7 @@ class MixStyle(Algorithm):
     choices: ClassVar[Choices] = {"ms_type": ("crossdomain", "random")}
     order_matters = True
     why_not_cacheable = "it mixes styles inside the featurizer, anew at every step"
+    why_not_vectors = "it mixes the styles of maps of channels inside the featurizer"
 
     def random_inputs(self, sizes: tuple[int, ...]) -> RandomInputs:
         stages, partner = len(str(self.values["ms_layers"])), "the row whose style is borrowed"

@@ -49,6 +49,7 @@ class MMLD(Algorithm):
     }  # fmt: skip
     order_matters = True  # masks belong to rows
     why_not_cacheable = "it looks at the maps of the first stages"
+    why_not_vectors = "it clusters pictures by the style of their channels"
     why_not_sharp = "featurizer and discriminator follow different losses in one update"
     heads: ClassVar[tuple[str, ...]] = ("classifier", "disc_1", "disc_2", "disc_3")
 

@@ -22,7 +22,8 @@ class DatasetInfo:
         given: names of the given environments, in order.
         everywhere: names of all environments; where ``beyond`` is false, these are the given ones.
         n_classes: K; 0 where neither the configuration nor a file says it.
-        image: C, H, W of what a network sees; 0 where the configuration leaves it to the initial weights.
+        image: C, H, W of what a network sees, or d where it sees vectors; 0 where the configuration leaves it to the
+            initial weights.
         beyond: whether there are environments besides the given ones, in which a model of all given ones is tested.
         counts: environment -> ``train``, ``val``, ``test`` -> images, of the given environments; empty where the files
             are absent.
@@ -38,7 +39,7 @@ class DatasetInfo:
     given: tuple[str, ...]
     everywhere: tuple[str, ...]
     n_classes: int
-    image: tuple[int, int, int]
+    image: tuple[int, ...]
     beyond: bool
     counts: Counts = field(default_factory=dict)
     content: str = ""
@@ -47,6 +48,11 @@ class DatasetInfo:
     def present(self) -> bool:
         """Whether the image files are there."""
         return bool(self.content)
+
+    @property
+    def kind(self) -> str:
+        """What a network sees: ``pictures`` or ``vectors``."""
+        return "vectors" if len(self.image) == 1 else "pictures"
 
     @property
     def smallest_training(self) -> int:

@@ -37,7 +37,7 @@ class Environments(ABC):
     Attributes:
         info: the dataset in names and numbers.
         given: names of the environments a researcher has, in order.
-        image: shape of what the network sees: C, H, W, or that of cached features.
+        image: shape of what the network sees: C, H, W, d of vectors, or that of cached features.
         n_classes: K.
         beyond: whether there are environments besides the given ones, in which a model of all given ones is judged.
     """

@@ -13,16 +13,19 @@ from torch import nn
 
 from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.store.features import CachedFeatures
+from dgbench.errors import ConfigError
 from dgbench.estimation.fitting import ClassifierTraining
 from dgbench.estimation.sampling import own_images
 from dgbench.estimation.shift_plan import PlannedShift
 from dgbench.models.picture_input import batches
+from dgbench.modules import example_of
 from dgbench.networks.stages import FirstStages
 from dgbench.seeding import derive
 from dgbench.training.activations import activations, images_at_once
 from dgbench.training.building import build, without
 from dgbench.training.dataset_options import built
 from dgbench.training.initial import check_weights
+from dgbench.training.input_kind import check_backbone
 
 FILES_AT_ONCE = 64
 
@@ -33,6 +36,7 @@ def prepared(job: PlannedShift, tell: Callable[[str], None]) -> ClassifierTraini
     Raises:
         ConfigError, DataError, WeightsError: something cannot be had.
     """
+    check_backbone(job.config, job.info)
     check_weights(job.weights, job.config)
     source = built(job.dataset)
     execution = job.config["execution"]
@@ -56,6 +60,8 @@ def _network(job: PlannedShift, source: Environments, seed: int) -> nn.Module:
 
 
 def _stages(job: PlannedShift, network: Any) -> FirstStages:
+    if reason := getattr(network, "why_not_frozen", None):
+        raise ConfigError(f"features=frozen cannot freeze this backbone: {reason}, or features=trained")
     stages = FirstStages(network, len(network.stages()))
     return stages.to(torch.float64 if job.settings.precision == "64-true" else torch.float32)
 
@@ -71,6 +77,6 @@ def _frozen(job: PlannedShift, source: Environments, stages: FirstStages) -> Cac
 @torch.no_grad()
 def _of_files(stages: FirstStages, source: Environments, files: Sequence[Path]) -> np.ndarray:
     """Image files, brought to what the dataset's images are, -> (n, m) features."""
-    like = next(stages.parameters())
+    like = example_of(stages)
     parts = [stages(x.to(like)).double().cpu().numpy() for x in batches(files, source.preprocessing, FILES_AT_ONCE)]
     return np.concatenate(parts)

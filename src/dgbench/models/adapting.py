@@ -22,15 +22,20 @@ class Adapted:
         preprocessing: of the dataset's images.
 
     Raises:
-        ConfigError: the model lacks a class, or sees other channels.
+        ConfigError: the model lacks a class, sees other channels, or vectors of another length.
     """
 
     def __init__(self, model: Predictor, classes: Sequence[str], preprocessing: Preprocessing) -> None:
         self.model, self.classes, self.given = model, list(classes), preprocessing
-        if model.preprocessing.image[0] != preprocessing.image[0]:
+        own = model.preprocessing
+        if own.vectors != preprocessing.vectors:
+            sees, holds = ("vectors", "images") if own.vectors else ("images", "vectors")
+            raise ConfigError(f"the model sees {sees}, the dataset holds {holds}; choose another dataset")
+        if own.image[0] != preprocessing.image[0]:
+            what = "vectors of {} features" if own.vectors else "images of {} channels"
             raise ConfigError(
-                f"the model sees images of {model.preprocessing.image[0]} channels, the dataset has "
-                f"{preprocessing.image[0]}; choose another dataset"
+                f"the model sees {what.format(own.image[0])}, the dataset has {preprocessing.image[0]}; choose another "
+                "dataset"
             )
         missing = [name for name in classes if model.classes and name not in model.classes]
         if missing:

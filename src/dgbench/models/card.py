@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from dgbench.data.preprocessing import Preprocessing
 from dgbench.models.loaded import LoadedModel
 from dgbench.models.loading_code import loading_code
 from dgbench.records.rows import ROW_FILE, read_rows
@@ -36,17 +37,20 @@ def card(
     """
     record = model.record
     about = record.identity
+    vectors = model.preprocessing.vectors
+    task = "tabular-classification" if vectors else "image-classification"
+    kind = "A classifier of feature vectors" if vectors else "An image classifier"
     head = {
         "library_name": "timm" if timm else "dgbench",
-        "pipeline_tag": "image-classification",
+        "pipeline_tag": task,
         "license": "unknown",
-        "tags": ["image-classification", "domain-generalization", "dgbench", about["algorithm"], about["dataset"]],
+        "tags": [task, "domain-generalization", "dgbench", about["algorithm"], about["dataset"]],
     }
     rows = [row for row in read_rows(run / ROW_FILE)[0] if row["step"] == model.step]
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
         f"# {about['algorithm']} on {about['dataset']}, fold {about['fold']}",
-        f"An image classifier, trained on the environments {_listed(record.training)} of {about['dataset']}"
+        f"{kind}, trained on the environments {_listed(record.training)} of {about['dataset']}"
         f"{_held_out(about)}. Exported by dgbench, a benchmark framework for "
         "domain generalization.",
         "## Error",
@@ -112,9 +116,15 @@ def _training(model: LoadedModel, step: str) -> list[tuple[str, str]]:
         ("averaging of weights", about["averaging"]),
         ("evaluation", f"{chosen}, after {model.step:,} steps"),
         ("seed", str(about["seed"])),
-        ("input", f"{' x '.join(map(str, own.image))}, mean {list(own.mean)}, standard deviation {list(own.std)}"),
+        ("input", _input(own)),
         ("run", f"{about['run']}, dgbench {about['code']}"),
     ]
+
+
+def _input(own: Preprocessing) -> str:
+    if own.vectors:
+        return f"{own.image[0]} features, as they are"
+    return f"{' x '.join(map(str, own.image))}, mean {list(own.mean)}, standard deviation {list(own.std)}"
 
 
 def _with_hash(init: str) -> str:

@@ -96,6 +96,8 @@ def foreign(
         return Foreign(_program(path), list(classes) or names, images)
     if ":" in model:
         return Foreign(_imported(model), classes, preprocessing)
+    if preprocessing.vectors:
+        raise ConfigError(f"model={model} of timm sees images, the dataset holds vectors; choose another dataset")
     return _timm(model, preprocessing, classes, weights)
 
 

@@ -75,7 +75,7 @@ class Predictor(nn.Module):
 
         Args:
             images: image files, PIL images, arrays or tensors, one or many; see
-                :func:`dgbench.models.picture_input.batches`.
+                :func:`dgbench.models.picture_input.batches`. An array (n, d) for a model of vectors.
 
         Raises:
             DataError: something that is no picture, or has other channels than the model was trained on.
@@ -92,7 +92,7 @@ class Predictor(nn.Module):
 
 
 class LoadedModel(Predictor):
-    """A trained run in evaluation mode: (n, C, H, W) normalized images -> (n, K) logits.
+    """A trained run in evaluation mode: (n, C, H, W) normalized images, or (n, d) vectors -> (n, K) logits.
 
     Args:
         module: the run.

@@ -20,13 +20,14 @@ def loading_code(model: LoadedModel, *, timm: bool, programs: Sequence[str] = ()
     shape = f"2, {', '.join(map(str, own.image))}"
     kind = str(model.run.networks.dtype)
     zeros = f"torch.zeros({shape}{'' if kind == 'torch.float32' else f', dtype={kind}'})"
-    images = f"images = {zeros}  # yours, normalized by mean and standard deviation"
+    images = f"images = {zeros}  # yours{'' if own.vectors else ', normalized by mean and standard deviation'}"
     pictures = own.pictures and own.image[0] == 3
     predicted = 'model.predict(["picture.png"]).names' if pictures else f"model.predict(torch.rand({shape})).names"
     download = f"After `hf download {repository} --local-dir .`, in" if repository else "In"
+    given = "on vectors of features, as they are" if own.vectors else "which does to pictures what it did in training"
     parts = [
-        f"{download} this folder, with dgbench, which does to pictures what it did in training"
-        + (":" if pictures else "; here, to tensors with values in [0, 1]:"),
+        f"{download} this folder, with dgbench, {given}"
+        + (":" if pictures or own.vectors else "; here, to tensors with values in [0, 1]:"),
         _python(
             "import dgbench\n" + ("" if pictures else "import torch\n") + f'\nmodel = dgbench.load(".")\n{predicted}'
         ),

@@ -15,13 +15,14 @@ from torch.nn import functional as F
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.data.store.decoding import resized, rgb, rgb_of
 from dgbench.errors import DataError
+from dgbench.models.vector_input import vector_batches
 
 RGB = 3
 ROUNDING = 1e-4  # by which values may leave [0, 1]
 
 
 def batches(images: Any, to: Preprocessing, size: int) -> Iterator[Tensor]:
-    """Pictures in batches of what the network sees, (n, C, H, W) each.
+    """Pictures in batches of what the network sees, (n, C, H, W) each; vectors as :func:`vector_batches` takes them.
 
     Args:
         images: one picture, a sequence of them, or an array or tensor of n. A picture is
@@ -35,6 +36,9 @@ def batches(images: Any, to: Preprocessing, size: int) -> Iterator[Tensor]:
     Raises:
         DataError: something else, other channels, values outside [0, 1], or a file that cannot be read.
     """
+    if to.vectors:
+        yield from vector_batches(images, to.image[0], size)
+        return
     found = pictures_of(images)
     for first in range(0, len(found), size):
         yield torch.stack([as_input(picture, to) for picture in found[first : first + size]])

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.errors import ConfigError
-from dgbench.modules import Networks
+from dgbench.modules import Networks, example_of
 from dgbench.networks.heads import build_head
 from dgbench.requests import FeaturizerSpec, NetworkSpec, PerChannelSpec, Sizes
 from dgbench.seeding import derive
 
-FeaturizerFactory = Callable[[tuple[int, int, int]], nn.Module]
+FeaturizerFactory = Callable[[tuple[int, ...]], nn.Module]
 
 
 def build_networks(
@@ -38,7 +38,7 @@ def build_networks(
         The networks, and the sizes with ``n_features`` filled in.
     """
     channels, *sides = sizes_without_features.image
-    image = (channels + extra_channels, sides[0], sides[1])
+    image = (channels + extra_channels, *sides)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "init"))
         body = featurizer(image)
@@ -61,12 +61,14 @@ def assembled(
         another: makes one more featurizer.
 
     Raises:
-        ConfigError: a network needs the featurizer's maps, and it has none.
+        ConfigError: a network needs the featurizer's maps, and it has none; a copy that cannot be frozen.
     """
     body = own["featurizer"]
 
     def built(spec: NetworkSpec) -> nn.Module:
         if isinstance(spec, FeaturizerSpec):
+            if spec.frozen and (reason := getattr(body, "why_not_frozen", None)):
+                raise ConfigError(f"the algorithm keeps a frozen copy of the featurizer: {reason}")
             return deepcopy(body) if spec.frozen else another()
         if isinstance(spec, PerChannelSpec):
             return PerChannel(map_shapes(body, image), spec.initial)
@@ -86,7 +88,7 @@ def map_shapes(featurizer: nn.Module, image: tuple[int, ...]) -> list[tuple[int,
         ConfigError: the featurizer has no maps.
     """
     shadow: Any = deepcopy(featurizer).to("meta").eval()
-    dtype = next(featurizer.parameters()).dtype
+    dtype = example_of(featurizer).dtype
     try:
         _, maps = shadow(torch.zeros(1, *image, device="meta", dtype=dtype), maps=True)
     except TypeError as error:

@@ -12,18 +12,19 @@ from dgbench.networks.stages import Featurizer, Stage
 
 
 class MLPFeaturizer(Featurizer):
-    """Two hidden layers, (n, C, H, W) -> (n, width): OoD-Bench's network for 14 x 14 digits (Ye et al., 2022).
+    """Two hidden layers, (n, C, H, W) or (n, d) -> (n, width): OoD-Bench's for 14 x 14 digits (Ye et al., 2022).
 
     flatten, linear, ReLU, linear, ReLU; Xavier-uniform weights with gain sqrt(2), zero biases.
 
     Args:
-        image: C, H, W.
+        image: C, H, W, or d.
         width: units of each hidden layer, and features m.
     """
 
+    takes = ("pictures", "vectors")
     one_image_size = True
 
-    def __init__(self, image: tuple[int, int, int], width: int = 390) -> None:
+    def __init__(self, image: tuple[int, ...], width: int = 390) -> None:
         super().__init__()
         if width < 1:
             raise ConfigError(f"backbone.width={width} is not a positive number of units; 390 is the published width")
@@ -63,7 +64,7 @@ class MNISTCNN(Featurizer):
         ConfigError: the image is too small, or width is not a multiple of 8.
     """
 
-    def __init__(self, image: tuple[int, int, int], width: int = 64, min_size: int = 14) -> None:
+    def __init__(self, image: tuple[int, ...], width: int = 64, min_size: int = 14) -> None:
         super().__init__()
         channels, *sides = image
         if min(sides) < min_size:

@@ -72,9 +72,11 @@ class Featurizer(nn.Module):
 
     Attributes:
         n_features: m.
+        takes: what it is made for, ``pictures``, ``vectors`` or both.
         style_stages: numbers (from 1) of the stages after which MixStyle may mix.
         one_image_size: it takes images of the size that it was made for alone.
         why_not_stackable: why runs with this network cannot train together; None where they can.
+        why_not_frozen: why its stages cannot be frozen as they are built, and what to set; None where they can.
         first_stage: number of stages that ``forward`` leaves out, because its input has been through them.
 
     Raises:
@@ -82,9 +84,11 @@ class Featurizer(nn.Module):
     """
 
     n_features: int
+    takes: tuple[str, ...] = ("pictures",)
     style_stages: tuple[int, ...] = ()
     one_image_size: bool = False
     why_not_stackable: str | None = None
+    why_not_frozen: str | None = None
     first_stage: int = 0
 
     def __init__(self, norm: str = "train", dropout: float = 0.0) -> None:

@@ -99,6 +99,8 @@ class Algorithm:
             runs of a stack agree on which.
         why_not_cacheable: why training on features of a frozen part of the featurizer, computed once per image, would
             not be this method; empty where it is.
+        why_not_vectors: what it needs pictures for, and cannot do with vectors of features (``dataset=features``);
+            empty where it trains on both.
         why_not_sharp: why it cannot be trained sharpness-aware around (``conf/sharpness``): its update is no gradient
             of one loss, because it makes gradients itself or its networks follow different losses in one update; empty
             where it can.
@@ -129,6 +131,7 @@ class Algorithm:
     stackable: ClassVar[bool] = True
     why_not_stackable: ClassVar[str] = ""
     why_not_cacheable: ClassVar[str] = ""
+    why_not_vectors: ClassVar[str] = ""
     why_not_sharp: ClassVar[str] = ""
     why_not_in_parts: ClassVar[str] = ""
     extra_channels: ClassVar[int] = 0

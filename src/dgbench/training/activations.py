@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from dgbench.modules import example_of
+
 CPU_BYTES = 32 * 2**20  # of one layer: what is larger is new memory each time, which the kernel has to clear
 DEVICE_BYTES = 512 * 2**20
 
@@ -16,7 +18,7 @@ def activations(featurizer: nn.Module, image: tuple[int, ...]) -> list[int]:
     hooks = [layer.register_forward_hook(lambda _, __, out: counted.append(out.numel())) for layer in leaves]
     training = [layer for layer in featurizer.modules() if layer.training]
     featurizer.eval()  # one image has no batch statistics, and must leave none
-    like = next(featurizer.parameters())
+    like = example_of(featurizer)
     with torch.no_grad():
         featurizer(torch.zeros(1, *image, dtype=like.dtype, device=like.device))
     for layer in training:

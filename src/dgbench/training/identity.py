@@ -40,6 +40,8 @@ NO_RESULT: Mapping[str, str] = {
     "dataset.data_dir": "where files are; their content counts",
     "dataset.root": "where files are; their content counts",
     "dataset.manifest": "where the list is; what it lists counts",
+    "dataset.path": "where the file of features is; its content counts",
+    "dataset.columns": "which columns are features; the features count",
     "dataset.reader": "how files are listed; what is listed counts",
     "dataset.environments": "which are taken; those that are given, and their files, count",
     "dataset.classes": "refuses a folder that lacks some, or allows it; the classes of the files count",

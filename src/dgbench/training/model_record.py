@@ -135,7 +135,7 @@ class ModelRecord:
             ) from error
         return module.eval()
 
-    def _featurizer(self, image: tuple[int, int, int]) -> nn.Module:
+    def _featurizer(self, image: tuple[int, ...]) -> nn.Module:
         kind = module_class(str(self.featurizer["_target_"]))
         made: nn.Module = kind(image=image, **{k: v for k, v in self.featurizer.items() if k != "_target_"})
         return made

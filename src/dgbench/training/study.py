@@ -30,6 +30,7 @@ from dgbench.training.combinations import check_combination, sharpness_of
 from dgbench.training.dataset_options import built
 from dgbench.training.fold_data import environments_of, recipes_of
 from dgbench.training.initial import InitialHead, check_weights
+from dgbench.training.input_kind import check_algorithm, check_backbone
 from dgbench.training.jobs import PlannedStudy
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.factory import algorithm_class
@@ -126,10 +127,12 @@ class Study:
     def __init__(self, planned: PlannedStudy, source: Environments | None = None) -> None:
         self.planned, self.config, self.spec, self.folds = planned, planned.config, planned.spec, planned.folds
         self.folder = planned.folder
+        check_backbone(self.config, planned.info)
         check_weights(planned.weights, self.config)
         self.head: InitialHead = build({"head": self.config["head"]}, "head")
         self.head.check()
         self.algorithm = algorithm_class(self.spec.objective)
+        check_algorithm(self.algorithm, self.config, planned.info)
         self.settings = trainer_settings(self.config["trainer"])
         self.tuning: Tuning = build(self.config, "tuning")
         self.source: Environments = source or built(planned.dataset)
@@ -146,6 +149,7 @@ class Study:
         with torch.device("meta"):  # shapes, no memory
             body: Any = self._bare(self.source.image)
         self._network_alone: str | None = getattr(body, "why_not_stackable", None)
+        self.tuning.check_network(body)
         sizes = replace(self._sizes(self.folds[0]), n_features=body.n_features)
         if caution := self.algorithm.caution(sizes, self.hparams):
             log.warning("%s: %s", self.spec.algorithm, caution)
@@ -297,7 +301,7 @@ class Study:
             pixel_std=self.source.preprocessing.std,
         )
 
-    def _featurizer(self, image: tuple[int, int, int]) -> nn.Module:
+    def _featurizer(self, image: tuple[int, ...]) -> nn.Module:
         featurizer = self._bare(image)
         self.planned.weights.load(featurizer)
         return featurizer

@@ -80,6 +80,16 @@ class Tuning:
                 "lower it, or set tuning=lp to train the classifier alone"
             )
 
+    def check_network(self, featurizer: nn.Module) -> None:
+        """Refuse a featurizer that cannot be frozen as it is built.
+
+        Raises:
+            ConfigError: with the reason.
+        """
+        reason = getattr(featurizer, "why_not_frozen", None)
+        if reason and self.freeze_stages != 0:
+            raise ConfigError(f"tuning={self.name} cannot freeze this backbone: {reason}, or tuning=ft")
+
     def count(self, stages: int) -> int:
         """How many of ``stages`` stages are frozen.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dgbench.data.datasets.image_split import Subsets
 from dgbench.data.datasets.image_table import ImageTable
-from dgbench.data.datasets.split_environments import SplitEnvironments
+from dgbench.data.datasets.table_environments import TableEnvironments
 from dgbench.data.description import DatasetInfo
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.data.store.image_store import ImageStore
@@ -20,13 +20,8 @@ from dgbench.data.transforms.augment import Augmentation
 PART_BYTES = (8 * 2**20, 256 * 2**20)  # images augmented at once on a CPU (measured), and on others
 
 
-class FolderEnvironments(SplitEnvironments):
+class FolderEnvironments(TableEnvironments):
     """Environments of photographs, drawings, ... in files.
-
-    Each environment is split once, from ``split_seed`` alone: ``val_fraction`` of its images are ``val`` (DomainBed's
-    out-split), the rest is ``train`` (its in-split). Where a list names images of an environment ``test``, train and
-    val are drawn from the others (or are what the list says). Rows: see
-    :class:`~dgbench.data.datasets.split_environments.SplitEnvironments`.
 
     Args:
         info: the dataset.
@@ -37,6 +32,8 @@ class FolderEnvironments(SplitEnvironments):
         augmentation: what training images go through; None is nothing.
         plain: environments whose images are not augmented either when they are trained on.
     """
+
+    table: ImageTable
 
     def __init__(
         self,
@@ -49,40 +46,28 @@ class FolderEnvironments(SplitEnvironments):
         augmentation: Augmentation | None,
         plain: Sequence[str] = (),
     ) -> None:
-        self.info, self.table, self.store, self.subsets = info, table, store, subsets
-        self.given, self.n_classes, self.image = list(info.given), info.n_classes, info.image
+        super().__init__(info, table, subsets)
+        self.store = store
         self.labels = torch.from_numpy(table.label)
         self.augmentation = augmentation
+        self.some_plain = bool(plain)
         self.plain = torch.from_numpy(np.isin(np.array(table.environments)[table.env], list(plain)))
         self.mean, self.std = (torch.tensor(values, dtype=torch.float64).view(3, 1, 1) for values in (mean, std))
         self.device = torch.device("cpu")
 
     @property
-    def class_names(self) -> tuple[str, ...]:
-        return tuple(self.table.classes)
-
-    @property
     def preprocessing(self) -> Preprocessing:
-        channels, height, width = self.image
         mean, std = (tuple(values.flatten().tolist()) for values in (self.mean, self.std))
-        return Preprocessing((channels, height, width), mean, std)
+        return Preprocessing(self.image, mean, std)
 
     def image_names(self, positions: np.ndarray) -> list[str]:
         return [self.table.paths[position] for position in positions.tolist()]
-
-    def image_attributes(self, positions: np.ndarray) -> dict[str, list[str]]:
-        chosen = positions.tolist()
-        return {name: [values[position] for position in chosen] for name, values in self.table.attributes.items()}
 
     def to(self, device: torch.device) -> None:
         self.device = device
         self.store.to(device)
         self.labels, self.plain = self.labels.to(device), self.plain.to(device)
         self.mean, self.std = self.mean.to(device), self.std.to(device)
-
-    def labels_at(self, indices: np.ndarray) -> np.ndarray:
-        labels: np.ndarray = self.table.label[indices]
-        return labels
 
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
         images, _ = self.store.rows(indices)
@@ -102,7 +87,8 @@ class FolderEnvironments(SplitEnvironments):
             part = slice(first, first + step)
             scaled = self._scaled(images[part])
             changed = self.augmentation(scaled, uniform[part], sizes[part])
-            out[part] = self._normalized(torch.where(plain[part].view(-1, 1, 1, 1), scaled, changed))
+            kept = plain[part].view(-1, 1, 1, 1)
+            out[part] = self._normalized(torch.where(kept, scaled, changed) if self.some_plain else changed)
         return out, self._labels(indices)
 
     def expect(self, coming: Iterable[Tensor]) -> None:

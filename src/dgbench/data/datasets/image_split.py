@@ -1,9 +1,10 @@
-"""Which images of a table count, and how each environment's are split; no torch."""
+"""Which rows of a table of images or features count, and how each environment's are split; no torch."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 
@@ -14,6 +15,34 @@ from dgbench.seeding import derive
 log = logging.getLogger(__name__)
 
 Subsets = Mapping[tuple[str, str], np.ndarray]  # (environment, subset) -> positions in the table
+
+
+class LabeledRows(Protocol):
+    """What tables of images and of features have in common: environments, classes and listed subsets of n rows."""
+
+    @property
+    def environments(self) -> list[str]:
+        """Names; positions in them are what ``env`` holds."""
+
+    @property
+    def classes(self) -> list[str]:
+        """Names; positions in them are what ``label`` holds."""
+
+    @property
+    def env(self) -> np.ndarray:
+        """(n,) int64."""
+
+    @property
+    def label(self) -> np.ndarray:
+        """(n,) int64."""
+
+    @property
+    def listed(self) -> np.ndarray:
+        """(n,) subset that a list gives each row, an index of ``SUBSETS``, or -1 where it gives none."""
+
+    @property
+    def attributes(self) -> Mapping[str, list[str]]:
+        """What a list says besides: name -> n values."""
 
 
 def usable(table: ImageTable, bad: Mapping[int, str], on_bad_image: str) -> np.ndarray:
@@ -43,13 +72,13 @@ def usable(table: ImageTable, bad: Mapping[int, str], on_bad_image: str) -> np.n
     return kept
 
 
-def subsets_of(table: ImageTable, kept: np.ndarray, val_fraction: float, seed: int) -> Subsets:
+def subsets_of(table: LabeledRows, kept: np.ndarray, val_fraction: float, seed: int) -> Subsets:
     """Positions of ``train``, ``val`` and ``test`` of every environment; ``test`` holds what a list names so.
 
     An environment whose images are all listed as ``val`` or ``test`` has no others, and cannot be trained on.
 
     Args:
-        table: the images.
+        table: the images, or features.
         kept: (n,) bool, those that count.
         val_fraction: share of an environment's images in its val subset.
         seed: decides the split.
@@ -64,7 +93,7 @@ def subsets_of(table: ImageTable, kept: np.ndarray, val_fraction: float, seed: i
     }
 
 
-def _split(table: ImageTable, e: int, kept: np.ndarray, val_fraction: float, seed: int) -> dict[str, np.ndarray]:
+def _split(table: LabeledRows, e: int, kept: np.ndarray, val_fraction: float, seed: int) -> dict[str, np.ndarray]:
     """Positions of each subset of environment number e."""
     name = table.environments[e]
     own = np.flatnonzero((table.env == e) & kept)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from dgbench.data.datasets.folder_listing import SUFFIXES, folders_in, images_below, unreadable
-from dgbench.data.option_checks import check_list, shown
+from dgbench.data.datasets.table_checks import check_classes, chosen_environments
+from dgbench.data.option_checks import check_list
 from dgbench.errors import ConfigError, DataError
 
 SUBSETS = ("train", "val", "test")
@@ -100,7 +101,7 @@ def table_of_folders(
     found = folders_in(root)
     if not found:
         raise DataError(f"dataset.root={root} holds no environment folders; lay images out as environment/class/image")
-    rows, chosen = [], _chosen(found, environments)
+    rows, chosen = [], chosen_environments(found, environments)
     for env in chosen:
         for label in folders_in(root / env):
             rows += [(path, env, label, None) for path in images_below(root, f"{env}/{label}")]
@@ -123,7 +124,7 @@ def table_of_rows(
     Raises:
         ConfigError, DataError: see :func:`table_of`.
     """
-    chosen = _chosen(sorted({env for _, env, _, _ in rows}), environments)
+    chosen = chosen_environments(sorted({env for _, env, _, _ in rows}), environments)
     return table_of(root, [row for row in rows if row[1] in chosen], chosen, classes, bad_files, attributes)
 
 
@@ -157,7 +158,9 @@ def table_of(
             raise DataError(f"{path} is listed in subset {subset}; use train, val, test or leave it empty")
     names = list(environments)
     labels = sorted({row[2] for row in kept})
-    _check_classes(names, labels, {(row[1], row[2]) for row in kept}, classes)
+    if len(labels) < 2:
+        raise DataError(f"the images have one class, {labels[0]}; lay them out as environment/class/image")
+    check_classes(names, labels, {(row[1], row[2]) for row in kept}, classes)
     sizes, mtimes = _stats(root, paths)
     env_of, label_of = {e: i for i, e in enumerate(names)}, {c: i for i, c in enumerate(labels)}
     return ImageTable(
@@ -178,37 +181,6 @@ def _columns(paths: Sequence[str], attributes: Attributes) -> dict[str, list[str
     """Attributes in the order of the images; an image that lacks one has the empty text."""
     own = [attributes.get(path, {}) for path in paths]
     return {name: [each.get(name, "") for each in own] for name in dict.fromkeys(n for each in own for n in each)}
-
-
-def _check_classes(names: Sequence[str], labels: Sequence[str], present: set[tuple[str, str]], classes: str) -> None:
-    if classes not in ("same", "union"):
-        raise ConfigError(f"dataset.classes={shown(classes)} is unknown; choose same or union")
-    if len(labels) < 2:
-        raise DataError(f"the images have one class, {labels[0]}; lay them out as environment/class/image")
-    for env in names:
-        lacking = [label for label in labels if (env, label) not in present]
-        if len(lacking) == len(labels):
-            raise DataError(
-                f"environment {env} holds no images; fill its folder or leave it out of dataset.environments"
-            )
-        if lacking and classes == "same":
-            more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
-            raise DataError(
-                f"environment {env} has no images of class {', '.join(lacking[:3])}{more}, which others have; "
-                "add some, or allow it with dataset.classes=union"
-            )
-
-
-def _chosen(found: Sequence[str], environments: Sequence[str] | None) -> list[str]:
-    if environments is None:
-        return list(found)
-    names = check_list("environments", environments, f"choose from [{','.join(found)}]")
-    if not names:
-        raise ConfigError(f"dataset.environments=[] is no list of names; choose from [{','.join(found)}]")
-    for env in names:
-        if env not in found:
-            raise ConfigError(f"dataset.environments names {env}, which is not there; choose from {', '.join(found)}")
-    return names
 
 
 def _left_out(root: Path, listed: set[str], bad_files: Sequence[str]) -> set[str]:

@@ -16,6 +16,7 @@ from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.data.store.image_cache import DECODED
 from dgbench.errors import ConfigError
+from dgbench.modules import example_of
 from dgbench.tensors import ErrorRecipe
 
 log = logging.getLogger("dgbench")
@@ -60,7 +61,7 @@ class CachedFeatures(Environments):
         self.source, self.given, self.info = source, source.given, source.info
         self.n_classes, self.beyond = source.n_classes, source.beyond
         self._frozen, self._at_once, self._folder = frozen, at_once, folder
-        self._dtype = next(iter(frozen.parameters())).dtype
+        self._dtype = example_of(frozen).dtype
         self._device = torch.device("cpu")
         self._features: Tensor | None = None
         self._span = 1 + max(int(each.indices.max()) for each in asked)
@@ -113,7 +114,7 @@ class CachedFeatures(Environments):
     def _all(self) -> tuple[Tensor, Tensor]:
         log.info("computing the frozen part of the network for %d images, once", len(self._keys))
         plain = int(torch.searchsorted(self._keys, self._span))
-        size = self._at_once(next(self._frozen.parameters()).device)
+        size = self._at_once(example_of(self._frozen).device)
         batches = [part for keys in (self._keys[:plain], self._keys[plain:]) for part in keys.split(size) if len(part)]
         features, labels = zip(*map(self._computed, batches), strict=True)
         return torch.cat(features), torch.cat(labels)

@@ -14,7 +14,7 @@ from torch import nn
 
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
-from dgbench.modules import Networks
+from dgbench.modules import Networks, example_of
 from dgbench.networks.build import assembled
 from dgbench.objectives.contract import Algorithm
 from dgbench.protocols.hparams import resolve
@@ -107,7 +107,7 @@ def completed(networks: Mapping[str, nn.Module], algorithm: Algorithm, seed: int
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "init"))
         built = assembled(networks, needed, algorithm.sizes.image, lambda: deepcopy(body))
-    return built.to(next(body.parameters()))
+    return built.to(example_of(body))
 
 
 def algorithm_class(path: str) -> type[Algorithm]:
