@@ -96,7 +96,7 @@ def test_another_kind_of_dataset(own: Preprocessing, given: Preprocessing, said:
 
 
 def test_networks_of_timm_see_pictures() -> None:
-    with pytest.raises(ConfigError, match="^model=resnet18 of timm sees images, the dataset holds vectors"):
+    with pytest.raises(ConfigError, match=r"^model=resnet18 of timm sees images, the dataset holds vectors"):
         foreign("resnet18", VECTORS)
 
 
