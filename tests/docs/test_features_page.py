@@ -27,8 +27,7 @@ def test_what_the_page_shows(command: Command, tmp_path: Path, monkeypatch: pyte
         python, script, *words = shlex.split(line)
         assert python == "python"
         words = [word.replace("seed=0,1,2", "seed=0,1") for word in words]
-        workers = ["hydra.launcher.workers=1"] if "-m" in words else []
-        ended = command(script, *words, *(SHORT if script == "train.py" else ()), *workers, cwd=tmp_path)
+        ended = command(script, *words, *(SHORT if script == "train.py" else ()), cwd=tmp_path)
         assert ended.code == 0, ended.err
         if script == "report.py":
             table = [row.split()[0] for row in ended.out.splitlines() if re.match(r"  (erm|vrex|coral) ", row)]
