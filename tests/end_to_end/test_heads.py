@@ -98,7 +98,7 @@ def test_training_starts_from_the_text_encoder_and_other_heads_are_other_runs(wo
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["backbone.normalize=false"], "needs features of length one"),
+        (["backbone.unit_length=false"], "needs features of length one"),
         (["backbone.projection=null"], "set backbone.projection=24"),
         (["dataset.image_size=40"], "multiple of 16"),
         (["head.prompts=[hello]"], "where the class stands"),

@@ -26,7 +26,7 @@ MAKERS: dict[str, Callable[[], Featurizer]] = {  # timm's test architectures are
     "convnext": lambda: TimmFeaturizer(IMAGE, "test_convnext"),
     "efficientnet": lambda: TimmFeaturizer(IMAGE, "test_efficientnet"),
     "pooled by attention": lambda: TimmFeaturizer(IMAGE, "test_vit3"),
-    "projected": lambda: TimmFeaturizer(IMAGE, "tiny_clip", projection=5, normalize=True),
+    "projected": lambda: TimmFeaturizer(IMAGE, "tiny_clip", projection=5, unit_length=True),
     "rotary": lambda: TimmFeaturizer(IMAGE, "tiny_dinov3"),
     "any of timm": lambda: TimmFeaturizer(IMAGE, "test_byobnet"),
     "wide_resnet": lambda: WideResNet(IMAGE),

@@ -99,7 +99,7 @@ def test_clip(publish: str, tmp_path: Path) -> None:
     found = ours(path, "tiny_clip", projection=SHARED)
     with torch.no_grad():
         torch.testing.assert_close(found(images()), net.encode_image(images()), rtol=1e-5, atol=1e-6)
-        unit = ours(path, "tiny_clip", projection=SHARED, normalize=True)(images())
+        unit = ours(path, "tiny_clip", projection=SHARED, unit_length=True)(images())
         torch.testing.assert_close(unit, net.encode_image(images(), normalize=True), rtol=1e-5, atol=1e-6)
         if publish == "open_clip":  # timm reads the other two only after others have unpacked them
             theirs = timms(path, "tiny_clip", num_classes=SHARED, published_classes=SHARED)

@@ -50,7 +50,7 @@ def test_logits_are_open_clips(tiny: tuple[Any, Path, Path]) -> None:
     net, path, model = tiny
     head = nn.Linear(SHARED, 3)
     ZeroShotHead(model=str(model)).set(head, weights(path), CLASSES, True)
-    body = ours(path, "tiny_clip", projection=SHARED, normalize=True)
+    body = ours(path, "tiny_clip", projection=SHARED, unit_length=True)
     with torch.no_grad():
         tokens = open_clip.SimpleTokenizer(context_length=77)(
             ["a photo of a dog.", "a photo of a house.", "a photo of a Alarm Clock."]
@@ -86,7 +86,7 @@ def test_siglip_adds_its_bias(tmp_path: Path) -> None:
     open_clip.add_model_config(configuration)
     net = open_clip.create_model("tiny-sigmoid").eval()
     path = saved(net.state_dict(), tmp_path / "siglip.bin")
-    head, body = nn.Linear(WIDTH, 3), ours(path, "tiny_siglip", normalize=True)
+    head, body = nn.Linear(WIDTH, 3), ours(path, "tiny_siglip", unit_length=True)
     ZeroShotHead(model=str(configuration)).set(head, weights(path), CLASSES, True)
     tokens = open_clip.SimpleTokenizer(context_length=77)([f"a photo of a {c.replace('_', ' ')}." for c in CLASSES])
     with torch.no_grad():
@@ -104,7 +104,7 @@ def test_a_zero_head_and_a_random_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "head", "normalized", "says"),
+    ("options", "head", "unit_length", "says"),
     [
         ({}, nn.Linear(SHARED, 3), True, "finds no text encoder in init=file"),
         ({"model": "no-such"}, nn.Linear(SHARED, 3), True, "head.model=no-such is unknown to OpenCLIP"),
@@ -119,12 +119,12 @@ def test_a_zero_head_and_a_random_one() -> None:
     ],
 )
 def test_what_cannot_work_is_said_in_one_line(
-    options: dict[str, Any], head: nn.Module, normalized: bool, says: str, tiny: tuple[Any, Path, Path]
+    options: dict[str, Any], head: nn.Module, unit_length: bool, says: str, tiny: tuple[Any, Path, Path]
 ) -> None:
     _, path, model = tiny
     own = {key: str(model) if value == "TINY" else value for key, value in options.items()}
     with pytest.raises((ConfigError, WeightsError)) as refused:
-        ZeroShotHead(**own).set(head, weights(path), CLASSES, normalized)
+        ZeroShotHead(**own).set(head, weights(path), CLASSES, unit_length)
     assert says in str(refused.value) and "\n" not in str(refused.value)
 
 

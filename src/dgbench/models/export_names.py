@@ -30,7 +30,7 @@ def is_plain_timm(module: SingleRun) -> bool:
         and not algorithm.extra_channels
         and isinstance(body, TimmFeaturizer)
         and not body.projected
-        and not body.normalize
+        and not body.unit_length
         and isinstance(networks["classifier"], nn.Linear)
     )
 

@@ -26,26 +26,26 @@ class TextWeights(Protocol):
 class RandomHead:
     """The classifier's own random weights."""
 
-    def __init__(self, *, name: str = "random", normalize: bool = False) -> None:
+    def __init__(self, *, name: str = "random", unit_length: bool = False) -> None:
         self.name = name
 
     def check(self) -> None:
         """Nothing has to be there."""
 
-    def set(self, classifier: nn.Module, weights: TextWeights, classes: Sequence[str], normalized: bool) -> None:
+    def set(self, classifier: nn.Module, weights: TextWeights, classes: Sequence[str], unit_length: bool) -> None:
         """Leave the weights as they were drawn."""
 
 
 class ZeroHead:
     """Weights and bias are zero."""
 
-    def __init__(self, *, name: str = "zero", normalize: bool = False) -> None:
+    def __init__(self, *, name: str = "zero", unit_length: bool = False) -> None:
         self.name = name
 
     def check(self) -> None:
         """Nothing has to be there."""
 
-    def set(self, classifier: nn.Module, weights: TextWeights, classes: Sequence[str], normalized: bool) -> None:
+    def set(self, classifier: nn.Module, weights: TextWeights, classes: Sequence[str], unit_length: bool) -> None:
         """Set weights and bias to zero.
 
         Raises:

@@ -34,7 +34,7 @@ class TimmFeaturizer(Featurizer):
         norm, dropout: see :class:`Featurizer`.
         projection: width of a linear layer without bias behind the pool, as CLIP's into the space that images and
             texts share; None for none.
-        normalize: divide features by their length, as zero-shot classification with a text encoder does.
+        unit_length: divide features by their length, as zero-shot classification with a text encoder does.
 
     Attributes:
         body: timm's module; its parameters have the names of published weights.
@@ -54,10 +54,10 @@ class TimmFeaturizer(Featurizer):
         norm: str = "train",
         dropout: float = 0.0,
         projection: int | None = None,
-        normalize: bool = False,
+        unit_length: bool = False,
     ) -> None:
         super().__init__(norm, dropout)
-        self.arch, self.normalize = arch, normalize
+        self.arch, self.unit_length = arch, unit_length
         self.body: Any = _created(arch, image)
         self.family = family_of(self.body)
         self._check(image)
@@ -191,7 +191,7 @@ class TimmFeaturizer(Featurizer):
 
     def _pooled(self, h: Tensor) -> Tensor:
         features: Tensor = self.body.forward_head(h, pre_logits=not self.projected)
-        return F.normalize(features, dim=1) if self.normalize else features
+        return F.normalize(features, dim=1) if self.unit_length else features
 
 
 class ResNet(TimmFeaturizer):

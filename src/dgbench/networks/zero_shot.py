@@ -44,7 +44,7 @@ class ZeroShotHead:
 
     Args:
         name: for the rows.
-        normalize: what the backbone is told; a classifier on features that are not of length one is refused.
+        unit_length: what the backbone is told; a classifier on features that are not of length one is refused.
         prompts: texts with ``{}`` where the class stands. Embeddings of several are divided by their length, averaged
             and divided again.
         class_names: class of the dataset -> what prompts call it; of other classes ``_`` is read as a space.
@@ -60,7 +60,7 @@ class ZeroShotHead:
         self,
         *,
         name: str = "zero_shot",
-        normalize: bool = True,
+        unit_length: bool = True,
         prompts: Sequence[str] = ("a photo of a {}.",),
         class_names: Mapping[Any, str] | None = None,
         scale: float | None = None,
@@ -86,24 +86,24 @@ class ZeroShotHead:
         """
         _open_clip_package()
 
-    def set(self, classifier: nn.Module, weights: TextWeights, classes: Sequence[str], normalized: bool) -> None:
+    def set(self, classifier: nn.Module, weights: TextWeights, classes: Sequence[str], unit_length: bool) -> None:
         """Fill the classifier.
 
         Args:
             classifier: a linear layer.
             weights: initial weights, in whose file the text encoder is.
             classes: names of the K classes.
-            normalized: whether the features have length one.
+            unit_length: whether the features have length one.
 
         Raises:
             ConfigError: the classifier is of another kind or width, no text encoder is known, or OpenCLIP is missing.
             WeightsError: the file holds no text encoder of this model.
         """
         layer = linear(classifier, self.name)
-        if not normalized:
+        if not unit_length:
             raise ConfigError(
                 f"head={self.name} needs features of length one in the space of images and texts; set "
-                "backbone.normalize=true, with backbone=vit_b16_clip or backbone=vit_b16_siglip"
+                "backbone.unit_length=true, with backbone=vit_b16_clip or backbone=vit_b16_siglip"
             )
         unknown = sorted(self.class_names.keys() - set(classes))
         if unknown:

@@ -61,7 +61,7 @@ NO_RESULT: Mapping[str, str] = {
     "dataset.given_sets": "given environments by ratio; those that are given count",
     "dataset.augmentations": "all that can be chosen; the chosen one counts",
     "backbone._target_": "counts as network.class",
-    "head.normalize": "default of backbone.normalize; that counts",
+    "head.unit_length": "default of backbone.unit_length; that counts",
     "init": "how weights are found; what they hold counts, by sha256",
     "tuning._target_": "one class freezes",
     "tuning.cache_features": "features computed once are the features",

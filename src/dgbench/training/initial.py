@@ -42,14 +42,14 @@ class InitialHead(Protocol):
     def check(self) -> None:
         """Raise where what it needs is not installed."""
 
-    def set(self, classifier: nn.Module, weights: Any, classes: Sequence[str], normalized: bool) -> None:
+    def set(self, classifier: nn.Module, weights: Any, classes: Sequence[str], unit_length: bool) -> None:
         """Put values into the classifier.
 
         Args:
             classifier: the algorithm's.
             weights: initial weights of the featurizer.
             classes: names of the K classes.
-            normalized: whether the features have length one.
+            unit_length: whether the features have length one.
         """
 
 

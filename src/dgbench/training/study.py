@@ -282,8 +282,8 @@ class Study:
             self.algorithm.extra_channels,
             self.spec.seed,
         )
-        normalized = bool(getattr(networks["featurizer"], "normalize", False))
-        self.head.set(networks["classifier"], self.planned.weights, self.source.class_names, normalized)
+        unit_length = bool(getattr(networks["featurizer"], "unit_length", False))
+        self.head.set(networks["classifier"], self.planned.weights, self.source.class_names, unit_length)
         return networks, sizes
 
     def _sizes(self, fold: Fold) -> Sizes:
