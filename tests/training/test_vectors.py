@@ -19,7 +19,7 @@ from tests.vectors import columns, save
 ALGORITHMS = [path.stem for path in sorted((CONF / "algorithm").glob("*.yaml"))]
 PICTURES = {
     "arm": "its context network sees pictures",
-    "ddg": "its translator reads and makes pictures",
+    "ddg": "its translator makes images, and those go through the whole featurizer",
     "fact": "it mixes the Fourier spectra of pictures",
     "ji_gen": "it shuffles tiles of pictures",
     "mixstyle": "it mixes the styles of maps",

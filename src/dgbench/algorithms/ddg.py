@@ -40,8 +40,7 @@ class DDG(Algorithm):
     choices: ClassVar[Choices] = {"parts": ("pooled", "map"), "swap_label": ("code", "semantic")}
     order_matters = True  # random numbers belong to rows, and halves to places
     reset_adam_at = "translator_steps"
-    why_not_cacheable = "its translator reads and makes images, and those go through the whole featurizer"
-    why_not_vectors = "its translator reads and makes pictures"
+    why_not_cacheable = why_not_vectors = "its translator makes images, and those go through the whole featurizer"
 
     def __init__(self, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
         super().__init__(sizes, hparams)
