@@ -52,7 +52,7 @@ TYPED: dict[str, tuple[list[str], str]] = {
     "data seed": (["dataset.data_seed=x"], r"dataset"),
     "folds": (["protocol.folds=[7]"], r"protocol\.folds=\[7\] .* choose from 0, 1, 2, 3, full"),
     "no fold": (["protocol.folds=[]"], r"choose from 0, 1, 2, 3, full"),
-    "steps": (["trainer.steps=0"], r"trainer\.steps=0 is not at least 1"),
+    "steps": (["trainer.steps=-1"], r"trainer\.steps=-1 is not at least 0"),
     "steps word": (["trainer.steps=many"], r"trainer\.steps=many is not an integer"),
     "steps null": (["trainer.steps=null"], r"trainer\.steps"),
     "eval_every": (["trainer.eval_every=-1"], r"trainer\.eval_every=-1 "),

@@ -384,7 +384,7 @@ def test_missing_file_and_bad_keys(file: Path, tmp_path: Path) -> None:
     assert "not 000000000000... as expected" in says
     published = {RESNET: {"v1": {"url": "http://nowhere"}, "v2": {"url": "http://nowhere"}}}
     for changed, expected in (
-        ({"arch": None}, "init=file has no weights for this backbone; use init=random, or backbone=resnet50"),
+        ({"arch": None}, "init=file has no weights for this backbone; use init=random, backbone=resnet50"),
         ({"path": None}, "init=file names no file; give one with init.path=FILE"),
         ({"path": None, "arch": VIT, "published": published}, "has no weights for test_vit (but for: test_resnet)"),
         ({"path": None, "version": "v9", "published": published}, "init.version=v9 is unknown for test_resnet; choose"),

@@ -49,6 +49,11 @@ def test_a_warm_up_rises_linearly_and_the_cosine_begins_behind_it() -> None:
     assert [UpdateRule(7, warmup_steps=3).factor(t) for t in range(5)] == pytest.approx([0.25, 0.5, 0.75, 1, 1])
 
 
+def test_a_run_of_no_steps_has_a_rate() -> None:
+    """What is logged before the first step asks for it."""
+    assert UpdateRule(steps=0, schedule="cosine").factor(0) == 1.0
+
+
 def test_layers_further_down_learn_slower() -> None:
     """BEiT: the k-th last of L parts has decay^k, a last norm and the classifier 1; as in timm's own groups."""
     import timm.optim

@@ -52,7 +52,8 @@ class UpdateRule:
             return (step + 1) / (self.warmup_steps + 1)
         if self.schedule == "constant":
             return 1.0
-        return (1 + math.cos(math.pi * (step - self.warmup_steps) / (self.steps - self.warmup_steps))) / 2
+        left = max(self.steps - self.warmup_steps, 1)  # none in a run of 0 steps
+        return (1 + math.cos(math.pi * (step - self.warmup_steps) / left)) / 2
 
 
 @dataclass(frozen=True)
