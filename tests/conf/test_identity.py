@@ -17,6 +17,7 @@ from dgbench.configuration import CONF
 from dgbench.data.datasets.base_files import MNIST_KINDS, MNIST_PARTS
 from dgbench.data.datasets.colored_mnist import ColoredMNIST
 from dgbench.data.datasets.corrupted_folders import corrupted_folders
+from dgbench.data.datasets.feature_options import FeatureOptions
 from dgbench.data.datasets.image_folders import ImageFolders
 from dgbench.data.datasets.rotated_mnist import RotatedMNIST
 from dgbench.data.datasets.spurious_pictures import SpuriousPictures
@@ -32,6 +33,7 @@ from dgbench.training.composing import Composed
 from dgbench.training.identity import NO_RESULT
 from dgbench.training.jobs import PlannedStudy, Planner
 from tests.studies import composed, make_plan, plain
+from tests.vectors import save
 
 #: Keys of NO_RESULT whose value reaches a run by another way: changing one may change the hash. For the others it must
 #: not. The tests below say of each which changes do.
@@ -50,9 +52,9 @@ HERE = "tests.conf.test_identity"
 globals().update(
     {
         f"Copied{kind.__name__}": kind
-        for kind in (SRCMNIST, RotatedMNIST, ColoredMNIST, ImageFolders, SpuriousPictures, corrupted_folders,
-                     RandomWeights, PretrainedWeights, TimmWeights, LeaveOneOut, SingleSource, MultiTest, TargetOracle,
-                     Fixed, Flexible)
+        for kind in (SRCMNIST, RotatedMNIST, ColoredMNIST, ImageFolders, FeatureOptions, SpuriousPictures,
+                     corrupted_folders, RandomWeights, PretrainedWeights, TimmWeights, LeaveOneOut, SingleSource,
+                     MultiTest, TargetOracle, Fixed, Flexible)
     }
 )  # fmt: skip
 
@@ -353,6 +355,7 @@ def test_every_leaf_of_every_file(
         words += ["dataset.base=mnist"] if name == "sr_cmnist" or name == "cmnist" else []
         words += [f"dataset.root={tree}"] if name in ("image_folder", "manifest") else []
         words += [f"dataset.manifest={listed(tree)}"] if name == "manifest" else []
+        words += [f"dataset.path={save(tmp_path / 'x.npz')}"] if name == "features" else []
     config = plain(composed(f"{group}={name}", *words, *BESIDE.get(f"{group}={name}", [])))
     if group == "dataset":
         environments = (config["dataset"].get("published") or {}).get("environments") or ["d", "c", "b", "a"]
@@ -361,6 +364,9 @@ def test_every_leaf_of_every_file(
         special["dataset.root"] = config["dataset"].get("root")
         special["dataset.manifest"] = config["dataset"].get("manifest")
         special["dataset.reader"] = None
+        if name == "features":
+            special |= {"dataset.path": str(save(tmp_path / "also.npz")), "dataset.columns": None}
+            special["dataset.environments"] = ["c", "b"]
         if isinstance(config["dataset"].get("given"), str):
             special["dataset.given"] = [environments[0], f"{environments[1]}+fog"]
     check_every_leaf(config, tmp_path, special, top=f"{group}.")
