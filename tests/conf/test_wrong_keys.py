@@ -26,7 +26,7 @@ WRONG = {
         r"backbone=resnet18 has no key width; its keys are .*norm.*, and width belongs to backbone=mlp"
     ),
     "backbone.norm=train": r"backbone=mlp has no key norm; its keys are name, width, and norm belongs to .*resnet18",
-    f"{PHOTOS} backbone.width=8": r"backbone=resnet50_pretrained has no key width; .*belongs to backbone=feature_mlp, backbone=mlp",
+    f"{PHOTOS} backbone.width=8": r"backbone=resnet50_pretrained has no key width; .*belongs to .*backbone=mlp",
     "averaging.rule.start=1": r"averaging=none has no key rule\.start; .*rule\.start belongs to averaging=eoa",
     "averaging=swad averaging.rule.start=1": r"averaging=swad has no key rule\.start; .*belongs to averaging=eoa",
     "sharpness.rho=0.1": r"sharpness=none has no key rho; .*rho belongs to sharpness=gsam, .*sharpness=sam",
