@@ -182,10 +182,10 @@ def test_a_row_file_cut_in_half_is_completed_by_a_resume(train: Any, rows_of: An
     before = (
         "import os, signal\n"
         "from dgbench.callbacks.checkpointer import Checkpointer\n"
-        "write = Checkpointer._write\n"
+        "write = Checkpointer.write\n"
         "def second(self, trainer, module):\n"
         "    os.kill(os.getpid(), signal.SIGKILL) if module.steps_done == 8 else write(self, trainer, module)\n"
-        "Checkpointer._write = second"
+        "Checkpointer.write = second"
     )
     cut = tmp_path / "cut"
     cut.mkdir()

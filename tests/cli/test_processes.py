@@ -83,12 +83,12 @@ def test_other_methods_train_on_parts_and_resume_exactly(train: Command, tmp_pat
     words = (*TWO, "algorithm=sag_net", "trainer.schedule=cosine")
     die = FORK + (
         "import os, dgbench.callbacks.checkpointer as c\n"
-        "write = c.Checkpointer._write\n"
+        "write = c.Checkpointer.write\n"
         "def last(self, trainer, module):\n"
         "    write(self, trainer, module)\n"
         "    if module.steps_done == 4 and trainer.global_rank == 0:\n"
         "        os._exit(9)\n"
-        "c.Checkpointer._write = last\n"
+        "c.Checkpointer.write = last\n"
     )
     whole = train(*words, cwd=_made(tmp_path / "whole"), before=FORK)
     assert whole.code == 0, whole.err

@@ -61,12 +61,12 @@ def test_killed_and_started_again(pacs: Any, rows_of: Any, tmp_path: Path) -> No
     before = (
         "import os, signal\n"
         "from dgbench.callbacks.checkpointer import Checkpointer\n"
-        "write = Checkpointer._write\n"
+        "write = Checkpointer.write\n"
         "calls = []\n"
         "def second(self, *arguments):\n"
         "    calls.append(1)\n"
         "    os.kill(os.getpid(), signal.SIGKILL) if len(calls) == 2 else write(self, *arguments)\n"
-        "Checkpointer._write = second"
+        "Checkpointer.write = second"
     )
     words = ("protocol.folds=[2]", "execution=single")
     assert pacs(*words, cwd=whole).code == 0

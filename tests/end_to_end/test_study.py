@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # where a process can die: between rows and checkpoint, between best and last checkpoint, in the middle of each file
 KILLS = {
     "before the first row": "from dgbench.callbacks import recorder as r\nr.append_rows = die",
-    "between rows and checkpoint": "Checkpointer._write = die_at(2, Checkpointer._write)",
+    "between rows and checkpoint": "Checkpointer.write = die_at(2, Checkpointer.write)",
     "between best and last checkpoint": "Snapshot.save = die_at(2, Snapshot.save)",
     "inside the second row block": (
         "from dgbench.callbacks import recorder as r\n"
