@@ -148,8 +148,9 @@ class TimmFeaturizer(Featurizer):
         grid = list(self.body.patch_embed.grid_size)
         prefix = 0 if self.body.no_embed_class else self.body.num_prefix_tokens
         side = math.isqrt(positions.shape[1] - prefix)
-        untouched = any(v.numel() == positions.numel() and v.equal(positions.view_as(v)) for v in given.values())
-        if grid[0] != grid[1] and side * side + prefix == positions.shape[1] and untouched:
+        if grid[0] == grid[1] or side * side + prefix != positions.shape[1]:
+            return found
+        if any(v.numel() == positions.numel() and v.equal(positions.view_as(v)) for v in given.values()):
             found["pos_embed"] = resample_abs_pos_embed(positions, grid, [side, side], num_prefix_tokens=prefix)
         return found
 

@@ -238,8 +238,9 @@ class PretrainedWeights:
         if not isinstance(featurizer, TimmFeaturizer):
             raise ConfigError(f"init={self.name} fits no {type(featurizer).__name__}; use init=random")
         own = featurizer.body.state_dict()
+        published = self.tensors
         try:
-            given = featurizer.adapted(self.tensors)
+            given = featurizer.adapted(published)
         except Exception as error:  # a converter of timm's stumbles over tensors of another network
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
             raise WeightsError(
