@@ -11,7 +11,8 @@ from dgbench.reports.settings.apply_selection import algorithm_labels
 
 
 def who(**changes: Any) -> dict[str, Any]:
-    keys = ("dataset", "variant", "base", "evaluation", "data_seed", "given", "backbone", "init", "tuning", "protocol")
+    keys = ("dataset", "variant", "base", "evaluation", "data_seed", "given", "backbone", "init", "head", "tuning",
+            "protocol")  # fmt: skip
     own = {"split_seed": 0, "seed": 0, "draw": 1, "trial": 0, "space": "domainbed", "held_out": ["a"]}
     return {**dict.fromkeys(keys, "x"), **own, "algorithm": "erm", "averaging": "none", "hparams": {}, **changes}
 

@@ -51,7 +51,8 @@ def setting(values: Values, given: Sequence[str] = ("a", "b", "c"), code: str = 
     variant = {key: value for key, value in changes.items() if key not in keys}
     identity: dict[str, Any] = {
         "dataset": "d", "variant": variant, "base": "b", "evaluation": "exact", "data_seed": 0, "split_seed": 0,
-        "given": list(given), "backbone": "n", "init": "random", "tuning": "ft", "protocol": "loo", "folds": None,
+        "given": list(given), "backbone": "n", "init": "random", "head": "random", "tuning": "ft",
+        "protocol": "loo", "folds": None,
         **{key: value for key, value in changes.items() if key in keys},
     }  # fmt: skip
     studies = []

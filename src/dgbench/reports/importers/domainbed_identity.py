@@ -56,6 +56,7 @@ def identity_of(
         "trial": int(args.get("trial_seed", 0)),
         "backbone": setting[0],
         "init": setting[1],
+        "head": "random",
         "tuning": "ft",
         "protocol": "multi_test" if args.get("val_envs") else protocol,
         "fold": "-".join(map(str, held_out)) or "full",
