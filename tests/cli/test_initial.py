@@ -106,7 +106,8 @@ def test_the_published_records_are_timms(init: str, least: int) -> None:
         for version, entry in versions.items():
             record = timm.get_pretrained_cfg(f"{arch}.{version}")
             assert record is not None
-            known = {record.url, f"https://huggingface.co/{record.hf_hub_id}/resolve/main/model.safetensors"}
+            moved = record.url.replace("/rwightman/", "/huggingface/")
+            known = {moved, f"https://huggingface.co/{record.hf_hub_id}/resolve/main/model.safetensors"}
             assert entry["url"] in known or "text" in entry
             stated = re.search(r"-([0-9a-f]{8})\.pth$", entry["url"])  # torch's habit: the beginning of the sha256
             assert "text" in entry or entry.get("sha256") == (stated[1] if stated else None)
