@@ -155,7 +155,7 @@ def test_rows_of_version_0_1_0_are_read(tmp_path: Path) -> None:
     path.write_text(OLD)
     rows, problems = read_rows(path)
     assert problems == []
-    new = {"together": None, "content": ""}
+    new = {"together": None, "content": "", "head": "random"}
     assert rows == [{**json.loads(line), **new} for line in OLD.splitlines()]
     first, second = map(row_of, rows)
     assert (first.env, first.wrong, first.held_out, first.identity.held_out) == ("0.80", 25.0, True, ["0.80"])
