@@ -23,7 +23,7 @@ PHOTOS = "dataset=image_folder dataset.root=."
 WRONG = {
     # a key that another choice of the group has
     "backbone=resnet18 backbone.width=8": (
-        r"backbone=resnet18 has no key width; its keys are .*norm.*, and width belongs to backbone=mlp"
+        r"backbone=resnet18 has no key width; its keys are .*norm.*, and width belongs to .*backbone=mlp"
     ),
     "backbone.norm=train": r"backbone=mlp has no key norm; its keys are name, width, and norm belongs to .*resnet18",
     f"{PHOTOS} backbone.width=8": r"backbone=resnet50_pretrained has no key width; .*belongs to .*backbone=mlp",
