@@ -69,7 +69,9 @@ class TimmFeaturizer(Featurizer):
         fixed = self.family.needs_size or bool(self.body.pretrained_cfg.get("fixed_input_size"))
         self.one_image_size = fixed
         self.why_not_stackable = self.family.why_not_stackable
-        self.style_stages = STYLE_STAGES if self.parts().mixes_styles else ()
+        parts = self.parts()
+        self.style_stages = STYLE_STAGES if parts.mixes_styles else ()
+        self._pools = self._outside(parts)  # names: every forward pass asks for the stages
         self.set_norms()
         self.train()
 
@@ -162,14 +164,14 @@ class TimmFeaturizer(Featurizer):
             lambda x: first.run(stem.run(x)), (*stem.modules, *first.modules), (*stem.loose, *first.loose)
         )
         last, end = stages[-1], parts.end
-        modules = (*last.modules, *end.modules, *self._rest(parts))
+        modules = (*last.modules, *end.modules, *(getattr(self.body, name) for name in self._pools))
         stages[-1] = Stage(lambda h: self._pooled(end.run(last.run(h))), modules, last.loose)
         return stages
 
-    def _rest(self, parts: Parts) -> list[nn.Module]:
-        """Modules of the body that belong to no part: those that pool and project."""
+    def _outside(self, parts: Parts) -> tuple[str, ...]:
+        """Names of the body's modules that belong to no part: those that pool and project."""
         held = {m for part in (parts.stem, *parts.stages, parts.end) for top in part.modules for m in top.modules()}
-        return [child for child in self.body.children() if held.isdisjoint(child.modules())]
+        return tuple(name for name, child in self.body.named_children() if held.isdisjoint(child.modules()))
 
     def decay_layers(self) -> list[list[nn.Parameter]]:
         return [list(layer.parameters()) for layer in self.parts().layers]
