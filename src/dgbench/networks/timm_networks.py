@@ -66,8 +66,7 @@ class TimmFeaturizer(Featurizer):
         self.projected = projection is not None
         if projection is not None:
             self._project(projection)
-        fixed = self.family.needs_size or bool(self.body.pretrained_cfg.get("fixed_input_size"))
-        self.one_image_size = fixed
+        self.one_image_size = self.family.needs_size or bool(self.body.pretrained_cfg.get("fixed_input_size"))
         self.why_not_stackable = self.family.why_not_stackable
         parts = self.parts()
         self.style_stages = STYLE_STAGES if parts.mixes_styles else ()
@@ -204,7 +203,6 @@ class ResNet(TimmFeaturizer):
     """
 
     wanted = RESNET
-    style_stages = STYLE_STAGES
 
 
 class VisionTransformer(TimmFeaturizer):
@@ -215,7 +213,6 @@ class VisionTransformer(TimmFeaturizer):
     """
 
     wanted = TRANSFORMER
-    one_image_size = True
 
     def __init__(self, image: tuple[int, int, int], arch: str, dropout: float = 0.0, **options: Any) -> None:
         super().__init__(image, arch, dropout=dropout, **options)
