@@ -3,7 +3,7 @@
 The floor is built from parts timed in the same run: forward and backward passes of the network over all images of a
 step, passes of the networks that an algorithm adds, and Adam updates. Minibatches are random images of 28 x 28 pixels,
 64 from each of 3 environments, on DomainBed's network. Run it with `make bench-algorithms`; it rewrites
-docs/algorithm_costs.json, which docs/algorithms.md prints.
+docs/data/algorithm_costs.json, which docs/reference/algorithms.md prints.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SIZES = Sizes(
     n_features=0, n_classes=2, n_envs=3, image=(2, 28, 28), n_steps=5000, n_images=IMAGES, n_trained_on=50_000
 )
 STEPS, REPEATS = 6, 5  # steps: a whole round of the discriminators' turns
-COSTS = CONF.parent / "docs" / "algorithm_costs.json"
+COSTS = CONF.parent / "docs" / "data" / "algorithm_costs.json"
 ALLOWED = 1.3
 
 

@@ -3,7 +3,7 @@
     python benchmarks/interval_coverage.py [--trials 3000]
 
 Simulates tables of A algorithms and n seeds (blocks, configurations) whose truth is known, calls the functions that
-the reports call, and prints the tables of docs/statistics.md. One core; each cell has a generator of its own.
+the reports call, and prints the tables of docs/concepts/statistics.md. One core; each cell has a generator of its own.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ WRONG = {
     "max_runs=2": r"key max_runs is unknown; did you mean execution\.max_runs\?",
     "data_dir=x": r"key data_dir is unknown; did you mean .*paths\.data_dir",
     "sead=1": r"key sead is unknown; did you mean seed\?",
-    "nonsense=1": r"key nonsense is unknown; see docs/configuration\.md",
+    "nonsense=1": r"key nonsense is unknown; see docs/reference/configuration\.md",
     # a choice that a group does not have
     "dataset=imagnet": r"dataset=imagnet is unknown; .*choose from .*sr_cmnist",
     "algorithm=vrx": r"algorithm=vrx is unknown; did you mean vrex\? choose from ada_clust",
@@ -299,7 +299,7 @@ def test_help_shows_the_keys_of_its_command(name: str, own: str, others: str) ->
     text = help_text(name)
     assert f"  {own}" in text
     assert f"  {others}" not in text
-    assert "docs/configuration.md" in text
+    assert "docs/reference/configuration.md" in text
     assert "--shell-completion install=bash" in text
     assert all(len(line) <= 125 for line in text.splitlines())
 

@@ -1,4 +1,4 @@
-"""What becomes of each kind of image file: docs/images.md has the table."""
+"""What becomes of each kind of image file: docs/how_to/images.md has the table."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("name", PAGES)
 def test_generated_pages_are_fresh(name: str) -> None:
-    assert (ROOT / "docs" / name).read_text() == PAGES[name](), f"docs/{name} is out of date; run make docs"
+    page = ROOT / "docs" / "reference" / name
+    assert page.read_text() == PAGES[name](), f"{page} is out of date; run make docs"
 
 
 def follow(page: str, folder: Path, extra: str) -> tuple[list[dict[str, Any]], str]:
@@ -29,7 +30,7 @@ def follow(page: str, folder: Path, extra: str) -> tuple[list[dict[str, Any]], s
 
     Returns the rows and what the command printed.
     """
-    text = (ROOT / "docs" / page).read_text()
+    text = (ROOT / "docs" / "tutorials" / page).read_text()
     files = re.findall(r"^`([\w/.]+)`:\n\n```(?:python|yaml)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     commands = re.findall(r"^```bash\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     assert (len(files), len(commands)) == (2, 1)
@@ -59,7 +60,7 @@ def follow(page: str, folder: Path, extra: str) -> tuple[list[dict[str, Any]], s
 
 
 def test_adding_an_algorithm_works_as_the_page_says(tmp_path: Path) -> None:
-    rows, printed = follow("adding_an_algorithm.md", tmp_path, "backbone.width=16")
+    rows, printed = follow("own_algorithm.md", tmp_path, "backbone.width=16")
     assert [line for line in printed.splitlines() if "0.80" in line or "worst" in line], printed
     assert {row["fold"] for row in rows} == {"0", "1", "2", "3", "full"}
     assert {row["algorithm"] for row in rows} == {"worst_risk"}
@@ -71,7 +72,7 @@ def test_adding_an_algorithm_works_as_the_page_says(tmp_path: Path) -> None:
 def test_examples_of_adding_an_algorithm_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks that are whole programs: comparing with a reference, and a trainer of one's own."""
     monkeypatch.chdir(ROOT)
-    text = (ROOT / "docs" / "adding_an_algorithm.md").read_text()
+    text = (ROOT / "docs" / "tutorials" / "own_algorithm.md").read_text()
     programs = re.findall(r"^```python\n(import .*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     assert len(programs) == 2
     for number, program in enumerate(programs):
@@ -87,7 +88,7 @@ def test_adding_a_dataset_works_as_the_page_says(tmp_path: Path) -> None:
             Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(
                 tmp_path / "my_pictures" / name / f"{i}.png"
             )
-    rows, _ = follow("adding_a_dataset.md", tmp_path, "backbone.width=16 hparams.batch_size=8 trainer.eval_every=20")
+    rows, _ = follow("own_dataset.md", tmp_path, "backbone.width=16 hparams.batch_size=8 trainer.eval_every=20")
     assert {row["dataset"] for row in rows} == {"corners"}
     assert {row["fold"] for row in rows} == {"0", "1", "2", "full"}
     judged = {row["env"] for row in rows if row["fold"] == "full" and row["subset"] == "test"}

@@ -1,4 +1,4 @@
-"""docs/errors.md: its programs run on the file of a run."""
+"""docs/how_to/errors.md: its programs run on the file of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.studies import small_study, train_study
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "errors.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how_to" / "errors.md").read_text()
 
 
 def test_the_programs_run(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""docs/features.md: its programs write files that train, and its commands end in a report."""
+"""docs/how_to/features.md: its programs write files that train, and its commands end in a report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import ROOT, Command
 
-TEXT = (ROOT / "docs" / "features.md").read_text()
+TEXT = (ROOT / "docs" / "how_to" / "features.md").read_text()
 PROGRAMS, COMMANDS = (
     re.findall(rf"^```{kind}\n(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL) for kind in ("python", "bash")
 )

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "python.md"
+PAGE = ROOT / "docs" / "reference" / "python.md"
 
 
 @pytest.mark.parametrize(
     ("page", "count"),
-    [(PAGE, 4), (ROOT / "README.md", 1), (ROOT / "docs" / "statistics.md", 1)],
+    [(PAGE, 4), (ROOT / "README.md", 1), (ROOT / "docs" / "concepts" / "statistics.md", 1)],
     ids=lambda value: str(value)[-9:],
 )
 def test_the_printed_output_is_real(monkeypatch: pytest.MonkeyPatch, page: Path, count: int) -> None:

@@ -35,7 +35,7 @@ def name(block: Any) -> str:
 
 
 def test_every_output_names_its_command() -> None:
-    """A block without a language is an output; those of Python sessions are checked with docs/python.md."""
+    """A block without a language is an output; those of Python sessions are checked with docs/reference/python.md."""
     fences = re.findall(r"^```(\w*)$", README, re.MULTILINE)[::2]
     assert fences.count("") == len(BLOCKS) >= 4
     assert {block.command for block in BLOCKS} == set(OUTPUTS.kept())

@@ -1,4 +1,4 @@
-"""docs/statistics.md shows what benchmarks/interval_coverage.py prints."""
+"""docs/concepts/statistics.md shows what benchmarks/interval_coverage.py prints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.interval_coverage import COLUMNS, TABLES, Line, cells
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "statistics.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "concepts" / "statistics.md").read_text()
 LINES = {line.title: line for lines in TABLES.values() for line in lines}
 
 

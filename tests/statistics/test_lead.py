@@ -108,7 +108,7 @@ def test_more_ties_make_false_leads_rarer(kind: str, algorithms: int) -> None:
 
 @pytest.mark.parametrize("kind", ["normal", "heavy-tailed"])
 def test_unequal_variances_are_harmless_where_values_are_symmetric(kind: str) -> None:
-    """Equal means, deviations from 0.025 to 1. Of skewed values this does not hold, see docs/statistics.md."""
+    """Equal means, deviations from 0.025 to 1. Of skewed values this does not hold, see docs/concepts/statistics.md."""
     rng, trials = np.random.default_rng(4), 800
     for algorithms in (2, 14):
         parts = np.zeros(algorithms), np.geomspace(0.025, 1, algorithms)

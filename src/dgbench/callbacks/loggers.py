@@ -1,6 +1,6 @@
 """What every logger is to training: told of one run at a time, never in the way.
 
-The names of what is logged are the same in all of them, see docs/loggers.md.
+The names of what is logged are the same in all of them, see docs/how_to/loggers.md.
 """
 
 from __future__ import annotations

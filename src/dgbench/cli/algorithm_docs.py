@@ -1,4 +1,4 @@
-"""The text of docs/algorithms.md: from the classes' docstrings and ``conf/algorithm``."""
+"""The text of docs/reference/algorithms.md: from the classes' docstrings and ``conf/algorithm``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ step to step besides weights and optimizer; *stacks* says whether runs train tog
 
 """
 
-NOTES = CONF.parent / "docs" / "algorithm_notes.md"
+NOTES = CONF.parent / "docs" / "data" / "algorithm_notes.md"
 
 
 def algorithms_page() -> str:

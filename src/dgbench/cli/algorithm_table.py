@@ -1,4 +1,4 @@
-"""The tables at the top of docs/algorithms.md: the algorithms by family, with what each of them is made of."""
+"""The tables at the top of docs/reference/algorithms.md: algorithms by family, and what each of them is made of."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from dgbench.protocols.hparams import resolve
 from dgbench.requests import Sizes
 from dgbench.training.hyperparameters import SHARED
 
-DOCS = CONF.parent / "docs"
-COSTS = DOCS / "algorithm_costs.json"
-FAMILIES = DOCS / "algorithm_families.yaml"
+DATA = CONF.parent / "docs" / "data"
+COSTS = DATA / "algorithm_costs.json"
+FAMILIES = DATA / "algorithm_families.yaml"
 EXAMPLE = Sizes(n_features=0, n_classes=2, n_envs=3, image=(2, 28, 28), n_steps=5000, n_images=100)
 _HEAD = "| method | what it does | own networks | memory | passes | cost | floor | stacks | environments |"
 

@@ -1,4 +1,4 @@
-"""``python -m dgbench.cli.docs``: the pages of docs/ that are written from ``conf/``."""
+"""``python -m dgbench.cli.docs``: the pages of docs/reference/ that are written from ``conf/``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dgbench.cli.algorithm_docs import algorithms_page
 from dgbench.cli.download_docs import downloads_page
 from dgbench.configuration import CONF
 
-DOCS = CONF.parent / "docs"
+REFERENCE = CONF.parent / "docs" / "reference"
 _LINE = re.compile(
     r"^(?P<indent> *)\"?(?P<key>[\w-]+)\"?:"
     r"(?P<value>(?:[^#'\"]|(?<=\S)#|'[^']*'|\"[^\"]*\")*?)(?:\s+#\s*(?P<note>.*))?$"
 )
 _ENTRY = re.compile(r"\{default: (?P<default>.*?)(?:, range: (?P<range>.*?))?, help: \"(?P<help>.*)\"\}")
 _PACKAGE = re.compile(r"^# @package (\S+)")
-# search spaces stand in docs/algorithms.md, downloads in docs/downloads.md
+# search spaces stand in docs/reference/algorithms.md, downloads in docs/reference/downloads.md
 _SKIP = {"_target_", "_partial_", "defaults", "version", "hydra", "search", "fetch"}
 # where defaults of hyperparameters stand -> the address that sets them
 _ADDRESSES = {"algorithm.hparams.": "hparams.", "hparams.shared.hparams.": "hparams."}
@@ -34,7 +34,7 @@ A mistyped key is an error. Every hyperparameter has one address, `hparams.NAME=
 
 
 def configuration_page() -> str:
-    """The text of docs/configuration.md."""
+    """The text of docs/reference/configuration.md."""
     parts = [_HEAD]
     for name, command in _TITLES.items():
         parts.append(_section(f"`{command}`", "", CONF / name))
@@ -110,8 +110,8 @@ PAGES = {"configuration.md": configuration_page, "algorithms.md": algorithms_pag
 def main() -> None:
     """Write the pages."""
     for name, page in PAGES.items():
-        (DOCS / name).write_text(page())
-        print(DOCS / name)
+        (REFERENCE / name).write_text(page())
+        print(REFERENCE / name)
 
 
 if __name__ == "__main__":

@@ -14,13 +14,13 @@ _HEAD = """# Downloads, and what of them is unverified
 
 Where `python -m dgbench.data.fetch NAME` looks, in this order. A checksum stands here only where a public source states
 it: a sha256 tells every change, an md5 damage but not malice. Where none is stated, the sha256 of what came is printed
-and noted, and `verify` compares later ones with it ([fetching.md](fetching.md)). The addresses stand in
+and noted, and `verify` compares later ones with it ([fetching.md](../how_to/fetching.md)). The addresses stand in
 `conf/dataset/NAME.yaml`; public sources name them, and no test asks them.
 """
 
 
 def downloads_page() -> str:
-    """The text of docs/downloads.md."""
+    """The text of docs/reference/downloads.md."""
     known = [source for name, source in sources().items() if name == source.name]
     files = [archive for source in known for form in source.forms for archive in form.files]
     unverified = [archive for archive in files if not archive.published]

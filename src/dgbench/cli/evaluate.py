@@ -166,6 +166,6 @@ def _help() -> str:
             *shown,
             "\nOptions:",
             *option_lines(OPTIONS),
-            f"\nAnd the keys of {groups}, as train.py takes them. docs/models.md says more.",
+            f"\nAnd the keys of {groups}, as train.py takes them. docs/how_to/models.md says more.",
         ]
     )

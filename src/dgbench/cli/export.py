@@ -66,6 +66,6 @@ def _help() -> str:
             "  dgbench export run=outputs/STUDY/RUN step=best format=[onnx,pt2] output=my_model push=ORG/NAME",
             "\nOptions:",
             *option_lines(OPTIONS),
-            "\ndocs/models.md says more.",
+            "\ndocs/how_to/models.md says more.",
         ]
     )

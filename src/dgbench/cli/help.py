@@ -40,9 +40,9 @@ EXAMPLES = {
     ),
 }
 _MORE = {
-    "train": "docs/configuration.md says what each key means, docs/algorithms.md what each hyperparameter does",
-    "shift": "docs/shift.md says what is estimated and how to read it, docs/configuration.md what each key means",
-    "report": "docs/reports.md and docs/configuration.md say what each key means",
+    "train": "docs/reference/ has every key (configuration.md) and what each hyperparameter does (algorithms.md)",
+    "shift": "docs/how_to/shift.md says what is estimated, docs/reference/configuration.md what each key means",
+    "report": "docs/how_to/reports.md and docs/reference/configuration.md say what each key means",
 }
 
 

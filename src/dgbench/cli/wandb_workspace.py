@@ -1,7 +1,7 @@
 """``python -m dgbench.cli.wandb_workspace ENTITY PROJECT``: dgbench's panels as a saved view of a W&B project.
 
 It needs the package ``wandb-workspaces`` and a login; ``--print`` shows the view as JSON and needs no network. The
-panels and the keys that they show are described in docs/loggers.md.
+panels and the keys that they show are described in docs/how_to/loggers.md.
 """
 
 from __future__ import annotations

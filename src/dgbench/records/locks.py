@@ -2,7 +2,7 @@
 
 The file stays behind; what counts is the lock alone, so nothing is ever stale. A run is trained by the process that
 holds the lock on the file in its folder, whose text says who held it last. Locks reach across the machines of a
-cluster as far as its file system carries them (docs/sweeps.md).
+cluster as far as its file system carries them (docs/how_to/sweeps.md).
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _fetch_images(study: PlannedStudy) -> str:
     where = config["dataset"].get("root") or config["dataset"].get("data_dir")
     absence = f"not here yet: images of {name}, in {where}"
     if not config["dataset"].get("fetch"):
-        return f"{absence}; put them there, or see docs/images.md"
+        return f"{absence}; put them there, or see docs/how_to/images.md"
     usual = os.environ.get("DGBENCH_DATA_DIR") or "data"
     data = str(config["paths"]["data_dir"])
     elsewhere = [] if data == usual else ["--to", data]

@@ -64,4 +64,6 @@ def _check_word(word: str, key: str) -> None:
     if word.startswith("~") and key in tops():
         raise ConfigError(f"{word} takes out a key that every command has; set it with {key}=VALUE")
     if word.startswith("+") and top not in tops() and "/" not in top and "@" not in top:
-        raise ConfigError(f"{word} adds a key that nothing reads; see docs/configuration.md for those that are read")
+        raise ConfigError(
+            f"{word} adds a key that nothing reads; docs/reference/configuration.md has those that are read"
+        )

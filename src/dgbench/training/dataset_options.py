@@ -27,13 +27,15 @@ def dataset_options(dataset: Mapping[str, Any]) -> DatasetOptions:
     """
     unset = [key for key, value in dataset.items() if value == "???"]
     if unset:
-        raise ConfigError(f"dataset.{unset[0]} is not set; add dataset.{unset[0]}=VALUE, see docs/configuration.md")
+        raise ConfigError(
+            f"dataset.{unset[0]} is not set; add dataset.{unset[0]}=VALUE, see docs/reference/configuration.md"
+        )
     own = without({"dataset": dataset}, "dataset", *NOT_BUILT)
     found: DatasetOptions = build(own, "dataset", _recursive_=False, _convert_="all")
     if not hasattr(found, "describe"):
         raise ConfigError(
             f"dataset._target_={dataset['_target_']} describes no dataset; choose a file of conf/dataset, or see "
-            "docs/adding_a_dataset.md"
+            "docs/tutorials/own_dataset.md"
         )
     return found
 

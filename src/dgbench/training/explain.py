@@ -32,7 +32,10 @@ def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -
             return f"{what}; free some space and start the same command again"
         return f"{what}; name a folder you may write with paths.output_dir"
     if isinstance(error, ValueError) and "Config group override must be" in str(error):
-        return "a group of conf/ is set to no name of a file; write e.g. dataset=sr_cmnist, see docs/configuration.md"
+        return (
+            "a group of conf/ is set to no name of a file; write e.g. dataset=sr_cmnist, "
+            "see docs/reference/configuration.md"
+        )
     if not isinstance(error, (HydraException, OmegaConfBaseException)):
         return f"{type(error).__name__}: {' '.join(str(error).split())}; HYDRA_FULL_ERROR=1 shows where"
     text = str(error)

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from dgbench.configuration import CONF
 
 LISTED = 30  # more keys of a group are left to the docs
-SEE = "see docs/configuration.md"
+SEE = "see docs/reference/configuration.md"
 
 
 def options(group: str) -> list[str]:

@@ -122,7 +122,7 @@ def _source(file: Path, block: Mapping[str, Any]) -> Source:
             raise ValueError("a form in otherwise has no files")
         return Source(**{"name": file.stem, "files": [], **_keys(block, Source), "otherwise": otherwise})
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"the fetch block of {file} cannot be read ({error}); see docs/fetching.md") from error
+        raise ConfigError(f"the fetch block of {file} cannot be read ({error}); see docs/how_to/fetching.md") from error
 
 
 def _keys(block: Mapping[str, Any], kind: type[Form]) -> dict[str, Any]:

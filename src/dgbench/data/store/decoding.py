@@ -1,4 +1,4 @@
-"""From an image file to 8-bit RGB; docs/images.md has a table of what becomes of each kind of file."""
+"""From an image file to 8-bit RGB; docs/how_to/images.md has a table of what becomes of each kind of file."""
 
 from __future__ import annotations
 

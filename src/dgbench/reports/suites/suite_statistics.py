@@ -52,7 +52,7 @@ def suite_interval_table(suite: Suite, statistics: Statistics) -> pd.DataFrame:
         f"The interval of the difference lies above 0 in {above} and below 0 in {below} of {len(lines)} settings; "
         "elsewhere these algorithms and seeds cannot tell the two measures apart.",
         "P(best): share of the resamples in which the selected algorithm is truly best. A resample holds about two "
-        "thirds of the algorithms, so the chance among all of them is lower (docs/statistics.md).",
+        "thirds of the algorithms, so the chance among all of them is lower (docs/concepts/statistics.md).",
     ]
     return table(made, "suite_intervals", "How sure the correlations are", columns, notes)
 
