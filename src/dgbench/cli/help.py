@@ -40,7 +40,7 @@ EXAMPLES = {
     ),
 }
 _MORE = {
-    "train": "docs/reference/configuration.md has every key, docs/reference/algorithms.md what each hyperparameter does",
+    "train": "docs/reference/configuration.md has every key, docs/reference/algorithms.md every hyperparameter",
     "shift": "docs/how_to/shift.md says what is estimated, docs/reference/configuration.md what each key means",
     "report": "docs/how_to/reports.md and docs/reference/configuration.md say what each key means",
 }
