@@ -33,7 +33,7 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
         @functools.wraps(task)
         def main() -> None:
             if {"--help", "-h"} & set(sys.argv[1:]):
-                print(help_text(config_name))
+                _show(help_text(config_name))
                 return
             wants_traceback = os.environ.get("HYDRA_FULL_ERROR") == "1"
             os.environ["HYDRA_FULL_ERROR"] = "1"  # or Hydra prints its own report and exits before we see the error
@@ -83,7 +83,7 @@ def plain_command(task: Callable[[list[str]], None], help_text: Callable[[], str
     """
     words = sys.argv[1:]
     if {"--help", "-h"} & set(words) or not words:
-        print(help_text())
+        _show(help_text())
         return
     try:
         task(words)
@@ -115,6 +115,15 @@ def _reader_left() -> bool:
 def sign_of_life(text: str) -> None:
     """Say what is done next before what takes its time, as the import of torch; not on standard output."""
     print(text, file=sys.stderr, flush=True)
+
+
+def _show(text: str) -> None:
+    """Print a text of which a reader may want the first lines only, as with ``| head``."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        if not _reader_left():
+            raise
 
 
 def _say(text: str) -> str:
