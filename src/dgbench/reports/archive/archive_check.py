@@ -70,6 +70,8 @@ def check_archive(results: Path, only: str = "") -> list[Finding]:
 def check_entry(folder: Path) -> list[str]:
     """Everything that is wrong with one entry, one line each."""
     faults = [*_of_files(folder), *read_faults(folder)]
+    if not all((folder / name).is_file() for name in FILES):
+        return faults
     try:
         entry = read_entry(folder)
         lines = read_lines(entry.rows)

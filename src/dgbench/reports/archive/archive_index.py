@@ -70,17 +70,13 @@ def digest_of(entry: Entry) -> str:
 
 def _index(entries: Sequence[Entry]) -> str:
     template = files("dgbench.reports").joinpath("templates/archive_index.md").read_text(encoding="utf-8")
-    return template.replace("{entries}", "\n".join(_lines(entries)))
+    return template.replace("{entries}", "\n".join([*_table(entries), *_frozen(entries)]))
 
 
-def _lines(entries: Sequence[Entry]) -> Iterator[str]:
+def _table(entries: Sequence[Entry]) -> Iterator[str]:
     yield "| entry | what | who | date | runs | hours | license | status | digest |"
     yield "|---|---|---|---|---:|---:|---|---|---|"
-    replaced = {entry.replaces: entry.name for entry in entries if entry.replaces}
     for entry in entries:
-        status = f"frozen: {' '.join(entry.frozen.split())}" if entry.frozen else "current"
-        if entry.name in replaced:
-            status += f"; replaced by {replaced[entry.name]}"
         cells = [
             f"[{entry.name}]({entry.name}/README.md)",
             entry.title,
@@ -89,10 +85,18 @@ def _lines(entries: Sequence[Entry]) -> Iterator[str]:
             str(entry.recorded["runs"]),
             f"{entry.recorded['hours']:g}",
             entry.license,
-            status,
+            "frozen" if entry.frozen else "current",
             f"`{digest_of(entry)}`",
         ]
         yield "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def _frozen(entries: Sequence[Entry]) -> Iterator[str]:
+    """Why entries are frozen, and what replaces them."""
+    newer = {entry.replaces: f" Replaced by {entry.name}." for entry in entries if entry.replaces}
+    lines = [f"- {e.name}: {' '.join(e.frozen.split())}.{newer.get(e.name, '')}" for e in entries if e.frozen]
+    if lines:
+        yield from ("", "Frozen, no longer in the leaderboard:", "", *lines)
 
 
 def _joined(entries: Sequence[Entry], name: str, columns: Sequence[str]) -> str:

@@ -47,9 +47,9 @@ def leaderboard_text(entries: Sequence[Entry]) -> str:
     """
     parts = [_HEAD, "\n".join(f"- {MEASURES[name]}: {FORMULAS[name]}" for name in _SHOWN)]
     for (selection, content), group in sorted(_groups(entries).items()):
-        files = [entry.rows for entry in group]
-        collection, selected, evaluation = evaluated(files, selection)
-        holders = _holders(evaluation, collection, selected, _whose(group))
+        whose = _whose(group)
+        collection, selected, evaluation = evaluated([entry.rows for entry in group], selection)
+        holders = _holders(evaluation, collection, selected, whose)
         for setting in evaluation.settings:
             own = evaluation.of(setting.title)
             parts += [f"## {setting.title}", *measures_answer(own, Statistics())]
