@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dgbench.errors import DgbenchError, RecordError
 from dgbench.records.files import read_regular
+from dgbench.reports.archive.across_runs import faults_across, name_of
 from dgbench.reports.archive.archive_entry import (
     ABOUT,
     BLANK,
@@ -26,7 +24,7 @@ from dgbench.reports.archive.archive_entry import (
 )
 from dgbench.reports.archive.archive_index import INDEX_FILES, index_files
 from dgbench.reports.archive.entry_tables import csv_faults, evaluated, leaderboard_csv, measures_csv, missing_of
-from dgbench.reports.archive.packed_runs import Line, read_lines
+from dgbench.reports.archive.packed_runs import read_lines
 from dgbench.reports.archive.recorded import recorded_faults, recorded_of
 from dgbench.reports.archive.run_checks import run_faults
 from dgbench.reports.reading.archive_reader import read_archive
@@ -34,8 +32,6 @@ from dgbench.reports.reading.runs import Names
 
 LARGEST = 3_000_000  #: bytes of the whole archive
 BY_HAND = ("CONTRIBUTING.md",)  #: files of the archive that nothing generates
-#: of an identity, what runs share that see the same images
-_SAME_IMAGES = ("dataset", "variant", "base", "data_seed", "split_seed", "given", "content")
 
 
 @dataclass(frozen=True)
@@ -81,10 +77,10 @@ def check_entry(folder: Path) -> list[str]:
     faults += _of_checksums(entry)
     if problems:  # rows that no table takes
         return faults + [f"{problem.kind} {problem.where}: {problem.reason}" for problem in problems]
-    faults += [f"{_named(line)}: {why}" for line in lines for why in run_faults(line, bool(entry.frozen))]
+    faults += [f"{name_of(line)}: {why}" for line in lines for why in run_faults(line, bool(entry.frozen))]
     for base in {line["run"]["identity"]["base"] for line in lines} - entry.obtained.keys():
         faults.append(f"obtained does not say how {base} was obtained")
-    faults += [*_across(lines), *recorded_faults(recorded_of(lines), entry.recorded)]
+    faults += [*faults_across(lines), *recorded_faults(recorded_of(lines), entry.recorded)]
     return faults + _of_numbers(entry)
 
 
@@ -129,57 +125,6 @@ def _of_numbers(entry: Entry) -> list[str]:
     return faults
 
 
-def _across(lines: Sequence[Line]) -> Iterator[str]:
-    """What runs of one entry must agree in."""
-    identities = [line["run"]["identity"] for line in lines]
-    for (run, _), count in Counter((identity["run"], identity["code"]) for identity in identities).items():
-        if count > 1:
-            yield f"run {run} is there {count} times"
-    yield from _different(_images_seen(lines), "sees {mine} images of {what}, most runs of this dataset {usual}")
-    yield from _different(_rows_of_last_step(lines), "{what}: {mine} rows, most runs of this fold have {usual}")
-    contents: dict[str, set[str]] = defaultdict(set)
-    for identity in identities:
-        contents[_key(identity, ("dataset", "base"))].add(identity.get("content", ""))
-    for key, found in contents.items():
-        if len(found) > 1:
-            yield f"{key} is of {len(found)} versions of its files ({', '.join(sorted(found))}); make them two entries"
-
-
-Said = tuple[str, str, Any, Line]  # what is compared, of which, the value, who says it
-
-
-def _images_seen(lines: Sequence[Line]) -> Iterator[Said]:
-    for line in lines:
-        rows, identity = line["rows"], line["run"]["identity"]
-        fold = identity["fold"] if (line.get("spec") or {}).get("fold", {}).get("membership") else ""
-        images = _key(identity, _SAME_IMAGES) + fold
-        for place in dict.fromkeys(zip(rows["env"], rows["subset"], rows["seen"], strict=True)):
-            env, subset, seen = place
-            yield f"{images} {env} {subset}", f"{env} {subset}", seen, line
-
-
-def _rows_of_last_step(lines: Sequence[Line]) -> Iterator[Said]:
-    for line in lines:
-        rows, identity = line["rows"], line["run"]["identity"]
-        fold = _key(identity, (*_SAME_IMAGES, "protocol", "fold"))
-        for subset in ("train", "val", "test"):
-            last = zip(rows["step"], rows["subset"], strict=True)
-            count = sum(step == line["run"]["last_step"] and own == subset for step, own in last)
-            yield fold + subset, f"{subset} at the last step", count, line
-
-
-def _different(said: Iterator[Said], text: str) -> Iterator[str]:
-    """Whoever says something else than most do of the same thing."""
-    groups: dict[str, list[tuple[str, Any, Line]]] = defaultdict(list)
-    for key, what, value, line in said:
-        groups[key].append((what, value, line))
-    for group in groups.values():
-        (usual, _), *others = Counter(value for _, value, _ in group).most_common()
-        for what, mine, line in group if others else ():
-            if mine != usual:
-                yield f"{_named(line)}: {text.format(mine=mine, usual=usual, what=what)}"
-
-
 def _between(results: Path, folders: Sequence[Path]) -> Iterator[str]:
     """What entries say of one another, and what is generated from all of them."""
     try:
@@ -209,12 +154,3 @@ def _between(results: Path, folders: Sequence[Path]) -> Iterator[str]:
         file = results / name
         if not file.is_file() or read_regular(file) != text.encode():
             yield f"{name} is stale; write it with `dgbench results index`"
-
-
-def _key(identity: dict[str, Any], keys: Sequence[str]) -> str:
-    return json.dumps([identity.get(key) for key in keys], sort_keys=True)
-
-
-def _named(line: Line) -> str:
-    identity = line["run"]["identity"]
-    return f"run {identity['run']} ({identity['algorithm']} seed {identity['seed']} fold {identity['fold']})"

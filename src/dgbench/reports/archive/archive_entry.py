@@ -105,13 +105,22 @@ def _content(folder: Path) -> dict[str, Any]:
         raise RecordError(f"{file} is no YAML file: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
         raise RecordError(f"{file} holds no keys; copy {ENTRY_FILE} of another entry and change it")
-    return content
+    return {str(key): value if key == "date" else _plain(value) for key, value in content.items()}
+
+
+def _plain(value: Any) -> Any:
+    """With text for what YAML knows and JSON does not, such as a day where a title should be."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
 def _text(value: Any) -> str:
     """Some text, of any number of lines."""
     if type(value) is not str or not value.strip():
-        return f"is {shown(value)}, not text" if type(value) is not str else "is empty"
+        return "is empty" if type(value) is str else f"is {shown(value)}, not text"
     return next((f"holds a line that {wrong}" for line in value.splitlines() if (wrong := printable_text(line))), "")
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +18,7 @@ from dgbench.reports.archive.archive_entry import (
     read_entry,
 )
 from dgbench.reports.archive.common_leaderboard import leaderboard_text
-from dgbench.reports.archive.entry_tables import LEADERBOARD_COLUMNS, MEASURE_COLUMNS, csv_text
+from dgbench.reports.archive.entry_tables import LEADERBOARD_COLUMNS, MEASURE_COLUMNS, csv_lines, csv_text
 
 ALL_MEASURES, ALL_LEADERBOARD = "all_measures.csv", "all_leaderboard.csv"
 INDEX_FILES = ("README.md", "LEADERBOARD.md", ALL_MEASURES, ALL_LEADERBOARD)
@@ -105,5 +103,5 @@ def _joined(entries: Sequence[Entry], name: str, columns: Sequence[str]) -> str:
     for entry in entries:
         own = {"entry": entry.name, "who": entry.names, "frozen": str(bool(entry.frozen)).lower()}
         text = read_regular(entry.folder / name).decode(errors="replace")
-        lines += [own | line for line in csv.DictReader(io.StringIO(text))]
+        lines += [own | line for line in csv_lines(text)[1]]
     return csv_text(("entry", "who", "frozen", *columns), lines)

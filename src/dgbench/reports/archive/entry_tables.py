@@ -15,6 +15,7 @@ import yaml
 from hydra.utils import instantiate
 
 from dgbench.configuration import CONF
+from dgbench.errors import RecordError
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.settings.apply_selection import Selected, select_runs
 from dgbench.reports.settings.evaluation import SETTING_KEYS, Evaluation, Setting, evaluate
@@ -86,7 +87,10 @@ def csv_text(columns: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> str:
 
 def csv_faults(committed: str, computed: str) -> list[str]:
     """Where a committed table differs from the one that the rows give, cell by cell."""
-    (names, ours), (expected, theirs) = map(_lines, (committed, computed))
+    try:
+        (names, ours), (expected, theirs) = map(_by_key, (committed, computed))
+    except RecordError as error:
+        return [str(error)]
     if names != expected:
         return [f"its columns are {', '.join(names)}; they should be {', '.join(expected)}"]
     faults = [f"{_who(key)} is there, its rows give no such line" for key in ours.keys() - theirs.keys()]
@@ -129,10 +133,23 @@ def _number(value: Any) -> str:
     return "" if value is None or value != value else f"{value:.6f}"
 
 
-def _lines(text: str) -> tuple[list[str], dict[tuple[str, ...], dict[str, str]]]:
+def csv_lines(text: str) -> tuple[list[str], list[dict[str, str]]]:
+    """The columns and the lines of a CSV file.
+
+    Raises:
+        RecordError: it is none.
+    """
     reader = csv.DictReader(io.StringIO(text), restval="")
-    lines = {tuple(str(line.get(key, "")) for key in KEYS): line for line in reader}
+    try:
+        lines = list(reader)
+    except csv.Error as error:
+        raise RecordError(f"it is no CSV file ({error})") from None
     return list(reader.fieldnames or []), lines
+
+
+def _by_key(text: str) -> tuple[list[str], dict[tuple[str, ...], dict[str, str]]]:
+    names, lines = csv_lines(text)
+    return names, {tuple(str(line.get(key, "")) for key in KEYS): line for line in lines}
 
 
 def _who(key: tuple[str, ...]) -> str:

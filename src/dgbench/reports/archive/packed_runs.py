@@ -19,6 +19,7 @@ from typing import Any
 from dgbench.errors import RecordError
 from dgbench.records.beats import PROGRESS_FILE
 from dgbench.records.files import read_regular, write_whole
+from dgbench.records.row_checks import first_fault, list_of, mapping_of, optional, printable_text, shown, whole
 from dgbench.records.rows import IDENTITY_FILE
 from dgbench.records.status import DONE, FAILED
 from dgbench.reports.reading.archive_places import archives_in
@@ -30,12 +31,32 @@ LOSS_DIGITS = 6  # of single precision, which is all that a table keeps
 TIME = "%Y-%m-%dT%H:%M:%S%z"  # of a session's start
 Line = dict[str, Any]  # one packed run
 
+
+def _time(value: Any) -> str:
+    try:
+        datetime.strptime(str(value), TIME)
+    except ValueError:
+        return f"is {shown(value)}, no time such as 2026-11-23T17:36:54+0000"
+    return ""
+
+
 #: of a session; the rest names a host, a process or folders
 _SESSION_KEYS = (
     "time", "typed", "threads", "code", "commit", "dirty", "python", "packages", "cpu", "cores", "gpus", "cuda",
     "deterministic", "device", "resumed_from", "together",
 )  # fmt: skip
 FOLDERS = re.compile(r"(?:~|(?<![\w.:/-]))/(?:[^/\s,=\[\]]+/)*")  #: of one machine, in words that were typed
+#: types of what is read of a session
+_SESSION = {
+    "time": _time,
+    "typed": list_of(printable_text),
+    "gpus": list_of(printable_text),
+    "packages": mapping_of(optional(printable_text)),
+    "threads": whole(0),
+    "cores": optional(whole(0)),
+    "seconds": whole(0),
+    **dict.fromkeys(("python", "cpu", "device", "system", "code"), printable_text),
+}
 _PLATFORM = re.compile(r"^(\w+)-.*?-(\w+)-with-(.+)$")
 
 
@@ -82,9 +103,23 @@ def read_lines(file: Path) -> list[Line]:
     except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
         raise RecordError(f"{file} cannot be read ({error}); copy it again") from None
     for number, line in enumerate(lines, start=1):
-        if not (isinstance(line, dict) and isinstance(line.get("run"), dict) and isinstance(line.get("rows"), dict)):
+        if not _is_packed(line):
             raise RecordError(f"{file}:{number} is no packed run; write it with `dgbench results pack`")
     return lines
+
+
+def _is_packed(line: Any) -> bool:
+    """Whether it has the parts of a packed run, of the right types; those of ``run`` and ``rows`` are for reports."""
+    if not isinstance(line, dict) or not isinstance(line.get("run"), dict) or not isinstance(line.get("rows"), dict):
+        return False
+    spec, sessions = line.get("spec", {}), line.get("sessions", [])
+    return (
+        isinstance(spec, dict)
+        and all(isinstance(spec.get(part, {}), dict) for part in ("dataset", "training", "fold", "hparams"))
+        and isinstance(sessions, list)
+        and all(isinstance(session, dict) and not first_fault(session, _SESSION) for session in sessions)
+        and all(key in session for session in sessions for key in _SESSION if key != "seconds")
+    )
 
 
 def write_archive(collection: Collection, file: Path) -> None:
