@@ -27,13 +27,13 @@ CODE = "0.1.0+abcdef0"
 WRONG = {"erm": (100, 700), "vrex": (250, 400)}  # of 1,000 images whose color agrees with the label, and does not
 
 
-def spec_of(algorithm: str, seed: int, fold: str) -> RunSpec:
+def spec_of(algorithm: str, seed: int, fold: str, data_seed: int = 0) -> RunSpec:
     held_out = [] if fold == "full" else [GIVEN[int(fold)]]
     training = [env for env in GIVEN if env not in held_out]
     variant = {"ratio": 3, "scale": 1, "name": "sr_cmnist"}
     return RunSpec(
         dataset={
-            "dataset": "sr_cmnist", "variant": variant, "base": "digits", "evaluation": "exact", "data_seed": 0,
+            "dataset": "sr_cmnist", "variant": variant, "base": "digits", "evaluation": "exact", "data_seed": data_seed,
             "split_seed": 0, "given": GIVEN, "content": "feed",
         },
         algorithm=algorithm, objective="x.Y", hparams={"lr": 0.001}, backbone="mlp", network={"width": 8},
@@ -86,12 +86,14 @@ def write_run(root: Path, spec: RunSpec, code: str = CODE, minute: int = 0) -> P
     return folder
 
 
-def write_study(root: Path, algorithms: tuple[str, ...] = ("erm", "vrex"), code: str = CODE) -> Path:
+def write_study(
+    root: Path, algorithms: tuple[str, ...] = ("erm", "vrex"), code: str = CODE, data_by_seed: bool = False
+) -> Path:
     """Two seeds of each algorithm, every fold."""
     for algorithm in algorithms:
         for seed in (0, 1):
             for fold in ("0", "1", "2", "3", "full"):
-                write_run(root, spec_of(algorithm, seed, fold), code, minute=5 * seed)
+                write_run(root, spec_of(algorithm, seed, fold, seed * data_by_seed), code, minute=5 * seed)
     return root
 
 

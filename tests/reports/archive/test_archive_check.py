@@ -68,6 +68,8 @@ FORGED: list[tuple[str, Change, str]] = [
     ("a count of another fold", lambda lines: put(lines[0], "wrong", "0.8250", 300.0),
      "fold 0): step 20: 0.8250 test: wrong is 300, the line through the other environments gives 595"),
     ("a loss", lambda lines: put(full(lines), "loss", "0.30", 0.671), "0.30 test: loss is 0.671, the line through"),
+    ("a loss to a negative one", lambda lines: put(lines[0], "loss", "0.10", -1.0, "val"),
+     "0.10 val: loss is -1.0, cross entropy is not negative"),
     ("all counts of a run by one factor",
      lambda lines: full(lines)["rows"].update(
          wrong=[w if s == "val" else 0.9991 * w for w, s in zip(

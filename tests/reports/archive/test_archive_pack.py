@@ -110,6 +110,16 @@ def test_runs_of_two_code_versions_get_tables_of_their_own(tmp_path: Path) -> No
     assert "code=0.1.0+abcdef0" in text and "code=0.1.0+1234567" in text
 
 
+def test_data_drawn_for_every_seed_share_a_table(tmp_path: Path) -> None:
+    """The packed identity keeps the number, or the specification would contradict it."""
+    folder, _ = pack("mine", [write_study(tmp_path / "runs", data_by_seed=True)], tmp_path / "results")
+    fill_in(folder)
+    assert check_entry(folder) == []
+    assert {line["run"]["identity"]["data_seed"] for line in read_lines(folder / "rows.jsonl.xz")} == {0, 1}
+    lines = (folder / "leaderboard.csv").read_text().splitlines()
+    assert len(lines) == 3 and all(",exact,by seed,0," in line for line in lines[1:])
+
+
 @pytest.mark.parametrize(
     ("name", "selection", "why"),
     [

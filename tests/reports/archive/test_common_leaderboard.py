@@ -20,7 +20,7 @@ def add(archive: Any, tmp_path: Path, name: str, **study: Any) -> str:
 
 def test_one_entry(archive: Any) -> None:
     text = (archive.results / "LEADERBOARD.md").read_text()
-    assert "## sr_cmnist, digits, exact" in text
+    assert "## sr_cmnist, digits, exact (code 0.1.0+abcdef0)" in text
     assert "vrex has the lowest worst+gap, 44.6%" in text
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     assert lines[0] == "| algorithm | worst+gap (%) | average (%) | ideal (%) | seeds | who | entry |"
@@ -30,8 +30,8 @@ def test_one_entry(archive: Any) -> None:
 
 def test_other_code_gets_a_table_of_its_own(archive: Any, tmp_path: Path) -> None:
     text = add(archive, tmp_path, "later", algorithms=("erm", "vrex"), code="0.1.0+7654321")
-    assert "## sr_cmnist code=0.1.0+7654321, digits, exact" in text
-    assert "## sr_cmnist code=0.1.0+abcdef0, digits, exact" in text
+    assert "## sr_cmnist, digits, exact (code 0.1.0+7654321)" in text
+    assert "## sr_cmnist, digits, exact (code 0.1.0+abcdef0)" in text
     assert text.count("| erm |") == 2 and text.count("| Ann | later |") == 2
 
 

@@ -46,13 +46,14 @@ def leaderboard_text(entries: Sequence[Entry]) -> str:
         RecordError: two entries hold the same run of the same code, or an entry cannot be read.
     """
     parts = [_HEAD, "\n".join(f"- {MEASURES[name]}: {FORMULAS[name]}" for name in _SHOWN)]
-    for (selection, content), group in sorted(_groups(entries).items()):
+    for (selection, content, _), group in sorted(_groups(entries).items()):
         whose = _whose(group)
         collection, selected, evaluation = evaluated([entry.rows for entry in group], selection)
         holders = _holders(evaluation, collection, selected, whose)
         for setting in evaluation.settings:
             own = evaluation.of(setting.title)
-            parts += [f"## {setting.title}", *measures_answer(own, Statistics())]
+            code = "" if "code=" in setting.title else f" (code {', '.join(setting.codes)})"
+            parts += [f"## {setting.title}{code}", *measures_answer(own, Statistics())]
             parts.append(
                 markdown_table(_table(own, holders), title=f"Measures ({describe(selection_named(selection))})")
             )
@@ -63,12 +64,12 @@ def leaderboard_text(entries: Sequence[Entry]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _groups(entries: Sequence[Entry]) -> dict[tuple[str, str], list[Entry]]:
-    """Entries by selection and by the hashes of their datasets' files."""
-    groups: dict[tuple[str, str], list[Entry]] = defaultdict(list)
+def _groups(entries: Sequence[Entry]) -> dict[tuple[str, str, str], list[Entry]]:
+    """Entries by selection, by the hashes of their datasets' files, and by code: each group is evaluated alone."""
+    groups: dict[tuple[str, str, str], list[Entry]] = defaultdict(list)
     for entry in entries:
         contents = {line["run"]["identity"].get("content", "") for line in read_lines(entry.rows)}
-        groups[entry.selection, ", ".join(sorted(contents))].append(entry)
+        groups[entry.selection, ", ".join(sorted(contents)), ", ".join(entry.recorded["code"])].append(entry)
     return groups
 
 

@@ -24,7 +24,7 @@ from dgbench.records.rows import IDENTITY_FILE
 from dgbench.records.status import DONE, FAILED
 from dgbench.reports.reading.archive_places import archives_in
 from dgbench.reports.reading.collect import Collection, collect
-from dgbench.reports.reading.repetitions import BY_SEED
+from dgbench.reports.reading.repetitions import BY_SEED, SEEDED
 from dgbench.reports.reading.runs import ROW_COLUMNS, Run
 
 LOSS_DIGITS = 6  # of single precision, which is all that a table keeps
@@ -134,8 +134,9 @@ def _lines(collection: Collection) -> Iterable[tuple[Line, Run]]:
         columns["loss"] = [round(value, LOSS_DIGITS) for value in columns["loss"]]
         about, made = asdict(run), _made_by(Path(run.folder))
         about["folder"] = "/".join(Path(run.folder).parts[-2:])
-        if about["identity"]["split_seed"] == BY_SEED and made:  # said of the whole report, not of the run
-            about["identity"] = {**run.identity, "split_seed": made["spec"]["dataset"]["split_seed"]}
+        if made:  # `by seed` is said of a whole report, not of a run
+            folded = [key for key in SEEDED if run.identity[key] == BY_SEED]
+            about["identity"] = {**run.identity, **{key: made["spec"]["dataset"][key] for key in folded}}
         yield {"run": about, **made, "rows": columns}, run
 
 

@@ -105,6 +105,8 @@ def _of_flags(line: Line) -> Iterator[str]:
 def _of_counts(line: Line) -> Iterator[str]:
     """Images are counted one by one, but where an exact evaluation expects a part of one."""
     rows = line["rows"]
-    for env, subset, wrong in zip(rows["env"], rows["subset"], rows["wrong"], strict=True):
+    for env, subset, wrong, loss in zip(rows["env"], rows["subset"], rows["wrong"], rows["loss"], strict=True):
+        if loss < 0:
+            yield f"{env} {subset}: loss is {loss}, cross entropy is not negative"
         if not (is_exact(line) and subset == "test") and not float(wrong).is_integer():
             yield f"{env} {subset}: wrong is {wrong}, no whole number of images"

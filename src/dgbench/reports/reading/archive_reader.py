@@ -16,7 +16,7 @@ from dgbench.records.rows import DEFAULTS, IDENTITY_CHECKS
 from dgbench.records.status import WORDS
 from dgbench.reports.reading.archive_places import archives_in
 from dgbench.reports.reading.folders import UNKNOWN, Problem, printable
-from dgbench.reports.reading.repetitions import BY_SEED
+from dgbench.reports.reading.repetitions import BY_SEED, SEEDED
 from dgbench.reports.reading.runs import ROW_COLUMNS, Names, Run, row_array
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _record(line: bytes, names: Names) -> Record:
         known = {"together", *DEFAULTS} if part is not columns else ()
         if type(part) is not dict or (missing := [key for key in keys if key not in part and key not in known]):
             raise RecordError(f"lacks {', '.join(missing) if type(part) is dict else 'a mapping'}")
-    checked = {**identity, "split_seed": 0} if identity["split_seed"] == BY_SEED else identity
+    checked = {**identity, **{key: 0 for key in SEEDED if identity[key] == BY_SEED}}
     wrong = first_fault(about, _RUN_CHECKS) or first_fault(checked, IDENTITY_CHECKS) or misfit(identity)
     if wrong or (wrong := _fault(columns, about)):
         raise RecordError(wrong)
