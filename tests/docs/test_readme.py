@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CHEAP = ("trainer.stepz", "runs=[results]")  # parts of commands that end within seconds
+CHEAP = ("trainer.stepz", "runs=[results/")  # parts of commands that end within seconds
 
 
 def load() -> ModuleType:

@@ -14,7 +14,7 @@ from dgbench.reports.reading.collect import collect
 from dgbench.reports.renderers.export_files import long_frame
 from dgbench.selection.methods import Last
 
-ARCHIVE = Path(__file__).resolve().parents[2] / "results" / "hwang2024_table1_scale1.jsonl.xz"
+ARCHIVE = Path(__file__).resolve().parents[2] / "results" / "hwang2024_table1_scale1_fixed_data" / "rows.jsonl.xz"
 CELL = ["section", "table", "key", "quantity"]
 NUMBERS = ["value", "std", "low", "high", "n"]
 

@@ -1,4 +1,4 @@
-"""Which runs share a table though their splits, trials or spaces differ."""
+"""Which runs share a table though their data, splits, trials or spaces differ."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dgbench.reports.reading.repetitions import BY_SEED, fold_splits
+from dgbench.reports.reading.repetitions import BY_SEED, fold_seeds
 from dgbench.reports.settings.apply_selection import algorithm_labels
 
 
@@ -28,13 +28,31 @@ def who(**changes: Any) -> dict[str, Any]:
 )
 def test_a_split_for_every_seed_is_a_repetition(runs: list[tuple[int, int]], splits: list[Any]) -> None:
     identities = [who(seed=seed, split_seed=split) for seed, split in runs]
-    assert [identity["split_seed"] for identity in fold_splits(identities)] == splits
+    assert [identity["split_seed"] for identity in fold_seeds(identities)] == splits
+
+
+@pytest.mark.parametrize(
+    ("runs", "data", "splits"),
+    [
+        ([(0, 0, 5), (1, 0, 5)], [0, 0], [5, 5]),
+        ([(0, 0, 5), (1, 1, 5), (1, 1, 5)], [BY_SEED] * 3, [5] * 3),
+        ([(0, 0, 0), (1, 1, 1)], [BY_SEED] * 2, [BY_SEED] * 2),
+        ([(0, 0, 0), (0, 1, 0), (1, 1, 1)], [0, 1, 1], [0, BY_SEED, BY_SEED]),
+    ],
+    ids=["one draw", "data for every seed", "data and split for every seed", "one seed with two data"],
+)
+def test_data_drawn_for_every_seed_are_a_repetition(
+    runs: list[tuple[int, int, int]], data: list[Any], splits: list[Any]
+) -> None:
+    found = fold_seeds([who(seed=seed, data_seed=drawn, split_seed=split) for seed, drawn, split in runs])
+    assert [identity["data_seed"] for identity in found] == data
+    assert [identity["split_seed"] for identity in found] == splits
 
 
 def test_another_setting_has_splits_of_its_own() -> None:
     """The network of the third run is another one, which has one split only."""
     identities = [who(), who(seed=1, split_seed=1), who(backbone="y", split_seed=3)]
-    assert [identity["split_seed"] for identity in fold_splits(identities)] == [BY_SEED, BY_SEED, 3]
+    assert [identity["split_seed"] for identity in fold_seeds(identities)] == [BY_SEED, BY_SEED, 3]
 
 
 @pytest.mark.parametrize(

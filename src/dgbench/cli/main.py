@@ -53,6 +53,12 @@ def _export() -> None:
     export()
 
 
+def _results() -> None:
+    from dgbench.cli.results_command import main as results
+
+    results()
+
+
 def _fetch() -> None:
     import runpy
 
@@ -65,6 +71,7 @@ COMMANDS = {
     "shift": Command(_shift, "how far the environments of a dataset are apart"),
     "evaluate": Command(_evaluate, "rows of any model on any dataset"),
     "export": Command(_export, "a trained run as a folder to hand on"),
+    "results": Command(_results, "pack, check and list entries of the archive of results"),
     "fetch": Command(_fetch, "download datasets, and verify those on disk"),
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from dgbench.errors import ConfigError
 from dgbench.reports.reading.folders import Problem
+from dgbench.reports.reading.repetitions import BY_SEED
 from dgbench.reports.reading.shift_files import read_shifts
 from dgbench.reports.shift.shift_estimates import ShiftSetting, shift_settings
 from dgbench.reports.shift.verdicts import DOMINANT, verdicts
@@ -73,7 +74,9 @@ def shift_split(
     setting = _chosen([each for each in settings if each.axes], estimator)
     kinds: dict[str, set[str]] = {}
     for title, verdict in verdicts(setting).items():
-        kinds.setdefault(_form(setting.line_of(title).identity), set()).add(verdict.kind)
+        identity = setting.line_of(title).identity
+        for form in (identity, {**identity, "data_seed": BY_SEED}):  # of runs whose data are drawn for every seed
+            kinds.setdefault(_form(form), set()).add(verdict.kind)
     dominant = {form: next(iter(own)) for form, own in kinds.items() if len(own) == 1 and own <= set(DOMINANT)}
     source = f"{setting.title}; {', '.join(found.folders)}"
     return ShiftSplit(named, dominant, source, [*found.problems, *odd])

@@ -90,12 +90,13 @@ class MeasuresReport:
             tables=tables,
             figures=[figure] if figure else [],
             answer=measures_answer(evaluation, self.statistics),
-            facts=_facts(evaluation),
+            facts=setting_facts(evaluation),
             folded=folded,
         )
 
 
-def _facts(evaluation: Evaluation) -> list[tuple[str, str]]:
+def setting_facts(evaluation: Evaluation) -> list[tuple[str, str]]:
+    """What the results of one setting share, in words."""
     (setting,) = evaluation.settings
     identity = setting.identity
     extra = {key: str(value) for key, value in identity.items() if key not in SETTING_KEYS}

@@ -1,4 +1,4 @@
-"""Reads the archives of runs that :mod:`dgbench.reports.archive` writes."""
+"""Reads the packed files of runs that :mod:`dgbench.reports.archive.packed_runs` writes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from dgbench.records.files import open_regular
 from dgbench.records.row_checks import LARGEST_COUNT, ROW_CHECKS, first_fault, misfit, optional, shown, whole
 from dgbench.records.rows import DEFAULTS, IDENTITY_CHECKS
 from dgbench.records.status import WORDS
+from dgbench.reports.reading.archive_places import archives_in
 from dgbench.reports.reading.folders import UNKNOWN, Problem, printable
-from dgbench.reports.reading.repetitions import BY_SEED
+from dgbench.reports.reading.repetitions import BY_SEED, SEEDED
 from dgbench.reports.reading.runs import ROW_COLUMNS, Names, Run, row_array
 
 if TYPE_CHECKING:
     from dgbench.reports.reading.duplicates import Record
-
-SUFFIX = ".jsonl.xz"
 
 _COUNT = whole(0, LARGEST_COUNT)
 #: of the keys of a run besides its identity
@@ -36,7 +35,7 @@ _RUN_CHECKS = {
 
 
 def read_archives(places: Sequence[Path], names: Names) -> tuple[list[Record], list[Problem]]:
-    """The runs of all archives that are named, or that lie in a folder that is, not deeper.
+    """The runs of all archives that are named, or that a folder stands for (:func:`archives_in`).
 
     Args:
         places: files and folders.
@@ -52,7 +51,9 @@ def read_archives(places: Sequence[Path], names: Names) -> tuple[list[Record], l
     problems: list[Problem] = []
     for place in places:
         named = os.path.isfile(place)
-        for file in [place] if named else sorted(place.glob(f"*{SUFFIX}")):
+        files, frozen = ([place], []) if named else archives_in(place)
+        problems += frozen
+        for file in files:
             try:
                 runs, left_out = read_archive(file, names)
             except RecordError as error:
@@ -87,7 +88,7 @@ def read_archive(file: Path, names: Names) -> tuple[list[Record], list[Problem]]
         why = end or (f"{number} lines, the first {problems[0].reason}" if problems else "it is empty")
         raise RecordError(
             f"{printable(file)} is no whole archive of runs ({why}); name a folder of runs, or a file that "
-            "`python -m dgbench.reports.archive` wrote"
+            "`dgbench results pack` wrote"
         )
     if end:
         why = f"what follows its line {number} is lost ({end}); copy the file again"
@@ -110,7 +111,7 @@ def _record(line: bytes, names: Names) -> Record:
         known = {"together", *DEFAULTS} if part is not columns else ()
         if type(part) is not dict or (missing := [key for key in keys if key not in part and key not in known]):
             raise RecordError(f"lacks {', '.join(missing) if type(part) is dict else 'a mapping'}")
-    checked = {**identity, "split_seed": 0} if identity["split_seed"] == BY_SEED else identity
+    checked = {**identity, **{key: 0 for key in SEEDED if identity[key] == BY_SEED}}
     wrong = first_fault(about, _RUN_CHECKS) or first_fault(checked, IDENTITY_CHECKS) or misfit(identity)
     if wrong or (wrong := _fault(columns, about)):
         raise RecordError(wrong)

@@ -23,7 +23,7 @@ from dgbench.reports.reading.folders import (
     places,
     printable,
 )
-from dgbench.reports.reading.repetitions import fold_splits
+from dgbench.reports.reading.repetitions import fold_seeds
 from dgbench.reports.reading.row_cache import RowCache
 from dgbench.reports.reading.row_files import CODE_SEPARATOR, IDENTITY_KEYS, FoundRun
 from dgbench.reports.reading.runs import ROW_COLUMNS, ROW_TYPE, Names, Run
@@ -86,7 +86,7 @@ def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repea
     told = {run.folder for run, _ in found}
     silent = [folder for folder in folders if printable(folder.path) not in told]
     kept, duplicates = (found, []) if repeated else without_duplicates(found, names.listed)
-    identities = fold_splits([run.identity for run, _ in kept])
+    identities = fold_seeds([run.identity for run, _ in kept])
     runs = [replace(run, identity=identity) for (run, _), identity in zip(kept, identities, strict=True)]
     return Collection(runs, _frame([rows for _, rows in kept], names.listed), problems + duplicates, silent)
 

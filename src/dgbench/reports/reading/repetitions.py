@@ -1,4 +1,4 @@
-"""Which runs repeat one another: the same setting with another seed, split and trial of the search."""
+"""Which runs repeat one another: the same setting with another seed, data, split and trial of the search."""
 
 from __future__ import annotations
 
@@ -7,29 +7,36 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-#: what two runs share that may be repetitions of one another, whatever their split
-_SETTING = (
-    "dataset", "variant", "base", "evaluation", "data_seed", "given", "backbone", "init", "head", "tuning", "protocol",
-)  # fmt: skip
+#: what two runs share that may be repetitions of one another, whatever their data and split
+_SETTING = ("dataset", "variant", "base", "evaluation", "given", "backbone", "init", "head", "tuning", "protocol")
 BY_SEED = "by seed"
+SEEDED = ("data_seed", "split_seed")  #: keys that may be said to be :data:`BY_SEED`
 
 
-def fold_splits(identities: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Identities with ``split_seed`` said to be :data:`BY_SEED` where every seed of a setting has a split of its own.
+def fold_seeds(identities: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Identities with ``data_seed`` and ``split_seed`` said to be :data:`BY_SEED` where every seed has its own.
 
-    A trial of DomainBed has its own split, so runs that differ in their split are repetitions there, and must share a
-    table. Where one seed occurs with several splits, the splits stay apart: they are no repetitions.
+    A trial of DomainBed draws its own data and split, so runs that differ in them are repetitions there, and must share
+    a table. Where one seed of a setting occurs with several, they stay apart: they are no repetitions.
     """
-    splits: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
-    keys = [json.dumps([who[key] for key in _SETTING], sort_keys=True, default=str) for who in identities]
-    for key, who in zip(keys, identities, strict=True):
-        splits[key][who["seed"]].add(who["split_seed"])
+    found = [dict(who) for who in identities]
+    keys: tuple[str, ...] = _SETTING
+    for name in SEEDED:
+        found = _folded(found, name, keys)
+        keys = (*keys, name)  # splits of different data are no repetitions
+    return found
+
+
+def _folded(identities: Sequence[dict[str, Any]], name: str, keys: Sequence[str]) -> list[dict[str, Any]]:
+    own: dict[str, dict[int, set[Any]]] = defaultdict(lambda: defaultdict(set))
+    settings = [json.dumps([who[key] for key in keys], sort_keys=True, default=str) for who in identities]
+    for setting, who in zip(settings, identities, strict=True):
+        own[setting][who["seed"]].add(who[name])
     folded = {
-        key
-        for key, seeds in splits.items()
+        setting
+        for setting, seeds in own.items()
         if len(set().union(*seeds.values())) > 1 and all(len(found) == 1 for found in seeds.values())
     }
     return [
-        {**who, "split_seed": BY_SEED} if key in folded else dict(who)
-        for key, who in zip(keys, identities, strict=True)
+        {**who, name: BY_SEED} if setting in folded else who for setting, who in zip(settings, identities, strict=True)
     ]

@@ -7,6 +7,7 @@ import lzma
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,14 @@ import pandas as pd
 import pytest
 
 from dgbench.errors import RecordError
-from dgbench.reports.archive import main
+from dgbench.reports.archive.packed_runs import write_archive
 from dgbench.reports.reading.collect import collect
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def pack(file: Path, folder: Path) -> None:
+    write_archive(collect([folder]), file)
 
 
 def _runs(make: Any, folder: Path) -> Path:
@@ -26,19 +31,20 @@ def _runs(make: Any, folder: Path) -> Path:
     return folder
 
 
-def test_an_archive_gives_what_the_folders_gave(make: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_archive_gives_what_the_folders_gave(make: Any, tmp_path: Path) -> None:
+    """Of a folder it keeps the last two parts: where it lay on a machine is nobody's concern."""
     folder, file = _runs(make, tmp_path / "runs"), tmp_path / "rows.jsonl.xz"
-    assert main([str(file), str(folder)]) == 0
-    assert "2 runs, 32 rows" in capsys.readouterr().out
+    pack(file, folder)
     before, after = collect([folder]), collect([file])
-    assert after.runs == before.runs
+    relative = ["/".join(Path(run.folder).parts[-2:]) for run in before.runs]
+    assert after.runs == [replace(run, folder=name) for run, name in zip(before.runs, relative, strict=True)]
     pd.testing.assert_frame_equal(after.rows, before.rows)
     assert after.problems == []
 
 
 def test_archive_and_folders_mix_and_the_same_run_counts_once(make: Any, tmp_path: Path) -> None:
     folder, file = _runs(make, tmp_path / "runs"), tmp_path / "rows.jsonl.xz"
-    main([str(file), str(folder)])
+    pack(file, folder)
     make.write_run(tmp_path / "new", make.identity(seed=2), lambda env, step: 0.5)
     found = collect([file, folder / "0", tmp_path / "new"])
     assert [run.identity["seed"] for run in found.runs] == [0, 1, 2]
@@ -49,14 +55,14 @@ def test_a_folder_of_archives_is_read_like_its_files(make: Any, tmp_path: Path) 
     folder, shelf = _runs(make, tmp_path / "runs"), tmp_path / "shelf"
     shelf.mkdir()
     for seed in ("0", "1"):
-        main([str(shelf / f"{seed}.jsonl.xz"), str(folder / seed)])
+        pack(shelf / f"{seed}.jsonl.xz", folder / seed)
     (shelf / "README.md").write_text("no archive")
-    assert collect([shelf]).runs == collect([folder]).runs
+    assert [run.identity for run in collect([shelf]).runs] == [run.identity for run in collect([folder]).runs]
 
 
 def test_keys_that_are_younger_than_an_archive_get_their_defaults(make: Any, tmp_path: Path) -> None:
     folder, file = _runs(make, tmp_path / "runs"), tmp_path / "rows.jsonl.xz"
-    main([str(file), str(folder)])
+    pack(file, folder)
     with lzma.open(file, "rt") as handle:
         lines = [json.loads(line) for line in handle]
     for line in lines:
@@ -68,7 +74,7 @@ def test_keys_that_are_younger_than_an_archive_get_their_defaults(make: Any, tmp
 
 def test_the_committed_archive_is_read() -> None:
     """It is older than `together` and `content`."""
-    found = collect([ROOT / "results" / "hwang2024_table1_scale1.jsonl.xz"])
+    found = collect([ROOT / "results" / "hwang2024_table1_scale1_fixed_data" / "rows.jsonl.xz"])
     assert (len(found.runs), len(found.rows), found.problems) == (756, 19992, [])
     assert {run.status for run in found.runs} == {"DONE"}
     assert {run.together for run in found.runs} == {None}
@@ -80,7 +86,7 @@ def test_the_committed_archive_is_read() -> None:
 def test_how_many_trained_together_is_kept(make: Any, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl.xz"
     make.write_run(tmp_path / "runs", make.identity(), together=5)
-    main([str(file), str(tmp_path / "runs")])
+    pack(file, tmp_path / "runs")
     assert [run.together for run in collect([file]).runs] == [5]
 
 
@@ -99,7 +105,7 @@ def test_of_a_cut_archive_the_runs_before_the_cut_are_used(make: Any, tmp_path: 
     for seed in range(200):
         dice = random.Random(seed)
         make.write_run(tmp_path / "runs" / str(seed), make.identity(seed=seed), lambda e, s, dice=dice: dice.random())
-    main([str(file), str(tmp_path / "runs")])
+    pack(file, tmp_path / "runs")
     content = file.read_bytes()
     file.write_bytes(content[:-20] if kept == -20 else content[: int(kept * len(content))])
     found = collect([file])
@@ -144,7 +150,7 @@ def test_a_bad_run_is_named_by_its_line_and_left_out(
     make: Any, tmp_path: Path, change: Callable[[dict[str, Any]], object], reason: str
 ) -> None:
     file = tmp_path / "rows.jsonl.xz"
-    main([str(file), str(_runs(make, tmp_path / "runs"))])
+    pack(file, _runs(make, tmp_path / "runs"))
     rewrite(file, change, 1)
     found = collect([file])
     assert [run.identity["seed"] for run in found.runs] == [0] and len(found.rows) == 16
@@ -157,7 +163,7 @@ def test_a_bad_run_is_named_by_its_line_and_left_out(
 def test_of_several_archives_a_broken_one_is_named(make: Any, tmp_path: Path) -> None:
     shelf = tmp_path / "shelf"
     shelf.mkdir()
-    main([str(shelf / "good.jsonl.xz"), str(_runs(make, tmp_path / "runs"))])
+    pack(shelf / "good.jsonl.xz", _runs(make, tmp_path / "runs"))
     (shelf / "bad.jsonl.xz").write_text("no archive")
     os.mkfifo(shelf / "pipe.jsonl.xz")
     (shelf / "folder.jsonl.xz").mkdir()
@@ -173,13 +179,6 @@ def test_a_split_for_every_seed_is_read_again(make: Any, tmp_path: Path) -> None
     file = tmp_path / "rows.jsonl.xz"
     for seed in (0, 1):
         make.write_run(tmp_path / "runs" / str(seed), make.identity(seed=seed, split_seed=seed))
-    main([str(file), str(tmp_path / "runs")])
+    pack(file, tmp_path / "runs")
     found = collect([file])
     assert {run.identity["split_seed"] for run in found.runs} == {"by seed"} and found.problems == []
-
-
-def test_wrong_command_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["only.jsonl.xz"]) == 1
-    assert "usage" in capsys.readouterr().err
-    assert main([str(tmp_path / "f.jsonl.xz"), str(tmp_path / "absent")]) == 1
-    assert "no runs under" in capsys.readouterr().err

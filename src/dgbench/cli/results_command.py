@@ -1,0 +1,97 @@
+"""``dgbench results``: pack runs as an entry of the archive of results, check entries, write what lists them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from dgbench.cli.entry import plain_command, sign_of_life
+from dgbench.errors import ConfigError
+
+_HELP = """\
+Pack runs as an entry of the archive of results, check entries, write what lists them.
+
+  dgbench results pack NAME RUNS... [--results DIR] [--selection NAME]
+  dgbench results check [DIR] [--entry NAME]
+  dgbench results index [DIR]
+
+Examples:
+  dgbench results pack my_study multirun       results/my_study from every run under multirun
+  dgbench results check --entry my_study       what is wrong with it; without --entry, with all and the index
+  dgbench results index                        results/README.md, LEADERBOARD.md and the CSV files over all entries
+
+Options:
+  RUNS         run folders, folders of sweeps, packed files
+  DIR          the archive (default: results)
+  --selection  last, train_val or loo_val: which evaluated step counts (default: last)
+
+check ends with exit code 1 where something is wrong. results/CONTRIBUTING.md says more."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with the words."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see dgbench results --help")
+
+
+def main() -> None:
+    """The command line."""
+    plain_command(_results, lambda: _HELP)
+
+
+def _results(words: Sequence[str]) -> None:
+    parser = _Parser(prog="dgbench results", add_help=False, allow_abbrev=False)
+    commands = parser.add_subparsers(required=True, metavar="pack, check or index", parser_class=_Parser)
+
+    def command(name: str, run: Callable[[argparse.Namespace], None]) -> _Parser:
+        made: _Parser = commands.add_parser(name, add_help=False, allow_abbrev=False)
+        made.set_defaults(run=run)
+        return made
+
+    pack = command("pack", _pack)
+    pack.add_argument("name", metavar="NAME")
+    pack.add_argument("runs", metavar="RUNS", nargs="+")
+    pack.add_argument("--results", type=Path, default=Path("results"))
+    pack.add_argument("--selection", default="last")
+    check = command("check", _check)
+    check.add_argument("results", type=Path, nargs="?", default=Path("results"))
+    check.add_argument("--entry", default="")
+    command("index", _index).add_argument("results", type=Path, nargs="?", default=Path("results"))
+    given = parser.parse_args(list(words))
+    given.run(given)
+
+
+def _pack(given: argparse.Namespace) -> None:
+    sign_of_life("reading runs ...")
+    from dgbench.reports.archive.archive_entry import BLANK
+    from dgbench.reports.archive.archive_pack import pack
+
+    folder, left_out = pack(given.name, given.runs, given.results, given.selection)
+    for why in left_out:
+        print(why, file=sys.stderr)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    print(f"{folder}: {size / 1e3:.0f} kB; now replace every {BLANK} in its entry.yaml and README.md")
+
+
+def _check(given: argparse.Namespace) -> None:
+    sign_of_life("computing everything again ...")
+    from dgbench.reports.archive.archive_check import check_archive
+
+    findings = check_archive(given.results, given.entry)
+    for finding in findings:
+        print(finding)
+    if findings:
+        print(f"dgbench: {len(findings)} problem{'s' * (len(findings) > 1)}", file=sys.stderr)
+        sys.exit(1)
+    print(f"{given.entry or given.results}: nothing wrong")
+
+
+def _index(given: argparse.Namespace) -> None:
+    from dgbench.reports.archive.archive_index import write_index
+
+    changed = write_index(given.results)
+    print("\n".join(f"written: {path}" for path in changed) or "nothing to write")

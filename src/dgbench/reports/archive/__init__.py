@@ -1,0 +1,1 @@
+"""Published results: entries of ``results/``, how they are packed, checked and listed."""
