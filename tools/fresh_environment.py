@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import sysconfig
 import venv
 from pathlib import Path
@@ -65,8 +64,11 @@ def install(wheel: Path, folder: Path) -> Path:
     return folder / "bin" / "dgbench"
 
 
-def smoke(program: Path, folder: Path, version: str) -> None:
-    """Trains, reports, and checks the results archive where that command exists, in the empty ``folder``.
+def smoke(program: Path, folder: Path, version: str, archive: Path | None = None) -> None:
+    """Trains and reports in the empty ``folder``, and checks the archive of results.
+
+    Args:
+        archive: the repository's results/; checked where the program has the command for it.
 
     Raises:
         Failed: a command failed, or printed something else than it should.
@@ -80,11 +82,5 @@ def smoke(program: Path, folder: Path, version: str) -> None:
     expect(("--version",), f"dgbench {version}")
     expect(("train", *TINY), "worst+gap")
     expect(("report",), "5 finished runs in 1 setting.")
-
-
-def main() -> int:
-    return sys.exit("dgbench: this file is used by tools/release.py")
-
-
-if __name__ == "__main__":
-    main()
+    if archive and "\n  results " in run(program, "--help", cwd=folder):
+        run(program, "results", "check", archive, cwd=folder)

@@ -1,8 +1,8 @@
 """``make release``: checks what would be published, builds it in dist/, uses it, and says what to do next.
 
-Publishes nothing. The checks, in order: a clean tree; one version in ``dgbench.version``, CHANGELOG.md and CITATION.cff;
-sdist and wheel build and have valid metadata; they hold all of conf/ and no tests, data or results; the wheel, installed in
-an environment of its own, trains and reports.
+Publishes nothing. The checks, in order: a clean tree; one version in ``dgbench.version``, CHANGELOG.md and
+CITATION.cff; sdist and wheel build and have valid metadata; they hold all of conf/ and no tests, data or results; the
+wheel, installed in an environment of its own, trains and reports.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def check(root: Path, say: Callable[[str], None]) -> tuple[Path, Path]:
     with tempfile.TemporaryDirectory() as folder:
         empty = Path(folder) / "work"
         empty.mkdir()
-        smoke(install(wheel, Path(folder) / "environment"), empty, version)
+        smoke(install(wheel, Path(folder) / "environment"), empty, version, root / "results")
     say("installed in an environment of its own: trains and reports")
     return sdist, wheel
 
