@@ -3,8 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
+OLDEST_PYTHON ?= python3.11
+OLDEST := .venv-oldest/bin/python
+# what touches each dependency: numbers, files, charts, Lightning, Hydra, exports, loggers, one study from end to end
+OLDEST_TESTS := tests/test_api.py tests/test_oldest_versions.py tests/records tests/statistics tests/selection tests/protocols \
+	tests/golden tests/shifts tests/training/test_stacked.py tests/training/test_porting.py tests/networks/test_networks.py \
+	tests/networks/test_published_formats.py tests/networks/test_zero_shot.py tests/models/test_export.py tests/callbacks \
+	tests/data/test_features.py tests/data/test_from_parquet.py tests/data/test_decoding.py tests/reports/test_tables.py \
+	tests/reports/test_saving.py tests/reports/test_renderers.py tests/reports/test_results.py tests/sweeps/test_sweeper.py \
+	tests/end_to_end/test_study.py
 
-.PHONY: help install demo test slurm-test chaos-test lint types bench bench-algorithms bench-cached bench-images bench-report bench-stacked bench-statistics bench-sweeps docs readme lock clean
+.PHONY: help install demo test slurm-test chaos-test lint types bench bench-algorithms bench-cached bench-images bench-report bench-stacked bench-statistics bench-sweeps docs readme lock lock-oldest test-oldest release clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -24,6 +33,14 @@ demo: $(READY)  ## the main job offline on real digits, ending with a report and
 
 test: $(READY)  ## the whole test suite
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 $(ARGS)
+
+test-oldest: .venv-oldest/.ready  ## a quick part of the tests with the oldest versions that pyproject.toml allows, in .venv-oldest
+	OMP_NUM_THREADS=1 $(OLDEST) -m pytest $(OLDEST_TESTS) $(ARGS)
+
+.venv-oldest/.ready: pyproject.toml constraints-oldest.txt
+	$(OLDEST_PYTHON) -m venv .venv-oldest
+	$(OLDEST) -m pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable '.[dev,slurm,wandb]'
+	@touch $@
 
 slurm-test: $(READY)  ## sweeps on a real Slurm cluster of one node, which it installs (as root) and starts
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -m slurm tests/slurm $(ARGS)
@@ -74,5 +91,13 @@ readme: $(READY)  ## run every command whose output the README shows, and show w
 lock: $(READY)  ## write constraints.txt from what is installed
 	$(RUN) -m pip freeze --exclude-editable > constraints.txt
 
-clean:  ## remove the virtual environment and caches; outputs stay
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+lock-oldest: $(READY)  ## write constraints-oldest.txt: the oldest versions of what pyproject.toml names, the newest of what those need
+	$(RUN) -m uv pip compile --quiet --resolution lowest-direct --python-version 3.11 --extra dev --extra slurm --extra wandb \
+	    --no-annotate --custom-compile-command 'make lock-oldest' --output-file constraints-oldest.txt pyproject.toml
+
+release: $(READY)  ## check what would be published, build it in dist/, use it, and say what to do next
+	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[release]'
+	$(RUN) tools/release.py
+
+clean:  ## remove the virtual environments and caches; outputs stay
+	rm -rf $(VENV) .venv-oldest .pytest_cache .mypy_cache .ruff_cache

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
-import sysconfig
-import venv
 import zipfile
 from pathlib import Path
 
@@ -15,27 +11,9 @@ import pytest
 
 from dgbench.cli.main import COMMANDS, main
 from dgbench.version import __version__
+from tools.fresh_environment import TINY, install, run, smoke
 
 ROOT = Path(__file__).resolve().parents[2]
-
-#: 12 steps on the digits that scikit-learn carries
-TINY = (
-    "dataset.base=digits",
-    "backbone.width=8",
-    "trainer.steps=12",
-    "trainer.eval_every=12",
-    "trainer.device=cpu",
-)
-
-
-def run(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """A command of a user who set nothing but one thread; it must end well."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "HYDRA", "DGBENCH", "PYTEST", "SLURM"))}
-    ended = subprocess.run(
-        words, cwd=cwd, env={**kept, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended
 
 
 @pytest.fixture(scope="module")
@@ -56,16 +34,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The installed ``dgbench`` of a fresh environment that shares the dependencies, and not the checkout."""
-    folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, with_pip=False, symlinks=True)
-    site = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")  # .pth files in there are not read
-    words = ("--no-deps", "--no-index", "--ignore-installed", "--disable-pip-version-check", "--quiet", "--prefix")
-    python = folder / "bin" / "python"
-    run(python, "-m", "pip", "install", *words, folder, wheel, cwd=folder)
-    found = run(python, "-c", "import dgbench; print(dgbench.__file__)", cwd=folder).stdout
-    assert Path(found.strip()).is_relative_to(site)
-    return folder / "bin" / "dgbench"
+    return install(wheel, tmp_path_factory.mktemp("environment"))
 
 
 @pytest.mark.wheel
@@ -81,12 +50,10 @@ def test_the_wheel_holds_every_file_of_conf_and_what_reports_need(wheel: Path) -
 @pytest.mark.wheel
 def test_train_and_report_from_an_empty_folder(program: Path, tmp_path: Path) -> None:
     """One study, then a sweep in worker processes, then the report over both."""
-    alone = run(program, "train", *TINY, cwd=tmp_path)
-    assert "worst+gap" in alone.stdout
+    smoke(program, tmp_path, __version__)
     sweep = run(program, "train", "-m", *TINY, "seed=1,2", "hydra/launcher=local", cwd=tmp_path)
-    assert "[2/2" in sweep.stderr
-    report = run(program, "report", cwd=tmp_path)
-    assert "15 finished runs in 1 setting." in report.stdout
+    assert "[2/2" in sweep
+    assert "15 finished runs in 1 setting." in run(program, "report", cwd=tmp_path)
     page = (tmp_path / "reports" / "measures" / "report.html").read_text()
     assert "dgbench report" in page
     assert "report.py" not in page
@@ -95,7 +62,7 @@ def test_train_and_report_from_an_empty_folder(program: Path, tmp_path: Path) ->
 
 @pytest.mark.wheel
 def test_fetch_lists_the_datasets_of_conf(program: Path, tmp_path: Path) -> None:
-    assert "pacs" in run(program, "fetch", "list", cwd=tmp_path).stdout
+    assert "pacs" in run(program, "fetch", "list", cwd=tmp_path)
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,9 @@ import random
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import hydra.utils
@@ -46,10 +48,18 @@ STEPS = (0, 1, 10_000)  # both sides of every annealing and of a discriminator's
 pytestmark = [pytest.mark.usefixtures("double"), pytest.mark.parametrize("name", NAMES)]
 
 
-def _config(name: str) -> dict[str, Any]:
+@cache  # parsing YAML would be most of what building a small algorithm takes
+def _config(name: str) -> Mapping[str, Any]:
     config = OmegaConf.to_container(OmegaConf.load(FOLDER / f"{name}.yaml"))
     assert isinstance(config, dict)
-    return {str(key): value for key, value in config.items()}
+    return MappingProxyType({str(key): value for key, value in config.items()})
+
+
+@cache
+def _shared() -> Mapping[str, Any]:
+    config = OmegaConf.to_container(OmegaConf.load(FOLDER.parent / "hparams" / "default.yaml"), resolve=True)
+    assert isinstance(config, dict)
+    return MappingProxyType(config["shared"])
 
 
 def _small(value: Any) -> Any:
@@ -192,26 +202,57 @@ def test_yaml_explains_every_default_and_holds_it_in_its_range(name: str) -> Non
         )
 
 
+class _Lowest(np.random.RandomState):
+    """Draws the lower end of every distribution, and the first choice."""
+
+    def uniform(self, low: float, high: float) -> float:  # type: ignore[override]
+        return low
+
+    def randint(self, low: int, high: int) -> int:  # type: ignore[override]
+        return low
+
+    def choice(self, n: int) -> int:  # type: ignore[override]
+        return 0
+
+
+class _Highest(_Lowest):
+    """Draws the upper end, and the last choice."""
+
+    def uniform(self, low: float, high: float) -> float:  # type: ignore[override]
+        return float(np.nextafter(high, low))
+
+    def randint(self, low: int, high: int) -> int:  # type: ignore[override]
+        return high - 1
+
+    def choice(self, n: int) -> int:  # type: ignore[override]
+        return n - 1
+
+
 @pytest.mark.parametrize("kind", ["small", "large"])
-def test_every_draw_lies_in_its_range(name: str, kind: str) -> None:
-    """``resolve`` refuses a value outside; 100 draws of each space reach the ends of what is drawn closely."""
-    shared = OmegaConf.to_container(OmegaConf.load(FOLDER.parent / "hparams" / "default.yaml"), resolve=True)
-    assert isinstance(shared, dict)
-    config = _config(name)
+def test_every_draw_lies_in_its_range(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``resolve`` refuses a value outside: given some draws, and both ends of every distribution."""
+    words: dict[str, Any] = {"kind": kind, "read": [*SHARED, "resnet_dropout"]}
     for space in SPACES:
-        for number in range(1, 101):
-            resolve(shared["shared"], config, kind=kind, space=space, number=number, read=[*SHARED, "resnet_dropout"])
+        for number in (1, 2, 3):
+            resolve(_shared(), _config(name), space=space, number=number, **words)
+    for end in (_Lowest(), _Highest()):
+        monkeypatch.setattr("dgbench.protocols.hparams.RNGS", {"per_name": lambda base, end=end: lambda key: end})
+        for space in SPACES:
+            resolve(_shared(), _config(name), space=space, number=1, **words)
 
 
 def test_yaml_search_spaces(name: str) -> None:
     config = _config(name)
+    entries = {key: entry_of(each) for key, each in config["hparams"].items()}
     assert set(config["search"]) <= SPACES
     for space in config["search"].values():
         for key, entry in space.items():
-            assert key in config["hparams"], f"{key} is searched but has no default"
-            for distribution in Entry(entry).defaults() if "large" in entry else (entry,):
+            assert key in entries, f"{key} is searched but has no default"
+            for distribution in Entry(entry).defaults() if {"small", "large"} & set(entry) else (entry,):
                 ((kind, values),) = distribution.items()
                 assert kind == "choice" or (kind in BOUNDED and len(values) == 2 and values[0] < values[1])
+                for value in values if kind == "choice" else ():
+                    checked(key, value, entries[key])
 
 
 class _Watched(Hyperparameters):

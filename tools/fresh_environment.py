@@ -1,0 +1,86 @@
+"""A built wheel in an environment of its own, used as a user does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sysconfig
+import venv
+from pathlib import Path
+
+#: what a user who set nothing does not have
+FOREIGN = ("PYTHON", "HYDRA", "DGBENCH", "PYTEST", "SLURM", "WANDB")
+
+#: 12 steps on the digits that scikit-learn carries
+TINY = (
+    "dataset.base=digits",
+    "backbone.width=8",
+    "trainer.steps=12",
+    "trainer.eval_every=12",
+    "trainer.device=cpu",
+)
+
+
+class Failed(RuntimeError):
+    """A command that should have ended well did not; the message holds what it printed."""
+
+
+def run(*words: str | Path, cwd: Path) -> str:
+    """What a command prints to standard output and standard error, in the environment of a user who set one thread.
+
+    Raises:
+        Failed: it ended with another status than 0, or took longer than five minutes.
+    """
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
+    try:
+        ended = subprocess.run(
+            words, cwd=cwd, env={**kept, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"{' '.join(map(str, words))} did not end within {error.timeout:.0f} s") from error
+    printed = ended.stdout + ended.stderr
+    if ended.returncode:
+        raise Failed(f"{' '.join(map(str, words))} ended with status {ended.returncode}:\n{printed}")
+    return printed
+
+
+def install(wheel: Path, folder: Path) -> Path:
+    """The ``dgbench`` program of a new environment in ``folder``.
+
+    It holds the wheel and sees the dependencies of the running Python, but not a checkout installed there.
+
+    Raises:
+        Failed: pip refused the wheel, or another dgbench would be imported.
+    """
+    venv.create(folder, with_pip=False, symlinks=True)
+    site = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")  # .pth files in there are not read
+    words = ("--no-deps", "--no-index", "--ignore-installed", "--disable-pip-version-check", "--quiet", "--prefix")
+    python = folder / "bin" / "python"
+    run(python, "-m", "pip", "install", *words, folder, wheel, cwd=folder)
+    found = Path(run(python, "-c", "import dgbench; print(dgbench.__file__)", cwd=folder).strip())
+    if not found.is_relative_to(site):
+        raise Failed(f"{python} imports dgbench from {found}")
+    return folder / "bin" / "dgbench"
+
+
+def smoke(program: Path, folder: Path, version: str, archive: Path | None = None) -> None:
+    """Trains and reports in the empty ``folder``, and checks the archive of results.
+
+    Args:
+        archive: the repository's results/; checked where the program has the command for it.
+
+    Raises:
+        Failed: a command failed, or printed something else than it should.
+    """
+
+    def expect(words: tuple[str, ...], text: str) -> None:
+        printed = run(program, *words, cwd=folder)
+        if text not in printed:
+            raise Failed(f"dgbench {' '.join(words)} does not print {text!r}:\n{printed}")
+
+    expect(("--version",), f"dgbench {version}")
+    expect(("train", *TINY), "worst+gap")
+    expect(("report",), "5 finished runs in 1 setting.")
+    if archive and "\n  results " in run(program, "--help", cwd=folder):
+        run(program, "results", "check", archive, cwd=folder)
