@@ -1,6 +1,6 @@
 """Run docs/tutorials/notebook.ipynb in an empty folder and save it with what its cells print and draw now.
 
-    python docs/notebook_outputs.py
+python docs/notebook_outputs.py
 """
 
 from __future__ import annotations

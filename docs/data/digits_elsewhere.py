@@ -1,7 +1,7 @@
 """A model that dgbench did not train: a small CNN in plain PyTorch, on digits turned by 0 and 15 degrees.
 
-Writes ``rotated_digits/ANGLE/DIGIT/NUMBER.png`` (three angles, 599 digits each, 32 x 32 pixels), trains on ``deg00`` and
-``deg15``, and saves the network as ``cnn.pt2`` (torch.export) and its tensors as ``cnn.pth``.
+Writes ``rotated_digits/ANGLE/DIGIT/NUMBER.png`` (three angles, 599 digits each, 32 x 32 pixels), trains on ``deg00``
+and ``deg15``, and saves the network as ``cnn.pt2`` (torch.export) and its tensors as ``cnn.pth``.
 
     python docs/data/digits_elsewhere.py
 """

@@ -1,4 +1,4 @@
-"""docs/tutorials/notebook.ipynb runs, and shows what its cells print; figures may differ on another machine, words may not."""
+"""docs/tutorials/notebook.ipynb runs and shows what its cells print: numbers may differ by machine, words may not."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def shown(notebook: ModuleType) -> list[Any]:
     return cells
 
 
-def test_it_runs_and_shows_what_it_prints(notebook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_runs_and_shows_what_it_prints(
+    notebook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
     fresh = notebook.executed(tmp_path).cells
     for now, before in zip(fresh, shown(notebook), strict=True):
