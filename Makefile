@@ -4,7 +4,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: help install demo test slurm-test chaos-test lint types bench bench-algorithms bench-cached bench-images bench-report bench-stacked bench-statistics bench-sweeps docs readme lock clean
+.PHONY: help install demo test slurm-test chaos-test lint types bench bench-algorithms bench-cached bench-images bench-report bench-stacked bench-statistics bench-sweeps docs readme outputs gallery site site-links lock clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -69,7 +69,24 @@ docs: $(READY)  ## write the generated pages of docs/
 	$(RUN) -m dgbench.cli.docs
 
 readme: $(READY)  ## run every command whose output the README shows, and show what they print now (10 minutes)
-	$(RUN) docs/readme_outputs.py
+	$(RUN) docs/outputs.py README.md
+
+outputs: $(READY)  ## the same for the pages of docs/
+	$(RUN) docs/outputs.py docs
+
+gallery: $(READY)  ## make the reports of docs/gallery again; needs PACS in DGBENCH_DATA_DIR
+	$(RUN) docs/make_gallery.py
+
+$(VENV)/.ready-site: $(READY)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+site: $(VENV)/.ready-site  ## build the documentation as a site without network, in build/site; warnings are errors
+	$(RUN) -m sphinx -q -W --keep-going -b html -d build/doctrees docs build/site
+	@echo build/site/index.html
+
+site-links: $(VENV)/.ready-site  ## ask for every address that the documentation links to (needs network)
+	$(RUN) -m sphinx -q --keep-going -b linkcheck -d build/doctrees docs build/links
 
 lock: $(READY)  ## write constraints.txt from what is installed
 	$(RUN) -m pip freeze --exclude-editable > constraints.txt
