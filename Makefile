@@ -77,15 +77,11 @@ outputs: $(READY)  ## the same for the pages of docs/
 gallery: $(READY)  ## make the reports of docs/gallery again; needs PACS in DGBENCH_DATA_DIR
 	$(RUN) docs/make_gallery.py
 
-$(VENV)/.ready-site: $(READY)
-	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
-	@touch $@
-
-site: $(VENV)/.ready-site  ## build the documentation as a site without network, in build/site; warnings are errors
+site: $(READY)  ## build the documentation as a site without network, in build/site; warnings are errors
 	$(RUN) -m sphinx -q -W --keep-going -b html -d build/doctrees docs build/site
 	@echo build/site/index.html
 
-site-links: $(VENV)/.ready-site  ## ask for every address that the documentation links to (needs network)
+site-links: $(READY)  ## ask for every address that the documentation links to (needs network)
 	$(RUN) -m sphinx -q --keep-going -b linkcheck -d build/doctrees docs build/links
 
 lock: $(READY)  ## write constraints.txt from what is installed

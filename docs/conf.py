@@ -1,16 +1,20 @@
 """Sphinx configuration of the documentation site, see ``make site``.
 
-The pages are plain Markdown that also reads well in the repository. Links to files outside ``docs/`` become links to the
-repository on the web, and a page that only names a file at the top of the repository shows that file.
+The pages are plain Markdown that also reads well in the repository. Links to files outside ``docs/`` become links to
+the repository on the web, and a page that only names a file at the top of the repository shows that file.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
 
 from dgbench.version import __version__
 
@@ -35,12 +39,15 @@ autodoc_member_order = "bysource"
 python_maximum_signature_line_length = 88  # longer ones get a line for each argument
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
-# references of a public docstring to a public name must have a target; Python, torch and pandas have sites of their own, and
+# references of docstrings to public names must have a target; Python, torch and pandas have sites of their own, and
 # what is not public has no page
 nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!dgbench\b).*"),
-    (r"py:.*", r"dgbench\.(training|models|records\.shift_rows|reports\.settings|selection\.columns|statistics\.\w+\.).*"),
+    (
+        r"py:.*",
+        r"dgbench\.(training|models|records\.shift_rows|reports\.settings|selection\.columns|statistics\.\w+\.).*",
+    ),
 ]
 
 html_theme = "furo"
@@ -78,6 +85,22 @@ def target(origin: Path, folder: Path, found: re.Match[str]) -> str:
     return f"{REPOSITORY}/{'tree' if path.is_dir() else 'blob'}/main/{path.relative_to(ROOT)}{anchor}"
 
 
+def open_reports(app: Any, doctree: nodes.document) -> None:
+    """Let links to reports of the gallery open them; Sphinx would offer them as downloads."""
+    for link in list(doctree.findall(addnodes.download_reference)):
+        if link["reftarget"].endswith(".html"):
+            link.replace_self(nodes.reference("", "", *link.children, refuri=link["reftarget"], internal=True))
+
+
+def copy_reports(app: Any, error: Exception | None) -> None:
+    """The reports that those links open."""
+    for report in (DOCS / "gallery").glob("*.html"):
+        if error is None and app.builder.format == "html":
+            shutil.copy(report, Path(app.outdir) / "gallery")
+
+
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("source-read", read_source)
+    app.connect("doctree-read", open_reports, priority=400)  # before Sphinx collects downloads
+    app.connect("build-finished", copy_reports)

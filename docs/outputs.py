@@ -1,8 +1,9 @@
 """Run every command whose output a page shows, and put there what it prints now.
 
-Such a block of README.md or of a page of docs/ follows a line ``<!-- output of: COMMAND -->``, which readers do not see. The
-commands of a page run one after the other in one temporary folder, as a reader would type them in one; ``outputs.json``
-keeps which code printed each output and how long that took, so that a test can say which outputs are older than their code.
+Such a block of README.md or of a page of docs/ follows a line ``<!-- output of: COMMAND -->``, which readers do not
+see. The commands of a page run one after the other in one temporary folder, as a reader would type them in one;
+``outputs.json`` keeps which code printed each output and how long that took, so that a test can say which outputs are
+older than their code.
 
     python docs/outputs.py [--only PART_OF_A_COMMAND] README.md docs ...
 """
@@ -71,7 +72,7 @@ def name(page: Path) -> str:
 
 
 def kept() -> dict[str, dict[str, dict[str, Any]]]:
-    """Page -> command -> ``code`` that printed its output (see :attr:`Block.depends_on`) and ``seconds`` that it took."""
+    """Page -> command -> ``code`` that printed its output, see :attr:`Block.depends_on`, and ``seconds`` it took."""
     content: dict[str, dict[str, dict[str, Any]]] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     return content
 
@@ -110,7 +111,10 @@ def renew(page: Path, only: str) -> None:
             page.write_text(text[:first] + typed + output + text[last:])
             print(f"{seconds:6.1f} s  {'same' if output == block.output else 'new '}  {block.command}", flush=True)
             known = kept()
-            mine = {**known.get(name(page), {}), block.command: {"code": block.depends_on, "seconds": round(seconds, 1)}}
+            mine = {
+                **known.get(name(page), {}),
+                block.command: {"code": block.depends_on, "seconds": round(seconds, 1)},
+            }
             known[name(page)] = {each.command: mine[each.command] for each in blocks(text) if each.command in mine}
             KEPT.write_text(json.dumps(known, indent=2) + "\n")
 

@@ -1,7 +1,8 @@
 """Every code block of README.md and docs/ is run here, by a test named below, or says in a hidden line why it is not.
 
-Hidden lines stand right before a block: ``<!-- not run: REASON -->``, ``<!-- output of: COMMAND -->`` (test_outputs.py), or
-``<!-- given: CODE -->``, which is run first. A block after a line "`PATH`:" is a file that is written.
+Hidden lines stand right before a block: ``<!-- not run: REASON -->``, ``<!-- output of: COMMAND -->``
+(test_outputs.py), or ``<!-- given: CODE -->``, which is run first. A block after a
+line "`PATH`:" is a file that is written.
 """
 
 from __future__ import annotations
@@ -93,7 +94,11 @@ def check_yaml(block: Block, work: Work) -> None:
 
 def check_bash(block: Block, work: Work) -> None:
     """The shell says which programs would be started, with which words; each is checked by its name."""
-    programs = {**PROGRAMS, ".venv/bin/python": PROGRAMS["python"], **dict.fromkeys(_SHELL, lambda words, path, work: None)}
+    programs = {
+        **PROGRAMS,
+        ".venv/bin/python": PROGRAMS["python"],
+        **dict.fromkeys(_SHELL, lambda words, path, work: None),
+    }
     stubs = "\n".join(f"{name}() {{ printf '%s\\0' {name} \"${{PYTHONPATH:-}}\" \"$@\" $'\\n'; }}" for name in programs)
     shell = shutil.which("bash")
     assert shell
@@ -121,7 +126,11 @@ def check_python(words: list[str], path: str, work: Work) -> None:
 
 
 def start(script: str, words: list[str], path: str, work: Work) -> None:
-    instead = {"train.py": [*words, "plan=true"], "shift.py": [*words, "plan=true"], "report.py": [*words, "--cfg", "job"]}
+    instead = {
+        "train.py": [*words, "plan=true"],
+        "shift.py": [*words, "plan=true"],
+        "report.py": [*words, "--cfg", "job"],
+    }
     asked = words if "--help" in words else instead.get(script, ["--help"])
     before = f"import sys; sys.path.append({str(work.folder / path)!r})" if path else ""
     ended = work.command(script, *asked, cwd=work.folder, before=before, env={"DGBENCH_DATA_DIR": str(work.folder)})

@@ -1,4 +1,4 @@
-"""What a page shows as output was printed: cheap commands print it now, and of the others it is known which code did."""
+"""Outputs on pages were printed: cheap commands print them now, and of the others it is known which code did."""
 
 from __future__ import annotations
 

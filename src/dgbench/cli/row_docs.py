@@ -19,16 +19,16 @@ _HEAD = f"""# Rows
 
 <!-- Written by `make docs` from the classes of src/dgbench/records; edit those. -->
 
-Each run keeps its errors in `{ROW_FILE}`, one JSON object per line: who wrote it, and one counted error. Every measure, table
-and figure is computed from such rows. `dgbench.results` reads them as a data frame ([From Python](python.md)); where they
-lie says [Files](files.md).
+Each run keeps its errors in `{ROW_FILE}`, one JSON object per line: which run wrote it, and one counted error. Every
+measure, table and figure is computed from such rows. `dgbench.results` reads them as a data frame
+([From Python](python.md)); [Files](files.md) says where they are.
 
-Errors are counts, so rows of several runs can be added up: the error is `wrong / seen`, a fraction. A key with a default may be
-absent in rows that are older than the key.
+The error is `wrong / seen`, a fraction. A key with a default may be absent in rows that are older than the key.
 """
 
 _MIDDLE = f"""
-`{PREDICTION_FILE}` is described in [Which images are wrong](../how_to/errors.md), `metrics.csv` in [Loggers](../how_to/loggers.md).
+`{PREDICTION_FILE}` is described in [Which images are wrong](../how_to/errors.md), `metrics.csv` in
+[Loggers](../how_to/loggers.md).
 
 Estimates of `shift.py` are kept in `{SHIFT_FILE}` in the same way ([Dataset shift](../how_to/shift.md)).
 """
@@ -57,7 +57,12 @@ def _table(kind: type[Any]) -> list[str]:
     lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
     for each in fields(kind):
         if each.name != "identity":
-            cells = (f"`{_RENAMED.get((kind, each.name), each.name)}`", f"`{each.type}`", _default(each), texts[each.name])
+            cells = (
+                f"`{_RENAMED.get((kind, each.name), each.name)}`",
+                f"`{each.type}`",
+                _default(each),
+                texts[each.name],
+            )
             lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("``", "`") for cell in cells) + " |")
     return lines
 
