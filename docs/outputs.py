@@ -83,8 +83,9 @@ def run(command: str, folder: Path) -> str:
     Raises:
         SystemExit: it fails.
     """
-    if not (folder / "results").exists():
-        (folder / "results").symlink_to(ROOT / "results")
+    for linked in ("results", "docs"):
+        if not (folder / linked).exists():
+            (folder / linked).symlink_to(ROOT / linked)
     words = re.sub(r"\bpython (train|report|shift)\.py\b", rf"python {ROOT}/\1.py", command)
     words = re.sub(r"\bmake\b", f"make --no-print-directory -C {ROOT}", words)
     kept_names = {k: v for k, v in os.environ.items() if not k.startswith(("HYDRA", "WANDB", "PYTEST", "OMP_"))}

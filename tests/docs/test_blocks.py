@@ -24,13 +24,13 @@ from tests.conftest import ROOT, Command, draw_tree
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-#: page -> the test that runs its blocks of Python, more thoroughly than here
+#: page and kind of its blocks -> the test that runs them, more thoroughly than here
 ELSEWHERE = {
-    "docs/how_to/errors.md": "test_errors_page.py",
-    "docs/how_to/features.md": "test_features_page.py",
-    "docs/reference/python.md": "test_python.py",
-    "docs/tutorials/own_algorithm.md": "test_docs.py",
-    "docs/tutorials/own_dataset.md": "test_docs.py",
+    ("docs/how_to/errors.md", "python"): "test_errors_page.py",
+    ("docs/how_to/features.md", "python"): "test_features_page.py",
+    ("docs/how_to/features.md", "bash"): "test_features_page.py",
+    ("docs/reference/python.md", "python"): "test_python.py",
+    ("docs/tutorials/own_algorithm.md", "python"): "test_docs.py",
 }
 _BLOCK = re.compile(
     r"^(?:<!-- (?P<mark>not run|output of|given): (?P<said>(?:(?!-->).)+?) -->\n)?"
@@ -81,9 +81,6 @@ def run_session(block: Block, work: Work) -> None:
 
 
 def run_python(block: Block, work: Work) -> None:
-    if work.page in ELSEWHERE:
-        assert Path(work.page).name in (Path(__file__).parent / ELSEWHERE[work.page]).read_text()
-        return
     exec(block.said if block.mark == "given" else "", work.names)
     exec(compile("\n" * block.line + block.text, work.page, "exec"), work.names)
 
@@ -181,6 +178,8 @@ def faults(text: str, work: Work) -> list[str]:
         if block.mark in ("not run", "output of") or block.kind.startswith("{"):  # the site runs its own directives
             continue
         try:
+            if (work.page, block.kind) in ELSEWHERE and not block.file:
+                continue
             if block.file:
                 (work.folder / block.file).parent.mkdir(parents=True, exist_ok=True)
                 (work.folder / block.file).write_text(block.text)
@@ -197,7 +196,12 @@ def folder(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What pages speak of: PACS in small, a trained run of it as outputs/STUDY/RUN, a report, two pictures."""
     made = tmp_path_factory.mktemp("reader")
     classes = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
-    draw_tree(made / "PACS", dict.fromkeys(("art_painting", "cartoon", "photo", "sketch"), dict.fromkeys(classes, 6)))
+    draw_tree(made / "PACS", dict.fromkeys(("art_painting", "cartoon", "photo", "sketch"), dict.fromkeys(classes, 16)))
+    (made / "DIR").symlink_to(made / "PACS")
+    lines = [
+        ",".join((str(path.relative_to(made / "PACS")), *path.parts[-3:-1])) for path in made.glob("PACS/*/*/*.png")
+    ]
+    (made / "LIST.csv").write_text("\n".join(["path,environment,class", *lines]))
     picture = made / "PACS" / "photo" / "dog" / "00.png"
     for name in ("a.png", "b.png", "b.jpg"):
         shutil.copy(picture, made / name)
@@ -209,8 +213,7 @@ def folder(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert ended.code == 0, ended.err
     shutil.copytree(made / "outputs", made / "multirun")
     run = next((made / "outputs").glob("pacs-*/fold-0-*"))
-    (made / "outputs" / "STUDY").mkdir()
-    (made / "outputs" / "STUDY" / "RUN").symlink_to(run)
+    shutil.copytree(run, made / "outputs" / "STUDY" / "RUN")
     ended = command("report.py", "runs=multirun", cwd=made)
     assert ended.code == 0, ended.err
     return made
@@ -222,8 +225,14 @@ def test_every_block_is_run_or_marked(
     page: Path, command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("DGBENCH_DATA_DIR", str(folder))
     found = faults(page.read_text(), Work(str(page.relative_to(ROOT)), folder, command))
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(("page", "kind"), ELSEWHERE)
+def test_the_other_test_is_about_that_page(page: str, kind: str) -> None:
+    assert Path(page).name in (Path(__file__).parent / ELSEWHERE[page, kind]).read_text()
 
 
 @pytest.mark.parametrize(
