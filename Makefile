@@ -13,7 +13,7 @@ OLDEST_TESTS := tests/test_api.py tests/test_oldest_versions.py tests/records te
 	tests/reports/test_saving.py tests/reports/test_renderers.py tests/reports/test_results.py tests/sweeps/test_sweeper.py \
 	tests/end_to_end/test_study.py
 
-.PHONY: help install demo test slurm-test chaos-test lint types bench bench-algorithms bench-cached bench-images bench-report bench-stacked bench-statistics bench-sweeps docs readme lock lock-oldest test-oldest release clean
+.PHONY: help install demo test slurm-test chaos-test lint types bench bench-algorithms bench-cached bench-images bench-report bench-stacked bench-statistics bench-sweeps docs readme outputs gallery site site-links lock lock-oldest test-oldest release clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -86,7 +86,20 @@ docs: $(READY)  ## write the generated pages of docs/
 	$(RUN) -m dgbench.cli.docs
 
 readme: $(READY)  ## run every command whose output the README shows, and show what they print now (10 minutes)
-	$(RUN) docs/readme_outputs.py
+	$(RUN) docs/outputs.py README.md
+
+outputs: $(READY)  ## the same for the pages of docs/
+	$(RUN) docs/outputs.py docs
+
+gallery: $(READY)  ## make the reports of docs/gallery again; needs PACS in DGBENCH_DATA_DIR
+	$(RUN) docs/make_gallery.py
+
+site: $(READY)  ## build the documentation as a site without network, in build/site; warnings are errors
+	$(RUN) -m sphinx -q -W --keep-going -b html -d build/doctrees docs build/site
+	@echo build/site/index.html
+
+site-links: $(READY)  ## ask for every address that the documentation links to (needs network)
+	$(RUN) -m sphinx -q --keep-going -b linkcheck -d build/doctrees docs build/links
 
 lock: $(READY)  ## write constraints.txt from what is installed
 	$(RUN) -m pip freeze --exclude-editable > constraints.txt

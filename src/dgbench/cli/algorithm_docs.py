@@ -22,7 +22,7 @@ algorithm_costs.json; edit those. -->
 Each is a pure objective in `src/dgbench/algorithms/`, checked in double precision against reference numbers where those
 exist (`tests/golden`). R_e is the mean cross entropy on the minibatch of environment e, N the images of a step, z
 features, l logits. `lr`, `weight_decay` and `batch_size` are shared (see
-[configuration.md](configuration.md)); `hparams.draw=K hparams.trial=T` replaces defaults by draw K of the search space
+[Configuration](configuration.md)); `hparams.draw=K hparams.trial=T` replaces defaults by draw K of the search space
 `hparams.space`, and `hparams.KEY=VALUE` beats both. Small and large are kinds of images (`dataset.image_kind`).
 `averaging=swad`, `averaging=eoa` and `tuning=lp_ft` go around any of them, `sharpness=sam` around most.
 

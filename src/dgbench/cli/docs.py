@@ -1,4 +1,4 @@
-"""``python -m dgbench.cli.docs``: the pages of docs/reference/ that are written from ``conf/``."""
+"""``python -m dgbench.cli.docs``: the pages of docs/reference/ that are written from ``conf/`` and from docstrings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dgbench.cli.algorithm_docs import algorithms_page
 from dgbench.cli.download_docs import downloads_page
+from dgbench.cli.row_docs import rows_page
 from dgbench.configuration import CONF
 
 REFERENCE = CONF.parent / "docs" / "reference"
@@ -35,7 +36,7 @@ A mistyped key is an error. Every hyperparameter has one address, `hparams.NAME=
 
 def configuration_page() -> str:
     """The text of docs/reference/configuration.md."""
-    parts = [_HEAD]
+    parts = [_HEAD, "## Commands\n"]
     for name, command in _TITLES.items():
         parts.append(_section(f"`{command}`", "", CONF / name))
     for folder in sorted(path for path in CONF.iterdir() if path.is_dir() and path.name != "hydra"):
@@ -104,7 +105,12 @@ def _whole(lines: list[str]) -> Iterator[str]:
             begun = ""
 
 
-PAGES = {"configuration.md": configuration_page, "algorithms.md": algorithms_page, "downloads.md": downloads_page}
+PAGES = {
+    "configuration.md": configuration_page,
+    "algorithms.md": algorithms_page,
+    "downloads.md": downloads_page,
+    "rows.md": rows_page,
+}
 
 
 def main() -> None:

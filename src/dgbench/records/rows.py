@@ -38,22 +38,22 @@ class RunIdentity:
     data_seed: int  #: images dealt to environments, label noise, spurious features
     split_seed: int  #: train/val split
     given: list[str]  #: names of the given environments, in order
-    algorithm: str
+    algorithm: str  #: name of the algorithm, e.g. ``vrex``
     hparams: dict[str, Any]  #: what is read of hyperparameters, and settings of training that are not the default
     draw: int = 0  #: number of the hyperparameter draw; 0 is the default set
     space: str = "domainbed"  #: search space that the draw is from
     trial: int = 0  #: repetition of the search that the draw is from
-    backbone: str
+    backbone: str  #: name of the network, e.g. ``resnet50-bn_frozen``
     init: str = "random"  #: initial weights of the featurizer
     head: str = "random"  #: what the classifier starts from: ``random``, ``zero`` or ``zero_shot``
     tuning: str = "ft"  #: ``ft`` fine-tuning, ``lp`` linear probing, ``freezeK`` with K frozen stages
     n_parameters: int | None = None  #: of all networks together; None in rows older than the key
     n_trainable: int | None = None  #: of them, those that training changes
-    protocol: str
+    protocol: str  #: name of the protocol, e.g. ``loo``
     fold: str  #: ``0``, ``1``, ... or ``full``
     held_out: list[str]  #: given environments this run never trained on (flexible: of which it lacks some class)
     folds: list[list[str]] | None = None  #: tested environments of every fold; None: one each (loo) or all others
-    seed: int
+    seed: int  #: initial weights, order of minibatches, random inputs of the algorithm
     averaging: str = "none"  #: what averages the weights over steps, ``none``, ``swad``, ``eoa``, ...
     beyond: bool = True  #: whether environments besides the given ones exist, as the ideal measure needs
     grouped: bool = False  #: predictions depend on what is scored together: ``test`` sampled even if ``exact``

@@ -28,8 +28,8 @@ class ShiftIdentity:
 
     run: str  #: hash of what is estimated and how; all lines of a folder have the same
     dataset: str  #: name of the dataset, e.g. ``pacs``
-    variant: dict[str, Any]  #: what distinguishes this form of the dataset
-    base: str  #: base images
+    variant: dict[str, Any]  #: what distinguishes this form of the dataset (ratio, scale, ...)
+    base: str  #: base images, e.g. ``mnist``
     evaluation: str  #: as in ``errors.jsonl``
     data_seed: int  #: images dealt to environments, label noise, spurious features
     split_seed: int  #: train/val split
@@ -41,7 +41,7 @@ class ShiftIdentity:
     images: str  #: subsets of images that count: ``all`` or ``train``
     estimator: str  #: ``joint``, ``ood_bench``, ``distances``, ``concept`` or ``frechet``
     settings: dict[str, Any]  #: every key of the estimator
-    seed: int
+    seed: int  #: subsampling, splits, initial weights and minibatches
     code: str  #: version of dgbench that wrote the row, with the commit where it is known
 
 
@@ -61,11 +61,11 @@ class ShiftRow:
     classes: list[str]  #: classes that count
     dropped: dict[str, list[int]]  #: classes left out, each with its images in p and in q
     values: dict[str, float]  #: the estimate; empty where it was refused
-    diagnostics: dict[str, float]
+    diagnostics: dict[str, float]  #: how well the estimator did its work, e.g. accuracy of a classifier
     exact: dict[str, float] = field(default_factory=dict)  #: true values, where the dataset's construction tells them
     flags: list[str] = field(default_factory=list)  #: what a reader must know of this estimate, one line each
     refused: str = ""  #: why there are no values, in one line; empty where there are
-    seconds: float  #: of computation, its share of what was computed together
+    seconds: float  #: of computation, its part of what was computed together
     together: int = 1  #: classifiers that trained as one stack
 
     @property

@@ -1,0 +1,136 @@
+"""Run every command whose output a page shows, and put there what it prints now.
+
+Such a block of README.md or of a page of docs/ follows a line ``<!-- output of: COMMAND -->``, which readers do not
+see. The commands of a page run one after the other in one temporary folder, as a reader would type them in one;
+``outputs.json`` keeps which code printed each output and how long that took, so that a test can say which outputs are
+older than their code.
+
+    python docs/outputs.py [--only PART_OF_A_COMMAND] README.md docs ...
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+KEPT = ROOT / "docs" / "outputs.json"
+_BLOCK = re.compile(r"(?<=<!-- output of: )(?P<command>.+?) -->\n```\w*\n(?P<shown>.*?)^```$", re.MULTILINE | re.DOTALL)
+# what a command depends on besides conf/: training does not import reports, nor what is only said on a terminal
+_NOT_IN_TRAINING = ("reports", "cli", "sweeps")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One output on a page."""
+
+    command: str
+    shown: str  #: the block, with the typed lines ``$ ...`` that it may begin with
+    span: tuple[int, int]  #: where that stands in the text of the page
+
+    @property
+    def output(self) -> str:
+        """What the command printed."""
+        return "".join(line for line in self.shown.splitlines(keepends=True) if not line.startswith("$ "))
+
+    @property
+    def depends_on(self) -> str:
+        """Digest of the code that decides the output."""
+        without = () if "report.py" in self.command else _NOT_IN_TRAINING
+        files = [*(ROOT / "src" / "dgbench").rglob("*.py"), *(ROOT / "conf").rglob("*.yaml")]
+        found = hashlib.sha256()
+        for file in sorted(files):
+            if not set(file.relative_to(ROOT).parts) & set(without):
+                found.update(file.read_bytes())
+        return found.hexdigest()[:12]
+
+
+def pages(places: Iterable[Path] = (ROOT / "README.md", ROOT / "docs")) -> list[Path]:
+    """The Markdown files among these, and in these folders."""
+    return [page for place in places for page in (sorted(place.rglob("*.md")) if place.is_dir() else [place])]
+
+
+def blocks(text: str) -> list[Block]:
+    """The outputs that a page shows, from top to bottom."""
+    return [Block(found["command"], found["shown"], found.span("shown")) for found in _BLOCK.finditer(text)]
+
+
+def name(page: Path) -> str:
+    """What a page is called in ``outputs.json``."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def kept() -> dict[str, dict[str, dict[str, Any]]]:
+    """Page -> command -> ``code`` that printed its output, see :attr:`Block.depends_on`, and ``seconds`` it took."""
+    content: dict[str, dict[str, dict[str, Any]]] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    return content
+
+
+def run(command: str, folder: Path) -> str:
+    """What a command prints, typed in ``folder``; standard error, too, of one that ends with ``2>&1 || true``.
+
+    Raises:
+        SystemExit: it fails.
+    """
+    for linked in ("results", "docs"):
+        if not (folder / linked).exists():
+            (folder / linked).symlink_to(ROOT / linked)
+    words = re.sub(r"\bpython (train|report|shift)\.py\b", rf"python {ROOT}/\1.py", command)
+    words = re.sub(r"\bmake\b", f"make --no-print-directory -C {ROOT}", words)
+    kept_names = {k: v for k, v in os.environ.items() if not k.startswith(("HYDRA", "WANDB", "PYTEST", "OMP_"))}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    env = {**kept_names, "PATH": path, "COLUMNS": "120", "PYTHONPATH": str(ROOT / "src")}
+    ended = subprocess.run(["bash", "-o", "pipefail", "-c", words], cwd=folder, env=env, capture_output=True, text=True)
+    if ended.returncode:
+        sys.exit(f"{command}\nfailed:\n{ended.stderr[-2000:]}")
+    return ended.stdout
+
+
+def renew(page: Path, only: str) -> None:
+    """Put what the commands of a page print now in their places; those that hold ``only``."""
+    with tempfile.TemporaryDirectory() as temporary:
+        for number, block in enumerate(blocks(page.read_text())):
+            if only not in block.command:
+                continue
+            start = time.perf_counter()
+            output = run(block.command, Path(temporary))
+            seconds = time.perf_counter() - start
+            text = page.read_text()
+            first, last = blocks(text)[number].span
+            typed = block.shown.removesuffix(block.output)
+            page.write_text(text[:first] + typed + output + text[last:])
+            print(f"{seconds:6.1f} s  {'same' if output == block.output else 'new '}  {block.command}", flush=True)
+            known = kept()
+            mine = {
+                **known.get(name(page), {}),
+                block.command: {"code": block.depends_on, "seconds": round(seconds, 1)},
+            }
+            known[name(page)] = {each.command: mine[each.command] for each in blocks(text) if each.command in mine}
+            KEPT.write_text(json.dumps(known, indent=2) + "\n")
+
+
+def main() -> None:
+    """Renew pages."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="renew only commands that hold this text")
+    parser.add_argument("places", nargs="*", type=Path, default=[ROOT / "README.md"], help="pages, or folders of pages")
+    options = parser.parse_args()
+    if absent := [str(place) for place in options.places if not place.exists()]:
+        sys.exit(f"{absent[0]} does not exist; name pages or folders of pages")
+    for page in pages(place.resolve() for place in options.places):
+        renew(page, options.only)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""The documentation builds as a site without a warning, with every page, and fetches nothing from elsewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+#: what a browser fetches of itself; a link is followed by a reader
+_FETCHED = re.compile(
+    r"<(?:script|img|iframe)[^>]*\bsrc=\"(https?:|//)|<link[^>]*rel=\"stylesheet\"[^>]*href=\"(https?:|//)"
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as by ``make site``."""
+    folder = tmp_path_factory.mktemp("site")
+    words = ("-q", "-W", "--keep-going", "-b", "html", "-d", folder / "trees", DOCS, folder / "html")
+    ended = subprocess.run(
+        [sys.executable, "-m", "sphinx", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return folder / "html"
+
+
+def test_every_page_is_there_and_fetches_nothing_from_elsewhere(site: Path) -> None:
+    pages = [page.relative_to(DOCS) for page in DOCS.rglob("*") if page.suffix in (".md", ".ipynb")]
+    assert {page.with_suffix(".html") for page in pages if page.parts[0] != "data"} <= {
+        page.relative_to(site) for page in site.rglob("*.html")
+    }
+    for page in site.rglob("*.html"):
+        assert not _FETCHED.search(page.read_text()), page
+    for style in site.rglob("*.css"):
+        assert not re.search(r"@import|url\(['\"]?(?:https?:)?//", style.read_text()), style
+
+
+def test_links_of_the_gallery_open_reports(site: Path) -> None:
+    page = re.sub(r"</?span[^>]*>", "", (site / "gallery" / "index.html").read_text())
+    links = re.findall(r'href="(\w+\.html)">Open the report', page)
+    assert len(links) >= 5
+    assert all((site / "gallery" / link).stat().st_size > 10_000 for link in links)
+
+
+def test_a_link_out_of_docs_leads_to_the_repository(site: Path) -> None:
+    page = (site / "how_to/networks.html").read_text()
+    assert re.search(r'href="https://[^"]+/blob/main/src/dgbench/networks/stages.py"', page)
+
+
+def make_gallery() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_gallery", DOCS / "make_gallery.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_the_gallery_is_fresh() -> None:
+    entries = yaml.safe_load((DOCS / "gallery" / "gallery.yaml").read_text())
+    assert make_gallery().page(entries) == (DOCS / "gallery" / "index.md").read_text(), "run make gallery"
+    assert sum(file.stat().st_size for file in (DOCS / "gallery").iterdir()) < 7_000_000
