@@ -83,7 +83,7 @@ def page(entries: list[dict[str, Any]]) -> str:
     parts = [_HEAD]
     for entry in entries:
         commands = "\n".join(
-            " \\\n    ".join(textwrap.wrap(each, 110, break_on_hyphens=False)) for each in entry["commands"]
+            " \\\n    ".join(textwrap.wrap(each, 84, break_on_hyphens=False)) for each in entry["commands"]
         )
         name = Path(entry["page"]).stem
         reads = textwrap.fill(entry["reads"], 120)

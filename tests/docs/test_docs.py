@@ -32,7 +32,8 @@ def follow(page: str, folder: Path, extra: str) -> tuple[list[dict[str, Any]], s
     """
     text = (ROOT / "docs" / "tutorials" / page).read_text()
     files = re.findall(r"^`([\w/.]+)`:\n\n```(?:python|yaml)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-    commands = re.findall(r"^```bash\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    shown = re.findall(r"^```bash\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    commands = [command for command in shown if "--config-dir" in command]
     assert (len(files), len(commands)) == (2, 1)
     for name, content in files:
         (folder / name).parent.mkdir(parents=True)
