@@ -74,7 +74,7 @@ FORGED: list[tuple[str, Change, str]] = [
      lambda lines: full(lines)["rows"].update(
          wrong=[w if s == "val" else 0.9991 * w for w, s in zip(
              full(lines)["rows"]["wrong"], full(lines)["rows"]["subset"], strict=True)]),
-     "wrong at e = 0 would be 99.9100, no whole number of images"),
+     "wrong would be 99.9100 at e = 0 and 699.3700 at e = 1, no whole numbers of images"),
     ("no test at e = 0", lambda lines: [drop_row(line, "0.00", "test") for line in lines if len(
         line["rows"]["env"]) > 10], "no test row at e = 0 or e = 1"),
     ("a sampled count", lambda lines: put(lines[0], "wrong", "0.10", 8.5, "val"),

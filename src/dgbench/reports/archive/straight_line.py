@@ -22,7 +22,7 @@ _IMAGES = 1e-5  # sums of a few hundred thousand in double precision
 _NATS = 2e-6  # losses are packed with six decimals
 _SINGLE = 3e-7  # of a loss in single precision
 _ROUNDED = 5e-5  # a name with four decimals may be so far from its e
-_WHOLE = 1e-3  # images that the line may miss a whole number by at e = 0
+_WHOLE = 1e-3  # images that the line may miss a whole number by at its ends
 
 
 def is_exact(line: Line) -> bool:
@@ -68,9 +68,11 @@ class _Points:
         anchors = self._anchors()
         off = self._off(anchors)
         if (off <= self._allowed(anchors)).all():
-            at_zero = float(self._fit(anchors)[1])
-            if self.key == "wrong" and self._two_decimals().sum() >= 3 and abs(at_zero - round(at_zero)) > _WHOLE:
-                yield f"wrong at e = 0 would be {at_zero:.4f}, no whole number of images"
+            slope, at_zero = map(float, self._fit(anchors))
+            ends = np.array([at_zero, at_zero + slope])  # one is the count of an eval set, of two classes both are
+            counted = self.key == "wrong" and self._two_decimals().sum() >= 3
+            if counted and (np.abs(ends - ends.round()) > _WHOLE).all():
+                yield f"wrong would be {ends[0]:.4f} at e = 0 and {ends[1]:.4f} at e = 1, no whole numbers of images"
             return
         for at in range(len(self.e)):
             rest = anchors & (np.arange(len(self.e)) != at)
