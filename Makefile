@@ -13,7 +13,7 @@ OLDEST_TESTS := tests/test_api.py tests/test_oldest_versions.py tests/records te
 	tests/reports/test_saving.py tests/reports/test_renderers.py tests/reports/test_results.py tests/sweeps/test_sweeper.py \
 	tests/end_to_end/test_study.py
 
-.PHONY: help install demo test slurm-test chaos-test lint types bench bench-algorithms bench-cached bench-images bench-report bench-stacked bench-statistics bench-sweeps docs readme outputs gallery site site-links lock lock-oldest test-oldest release clean
+.PHONY: help install demo test slurm-test chaos-test lint types bench bench-algorithms bench-cached bench-images bench-report bench-stacked bench-statistics bench-sweeps docs readme outputs notebook gallery site site-links lock lock-oldest test-oldest release clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -90,6 +90,9 @@ readme: $(READY)  ## run every command whose output the README shows, and show w
 
 outputs: $(READY)  ## the same for the pages of docs/
 	$(RUN) docs/outputs.py docs
+
+notebook: $(READY)  ## run the notebook of docs/ and save what it shows
+	$(RUN) docs/notebook_outputs.py
 
 gallery: $(READY)  ## make the reports of docs/gallery again; needs PACS in DGBENCH_DATA_DIR
 	$(RUN) docs/make_gallery.py
