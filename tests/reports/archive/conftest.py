@@ -75,7 +75,7 @@ def write_run(root: Path, spec: RunSpec, code: str = CODE, minute: int = 0) -> P
     (folder / "status").write_text("DONE\n")
     session = {
         "time": f"2026-11-23T10:{minute:02}:00+0000", "host": "secret-host", "pid": 77, "code": code,
-        "typed": ["python", "train.py", "dataset.root=/home/ann/PACS"], "command": ["/home/ann/train.py"],
+        "typed": ["python", "train.py", "dataset.root=/disk/ann/PACS"], "command": ["/disk/ann/train.py"],
         "threads": 1, "python": "3.11.7", "packages": {"torch": "2.15.0", "timm": None}, "cpu": "a CPU", "cores": 2,
         "gpus": [], "cuda": None, "device": "auto", "resumed_from": 0, "together": 5,
         "system": "Linux-6.1.0-cluster7-x86_64-with-glibc2.36",
