@@ -35,7 +35,7 @@ test: $(READY)  ## the whole test suite
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 $(ARGS)
 
 test-oldest: .venv-oldest/.ready  ## a quick part of the tests with the oldest versions that pyproject.toml allows, in .venv-oldest
-	OMP_NUM_THREADS=1 $(OLDEST) -m pytest $(OLDEST_TESTS) $(ARGS)
+	OMP_NUM_THREADS=1 $(OLDEST) -m pytest -W ignore::DeprecationWarning $(OLDEST_TESTS) $(ARGS)
 
 .venv-oldest/.ready: pyproject.toml constraints-oldest.txt
 	$(OLDEST_PYTHON) -m venv .venv-oldest

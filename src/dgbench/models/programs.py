@@ -119,7 +119,10 @@ def _program(model: LoadedModel) -> torch.export.ExportedProgram:
     images = torch.zeros(2, *model.preprocessing.image, dtype=model.run.networks.dtype)
     with torch.no_grad():
         return torch.export.export(
-            LogitsOfImages(model), (images,), dynamic_shapes={INPUT: {0: torch.export.Dim("n", min=1)}}
+            LogitsOfImages(model),
+            (images,),
+            dynamic_shapes={INPUT: {0: torch.export.Dim("n", min=1)}},
+            strict=False,  # the default from torch 2.7 on
         )
 
 
