@@ -24,6 +24,8 @@ def floors(texts: list[str]) -> dict[str, set[Version]]:
     found: dict[str, set[Version]] = {}
     for text in texts:
         requirement = Requirement(text)
+        if requirement.name == PROJECT["name"]:  # an extra that holds another
+            continue
         lowest = {Version(bound.version) for bound in requirement.specifier if bound.operator == ">="}
         found.setdefault(canonicalize_name(requirement.name), set()).update(lowest)
     return found
