@@ -22,7 +22,11 @@ WANDB = Path(sys.executable).with_name("wandb")
 
 def inspect(file: Path, *words: str) -> str:
     command = [WANDB, "leet", "inspect", *words, "--json", file]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    ended = subprocess.run(command, capture_output=True, text=True)
+    if "No such command" in ended.stderr:
+        pytest.skip("this version of wandb has no reader of its own files")
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
 
 
 @pytest.fixture(scope="module")

@@ -159,6 +159,7 @@ def test_dinov3(published_by: str, tmp_path: Path) -> None:
         assert torch.equal(found(x, maps=True)[0], found(x))
 
 
+@pytest.mark.skipif(torch.__version__.startswith("2.6."), reason="torch 2.6 builds no RegNet on the meta device")
 def test_swag_of_torchvision(tmp_path: Path) -> None:
     net = shaken(torchvision.models.regnet_y_400mf())
     path = saved(net.state_dict(), tmp_path / "regnet_y_16gf_lc_swag-f3ec0043.pth")

@@ -163,6 +163,7 @@ def other_ways() -> Iterator[tuple[str, ...]]:
 STEPS = [*((f"algorithm={name}",) for name in ALGORITHMS), *other_ways(), ("backbone=mnist_cnn", "backbone.min_size=8")]
 
 
+@pytest.mark.skipif(torch.__version__.startswith("2.6."), reason="vmap of torch 2.6 indexes with tensors of the host")
 @pytest.mark.parametrize("overrides", STEPS, ids=" ".join)
 def test_a_step_stays_on_its_device(overrides: tuple[str, ...], tmp_path: Path) -> None:
     """No recording can hold a copy from host memory or a wait for a number; the meta device shows both without CUDA."""
