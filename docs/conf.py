@@ -23,6 +23,7 @@ ROOT = DOCS.parent
 REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
 
 project, author, release = "dgbench", "The dgbench authors", __version__
+copyright = author
 html_title = f"dgbench {__version__.partition('+')[0]}"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["data"]
@@ -51,6 +52,7 @@ nitpick_ignore_regex = [
 ]
 
 html_theme = "furo"
+highlight_language = "text"  # a block without a language is output
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
