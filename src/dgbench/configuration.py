@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -18,3 +19,12 @@ def command_words(name: str) -> list[str]:
         name: of the command, e.g. ``train``.
     """
     return ["dgbench", name] if CONF == _INSTALLED else ["python", f"{name}.py"]
+
+
+def typed_words(name: str) -> list[str]:
+    """What a user typed to start this command.
+
+    Args:
+        name: of the command, e.g. ``train``.
+    """
+    return [*command_words(name), *sys.argv[1:]]

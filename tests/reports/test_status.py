@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from dgbench.errors import ConfigError, RecordError
+from dgbench.records.expected_jobs import expect_jobs, forget_jobs, unended_jobs
 from dgbench.records.locks import RunLocks, is_locked
 from dgbench.reports.kinds.status_report import StatusReport, status_text
 from dgbench.reports.reading.run_states import run_states
@@ -259,6 +260,43 @@ def test_live_until_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(time, "sleep", lambda seconds: (folder / "status").write_text("DONE\n"))
     assert StatusReport([str(tmp_path)], lambda folder: True, every=3).show() == 0
     assert re.findall(r"All done", capsys.readouterr().out) == ["All done"]
+
+
+def test_jobs_that_have_not_begun(tmp_path: Path, capsys: Any) -> None:
+    """Of four, one ended, one was split, and one was ended by another command; none has a run folder."""
+    many = tmp_path / "multirun"
+    expect_jobs(
+        [(many, key) for key in ("ended", "split", "open", "algorithm=x seed=0")], "python train.py -m seed=0,1"
+    )
+    for name in ("ended.json", "split.parts.json", "open.log"):
+        (many / ".jobs" / name).write_text("[]")
+    assert StatusReport([str(tmp_path)], is_locked).show() == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "0 runs"
+    assert lines[1] == "  2 jobs of sweeps have not ended; those that have not begun have no runs yet."
+    assert lines[-1] == "  Continue with: python train.py -m seed=0,1"
+
+    folder = make(many, "run", "DONE")
+    os.utime(folder / "status")
+    assert StatusReport([str(many)], is_locked).show() == 2, "nothing is all done while a job waits"
+    expect_jobs([(many, "open")], "python train.py -m seed=0,1")  # without the job that could not work
+    expect_jobs([(many, "other")], "python train.py -m seed=2,3")
+    assert set(unended_jobs(many)) == {"open", "other"}
+    for command in ("python train.py -m seed=2,3", "python train.py -m seed=0,1"):
+        forget_jobs([many, tmp_path], command)
+    assert not (tmp_path / ".jobs").exists(), "nothing was expected there"
+    assert StatusReport([str(tmp_path)], is_locked).show() == 0
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', "[" * 100_000])
+def test_a_list_of_jobs_that_cannot_be_read_is_named(tmp_path: Path, text: str, capsys: Any) -> None:
+    make(tmp_path, "run", "DONE")
+    (tmp_path / ".jobs").mkdir()
+    (tmp_path / ".jobs" / "expected.json").write_text(text)
+    assert StatusReport([str(tmp_path)], is_locked).show() == 2
+    assert "it is no list of jobs; jobs that have not begun are not counted" in capsys.readouterr().out
+    expect_jobs([(tmp_path, "job")], "python train.py -m")
+    assert unended_jobs(tmp_path) == {"job": "python train.py -m"}
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -189,6 +189,8 @@ def test_a_command_that_does_not_wait(cluster: dict[str, str], command: Any, tmp
     first = said(start(tmp_path, cluster, *leaves), 0)
     assert "3 of the sweep's jobs submitted as 3 of the queue's" in first
     assert re.search(r"^watch: .*report=status 'runs=\[multirun\]'$", first, re.M) and "end: scancel" in first
+    submitted = command("report.py", "report=status", cwd=tmp_path)
+    assert submitted.code == 2 and "3 jobs of sweeps have not ended" in submitted.out, submitted
     deadline = time.monotonic() + 180
     while not (found := trained(tmp_path, 0)):
         assert time.monotonic() < deadline, slurm(cluster, "squeue")

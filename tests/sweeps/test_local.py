@@ -62,6 +62,10 @@ def test_rows_are_those_of_one_process_and_a_failed_job_stops_no_other(
     assert ended.out.splitlines()[0] == "2 of 4 jobs done: 4 of their 4 models", "what jobs print goes to their logs"
     assert ended.out.splitlines()[-1] == "report: python report.py 'runs=[multirun]'"
     assert [line.split()[:2] for line in ended.out.splitlines()[3:-1]] == [["erm", "1"], ["vrex", "1"]]
+    status = command("report.py", "report=status", "runs=[shared/multirun]", cwd=tmp_path)
+    assert (status.code, status.out.splitlines()[-1]) == (0, "  All done."), (
+        "the sweep has told which of its jobs failed"
+    )
     logs = [log.read_text() for log in shared.glob("multirun/.jobs/*.log")]
     assert sorted(re.findall(r"(\w+) seed 0 \(selection: last step\)", "".join(logs))) == ["erm", "vrex"]
 
@@ -132,7 +136,7 @@ def test_a_job_whose_process_dies_twice_is_given_up(sweep: subprocess.Popen[str]
     assert "Traceback" not in err and "leaked" not in err
 
 
-def test_workers_end_when_their_launcher_is_killed(sweep: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_workers_end_when_their_launcher_is_killed(sweep: subprocess.Popen[str], command: Any, tmp_path: Path) -> None:
     pids = until(lambda: found if len(found := claimed(tmp_path)) == 2 else None, sweep)
     sweep.kill()
     sweep.wait()
@@ -140,6 +144,10 @@ def test_workers_end_when_their_launcher_is_killed(sweep: subprocess.Popen[str],
     while claimed(tmp_path) or any(running(pid) for _, pid in pids):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    status = command("report.py", "report=status", cwd=tmp_path)
+    jobs = len(list(tmp_path.glob("multirun/.jobs/*.log")))
+    assert jobs == 2, "the third never began"
+    assert "  3 jobs of sweeps have not ended; those that have not begun have no runs yet." in status.out.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,10 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from dgbench.configuration import command_words
+from dgbench.configuration import command_words, typed_words
 from dgbench.errors import ConfigError
 from dgbench.records.durations import roughly
+from dgbench.records.expected_jobs import expect_jobs
 from dgbench.sweeps.launcher_keys import check_slurm
 from dgbench.sweeps.local import labels, raise_failed, tell
 from dgbench.sweeps.packing import JobSize, SizedJob, packed, sized
@@ -100,7 +101,9 @@ class SlurmLauncher(Launcher):
         self.size = JobSize.asked(self.config)
         parts = self._in_parts(absent)
         self.jobs = [*waiting, *([*absent[part.job], *part.extra] for part in parts)]
-        self.names, self.keys = labels(self.jobs), [self.planner.place(words)[1] for words in self.jobs]
+        places = [self.planner.place(words) for words in self.jobs]
+        expect_jobs(places, shlex.join(typed_words(self.config.hydra.job.name)))  # anew: some may be split by now
+        self.names, self.keys = labels(self.jobs), [key for _, key in places]
         self.sizes = [*(SizedJob(i, (), 1, None) for i in range(len(waiting))), *parts]
         watch = _Watch(self.submissions.held(alive, self.keys))
         self._tell_before(watch, alive)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -13,7 +14,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import get_method
 from omegaconf import OmegaConf
 
+from dgbench.configuration import typed_words
 from dgbench.errors import ConfigError, JobsFailedError
+from dgbench.records.expected_jobs import expect_jobs, forget_jobs
 from dgbench.sweeps.packing import JobSize
 from dgbench.training.checked_values import check_values
 from dgbench.training.composing import Composer
@@ -62,7 +65,8 @@ class StudySweeper(BasicSweeper):
         places: dict[tuple[Path, str], list[str]] = {}
         for words in jobs:
             places.setdefault(planner.place(words), words)
-        left = [words for place, words in places.items() if is_left(*place, self.config.retry)]
+        open_places = [place for place in places if is_left(*place, self.config.retry)]
+        left = [places[place] for place in open_places]
         if not left:
             _tell(f"nothing to do: all {len(places)} jobs are done (retry={self.config.retry})")
             self._close(places)
@@ -71,6 +75,7 @@ class StudySweeper(BasicSweeper):
             _tell(f"{len(places) - len(left)} of {len(places)} jobs were done before")
         sweep_dir.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, sweep_dir / "multirun.yaml")
+        expect_jobs(open_places, self._typed())
         try:
             results = self.launcher.launch(left, initial_job_idx=0)
             for result in results:
@@ -87,7 +92,12 @@ class StudySweeper(BasicSweeper):
         ended = list(dict.fromkeys(places))
         done = sum(not is_left(*place, "all") for place in ended)
         runs = list(dict.fromkeys(run for place in ended for run in recorded_runs(*place)))
+        forget_jobs({parent for parent, _ in ended}, self._typed())
         get_method(self.closing)(len(ended), done, runs, self.config)
+
+    def _typed(self) -> str:
+        assert self.config is not None
+        return shlex.join(typed_words(self.config.hydra.job.name))
 
 
 def _parts(words: list[str], planner: Planner) -> list[list[str]]:

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from dgbench.records.expected_jobs import JOBS
 from dgbench.records.files import write_whole
 from dgbench.records.status import FAILED, is_done, read_status
-
-JOBS = ".jobs"
 
 
 def record_end(parent: Path, key: str, runs: Sequence[Path]) -> None:

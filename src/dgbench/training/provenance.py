@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 import torch
 from omegaconf import OmegaConf
 
-from dgbench.configuration import command_words
+from dgbench.configuration import typed_words
 from dgbench.data.environments import Environments
 from dgbench.records.code import code_version, commit
 from dgbench.records.files import write_whole
@@ -140,7 +140,7 @@ def _machine(words: list[str]) -> dict[str, Any]:
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "command": [Path(sys.argv[0]).name, *words],
-        "typed": [*command_words("train"), *sys.argv[1:]],  # of a whole sweep, where it is a job of one
+        "typed": typed_words("train"),  # of a whole sweep, where it is a job of one
         "threads": torch.get_num_threads(),
         **_fixed(),
     }

@@ -13,8 +13,8 @@ from dgbench.errors import ConfigError, RecordError
 from dgbench.records.beats import Beat
 from dgbench.records.durations import duration
 from dgbench.reports.aligned import aligned
-from dgbench.reports.reading.folders import HIDING, Problem, nothing_found, places
-from dgbench.reports.reading.run_states import STATES, RunState, run_states
+from dgbench.reports.reading.folders import HIDING, Problem, nothing_found, places, printable
+from dgbench.reports.reading.run_states import STATES, RunState, expected_jobs, run_states
 
 ALL_DONE, UNFINISHED, BROKEN = 0, 2, 3  #: exit codes; 1 is a command that cannot work
 
@@ -54,30 +54,41 @@ class StatusReport:
 
         Returns:
             exit code: 0 all done; 2 something runs or waits, or may be hidden in a folder or file that cannot be
-            read; 3 something failed or is stuck.
+            read, or a job of a sweep has not ended; 3 something failed or is stuck.
 
         Raises:
-            RecordError: there is not one run.
+            RecordError: there is not one run, and no job that is to begin any.
         """
         searched = places(self.roots)
         while True:
             states, problems = run_states(searched, time.time(), self.stuck_after, self.is_locked)
-            if not states:
+            jobs, unreadable = expected_jobs(searched)
+            problems += unreadable
+            if not states and not jobs:
                 raise RecordError(f"{nothing_found(searched, problems)}; name folders with runs=[DIR]")
             clear = _CLEAR if self.every and sys.stdout.isatty() else ""
-            print(clear + status_text(states, problems, self.most), flush=True)
+            print(clear + status_text(states, problems, self.most, list(jobs.values())), flush=True)
             found = {state.state for state in states}
             if not self.every or "running" not in found:
                 if found & {"failed", "stuck"}:
                     return BROKEN
-                return ALL_DONE if found == {"done"} and not _hiding(problems) else UNFINISHED
+                return ALL_DONE if found == {"done"} and not jobs and not _hiding(problems) else UNFINISHED
             time.sleep(self.every)
             print(flush=True)
 
 
-def status_text(states: Sequence[RunState], problems: Sequence[Problem] = (), most: int = 20) -> str:
-    """All of it as text."""
-    parts = [_groups(states, _hiding(problems))]
+def status_text(
+    states: Sequence[RunState], problems: Sequence[Problem] = (), most: int = 20, jobs: Sequence[str] = ()
+) -> str:
+    """All of it as text.
+
+    Args:
+        states: of the runs.
+        problems: what could not be read.
+        most: lines printed of what runs, failed or is stuck, each.
+        jobs: commands of the jobs that have not ended.
+    """
+    parts = [_groups(states, _hiding(problems), jobs)]
     for title, lines in (
         ("running", _running([state for state in states if state.state == "running"])),
         ("interrupted", _reasons([state for state in states if state.state == "interrupted"])),
@@ -96,7 +107,7 @@ def _hiding(problems: Sequence[Problem]) -> bool:
     return any(problem.kind in HIDING for problem in problems)
 
 
-def _groups(states: Sequence[RunState], hiding: bool) -> str:
+def _groups(states: Sequence[RunState], hiding: bool, jobs: Sequence[str]) -> str:
     groups: dict[str, list[RunState]] = defaultdict(list)
     for state in states:
         groups[state.group].append(state)
@@ -105,8 +116,8 @@ def _groups(states: Sequence[RunState], hiding: bool) -> str:
         counts = Counter(state.state for state in own)
         lines.append([name, str(len(own)), *(str(counts[state]) for state in STATES), *_pace(own)])
     numeric = [False] + [True] * (len(lines[0]) - 2) + [False]
-    notes = [f"  {note}" for note in _notes(states, hiding)]
-    return "\n".join([f"{len(states)} runs", *aligned(lines, numeric), *notes])
+    notes = [f"  {note}" for note in _notes(states, hiding, jobs)]
+    return "\n".join([f"{len(states)} runs", *(aligned(lines, numeric) if states else []), *notes])
 
 
 def _pace(states: Sequence[RunState]) -> list[str]:
@@ -149,15 +160,19 @@ def _reasons(states: Sequence[RunState]) -> list[str]:
     return [f"{state.folder}: {state.why}" for state in states]
 
 
-def _notes(states: Sequence[RunState], hiding: bool) -> list[str]:
+def _notes(states: Sequence[RunState], hiding: bool, jobs: Sequence[str]) -> list[str]:
     counts = Counter(state.state for state in states)
     notes = []
+    if jobs:
+        have = "1 job of a sweep has" if len(jobs) == 1 else f"{len(jobs)} jobs of sweeps have"
+        notes.append(f"{have} not ended; those that have not begun have no runs yet.")
     if counts["waiting"]:
         notes.append(f"{counts['waiting']} planned runs were not begun, or are to be resumed.")
     commands = {state.command() for state in states if state.state in ("interrupted", "stuck")}
+    commands |= set() if counts["running"] else {printable(typed) for typed in jobs}
     notes += [f"Continue with: {command}" for command in sorted(filter(None, commands))[:COMMANDS]]
     if counts["failed"]:
         notes.append("The same command with retry=failed trains the failed ones again.")
-    if set(counts) == {"done"}:
+    if set(counts) == {"done"} and not jobs:
         notes.append("All that can be read is done; see the problems." if hiding else "All done.")
     return notes

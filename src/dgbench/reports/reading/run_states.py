@@ -13,6 +13,7 @@ from pathlib import Path
 
 from dgbench.records.beats import Beat, read_beat
 from dgbench.records.durations import duration
+from dgbench.records.expected_jobs import EXPECTED_FILE, JOBS, unended_jobs
 from dgbench.records.files import read_regular
 from dgbench.records.rows import IDENTITY_FILE, PLAN_FILE
 from dgbench.records.status import DONE, FAILED, INTERRUPTED, RUNNING, STATUS_FILE
@@ -130,20 +131,46 @@ def _alive(pid: int) -> bool:
     return True
 
 
+def expected_jobs(roots: Sequence[Path]) -> tuple[dict[tuple[str, str], str], list[Problem]]:
+    """Jobs of sweeps that never came to their end: the commands that meant to run them, by folder and key.
+
+    Some may run; those that have not begun have no run folders yet.
+
+    Args:
+        roots: folders that hold the folders of sweeps, or are one.
+    """
+    jobs: dict[tuple[str, str], str] = {}
+    problems = []
+    for root in roots:
+        for file in _below(root, f"{JOBS}/{EXPECTED_FILE}"):
+            parent = file.parent.parent
+            try:
+                jobs |= {(os.path.realpath(parent), key): typed for key, typed in unended_jobs(parent).items()}
+            except (OSError, ValueError) as error:
+                why = getattr(error, "strerror", None) or "it is no list of jobs"
+                what = f"{why}; jobs that have not begun are not counted"
+                problems.append(Problem(UNREADABLE_PLAN, printable(file), what))
+    return jobs, problems
+
+
 def _planned(root: Path, problems: list[Problem]) -> list[Path]:
     """Run folders that the plans of studies under a root name; they are at most two levels down."""
     found = []
-    for pattern in (PLAN_FILE, f"*/{PLAN_FILE}", f"*/*/{PLAN_FILE}"):
-        for file in sorted(root.glob(pattern)):
-            try:
-                plan = json.loads(read_regular(file))
-                runs = plan["runs"] if "runs" in plan else plan["members"]  # as older versions wrote it
-                if not (isinstance(runs, list) and all(isinstance(run, str) and run.isprintable() for run in runs)):
-                    raise ValueError
-            except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-                why = getattr(error, "strerror", None) or "it is no list of run folders"
-                what = f"{why}; runs that were planned and not begun are not counted"
-                problems.append(Problem(UNREADABLE_PLAN, printable(file), what))
-                continue
-            found += [Path(os.path.normpath(file.parent / run)) for run in runs]
+    for file in _below(root, PLAN_FILE):
+        try:
+            plan = json.loads(read_regular(file))
+            runs = plan["runs"] if "runs" in plan else plan["members"]  # as older versions wrote it
+            if not (isinstance(runs, list) and all(isinstance(run, str) and run.isprintable() for run in runs)):
+                raise ValueError
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            why = getattr(error, "strerror", None) or "it is no list of run folders"
+            what = f"{why}; runs that were planned and not begun are not counted"
+            problems.append(Problem(UNREADABLE_PLAN, printable(file), what))
+            continue
+        found += [Path(os.path.normpath(file.parent / run)) for run in runs]
     return found
+
+
+def _below(root: Path, name: str) -> list[Path]:
+    """Files of a name in a folder and down to two levels below it."""
+    return [file for pattern in (name, f"*/{name}", f"*/*/{name}") for file in sorted(root.glob(pattern))]
