@@ -6,7 +6,6 @@ draw everything from a ``Chance``; :class:`Replay` hands them the numbers that t
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch import Tensor
 from dgbench.data.transforms.corruptions import CORRUPTIONS, Chance, corrupt
 from dgbench.data.transforms.corruptions.filters import edge, gaussian, mirror, mirror_inside, motion, padded
 from dgbench.errors import ConfigError, DataError
+from tests.scripts import script
 
 SEED = 7
 DRAWS_NOTHING = ("defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression")
@@ -198,11 +198,7 @@ def test_what_cannot_be_corrupted(changes: dict[str, Any], error: type[Exception
 @pytest.mark.parametrize("severity", [1, 2, 3, 4, 5])
 def test_equals_the_package_itself(severity: int, images: Tensor) -> None:
     pytest.importorskip("imagecorruptions", reason="needs pip install -e .[oracle]")
-    recorder = Path(__file__).with_name("make_corruption_reference.py")
-    spec = importlib.util.spec_from_file_location("make_corruption_reference", recorder)
-    assert spec is not None and spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
+    made = script(Path(__file__).with_name("make_corruption_reference.py"))
     for name in CORRUPTIONS:
         for seed in (0, 1):
             theirs = made.oracle(images[1].permute(1, 2, 0).numpy(), name, severity, seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
@@ -10,18 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.scripts import script
+
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST = 300_000  # bytes, so that a clone stays small
 NUMBER = re.compile(r"\d+(\.\d+)?")
 ABSOLUTE = re.compile(r"(?<![<\w:./])/\w[\w.-]*/|[A-Z]:\\")
-
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("notebook_outputs", ROOT / "docs" / "notebook_outputs.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def texts(cell: Any) -> list[str]:
@@ -39,7 +32,7 @@ def words(cell: Any) -> list[list[str]]:
 
 @pytest.fixture
 def notebook() -> ModuleType:
-    return load()
+    return script(ROOT / "docs" / "notebook_outputs.py")
 
 
 def shown(notebook: ModuleType) -> list[Any]:

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+
+from tests.scripts import script
 
 ROOT = Path(__file__).resolve().parents[2]
 CHEAP = ("trainer.stepz", "runs=[results/")  # parts of commands that end within seconds
 
 
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("outputs", ROOT / "docs" / "outputs.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["outputs"] = module  # a dataclass looks there for its module
-    spec.loader.exec_module(module)
-    return module
-
-
-OUTPUTS = load()
+OUTPUTS = script(ROOT / "docs" / "outputs.py")
 SHOWN = [
     pytest.param(OUTPUTS.name(page), block, id=f"{page.stem}: {block.command[:60]}")
     for page in OUTPUTS.pages()

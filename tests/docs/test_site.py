@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
+
+from tests.scripts import script
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -59,15 +59,9 @@ def test_a_link_out_of_docs_leads_to_the_repository(site: Path) -> None:
     assert re.search(r'href="https://[^"]+/blob/main/src/dgbench/networks/stages.py"', page)
 
 
-def make_gallery() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_gallery", DOCS / "make_gallery.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_page_of_the_gallery_is_fresh() -> None:
     entries = yaml.safe_load((DOCS / "gallery" / "gallery.yaml").read_text())
-    assert make_gallery().page(entries) == (DOCS / "gallery" / "index.md").read_text(), "run make gallery"
+    assert script(DOCS / "make_gallery.py").page(entries) == (DOCS / "gallery" / "index.md").read_text(), (
+        "run make gallery"
+    )
     assert sum(file.stat().st_size for file in (DOCS / "gallery").iterdir()) < 7_000_000
