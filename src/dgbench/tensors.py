@@ -87,15 +87,15 @@ class EvalBatch:
 
 @dataclass(frozen=True)
 class ErrorRecipe:
-    """The error of one subset of one environment as a mixture of scoring passes.
+    """The error of one subset of one environment as a mixture of eval sets.
 
     Args:
         env: name of the environment.
         subset: ``train``, ``val`` or ``test``.
-        mixture: weight of each pass; weights sum to 1. A sampled error is one pass of weight 1; an exact error
-            mixes the passes with the probabilities that define the environment.
-        held_out: whether the member never trained on what is scored; None where that is so of the environment as a
-            whole, or not, and the member's identity tells.
+        mixture: weight of each eval set; weights sum to 1. A sampled error is one eval set of weight 1; an exact
+            error mixes eval sets with the probabilities that define the environment.
+        held_out: whether the run never trained on what is scored; None where all of the environment was held out, or
+            none of it, as the run's identity says.
     """
 
     env: str

@@ -73,8 +73,8 @@ class WandbLog:
         """Errors by environment, as a line for a plot over environments and as a table.
 
         Args:
-            held_out: environment -> error of the member that never saw it.
-            everywhere: environment -> error of the member trained on all given ones.
+            held_out: environment -> error of the run that never saw it.
+            everywhere: environment -> error of the run trained on all given ones.
         """
         names = [*everywhere, *(name for name in held_out if name not in everywhere)]
         places = positions(names)

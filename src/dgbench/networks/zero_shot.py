@@ -44,7 +44,7 @@ class ZeroShotHead:
 
     Args:
         name: for the rows.
-        unit_length: what the backbone is told; a classifier on features that are not of length one is refused.
+        unit_length: that of the backbone; a classifier on features that are not of length one is refused.
         prompts: texts with ``{}`` where the class stands. Embeddings of several are divided by their length, averaged
             and divided again.
         class_names: class of the dataset -> what prompts call it; of other classes ``_`` is read as a space.

@@ -91,7 +91,7 @@ def shift_by_labels(posterior: Floats, env: NDArray[np.int64], y: NDArray[np.int
 
 
 def balanced_accuracy(posterior: Floats, env: NDArray[np.int64]) -> float:
-    """Mean over both sides of the share of their points that are told right; a tie is told as p.
+    """Mean over both sides of the share of their points that are classified correctly; a tie counts as p.
 
     2 * accuracy - 1 is a lower bound of the total variation of p(x) and q(x), up to the luck of the points.
 
@@ -100,8 +100,8 @@ def balanced_accuracy(posterior: Floats, env: NDArray[np.int64]) -> float:
         env: (N,) side of each point, 0 or 1.
     """
     side = _sides(posterior).sum(axis=2)
-    told = side[:, 0] < side[:, 1]
-    return float(np.mean([np.mean(told[env == 0] == 0), np.mean(told[env == 1] == 1)]))
+    predicted = side[:, 0] < side[:, 1]
+    return float(np.mean([np.mean(predicted[env == 0] == 0), np.mean(predicted[env == 1] == 1)]))
 
 
 def _sides(posterior: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""One member trained by several processes: each computes a share of every minibatch and of every evaluation.
+"""One run trained by several processes: each computes a share of every minibatch and of every evaluation.
 
 All processes hold the same weights and take the same steps, since they average losses, gradients, states and running
 statistics (``algorithms/shares.py``); nothing else keeps them together.
@@ -19,7 +19,7 @@ PATIENCE = timedelta(minutes=30)  # how long a process waits for another one
 
 
 class Process(LightningEnvironment):  # type: ignore[misc]
-    """The place of a process among those of one member, on one machine; dgbench starts them itself.
+    """The place of a process among those of one run, on one machine; dgbench starts them itself.
 
     Args:
         rank: number of the process; 0 writes rows, checkpoints and marks.
@@ -53,8 +53,8 @@ class Process(LightningEnvironment):  # type: ignore[misc]
 class SharedMinibatches(DDPStrategy):
     """Lightning's distributed strategy without its wrapper around the module.
 
-    The wrapper averages gradients in hooks of one backward pass per step; here a step has several phases and players,
-    some of which compute their gradients with ``torch.func``.
+    The wrapper averages gradients in hooks of one backward pass per step; here a step has several updates and parameter
+    groups, some of which compute their gradients with ``torch.func``.
     """
 
     def __init__(self) -> None:

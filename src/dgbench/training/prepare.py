@@ -21,7 +21,7 @@ def _quiet_lightning() -> None:
     for name in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-    warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # members are jobs of their own
+    warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # runs are jobs of their own
     warnings.filterwarnings("ignore", message=".*across ranks is zero.*")  # processes take turns at batches
     warnings.filterwarnings("ignore", message=".*sync_dist=True.*")  # what is logged is the same in every process
     warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")  # frozen parts

@@ -11,7 +11,7 @@ LOG_FILE = "log.txt"
 
 
 class _FolderLogs(logging.Handler):
-    """Appends every record to a file in each folder; a stack has more members than a process may have open files."""
+    """Appends every record to a file in each folder; a stack has more runs than a process may have open files."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         super().__init__(logging.DEBUG)
@@ -27,7 +27,7 @@ class _FolderLogs(logging.Handler):
 
 @contextmanager
 def own_log(*folders: Path) -> Iterator[None]:
-    """Everything logged while members train also goes to the log.txt of their folders."""
+    """Everything logged while runs train also goes to the log.txt of their folders."""
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
     handler, root, ours = _FolderLogs(folders), logging.getLogger(), logging.getLogger("dgbench")
