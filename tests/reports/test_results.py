@@ -19,7 +19,7 @@ from dgbench.selection.beyond import OodVal
 from dgbench.selection.methods import Last, TrainVal
 from dgbench.statistics import MEASURES
 
-ARCHIVE = Path(__file__).resolve().parents[2] / "results" / "hwang2024_table1_scale1_fixed_data" / "rows.jsonl.xz"
+ARCHIVE = Path(__file__).resolve().parents[2] / "results" / "hwang2024_table1_scale1" / "rows.jsonl.xz"
 
 
 def test_one_line_per_run_environment_and_subset(small_study: Path) -> None:

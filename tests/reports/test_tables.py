@@ -20,7 +20,7 @@ from dgbench.selection.beyond import OodVal
 from dgbench.selection.methods import Last
 
 PACKAGE = Path(reports.__file__).parent
-ARCHIVE = Path(__file__).resolve().parents[2] / "results" / "hwang2024_table1_scale1_fixed_data" / "rows.jsonl.xz"
+ARCHIVE = Path(__file__).resolve().parents[2] / "results" / "hwang2024_table1_scale1" / "rows.jsonl.xz"
 
 
 @pytest.mark.parametrize("name", reports.__all__)
