@@ -263,7 +263,7 @@ def test_live_until_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_jobs_that_have_not_begun(tmp_path: Path, capsys: Any) -> None:
-    """Of four, one ended, one was split, and one was ended by another command; none has a run folder."""
+    """Of four, one ended and one was split; none has a run folder."""
     many = tmp_path / "multirun"
     expect_jobs(
         [(many, key) for key in ("ended", "split", "open", "algorithm=x seed=0")], "python train.py -m seed=0,1"
