@@ -33,8 +33,8 @@ def test_every_run_of_a_stack_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     beats.on_train_start(None, module)
     for folder in folders:
         first = beat_of(folder)
-        assert {key: first[key] for key in ("step", "steps", "steps_per_s", "members")} == {
-            "step": 100, "steps": 500, "steps_per_s": None, "members": 2,
+        assert {key: first[key] for key in ("step", "steps", "steps_per_s", "runs")} == {
+            "step": 100, "steps": 500, "steps_per_s": None, "runs": 2,
         }  # fmt: skip
         assert (first["pid"], first["host"]) == (os.getpid(), socket.gethostname())
         assert before - 0.1 <= first["time"] <= time.time() + 0.1

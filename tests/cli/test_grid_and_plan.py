@@ -93,7 +93,7 @@ def test_time_grows_with_the_training_environments(command: Any, tmp_path: Path)
     """Fold 0 trained 0.1 steps of 3 environments per second; 20 steps of 4 take 20 x 4 / 0.3 s."""
     assert command("train.py", *SMALL, "protocol.folds=[0]", cwd=tmp_path).code == 0
     (beat,) = tmp_path.rglob(PROGRESS_FILE)
-    beat.write_text(json.dumps({**json.loads(beat.read_text()), "steps_per_s": 0.1, "members": 1}))
+    beat.write_text(json.dumps({**json.loads(beat.read_text()), "steps_per_s": 0.1, "runs": 1}))
     ended = command("train.py", *SMALL, "protocol.folds=[0,full]", "plan=true", cwd=tmp_path)
     assert counts(ended.out, "all") == [1, 2, 1, 0, 0, 0, 1] and "4 min 27 s" in ended.out
 

@@ -15,7 +15,7 @@ from dgbench.records.beats import Beat, read_beat, write_beat
 
 def test_round_trip(tmp_path: Path) -> None:
     before = time.time()
-    beat = Beat(step=40, steps=100, steps_per_s=2.5, members=3)
+    beat = Beat(step=40, steps=100, steps_per_s=2.5, runs=3)
     write_beat(tmp_path, beat)
     assert read_beat(tmp_path) == beat
     assert (beat.pid, beat.host) == (os.getpid(), socket.gethostname())
@@ -34,7 +34,7 @@ def test_a_speed_that_is_not_known_yet(tmp_path: Path) -> None:
     "odd",
     [
         {"step": 3}, {"step": -1}, {"steps": 1e999}, {"time": 1e999}, {"time": float("nan")}, {"pid": 0},
-        {"pid": 10**12}, {"steps_per_s": -1.0}, {"steps_per_s": 1e-320}, {"steps_per_s": float("nan")}, {"members": 0}, 
+        {"pid": 10**12}, {"steps_per_s": -1.0}, {"steps_per_s": 1e-320}, {"steps_per_s": float("nan")}, {"runs": 0}, 
         {"host": "a\nb"},
     ],
 )  # fmt: skip

@@ -107,7 +107,7 @@ def study(make: Any, tmp_path: Path) -> Path:
     folder = root / "erm_seed0_fold0"
     (folder / "config.yaml").write_text("algorithm: {name: erm}\nfold: {name: '0', held_out: ['0.90']}\nseed: 0\n")
     (folder / "status").write_text("RUNNING\n")
-    beat = {"step": 40, "steps": 200, "steps_per_s": 2.5, "members": 1, "time": time.time(), "pid": 1, "host": "far"}
+    beat = {"step": 40, "steps": 200, "steps_per_s": 2.5, "runs": 1, "time": time.time(), "pid": 1, "host": "far"}
     (folder / "progress.json").write_text(json.dumps(beat) + "\n")
     (root / "planned.json").write_text(json.dumps({"runs": ["erm_seed0_fold0", "erm_seed0_fold1"]}) + "\n")
     (root / ".hydra").mkdir()

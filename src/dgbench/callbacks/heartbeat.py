@@ -59,7 +59,7 @@ class Heartbeat(pl.Callback):
         now, step = time.monotonic(), int(pl_module.steps_done)
         trained = step - self._first
         speed = round(trained / (now - self._begun), 3) if trained else None
-        beat = Beat(step=step, steps=self.steps, steps_per_s=speed, members=len(self.folders))
+        beat = Beat(step=step, steps=self.steps, steps_per_s=speed, runs=len(self.folders))
         for folder in self.folders:
             with suppress(OSError):
                 write_beat(folder, beat)

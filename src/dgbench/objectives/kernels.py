@@ -33,11 +33,11 @@ class MeanKernel(torch.autograd.Function):
 
         The weights then have that axis too, or are those of every run.
         """
-        members, n = z.view(-1, *z.shape[-2:]), z.shape[-2]
-        shares = weights.expand(len(members), *weights.shape[-2:])
-        means, slopes = z.new_empty(len(members), *2 * (weights.shape[-2],)), z.new_zeros(len(members), n, n)
-        size = 1 if z.device.type == "cpu" else len(members)
-        parts = zip(*(torch.split(each, size) for each in (members, shares, means, slopes)), strict=True)
+        runs, n = z.view(-1, *z.shape[-2:]), z.shape[-2]
+        shares = weights.expand(len(runs), *weights.shape[-2:])
+        means, slopes = z.new_empty(len(runs), *2 * (weights.shape[-2],)), z.new_zeros(len(runs), n, n)
+        size = 1 if z.device.type == "cpu" else len(runs)
+        parts = zip(*(torch.split(each, size) for each in (runs, shares, means, slopes)), strict=True)
         for own, share, mean, slope in parts:
             norms = own.square().sum(2)
             squares = torch.baddbmm(norms[:, None], own, own.mT, alpha=-2).add_(norms[:, :, None]).clamp_min_(LEAST)

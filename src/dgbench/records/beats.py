@@ -23,7 +23,7 @@ class Beat:
     step: int  #: optimizer steps done
     steps: int  #: of so many
     steps_per_s: float | None  #: since training began or was resumed; None before that is known
-    members: int = 1  #: runs that train together
+    runs: int = 1  #: runs that train together
     time: float = field(default_factory=lambda: round(time.time(), 1))  #: Unix time
     pid: int = field(default_factory=os.getpid)
     host: str = field(default_factory=socket.gethostname)
@@ -52,7 +52,7 @@ def read_beat(folder: Path) -> Beat | None:
             step=int(said["step"]),
             steps=int(said["steps"]),
             steps_per_s=None if speed is None else float(speed),
-            members=int(said.get("members", 1)),
+            runs=int(said.get("runs", 1)),
             time=float(said["time"]),
             pid=int(said["pid"]),
             host=str(said["host"]),
@@ -67,7 +67,7 @@ def _is_possible(beat: Beat) -> bool:
     return (
         0 <= beat.step <= beat.steps <= _MOST
         and 0 < beat.pid <= _MOST
-        and 0 < beat.members <= _MOST
+        and 0 < beat.runs <= _MOST
         and abs(beat.time) <= _MOST**2
         and (beat.steps_per_s is None or (beat.steps_per_s >= 0 and math.isfinite(beat.seconds_left or 0.0)))
         and beat.host.isprintable()

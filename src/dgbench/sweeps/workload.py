@@ -151,7 +151,7 @@ def _state(folder: Path) -> tuple[str, int, float | None]:
     word = read_status(folder).word
     beat = read_beat(folder)
     step = beat.step if beat else 0
-    rate = beat.steps_per_s * beat.members if beat and beat.steps_per_s is not None else None
+    rate = beat.steps_per_s * beat.runs if beat and beat.steps_per_s is not None else None
     if word == RUNNING:
         return "running" if is_locked(folder) else "stopped", step, rate
     if is_done(folder):
