@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,8 +97,19 @@ def run(command: str, folder: Path) -> str:
     return ended.stdout
 
 
-def renew(page: Path, only: str) -> None:
-    """Put what the commands of a page print now in their places; those that hold ``only``."""
+@dataclass(frozen=True)
+class Renewed:
+    """What a command of a page prints now."""
+
+    page: Path
+    number: int  #: of the block on its page
+    block: Block
+    output: str
+    seconds: float
+
+
+def renew(page: Path, only: str) -> Iterator[Renewed]:
+    """Run the commands of a page that hold ``only``."""
     with tempfile.TemporaryDirectory() as temporary:
         for number, block in enumerate(blocks(page.read_text())):
             if only not in block.command:
@@ -106,18 +117,24 @@ def renew(page: Path, only: str) -> None:
             start = time.perf_counter()
             output = run(block.command, Path(temporary))
             seconds = time.perf_counter() - start
-            text = page.read_text()
-            first, last = blocks(text)[number].span
-            typed = block.shown.removesuffix(block.output)
-            page.write_text(text[:first] + typed + output + text[last:])
             print(f"{seconds:6.1f} s  {'same' if output == block.output else 'new '}  {block.command}", flush=True)
-            known = kept()
-            mine = {
-                **known.get(name(page), {}),
-                block.command: {"code": block.depends_on, "seconds": round(seconds, 1)},
-            }
-            known[name(page)] = {each.command: mine[each.command] for each in blocks(text) if each.command in mine}
-            KEPT.write_text(json.dumps(known, indent=2) + "\n")
+            yield Renewed(page, number, block, output, seconds)
+
+
+def write(renewed: Renewed) -> None:
+    """Put an output in its place, and note which code printed it."""
+    page, block = renewed.page, renewed.block
+    text = page.read_text()
+    first, last = blocks(text)[renewed.number].span
+    typed = block.shown.removesuffix(block.output)
+    page.write_text(text[:first] + typed + renewed.output + text[last:])
+    known = kept()
+    mine = {
+        **known.get(name(page), {}),
+        block.command: {"code": block.depends_on, "seconds": round(renewed.seconds, 1)},
+    }
+    known[name(page)] = {each.command: mine[each.command] for each in blocks(text) if each.command in mine}
+    KEPT.write_text(json.dumps(known, indent=2) + "\n")
 
 
 def main() -> None:
@@ -128,8 +145,13 @@ def main() -> None:
     options = parser.parse_args()
     if absent := [str(place) for place in options.places if not place.exists()]:
         sys.exit(f"{absent[0]} does not exist; name pages or folders of pages")
-    for page in pages(place.resolve() for place in options.places):
-        renew(page, options.only)
+    found: list[Renewed] = []
+    try:
+        for page in pages(place.resolve() for place in options.places):
+            found.extend(renew(page, options.only))
+    finally:  # a page that changes between two commands would make two code versions of them
+        for renewed in found:
+            write(renewed)
 
 
 if __name__ == "__main__":
