@@ -87,10 +87,13 @@ def plain_command(task: Callable[[list[str]], None], help_text: Callable[[], str
         return
     try:
         task(words)
+        sys.stdout.flush()  # here, where it is known what a closed pipe means
     except KeyboardInterrupt:
         _say("interrupted; start the same command again")
         sys.exit(130)
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_left():
+            sys.exit(128 + signal.SIGPIPE)
         if os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
         _say(explain(error, "train", words))
