@@ -46,9 +46,8 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
                 try:
                     task(config)
                 except BrokenPipeError:
-                    if not _reader_left():  # but a pipe of ours broke
-                        raise
-                    sys.exit(128 + signal.SIGPIPE)
+                    _end_if_unread()
+                    raise  # a pipe of ours broke
                 except Exception as error:  # whatever broke this job, the others of a sweep are run
                     if wants_traceback or os.getpid() != home:  # a launcher's worker tells its parent by raising
                         raise
@@ -92,8 +91,8 @@ def plain_command(task: Callable[[list[str]], None], help_text: Callable[[], str
         _say("interrupted; start the same command again")
         sys.exit(130)
     except Exception as error:
-        if isinstance(error, BrokenPipeError) and _reader_left():
-            sys.exit(128 + signal.SIGPIPE)
+        if isinstance(error, BrokenPipeError):
+            _end_if_unread()
         if os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
         _say(explain(error, "train", words))
@@ -113,6 +112,12 @@ def _reader_left() -> bool:
     if left:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return left
+
+
+def _end_if_unread() -> None:
+    """End as other commands do whose reader has left."""
+    if _reader_left():
+        sys.exit(128 + signal.SIGPIPE)
 
 
 def sign_of_life(text: str) -> None:
