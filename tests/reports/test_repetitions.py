@@ -63,7 +63,7 @@ def test_another_setting_has_splits_of_its_own() -> None:
         ([{}, {"space": "yu2024", "hparams": {"lr": 2}}], ["erm (space=domainbed)", "erm (space=yu2024)"]),
         (
             [{"draw": 0}, {"draw": 0, "hparams": {"lr": 2}}, {"draw": 0, "hparams": {"lr": 3}, "space": "yu2024"}],
-            ["erm (space=domainbed, lr=None)", "erm (space=domainbed, lr=2)", "erm (space=yu2024)"],
+            ["erm (space=domainbed, lr=default)", "erm (space=domainbed, lr=2)", "erm (space=yu2024)"],
         ),
     ],
     ids=["trials are seeds", "trials of one seed", "two spaces", "two spaces and two sets"],

@@ -43,3 +43,12 @@ def labels(runs: list[Run], searches: bool) -> list[str]:
 def test_what_stands_beside_the_name(runs: list[Run], apart: list[str], chosen: list[str]) -> None:
     assert labels(runs, searches=False) == apart
     assert labels(runs, searches=True) == chosen
+
+
+def test_a_key_that_rows_leave_out_at_its_default_is_called_so() -> None:
+    shared = {"algorithm": "erm", "averaging": "none", "draw": 0, "held_out": ["a"], "space": "domainbed", "trial": 0}
+    halves: list[dict[str, Any]] = [
+        {**shared, "seed": 0, "hparams": {"lr": 0.1, "trainer.precision": "bf16-mixed"}},
+        {**shared, "seed": 1, "hparams": {"lr": 0.1}},
+    ]
+    assert algorithm_labels(halves) == ["erm (trainer.precision=bf16-mixed)", "erm (trainer.precision=default)"]

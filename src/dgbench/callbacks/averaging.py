@@ -36,10 +36,10 @@ class Rule(Protocol):
         """The tensors to predict with; those left out are the live ones."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on."""
+        """What resuming needs, as torch.save takes it."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on."""
+        """Continue from what :meth:`state_dict` gave."""
 
 
 class Averaging(pl.Callback):

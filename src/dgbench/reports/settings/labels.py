@@ -90,9 +90,10 @@ def _beside(name: str, extra: str) -> str:
 
 
 def _differing(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """``trainer.precision=bf16-mixed`` and ``trainer.precision=default``: rows leave out what is at its default."""
     names = sorted({name for values in variants.values() for name in values})
-    differing = [n for n in names if len({str(values.get(n)) for values in variants.values()}) > 1]
-    return {text: ", ".join(f"{n}={values.get(n)}" for n in differing) for text, values in variants.items()}
+    differing = [n for n in names if len({str(values.get(n, "default")) for values in variants.values()}) > 1]
+    return {text: ", ".join(f"{n}={values.get(n, 'default')}" for n in differing) for text, values in variants.items()}
 
 
 def setting_titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
