@@ -12,7 +12,8 @@ from dgbench.modules import AnyNetworks, Networks
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
 from dgbench.objectives.copies import copied
 from dgbench.objectives.gradients import MODEL
-from dgbench.objectives.pixels import amplitude_mix, from_pixels, full_precision, quantized, to_pixels
+from dgbench.objectives.mixed_precision import full_precision
+from dgbench.objectives.pixels import amplitude_mix, from_pixels, quantized, to_pixels
 from dgbench.objectives.random_inputs import Permutation, RandomInputs, Uniform
 from dgbench.objectives.schedules import dropped, epoch_of
 from dgbench.objectives.step import Outcome, Step

@@ -13,7 +13,8 @@ from dgbench.errors import ConfigError
 from dgbench.modules import AnyNetworks, Networks
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
 from dgbench.objectives.jigsaw import SIDE, TILES, assemble, cut, framed, orders, square
-from dgbench.objectives.pixels import from_pixels, full_precision, gray, to_pixels
+from dgbench.objectives.mixed_precision import full_precision
+from dgbench.objectives.pixels import from_pixels, gray, to_pixels
 from dgbench.objectives.random_inputs import Integers, RandomInputs, Uniform
 from dgbench.objectives.schedules import dropped
 from dgbench.objectives.step import Outcome, Prediction, Step

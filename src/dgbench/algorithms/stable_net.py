@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from dgbench.errors import ConfigError
 from dgbench.modules import Networks
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
-from dgbench.objectives.decorrelation import WeightLearning, unmixed
+from dgbench.objectives.decorrelation import WeightLearning
+from dgbench.objectives.mixed_precision import unmixed
 from dgbench.objectives.random_inputs import Normal, RandomInputs, Uniform
 from dgbench.objectives.schedules import epoch_of
 from dgbench.objectives.step import Outcome, Step
@@ -75,7 +76,7 @@ class StableNet(Algorithm):
 
     def objective(self, s: Step) -> Outcome:
         z = s.features()
-        with unmixed(z.device):
+        with unmixed(z.device):  # fourth powers of features overflow in half precision
             new = z.detach().to(s.state["features"].dtype)
             v = self._learning(s).learn(torch.cat([new, s.state["features"]]), s.state["weights"])
         weight = v.softmax(0)

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 MOMENTUM = 0.9
-
-
-def unmixed(device: torch.device) -> AbstractContextManager[object]:
-    """No half precision inside: fourth powers of features overflow in it."""
-    known = torch.amp.is_autocast_available(device.type)
-    return torch.autocast(device.type, enabled=False) if known else nullcontext()
 
 
 @dataclass(frozen=True)

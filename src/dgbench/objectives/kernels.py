@@ -1,4 +1,8 @@
-"""Distances between the feature distributions of environments."""
+"""Distances between the feature distributions of environments.
+
+All are differences of nearly equal numbers, so they are computed in float32 under mixed precision: features in bfloat16
+are as coarse as the distances between them, and MMD would train like ERM.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from dgbench.objectives.mixed_precision import full_precision, unmixed
 from dgbench.tensors import EnvBatch
 
 LOWEST = -87.0  # exp of less is below 1e-38, and slower by a factor of a hundred where floats are denormal
@@ -61,9 +66,10 @@ class MeanKernel(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         """Gradient of the features."""
         z, weights, slope = ctx.saved_tensors
-        pull = weights.mT @ grads[0] @ weights * slope
-        pull = pull + pull.mT
-        return 2 * (pull.sum(-1, keepdim=True) * z - pull @ z), None, None
+        with unmixed(z.device):
+            pull = weights.mT @ grads[0] @ weights * slope
+            pull = pull + pull.mT
+            return 2 * (pull.sum(-1, keepdim=True) * z - pull @ z), None, None
 
     @staticmethod
     def vmap(
@@ -84,7 +90,9 @@ def mean_kernels(z: Tensor, weights: Tensor, bandwidths: tuple[float, ...] = BAN
         weights: (E, N) of the rows in each group, constants; they may differ between the runs of a stack.
         bandwidths: factors of the squared distances, whose kernels are added.
     """
-    means: Tensor = MeanKernel.apply(z, weights, bandwidths)[0]
+    z, weights = full_precision(z), full_precision(weights)
+    with unmixed(z.device):
+        means: Tensor = MeanKernel.apply(z, weights, bandwidths)[0]
     return means
 
 
@@ -104,6 +112,7 @@ def mean_mmd(z: Tensor, batch: EnvBatch) -> Tensor:
     n = len(batch.sizes)
     if n == 1:
         return z.new_zeros(())
+    z = full_precision(z)
     member = (batch.env[None] == torch.arange(n, device=z.device)[:, None]).to(z.dtype)
     average = member / member.sum(1, keepdim=True)  # (E, N)
     kernel = mean_kernels(z, average)  # (E, E) between environments
@@ -121,12 +130,14 @@ def mean_moment_distance(z: Tensor, batch: EnvBatch) -> Tensor:
     """
     if len(batch.sizes) == 1:
         return z.new_zeros(())
-    if len(set(batch.sizes)) == 1:
-        centers, covariances = _moments(z.view(len(batch.sizes), -1, z.shape[1]))
-    else:
-        each = [_moments(part) for part in batch.split(z)]
-        centers, covariances = (torch.stack(values) for values in zip(*each, strict=True))
-    return 2 * (_mean_variance(centers) + _mean_variance(covariances))
+    z = full_precision(z)
+    with unmixed(z.device):
+        if len(set(batch.sizes)) == 1:
+            centers, covariances = _moments(z.view(len(batch.sizes), -1, z.shape[1]))
+        else:
+            each = [_moments(part) for part in batch.split(z)]
+            centers, covariances = (torch.stack(values) for values in zip(*each, strict=True))
+        return 2 * (_mean_variance(centers) + _mean_variance(covariances))
 
 
 def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -148,15 +159,18 @@ def moment_distance(z: Tensor, member: Tensor) -> Tensor:
 
     A group of less than two rows counts as one of two, so that nothing is divided by zero.
     """
-    count = member.sum(1).clamp_min(2)
-    centers = member @ z / count[:, None]
-    centered = [(z - center) * own[:, None] for center, own in zip(centers.unbind(), member.unbind(), strict=True)]
-    a, b = (u.T @ u / (n - 1) for u, n in zip(centered, count.unbind(), strict=True))
-    return (centers[0] - centers[1]).square().mean() + (a - b).square().mean()
+    z, member = full_precision(z), full_precision(member)
+    with unmixed(z.device):
+        count = member.sum(1).clamp_min(2)
+        centers = member @ z / count[:, None]
+        centered = [(z - center) * own[:, None] for center, own in zip(centers.unbind(), member.unbind(), strict=True)]
+        a, b = (u.T @ u / (n - 1) for u, n in zip(centered, count.unbind(), strict=True))
+        return (centers[0] - centers[1]).square().mean() + (a - b).square().mean()
 
 
 def environment_variances(z: Tensor, batch: EnvBatch) -> Tensor:
     """(N, m) -> (E, m) unbiased variance of each feature within each environment; NaN for one row."""
+    z = full_precision(z)
     if len(set(batch.sizes)) == 1:
         return _variances(z.view(len(batch.sizes), -1, z.shape[1]))
     return torch.stack([_variances(part) for part in batch.split(z)])

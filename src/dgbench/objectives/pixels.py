@@ -10,11 +10,6 @@ from dgbench.requests import Sizes
 LEVELS = 255  # of an 8-bit image
 
 
-def full_precision(x: Tensor) -> Tensor:
-    """Half precision to float32: Fourier transforms want it, and 8-bit images need more than bfloat16 has."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-
-
 def to_pixels(x: Tensor, sizes: Sizes) -> Tensor:
     """(N, C, H, W) images as networks see them -> the same in [0, 1]."""
     if not sizes.pixel_std:
