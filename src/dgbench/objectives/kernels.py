@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from dgbench.objectives.mixed_precision import full_precision, unmixed
+from dgbench.objectives.mixed_precision import in_full_precision, unmixed
 from dgbench.tensors import EnvBatch
 
 LOWEST = -87.0  # exp of less is below 1e-38, and slower by a factor of a hundred where floats are denormal
@@ -82,6 +82,7 @@ class MeanKernel(torch.autograd.Function):
         return (means, slopes), (0, 0)
 
 
+@in_full_precision
 def mean_kernels(z: Tensor, weights: Tensor, bandwidths: tuple[float, ...] = BANDWIDTHS) -> Tensor:
     """(E, E) weighted means of the Gaussian kernels between groups of rows, the diagonal of equal rows included.
 
@@ -90,9 +91,7 @@ def mean_kernels(z: Tensor, weights: Tensor, bandwidths: tuple[float, ...] = BAN
         weights: (E, N) of the rows in each group, constants; they may differ between the runs of a stack.
         bandwidths: factors of the squared distances, whose kernels are added.
     """
-    z, weights = full_precision(z), full_precision(weights)
-    with unmixed(z.device):
-        means: Tensor = MeanKernel.apply(z, weights, bandwidths)[0]
+    means: Tensor = MeanKernel.apply(z, weights, bandwidths)[0]
     return means
 
 
@@ -102,6 +101,7 @@ def kernel_distance(z: Tensor, weights: Tensor, bandwidths: tuple[float, ...] = 
     return kernel[0, 0] + kernel[1, 1] - 2 * kernel[0, 1]
 
 
+@in_full_precision
 def mean_mmd(z: Tensor, batch: EnvBatch) -> Tensor:
     """Squared maximum mean discrepancy, averaged over the E(E-1)/2 pairs of environments; 0 for one environment.
 
@@ -112,7 +112,6 @@ def mean_mmd(z: Tensor, batch: EnvBatch) -> Tensor:
     n = len(batch.sizes)
     if n == 1:
         return z.new_zeros(())
-    z = full_precision(z)
     member = (batch.env[None] == torch.arange(n, device=z.device)[:, None]).to(z.dtype)
     average = member / member.sum(1, keepdim=True)  # (E, N)
     kernel = mean_kernels(z, average)  # (E, E) between environments
@@ -122,6 +121,7 @@ def mean_mmd(z: Tensor, batch: EnvBatch) -> Tensor:
     return distance
 
 
+@in_full_precision
 def mean_moment_distance(z: Tensor, batch: EnvBatch) -> Tensor:
     """CORAL's distance of means and covariances, averaged over all pairs of environments; 0 for one environment.
 
@@ -130,14 +130,12 @@ def mean_moment_distance(z: Tensor, batch: EnvBatch) -> Tensor:
     """
     if len(batch.sizes) == 1:
         return z.new_zeros(())
-    z = full_precision(z)
-    with unmixed(z.device):
-        if len(set(batch.sizes)) == 1:
-            centers, covariances = _moments(z.view(len(batch.sizes), -1, z.shape[1]))
-        else:
-            each = [_moments(part) for part in batch.split(z)]
-            centers, covariances = (torch.stack(values) for values in zip(*each, strict=True))
-        return 2 * (_mean_variance(centers) + _mean_variance(covariances))
+    if len(set(batch.sizes)) == 1:
+        centers, covariances = _moments(z.view(len(batch.sizes), -1, z.shape[1]))
+    else:
+        each = [_moments(part) for part in batch.split(z)]
+        centers, covariances = (torch.stack(values) for values in zip(*each, strict=True))
+    return 2 * (_mean_variance(centers) + _mean_variance(covariances))
 
 
 def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -154,23 +152,22 @@ def _mean_variance(a: Tensor) -> Tensor:
     return variance
 
 
+@in_full_precision
 def moment_distance(z: Tensor, member: Tensor) -> Tensor:
     """CORAL's distance of means and covariances of two groups of rows, (2, N) ones and zeros.
 
     A group of less than two rows counts as one of two, so that nothing is divided by zero.
     """
-    z, member = full_precision(z), full_precision(member)
-    with unmixed(z.device):
-        count = member.sum(1).clamp_min(2)
-        centers = member @ z / count[:, None]
-        centered = [(z - center) * own[:, None] for center, own in zip(centers.unbind(), member.unbind(), strict=True)]
-        a, b = (u.T @ u / (n - 1) for u, n in zip(centered, count.unbind(), strict=True))
-        return (centers[0] - centers[1]).square().mean() + (a - b).square().mean()
+    count = member.sum(1).clamp_min(2)
+    centers = member @ z / count[:, None]
+    centered = [(z - center) * own[:, None] for center, own in zip(centers.unbind(), member.unbind(), strict=True)]
+    a, b = (u.T @ u / (n - 1) for u, n in zip(centered, count.unbind(), strict=True))
+    return (centers[0] - centers[1]).square().mean() + (a - b).square().mean()
 
 
+@in_full_precision
 def environment_variances(z: Tensor, batch: EnvBatch) -> Tensor:
     """(N, m) -> (E, m) unbiased variance of each feature within each environment; NaN for one row."""
-    z = full_precision(z)
     if len(set(batch.sizes)) == 1:
         return _variances(z.view(len(batch.sizes), -1, z.shape[1]))
     return torch.stack([_variances(part) for part in batch.split(z)])

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
+from typing import Concatenate, ParamSpec
 
 import torch
 from torch import Tensor
+
+P = ParamSpec("P")
 
 
 def full_precision(x: Tensor) -> Tensor:
@@ -17,3 +22,14 @@ def unmixed(device: torch.device) -> AbstractContextManager[object]:
     """No half precision inside: products are computed in the precision of their factors."""
     known = torch.amp.is_autocast_available(device.type)
     return torch.autocast(device.type, enabled=False) if known else nullcontext()
+
+
+def in_full_precision(function: Callable[Concatenate[Tensor, P], Tensor]) -> Callable[Concatenate[Tensor, P], Tensor]:
+    """A function of features, computed in float32 where they come in half precision."""
+
+    @wraps(function)
+    def wrapped(z: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        with unmixed(z.device):
+            return function(full_precision(z), *args, **kwargs)
+
+    return wrapped
