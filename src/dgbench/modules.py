@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -90,6 +90,10 @@ class Networks(_Callables, nn.ModuleDict):  # type: ignore[misc]  # two __getatt
         """The same networks with some or all parameters replaced; differentiable in ``params``."""
         return BoundNetworks(self, {**self._all(), **dict(self.named_buffers()), **params})
 
+    def in_half_precision(self, dtype: torch.dtype) -> BoundNetworks:
+        """The same networks computing in float16 or bfloat16; what they put out is float32."""
+        return BoundNetworks(self, {**self._all(), **dict(self.named_buffers())}, dtype)
+
 
 class BoundNetworks(_Callables):
     """Networks as pure functions of explicit tensors.
@@ -97,18 +101,28 @@ class BoundNetworks(_Callables):
     Args:
         modules: the networks; only their code is used.
         tensors: every parameter and buffer, keyed ``network.tensor``.
+        half: float16 or bfloat16, if the networks compute in it under autocast; what they put out is float32 again.
     """
 
-    def __init__(self, modules: Networks, tensors: Tensors) -> None:
+    def __init__(self, modules: Networks, tensors: Tensors, half: torch.dtype | None = None) -> None:
         self._modules = modules
         self._tensors = tensors
+        self._half = half
 
     def __getattr__(self, name: str) -> Callable[..., Tensor]:
         if name.startswith("_") or name not in self._modules:
             raise AttributeError(name)
         prefix = f"{name}."
         own = {key[len(prefix) :]: value for key, value in self._tensors.items() if key.startswith(prefix)}
-        return lambda *args, **kwargs: functional_call(self._modules[name], own, args, kwargs)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self._half is None:
+                return functional_call(self._modules[name], own, args, kwargs)
+            kind = next(iter(self._tensors.values())).device.type
+            with torch.autocast(kind, self._half, cache_enabled=False):  # a cache would keep weights over a step
+                return _single(functional_call(self._modules[name], own, args, kwargs))
+
+        return call
 
     def params(self, *names: str) -> dict[str, Tensor]:
         """Parameters that train (no buffers) of the named networks, keyed ``network.parameter``."""
@@ -132,7 +146,18 @@ class BoundNetworks(_Callables):
 
     def bind(self, params: Tensors) -> BoundNetworks:
         """The same networks with some or all tensors replaced."""
-        return BoundNetworks(self._modules, {**self._tensors, **params})
+        return BoundNetworks(self._modules, {**self._tensors, **params}, self._half)
+
+    def in_half_precision(self, dtype: torch.dtype) -> BoundNetworks:
+        """The same networks computing in float16 or bfloat16; what they put out is float32."""
+        return BoundNetworks(self._modules, self._tensors, dtype)
+
+
+def _single(found: Any) -> Any:
+    """What a network puts out, or a list of that, with float32 instead of half precision."""
+    if isinstance(found, Tensor):
+        return found.float() if found.dtype in (torch.float16, torch.bfloat16) else found
+    return [_single(each) for each in found] if isinstance(found, list) else tuple(map(_single, found))
 
 
 AnyNetworks = Networks | BoundNetworks

@@ -12,7 +12,6 @@ from dgbench.modules import AnyNetworks, Networks
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
 from dgbench.objectives.copies import copied
 from dgbench.objectives.gradients import MODEL
-from dgbench.objectives.mixed_precision import full_precision
 from dgbench.objectives.pixels import amplitude_mix, from_pixels, quantized, to_pixels
 from dgbench.objectives.random_inputs import Permutation, RandomInputs, Uniform
 from dgbench.objectives.schedules import dropped, epoch_of
@@ -79,7 +78,7 @@ class FACT(Algorithm):
 
     def views(self, s: Step) -> tuple[Tensor, Tensor, Tensor]:
         """The images of a step, the same with mixed amplitudes, and the labels of both."""
-        u = to_pixels(full_precision(s.x), self.sizes)
+        u = to_pixels(s.x, self.sizes)
         partner, weight, y = s.random["partner"], s.hp.eta * s.random["lam"], s.y
         if self.values["partner"] == "mutual":
             n = len(y)
@@ -87,10 +86,10 @@ class FACT(Algorithm):
             partner = torch.arange(2 * n, device=y.device).roll(n)
         if self.values["quantize"]:
             u = quantized(u)
-        mixed = amplitude_mix(u, partner, weight.to(u.dtype))
+        mixed = amplitude_mix(u, partner, weight)
         if self.values["quantize"]:
             mixed = quantized(mixed)
-        return from_pixels(u, self.sizes).to(s.x.dtype), from_pixels(mixed, self.sizes).to(s.x.dtype), y
+        return from_pixels(u, self.sizes), from_pixels(mixed, self.sizes), y
 
     def _ramp(self, s: Step) -> Tensor:
         length = self.values["ramp_epochs"]

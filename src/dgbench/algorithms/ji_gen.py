@@ -13,7 +13,6 @@ from dgbench.errors import ConfigError
 from dgbench.modules import AnyNetworks, Networks
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
 from dgbench.objectives.jigsaw import SIDE, TILES, assemble, cut, framed, orders, square
-from dgbench.objectives.mixed_precision import full_precision
 from dgbench.objectives.pixels import from_pixels, gray, to_pixels
 from dgbench.objectives.random_inputs import Integers, RandomInputs, Uniform
 from dgbench.objectives.schedules import dropped
@@ -93,7 +92,7 @@ class JiGen(Algorithm):
         tiles = cut(self._inner(s.x))
         turned = (s.random["gray"] < s.hp.tile_gray)[..., None, None, None]
         if tiles.shape[2] == 3:
-            colorless = from_pixels(gray(to_pixels(full_precision(tiles), self.sizes)), self.sizes).to(tiles.dtype)
+            colorless = from_pixels(gray(to_pixels(tiles, self.sizes)), self.sizes)
             tiles = torch.where(turned, colorless, tiles)
         rows = torch.arange(len(tiles), device=tiles.device)[:, None]
         shuffled = assemble(tiles[rows, s.state["orders"][order]])

@@ -14,7 +14,6 @@ from dgbench.errors import ConfigError
 from dgbench.modules import Networks
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
 from dgbench.objectives.decorrelation import WeightLearning
-from dgbench.objectives.mixed_precision import unmixed
 from dgbench.objectives.random_inputs import Normal, RandomInputs, Uniform
 from dgbench.objectives.schedules import epoch_of
 from dgbench.objectives.step import Outcome, Step
@@ -76,9 +75,8 @@ class StableNet(Algorithm):
 
     def objective(self, s: Step) -> Outcome:
         z = s.features()
-        with unmixed(z.device):  # fourth powers of features overflow in half precision
-            new = z.detach().to(s.state["features"].dtype)
-            v = self._learning(s).learn(torch.cat([new, s.state["features"]]), s.state["weights"])
+        new = z.detach()
+        v = self._learning(s).learn(torch.cat([new, s.state["features"]]), s.state["weights"])
         weight = v.softmax(0)
         each = F.cross_entropy(s.networks.classifier(z), s.y, reduction="none")
         logs = {"largest_weight": len(weight) * weight.max()}

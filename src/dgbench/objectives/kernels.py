@@ -1,8 +1,4 @@
-"""Distances between the feature distributions of environments.
-
-All are differences of nearly equal numbers, so they are computed in float32 under mixed precision: features in bfloat16
-are as coarse as the distances between them, and MMD would train like ERM.
-"""
+"""Distances between the feature distributions of environments."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from dgbench.objectives.mixed_precision import in_full_precision, unmixed
 from dgbench.tensors import EnvBatch
 
 LOWEST = -87.0  # exp of less is below 1e-38, and slower by a factor of a hundred where floats are denormal
@@ -66,10 +61,9 @@ class MeanKernel(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         """Gradient of the features."""
         z, weights, slope = ctx.saved_tensors
-        with unmixed(z.device):
-            pull = weights.mT @ grads[0] @ weights * slope
-            pull = pull + pull.mT
-            return 2 * (pull.sum(-1, keepdim=True) * z - pull @ z), None, None
+        pull = weights.mT @ grads[0] @ weights * slope
+        pull = pull + pull.mT
+        return 2 * (pull.sum(-1, keepdim=True) * z - pull @ z), None, None
 
     @staticmethod
     def vmap(
@@ -82,7 +76,6 @@ class MeanKernel(torch.autograd.Function):
         return (means, slopes), (0, 0)
 
 
-@in_full_precision
 def mean_kernels(z: Tensor, weights: Tensor, bandwidths: tuple[float, ...] = BANDWIDTHS) -> Tensor:
     """(E, E) weighted means of the Gaussian kernels between groups of rows, the diagonal of equal rows included.
 
@@ -101,7 +94,6 @@ def kernel_distance(z: Tensor, weights: Tensor, bandwidths: tuple[float, ...] = 
     return kernel[0, 0] + kernel[1, 1] - 2 * kernel[0, 1]
 
 
-@in_full_precision
 def mean_mmd(z: Tensor, batch: EnvBatch) -> Tensor:
     """Squared maximum mean discrepancy, averaged over the E(E-1)/2 pairs of environments; 0 for one environment.
 
@@ -121,7 +113,6 @@ def mean_mmd(z: Tensor, batch: EnvBatch) -> Tensor:
     return distance
 
 
-@in_full_precision
 def mean_moment_distance(z: Tensor, batch: EnvBatch) -> Tensor:
     """CORAL's distance of means and covariances, averaged over all pairs of environments; 0 for one environment.
 
@@ -152,7 +143,6 @@ def _mean_variance(a: Tensor) -> Tensor:
     return variance
 
 
-@in_full_precision
 def moment_distance(z: Tensor, member: Tensor) -> Tensor:
     """CORAL's distance of means and covariances of two groups of rows, (2, N) ones and zeros.
 
@@ -165,7 +155,6 @@ def moment_distance(z: Tensor, member: Tensor) -> Tensor:
     return (centers[0] - centers[1]).square().mean() + (a - b).square().mean()
 
 
-@in_full_precision
 def environment_variances(z: Tensor, batch: EnvBatch) -> Tensor:
     """(N, m) -> (E, m) unbiased variance of each feature within each environment; NaN for one row."""
     if len(set(batch.sizes)) == 1:

@@ -18,6 +18,7 @@ from dgbench.training.activations import activations
 from dgbench.training.dropout import seeded_dropout
 from dgbench.training.micro_batches import averaged, mean_over_processes, micro_batches, moving_statistics
 from dgbench.training.modules.base import RunModule, cpu_copies
+from dgbench.training.modules.mixed_precision import half_for_networks
 from dgbench.training.modules.run_inputs import Draws
 from dgbench.training.optimizers import Part, UpdateRule, layer_scales
 
@@ -128,15 +129,16 @@ class SingleRun(RunModule):
         parts = micro_batches(batch, self.rule.accumulate)
         rank, world_size = self._place
         losses, states, logs = [], [], []
-        for i, part in enumerate(parts):
-            random = self.random_at(step, part.sizes, rank * len(parts) + i)
-            hp = Hyperparameters(self.hp.tensors())
-            out = update.objective(Step(self.networks, part, hp, self.memory.tensors(), random, counter))
-            if groups:
-                self._add_gradients(parameters, out, len(parts))
-            losses.append(out.loss.detach())
-            states.append(detached(out.state))
-            logs.append(detached(out.logs) if self.collects else {})
+        with half_for_networks(self.networks, self.device) as networks:
+            for i, part in enumerate(parts):
+                random = self.random_at(step, part.sizes, rank * len(parts) + i)
+                hp = Hyperparameters(self.hp.tensors())
+                out = update.objective(Step(networks, part, hp, self.memory.tensors(), random, counter))
+                if groups:
+                    self._add_gradients(parameters, out, len(parts))
+                losses.append(out.loss.detach())
+                states.append(detached(out.state))
+                logs.append(detached(out.logs) if self.collects else {})
         state = averaged(states)
         if world_size > 1:
             gradients = [p.grad for p in parameters.values() if p.grad is not None]
@@ -169,7 +171,8 @@ class SingleRun(RunModule):
 
     def _predict(self, x: Tensor, random: Tensors) -> Tensor:
         own, hp = {name: values[0] for name, values in random.items()}, Hyperparameters(self.hp.tensors())
-        return self.algorithm.predict(Prediction(self.networks, x, hp, self.memory.tensors(), own))[None]
+        with half_for_networks(self.networks, self.device) as networks:
+            return self.algorithm.predict(Prediction(networks, x, hp, self.memory.tensors(), own))[None]
 
     # ---- state --------------------------------------------------------------------------------------------------
 

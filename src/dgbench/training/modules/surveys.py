@@ -12,6 +12,7 @@ from dgbench.errors import ConfigError
 from dgbench.objectives.step import Prediction, Surveyed
 from dgbench.seeding import derive
 from dgbench.tensors import TrainingImages
+from dgbench.training.modules.mixed_precision import half_for_networks
 from dgbench.training.modules.run_predictions import PredictingModule, TrainingImagesOf
 
 
@@ -37,9 +38,9 @@ def survey(module: PredictingModule, due: Sequence[int], step: int) -> None:
         run = module.runs[i]
         networks, hp, state = module.evaluated(i)
         rows: list[Any] = []
-        with torch.no_grad():
+        with torch.no_grad(), half_for_networks(networks, module.device) as called:
             for images in module.training_images(i):
-                made = run.algorithm.survey(Prediction(networks, images.x, hp, state, {}))
+                made = run.algorithm.survey(Prediction(called, images.x, hp, state, {}))
                 rows.append((made, images.y, images.env, images.index))
         made, y, env, index = (torch.cat(each) for each in zip(*rows, strict=True))
         rng = np.random.default_rng(derive(run.draws.seed, "survey", step))
