@@ -92,7 +92,7 @@ class Networks(_Callables, nn.ModuleDict):  # type: ignore[misc]  # two __getatt
 
     def in_half_precision(self, dtype: torch.dtype) -> BoundNetworks:
         """The same networks computing in float16 or bfloat16; what they put out is float32."""
-        return BoundNetworks(self, {**self._all(), **dict(self.named_buffers())}, dtype)
+        return self.bind({}).in_half_precision(dtype)
 
 
 class BoundNetworks(_Callables):
@@ -154,10 +154,10 @@ class BoundNetworks(_Callables):
 
 
 def _single(found: Any) -> Any:
-    """What a network puts out, or a list of that, with float32 instead of half precision."""
+    """What a network puts out, a tensor or several, in float32 where that is half precision."""
     if isinstance(found, Tensor):
         return found.float() if found.dtype in (torch.float16, torch.bfloat16) else found
-    return [_single(each) for each in found] if isinstance(found, list) else tuple(map(_single, found))
+    return type(found)(map(_single, found)) if isinstance(found, (list, tuple)) else found
 
 
 AnyNetworks = Networks | BoundNetworks
