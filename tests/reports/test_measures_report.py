@@ -79,6 +79,33 @@ def test_a_wrong_pick_costs_its_ideal_error(make: Any, tmp_path: Path) -> None:
     assert "2 algorithms: a rank correlation can only be 1 or -1" in " ".join(look_of(correlation).notes)
 
 
+def test_without_worst_gap_the_average_ranks_answer_table_and_note(make: Any, tmp_path: Path) -> None:
+    """Two given environments: no N - 2. Averages in both seeds: a .45, b .25, c .35."""
+    given = make.GIVEN[:2]
+    for name, errors in (("a", (0.4, 0.5)), ("b", (0.2, 0.3)), ("c", (0.3, 0.4))):
+        for seed in (0, 1):
+            for fold, error in enumerate(errors):
+                who = make.identity(name, str(fold), seed, given=given)
+                make.write_run(tmp_path, who, lambda env, step, error=error: error)
+    section = build(tmp_path).sections[0]
+    table = section.tables[0]
+    assert section.answer[0].startswith("b has the lowest average error, 25.0%, 10.0 points below c")
+    assert list(table["algorithm"]) == ["b", "c", "a"]
+    assert line(table, "b")["worst+gap (%)"].value is None
+    assert "Lowest average error: b, then c, higher in 2 of 2 seeds" in " ".join(look_of(table).notes)
+
+
+def test_algorithms_without_a_common_seed_are_counted_by_their_seeds(make: Any, tmp_path: Path) -> None:
+    for name, seeds in (("a", (0, 1)), ("b", (0, 1)), ("c", (2,))):
+        for seed in seeds:
+            for fold in range(4):
+                make.write_run(tmp_path, make.identity(name, str(fold), seed))
+    assert build(tmp_path).sections[0].answer[:2] == [
+        "0 of 3 algorithms have results in every seed: nothing to compare yet.",
+        "Only algorithms of the same seeds are compared. Results: 2 in seeds 0, 1; 1 in seed 2.",
+    ]
+
+
 def test_missing_and_failed_folds_are_not_averaged_over(make: Any, tmp_path: Path) -> None:
     for fold in ("0", "1", "full"):
         make.write_run(tmp_path, make.identity("erm", fold))

@@ -41,7 +41,9 @@ def leaderboard(frame: pd.DataFrame, spread: str = "domainbed", split_by: str | 
 
 
 def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """Average, worst, gap, worst+gap and ideal error of every algorithm, lowest worst+gap first.
+    """Average, worst, gap, worst+gap and ideal error of every algorithm.
+
+    The lowest worst+gap comes first, or the lowest average where no study has worst+gap.
 
     Args:
         frame: of :func:`dgbench.results`, or a part of its lines.

@@ -64,7 +64,7 @@ def measures_csv(evaluation: Evaluation, selection: str) -> str:
 
 
 def leaderboard_csv(evaluation: Evaluation, selection: str) -> str:
-    """``leaderboard.csv``: one line per setting and algorithm, lowest worst+gap first."""
+    """``leaderboard.csv``: one line per setting and algorithm, in the order of the measure table."""
     lines = []
     for title, setting in _settings(evaluation, selection).items():
         for line in measure_table(evaluation.of(title)).to_dict("records"):

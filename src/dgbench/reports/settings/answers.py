@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 
 from dgbench.reports.settings.certainty_tables import resamples, separation_words
 from dgbench.reports.settings.conclusions import chance_of
 from dgbench.reports.settings.evaluation import Evaluation
 from dgbench.reports.settings.over_seeds import BySeed, mean
 from dgbench.reports.settings.statistics_options import Statistics
-from dgbench.reports.settings.study_values import algorithms_of, seeds_of, selected_by, selection_degradation, values
+from dgbench.reports.settings.study_values import (
+    algorithms_of,
+    complete,
+    ranked_by,
+    seeds_of,
+    selected_by,
+    selection_degradation,
+    values,
+)
 from dgbench.statistics import lead, separated
 
+#: groups of algorithms with other seeds that an answer names
+_MOST_GROUPS = 4
 #: terms of the measure reports, explained where they first stand
 WORDS = {
     "held-out environment": "a given environment that the judged model was not trained on.",
@@ -28,12 +40,10 @@ WORDS = {
 def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]:
     """Who has the lowest worst+gap, whether that is certain, and whether it is truly best."""
     studies = evaluation.studies
-    names, seeds = algorithms_of(studies), seeds_of(studies)
-    known = {a: own for a, own in values(studies, "worst_gap").items() if sorted(own) == seeds}
-    measure, title = ("worst_gap", "worst+gap") if known else ("average", "average error")
-    known = known or {a: own for a, own in values(studies, "average").items() if sorted(own) == seeds}
+    measure, title = ranked_by(studies)
+    known = complete(studies, measure)
     if len(known) < 2:
-        return [too_few(names, len(known), "results in every seed")]
+        return [too_few(algorithms_of(studies), len(known), "results in every seed"), *_by_seeds(studies, measure)]
     order = sorted(known, key=lambda a: (mean(list(known[a].values())), a))
     first, second = order[:2]
     sentence = f"{first} has the lowest {title}, {_percent(known[first])}"
@@ -52,6 +62,15 @@ def too_few(names: Sequence[str], known: int, what: str) -> str:
     if len(names) == 1:
         return f"{names[0]} alone: train another algorithm to compare it with."
     return f"{known} of {len(names)} algorithms have {what}: nothing to compare yet."
+
+
+def _by_seeds(studies: pd.DataFrame, measure: str) -> list[str]:
+    """How many algorithms have which seeds, where they differ: the most common first."""
+    groups = Counter(tuple(sorted(own)) for own in values(studies, measure).values()).most_common(_MOST_GROUPS)
+    if len(groups) < 2:
+        return []
+    parts = [f"{n} in seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}" for seeds, n in groups]
+    return [f"Only algorithms of the same seeds are compared. Results: {'; '.join(parts)}."]
 
 
 def verdict(order: list[str], known: Mapping[str, BySeed], highest: bool = False) -> str:

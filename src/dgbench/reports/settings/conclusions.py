@@ -7,12 +7,12 @@ from fractions import Fraction
 
 import pandas as pd
 
-from dgbench.reports.settings.study_values import algorithms_of, candidates, seeds_of, values
+from dgbench.reports.settings.study_values import algorithms_of, candidates, complete, ranked_by, seeds_of, values
 from dgbench.statistics import MEASURES, Lead, lead
 
 
 def on_measures(studies: pd.DataFrame) -> list[str]:
-    """What the measure table supports: seeds, the algorithm with the lowest worst+gap, what is absent."""
+    """What the measure table supports: seeds, the best algorithm, what is absent."""
     count = len(seeds_of(studies))
     sentences = ["Lower is better."]
     if count == 1:
@@ -81,15 +81,15 @@ def on_correlation(studies: pd.DataFrame) -> list[str]:
 
 
 def _winner(studies: pd.DataFrame) -> list[str]:
-    seeds = seeds_of(studies)
-    whole = {a: own for a, own in values(studies, "worst_gap").items() if sorted(own) == seeds}
+    measure, title = ranked_by(studies)
+    whole = complete(studies, measure)
     if len(whole) < 2:
         return []
-    names = sorted(whole)
+    seeds, names = seeds_of(studies), sorted(whole)
     found = lead([[whole[name][seed] for seed in seeds] for name in names])
     first, second = names[found.first], names[found.second]
     return [
-        f"Lowest worst+gap: {first}, then {second}, higher in {found.wins} of {found.seeds} seeds; one of two equal "
+        f"Lowest {title}: {first}, then {second}, higher in {found.wins} of {found.seeds} seeds; one of two equal "
         f"algorithms would lead by as much in {chance_of(found)}."
     ]
 

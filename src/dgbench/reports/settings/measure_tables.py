@@ -13,7 +13,7 @@ from dgbench.reports.frames import Column, table
 from dgbench.reports.settings.conclusions import on_measures
 from dgbench.reports.settings.evaluation import Evaluation, Setting
 from dgbench.reports.settings.over_seeds import mean, seed_column
-from dgbench.reports.settings.study_values import algorithms_of, reasons, values
+from dgbench.reports.settings.study_values import algorithms_of, ranked_by, reasons, values
 from dgbench.statistics import MEASURES
 
 FORMULAS = {
@@ -32,10 +32,10 @@ def measure_columns() -> list[Column]:
 
 
 def measure_table(evaluation: Evaluation) -> pd.DataFrame:
-    """One line per algorithm, lowest worst+gap first: every measure, mean ± std over seeds."""
+    """One line per algorithm, best first, see :func:`ranked_by`: every measure, mean ± std over seeds."""
     studies = evaluation.studies
     found = {name: values(studies, name) for name in MEASURES}
-    level = {a: mean(list(own.values())) for a, own in found["worst_gap"].items()}
+    level = {a: mean(list(own.values())) for a, own in found[ranked_by(studies)[0]].items()}
     order = sorted(algorithms_of(studies), key=lambda a: (level.get(a, float("inf")), a))
     seeds = {str(a): int(n) for a, n in studies.groupby("algorithm")["seed"].nunique().items()}
     lines: list[dict[str, Any]] = [{"algorithm": a} for a in order]

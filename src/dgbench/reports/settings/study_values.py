@@ -40,6 +40,17 @@ def values(studies: pd.DataFrame, measure: str) -> Values:
     return found
 
 
+def ranked_by(studies: pd.DataFrame) -> tuple[str, str]:
+    """The measure that ranks algorithms, and its name in a sentence: the average where no study has worst+gap."""
+    return ("worst_gap", "worst+gap") if values(studies, "worst_gap") else ("average", "average error")
+
+
+def complete(studies: pd.DataFrame, measure: str) -> Values:
+    """The values of the algorithms that have one in every seed."""
+    seeds = seeds_of(studies)
+    return {a: own for a, own in values(studies, measure).items() if sorted(own) == seeds}
+
+
 def reasons(studies: pd.DataFrame, measure: str) -> dict[str, str]:
     """Algorithm -> why its first study without a value has none."""
     absent = studies[studies[f"{measure}.reason"].notna()]
