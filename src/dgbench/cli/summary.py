@@ -22,6 +22,7 @@ from dgbench.reports.settings.studies import Study as Evaluated
 from dgbench.reports.settings.studies import evaluate_study, fold_ranges
 from dgbench.selection.methods import describe
 from dgbench.statistics import MEASURES
+from dgbench.training.logged_runs import columns_of, tags_of
 from dgbench.training.study import Study
 from dgbench.training.train_runs import RunOutcomes
 
@@ -82,9 +83,9 @@ def _summarize(
             print(closing_table(rows, selection, unusable=unusable))
         print(f"rows: {study.folder}")
     if found and wandb_log:
-        config = {**study.config, **study.columns()}
+        config = {**study.config, **columns_of(study)}
         name = study.folder.name
-        tags = [*study.tags(), "study"]
+        tags = [*tags_of(study), "study"]
         wandb_log.start(RunInfo(study.folder, study.spec.digest, name, "study", name, config, tags))
         wandb_log.environments(found.held_out, found.everywhere)
         wandb_log.summary({**measures, "selection": selection.name})

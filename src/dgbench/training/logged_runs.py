@@ -1,11 +1,14 @@
-"""The metrics of a run: what loggers are told of it, and all that it logged given to one at once."""
+"""The metrics of a run: what loggers get of it as it trains, and all that it logged given to one at once."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from dgbench.callbacks.loggers import CsvLog, Guard, MetricsLogger, RunInfo
 from dgbench.callbacks.run_metrics import RunMetrics, with_errors
+from dgbench.records.code import code_version
 from dgbench.records.metrics import METRICS_FILE, Lines, read_metrics, write_metrics
-from dgbench.training.study import Run
+from dgbench.training.study import Run, Study
 
 
 def info_of(run: Run) -> RunInfo:
@@ -14,11 +17,24 @@ def info_of(run: Run) -> RunInfo:
     name, job_type = f"{study.folder.name}/fold-{run.fold.name}", f"fold-{run.fold.name}"
     config = {
         **study.config,
-        **study.columns(),
+        **columns_of(study),
         "fold": run.fold.name,
         "held_out": ", ".join(run.fold.held_out),
     }
-    return RunInfo(run.folder, run.hash, name, job_type, study.folder.name, config, [*study.tags(), "fold"])
+    return RunInfo(run.folder, run.hash, name, job_type, study.folder.name, config, [*tags_of(study), "fold"])
+
+
+def columns_of(study: Study) -> dict[str, Any]:
+    """What a dashboard groups and filters by: flat names for W&B's run table."""
+    names = {f"{key}_name": study.config[key]["name"] for key in ("dataset", "algorithm", "backbone", "protocol")}
+    labels = {"space": study.spec.space, "draw": study.spec.draw, "trial": study.spec.trial}
+    return {**names, **labels, "hyperparameters": dict(study.hparams), "code": code_version()}
+
+
+def tags_of(study: Study) -> list[str]:
+    """Tags of its W&B runs."""
+    searched = ["search"] if study.spec.draw or study.config["hparams"].get("scheme") is not None else []
+    return [study.info.name, study.spec.algorithm, *searched]
 
 
 def metrics_of(run: Run, live: MetricsLogger | None, safely: Guard) -> RunMetrics:

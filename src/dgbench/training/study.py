@@ -214,17 +214,6 @@ class Study:
         """Every training image has a number below it."""
         return self.source.n_images
 
-    def columns(self) -> dict[str, Any]:
-        """What a dashboard groups and filters by: flat names for W&B's run table."""
-        names = {f"{key}_name": self.config[key]["name"] for key in ("dataset", "algorithm", "backbone", "protocol")}
-        labels = {"space": self.spec.space, "draw": self.spec.draw, "trial": self.spec.trial}
-        return {**names, **labels, "hyperparameters": dict(self.hparams), "code": code_version()}
-
-    def tags(self) -> list[str]:
-        """Tags of its W&B runs."""
-        searched = ["search"] if self.spec.draw or self.config["hparams"].get("scheme") is not None else []
-        return [self.info.name, self.spec.algorithm, *searched]
-
     def why_not_stacked(self) -> str | None:
         """Why runs of this study cannot train together with others; None when they can."""
         settings, averaging = self.settings, self.config["averaging"]
