@@ -100,10 +100,20 @@ def test_algorithms_without_a_common_seed_are_counted_by_their_seeds(make: Any, 
         for seed in seeds:
             for fold in range(4):
                 make.write_run(tmp_path, make.identity(name, str(fold), seed))
-    assert build(tmp_path).sections[0].answer[:2] == [
-        "0 of 3 algorithms have results in every seed: nothing to compare yet.",
-        "Only algorithms of the same seeds are compared. Results: 2 in seeds 0, 1; 1 in seed 2.",
-    ]
+    by_seeds = "Only algorithms of the same seeds are compared. Results: 2 in seeds 0, 1; 1 in seed 2."
+    nothing = "0 of 3 algorithms have results in every seed: nothing to compare yet."
+    assert build(tmp_path).sections[0].answer[:2] == [nothing, by_seeds]
+
+
+def test_a_headline_over_some_of_the_algorithms_says_so(make: Any, tmp_path: Path) -> None:
+    """c has the lowest error, and one seed of two."""
+    for name, seeds, error in (("a", (0, 1), 0.3), ("b", (0, 1), 0.4), ("c", (0,), 0.1)):
+        for seed in seeds:
+            for fold in range(4):
+                make.write_run(tmp_path, make.identity(name, str(fold), seed), lambda env, step, error=error: error)
+    first, second = build(tmp_path).sections[0].answer[:2]
+    assert first.startswith("a has the lowest worst+gap of the 2 of 3 algorithms complete in every seed, 30.0%")
+    assert second == "Only algorithms of the same seeds are compared. Results: 2 in seeds 0, 1; 1 in seed 0."
 
 
 def test_missing_and_failed_folds_are_not_averaged_over(make: Any, tmp_path: Path) -> None:

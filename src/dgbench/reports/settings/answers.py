@@ -41,12 +41,15 @@ def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]
     """Who has the lowest worst+gap, whether that is certain, and whether it is truly best."""
     studies = evaluation.studies
     measure, title = ranked_by(studies)
-    known = complete(studies, measure)
+    names, known = algorithms_of(studies), complete(studies, measure)
     if len(known) < 2:
-        return [too_few(algorithms_of(studies), len(known), "results in every seed"), *_by_seeds(studies, measure)]
+        return [too_few(names, len(known), "results in every seed"), *_by_seeds(studies, measure)]
     order = sorted(known, key=lambda a: (mean(list(known[a].values())), a))
     first, second = order[:2]
-    sentence = f"{first} has the lowest {title}, {_percent(known[first])}"
+    among = (
+        "" if len(known) == len(names) else f" of the {len(known)} of {len(names)} algorithms complete in every seed"
+    )
+    sentence = f"{first} has the lowest {title}{among}, {_percent(known[first])}"
     sample = resamples(evaluation, statistics)[0].get(measure)
     if sample is not None:
         apart = sample.difference(second, first)
@@ -54,7 +57,7 @@ def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]
             f", {100 * apart.estimate:.1f} points below {second} "
             f"([{100 * apart.low:.1f}, {100 * apart.high:.1f}], {statistics.percent} interval)"
         )
-    return [f"{sentence}. {verdict(order, known)}", *_truth(evaluation, first)]
+    return [f"{sentence}. {verdict(order, known)}", *_by_seeds(studies, measure), *_truth(evaluation, first)]
 
 
 def too_few(names: Sequence[str], known: int, what: str) -> str:
