@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pandas as pd
 
-from dgbench.reports.settings.study_values import algorithms_of, candidates, complete, ranked_by, seeds_of, values
+from dgbench.reports.settings.study_values import algorithms_of, candidates, matrices, ranked_by, seeds_of, values
 from dgbench.statistics import MEASURES, Lead, lead
 
 
@@ -82,11 +82,10 @@ def on_correlation(studies: pd.DataFrame) -> list[str]:
 
 def _winner(studies: pd.DataFrame) -> list[str]:
     measure, title = ranked_by(studies)
-    whole = complete(studies, measure)
-    if len(whole) < 2:
+    names, _, tables = matrices(studies, [measure])
+    if len(names) < 2:
         return []
-    seeds, names = seeds_of(studies), sorted(whole)
-    found = lead([[whole[name][seed] for seed in seeds] for name in names])
+    found = lead(tables[measure])
     first, second = names[found.first], names[found.second]
     return [
         f"Lowest {title}: {first}, then {second}, higher in {found.wins} of {found.seeds} seeds; one of two equal "

@@ -113,8 +113,8 @@ def matrices(
     studies: pd.DataFrame, measures: Sequence[str]
 ) -> tuple[list[str], list[int], dict[str, NDArray[np.float64]]]:
     """The algorithms that have every one of these measures for every seed, the seeds, and measure -> (A, S) values."""
-    found = {measure: values(studies, measure) for measure in measures}
+    found = {measure: complete(studies, measure) for measure in measures}
     seeds = seeds_of(studies)
-    names = [a for a in algorithms_of(studies) if all(set(seeds) <= own.get(a, {}).keys() for own in found.values())]
+    names = [a for a in algorithms_of(studies) if all(a in own for own in found.values())]
     tables = {m: np.array([[own[a][seed] for seed in seeds] for a in names], dtype=float) for m, own in found.items()}
     return names, seeds, tables
