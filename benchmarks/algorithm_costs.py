@@ -27,13 +27,13 @@ from torch.nn import functional as F
 from dgbench.configuration import CONF
 from dgbench.networks.build import build_networks
 from dgbench.networks.small import MNISTCNN
+from dgbench.plan.hyperparameters import hyperparameters
+from dgbench.plan.settings import trainer_settings
 from dgbench.requests import Sizes
 from dgbench.tensors import EnvBatch, TrainingImages
-from dgbench.training.hyperparameters import hyperparameters
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.surveys import given
 from dgbench.training.prepare import prepare_process
-from dgbench.training.settings import trainer_settings
 
 BATCH = 64
 IMAGES = 3 * BATCH  # what an algorithm that looks at all training images sees, before the clock starts

@@ -11,8 +11,8 @@ from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
 from dgbench.data.environments import Environments
-from dgbench.training.addresses import open_keys
-from dgbench.training.jobs import planned_again
+from dgbench.plan.overrides import open_keys
+from dgbench.plan.studies import planned_again
 from dgbench.training.study import Study
 
 

@@ -26,10 +26,10 @@ from dgbench.modules import Networks
 from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.pixels import to_pixels
 from dgbench.objectives.step import Hyperparameters, Step
-from dgbench.protocols.hparams import resolve
+from dgbench.plan.hyperparameters import resolve
+from dgbench.plan.inputs import built, dataset_options
 from dgbench.requests import Sizes
 from dgbench.tensors import EnvBatch
-from dgbench.training.dataset_options import built, dataset_options
 from dgbench.training.modules.run_inputs import Draws
 
 Sheet = tuple[str, list[str], tuple[list[str], Tensor]]

@@ -15,9 +15,9 @@ from dgbench.callbacks.loggers import MetricsLogger
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.configuration import CONF
 from dgbench.data.environments import Environments
-from dgbench.training.addresses import open_keys
+from dgbench.plan.overrides import open_keys
+from dgbench.plan.studies import PlannedStudy, planned_again
 from dgbench.training.groups import Group, plan_groups
-from dgbench.training.jobs import PlannedStudy, planned_again
 from dgbench.training.modules import RunModule
 from dgbench.training.study import Study
 from dgbench.training.train_runs import train_runs

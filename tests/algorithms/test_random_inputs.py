@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
 from dgbench.objectives.random_inputs import RandomInputs, draw
-from dgbench.protocols.ranges import entry_of
+from dgbench.plan.hyperparameters import entry_of
 from dgbench.requests import Sizes
 
 FROZEN: dict[str, Any] = json.loads((Path(__file__).parent / "random_inputs.json").read_text())

@@ -13,13 +13,12 @@ from typing import Any, ClassVar
 import pytest
 from pytorch_lightning.loggers import Logger
 
-from dgbench.callbacks.lightning_log import LightningLog, TensorBoardLog
+from dgbench.callbacks.lightning_log import LightningLog, TensorBoardLog, build_logger
 from dgbench.callbacks.loggers import CsvLog, Guard, MetricsLogger, RunInfo
 from dgbench.callbacks.run_metrics import RunMetrics
 from dgbench.callbacks.wandb_log import WandbLog
 from dgbench.errors import ConfigError
 from dgbench.records.metrics import Lines, read_metrics
-from dgbench.training.building import build_logger
 from dgbench.training.study import Run, Study
 from tests.callbacks.test_wandb_log import inspect
 from tests.studies import composed, small_study, stopping_at, train_study

@@ -16,9 +16,9 @@ import torch
 from dgbench.callbacks import prediction_lines
 from dgbench.callbacks.recorder import lowest_validation_error
 from dgbench.errors import ConfigError
+from dgbench.plan.settings import trainer_settings
 from dgbench.records.prediction_file import PREDICTION_FILE, about_predictions, read_predictions
 from dgbench.records.rows import ROW_FILE, read_rows
-from dgbench.training.settings import trainer_settings
 from dgbench.training.study import Run, Study
 from tests.studies import make_study, small_study, stopping_at, train_study
 

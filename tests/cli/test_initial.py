@@ -12,7 +12,7 @@ import timm
 import torch
 
 from dgbench.errors import ConfigError
-from dgbench.training.initial import filled_dataset, named_weights
+from dgbench.plan.inputs import filled_dataset, named_weights
 from dgbench.training.study import Study
 from tests.studies import composed, make_study, plain
 
@@ -134,7 +134,7 @@ def test_small_networks_have_no_published_weights(init: str, backbone: str) -> N
 def test_published_versions_of_each_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first of each, as the papers have it; what is not published says what is."""
     from dgbench.networks.weights import PretrainedWeights
-    from dgbench.training.building import build, without
+    from dgbench.plan.building import build, without
 
     def version(*words: str) -> str | None:
         config = plain(composed(*words))

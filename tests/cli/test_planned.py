@@ -3,18 +3,15 @@
 import json
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-from dgbench.training.planned import keep_plan
+from dgbench.records.commands import keep_plan
 
 
 def test_jobs_that_share_a_folder_lose_nothing_of_their_plans(tmp_path: Path) -> None:
     names = [f"fold-{n}" for n in range(200)]
 
     def keep(name: str) -> None:
-        study: Any = SimpleNamespace(folder=tmp_path, runs=[SimpleNamespace(folder=tmp_path / name)])
-        keep_plan([study])
+        keep_plan(tmp_path, [name])
 
     with ThreadPool(8) as jobs:
         jobs.map(keep, names)

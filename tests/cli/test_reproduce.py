@@ -13,12 +13,11 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from dgbench.cli.overrides import grammar, shortest_words
 from dgbench.cli.reproduce import Reproduce, _matters
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
-from dgbench.training.addresses import open_keys
-from dgbench.training.jobs import planned_again
+from dgbench.plan.overrides import grammar, open_keys, shortest_words
+from dgbench.plan.studies import planned_again
 from tests.studies import plain
 
 ALGORITHMS = sorted(path.stem for path in (CONF / "algorithm").glob("*.yaml"))

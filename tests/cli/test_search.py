@@ -102,7 +102,7 @@ e.append_rows = disk
 def test_a_draw_that_diverged_has_lost(command: Any, tmp_path: Path) -> None:
     """Draw 1 of the search diverges; the others are chosen among and trained again."""
     poison = """
-from dgbench.training import jobs
+from dgbench.plan import studies as jobs
 given = jobs.hyperparameters
 def hyperparameters(config, settings, smallest):
     values = given(config, settings, smallest)

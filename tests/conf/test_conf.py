@@ -17,10 +17,10 @@ from omegaconf import DictConfig, OmegaConf
 from dgbench.configuration import CONF
 from dgbench.data.environments import Environments
 from dgbench.errors import ConfigError
-from dgbench.protocols.folds import LeaveOneOut
-from dgbench.training.building import without
-from dgbench.training.composing import Composed
-from dgbench.training.jobs import Planner
+from dgbench.plan.building import without
+from dgbench.plan.compose import Composed
+from dgbench.plan.folds import LeaveOneOut
+from dgbench.plan.studies import Planner
 from dgbench.training.study import Study
 from tests.studies import composed, make_plan, make_study, plain
 

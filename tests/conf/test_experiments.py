@@ -19,15 +19,13 @@ from dgbench.networks.build import build_networks
 from dgbench.networks.small import MNISTCNN
 from dgbench.networks.weights import RandomWeights
 from dgbench.objectives.contract import Algorithm
-from dgbench.protocols.folds import Fold
+from dgbench.plan.folds import Fold, planned_folds
+from dgbench.plan.hyperparameters import hyperparameters
+from dgbench.plan.inputs import dataset_options, described, filled_dataset
+from dgbench.plan.settings import trainer_settings
 from dgbench.reports.published import published
 from dgbench.requests import Sizes
-from dgbench.training.dataset_options import dataset_options, described
-from dgbench.training.fold_plan import planned_folds
-from dgbench.training.hyperparameters import hyperparameters
-from dgbench.training.initial import filled_dataset
 from dgbench.training.modules import SingleRun
-from dgbench.training.settings import trainer_settings
 from tests.studies import plain
 
 TABLES = sorted(path for path in (CONF / "experiment").glob("*.yaml") if re.match(r"[a-z]+\d{4}", path.stem))

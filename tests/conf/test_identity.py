@@ -25,13 +25,11 @@ from dgbench.data.datasets.sr_cmnist import SRCMNIST
 from dgbench.errors import DgbenchError
 from dgbench.networks.timm_weights import TimmWeights
 from dgbench.networks.weights import PretrainedWeights, RandomWeights
-from dgbench.protocols.env_groups import MultiTest, TargetOracle
-from dgbench.protocols.fixed import Fixed
-from dgbench.protocols.flexible import Flexible
-from dgbench.protocols.folds import LeaveOneOut, SingleSource
-from dgbench.training.composing import Composed
-from dgbench.training.identity import NO_RESULT
-from dgbench.training.jobs import PlannedStudy, Planner
+from dgbench.plan.compose import Composed
+from dgbench.plan.folds import LeaveOneOut, SingleSource
+from dgbench.plan.identity import NO_RESULT
+from dgbench.plan.protocols import Fixed, Flexible, MultiTest, TargetOracle
+from dgbench.plan.studies import PlannedStudy, Planner
 from tests.studies import composed, make_plan, plain
 from tests.vectors import save
 

@@ -13,8 +13,7 @@ from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
-from dgbench.protocols.hparams import resolve
-from dgbench.protocols.ranges import Entry, checked, entry_of
+from dgbench.plan.hyperparameters import Entry, checked, entry_of, resolve
 from tests.studies import make_plan
 
 NAMES = sorted(path.stem for path in (CONF / "algorithm").glob("*.yaml"))

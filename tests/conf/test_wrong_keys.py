@@ -13,8 +13,8 @@ from dgbench.cli.help import help_text
 from dgbench.cli.main import main
 from dgbench.configuration import CONF
 from dgbench.errors import DgbenchError
-from dgbench.training.explain import explain
-from dgbench.training.fold_plan import selection_note
+from dgbench.plan.explain import explain
+from dgbench.plan.folds import selection_note
 from tests.studies import composed, make_plan
 
 PHOTOS = "dataset=image_folder dataset.root=."
@@ -251,7 +251,7 @@ def test_a_dataset_names_its_backbone_where_none_is_named(words: str, backbone: 
 
 
 def test_datasets_of_a_grid_bring_their_own(tmp_path: Path) -> None:
-    from dgbench.training.composing import Composer
+    from dgbench.plan.compose import Composer
 
     composer = Composer(_Loader(), lambda words: composed(*words))  # type: ignore[arg-type]
     found = [composer.compose([f"dataset={name}"])["backbone"]["name"] for name in ("sr_cmnist", "pacs", "sr_cmnist")]

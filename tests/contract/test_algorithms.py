@@ -26,8 +26,7 @@ from dgbench.networks.build import assembled
 from dgbench.objectives.contract import Algorithm, Update
 from dgbench.objectives.random_inputs import draw
 from dgbench.objectives.step import Hyperparameters, Outcome, Prediction, Step, Surveyed
-from dgbench.protocols.hparams import resolve
-from dgbench.protocols.ranges import Entry, checked, entry_of
+from dgbench.plan.hyperparameters import Entry, checked, entry_of, resolve
 from dgbench.requests import Sizes
 from dgbench.tensors import EnvBatch, Tensors, TrainingImages
 from dgbench.training.modules import SingleRun
@@ -236,7 +235,7 @@ def test_every_draw_lies_in_its_range(name: str, kind: str, monkeypatch: pytest.
         for number in (1, 2, 3):
             resolve(_shared(), _config(name), space=space, number=number, **words)
     for end in (_Lowest(), _Highest()):
-        monkeypatch.setattr("dgbench.protocols.hparams.RNGS", {"per_name": lambda base, end=end: lambda key: end})
+        monkeypatch.setattr("dgbench.plan.hyperparameters.RNGS", {"per_name": lambda base, end=end: lambda key: end})
         for space in SPACES:
             resolve(_shared(), _config(name), space=space, number=1, **words)
 

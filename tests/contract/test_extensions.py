@@ -17,7 +17,7 @@ from dgbench.networks.timm_networks import ResNet, VisionTransformer
 from dgbench.networks.wide_resnet import WideResNet
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.step import Outcome, Prediction, Step, Surveyed
-from dgbench.protocols.hparams import resolve
+from dgbench.plan.hyperparameters import resolve
 from dgbench.requests import FeaturizerSpec, LinearSpec, NetworkSpec, PerChannelSpec, Sizes
 from dgbench.tensors import EnvBatch, TrainingImages
 from dgbench.training.modules import RunModule, SingleRun, StackedRuns

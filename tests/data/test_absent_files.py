@@ -14,7 +14,7 @@ from dgbench.configuration import CONF
 from dgbench.data.datasets.sr_cmnist import given_environments
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import DataError
-from dgbench.protocols.env_groups import MultiTest
+from dgbench.plan.protocols import MultiTest
 from tests.datasets import described
 
 

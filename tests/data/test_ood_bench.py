@@ -14,7 +14,7 @@ from dgbench.configuration import CONF
 from dgbench.data.datasets import ood_bench
 from dgbench.data.datasets.image_folders import ImageFolders
 from dgbench.errors import ConfigError, DataError
-from dgbench.training.building import NOT_BUILT, without
+from dgbench.plan.building import NOT_BUILT, without
 from tests.data.layouts import contents, image, made
 from tests.datasets import built
 from tests.studies import plain

@@ -18,11 +18,11 @@ from PIL import Image
 
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError, DgbenchError
+from dgbench.plan.compose import Composer
+from dgbench.plan.explain import explain
+from dgbench.plan.overrides import open_keys
+from dgbench.plan.studies import PlannedStudy, Planner
 from dgbench.selection.beyond import OodVal
-from dgbench.training.addresses import open_keys
-from dgbench.training.composing import Composer
-from dgbench.training.explain import explain
-from dgbench.training.jobs import PlannedStudy, Planner
 
 Plan = Callable[..., list[PlannedStudy]]
 FOLDER = ["dataset=image_folder", "backbone=mlp", "init=random", "dataset.root=images", "hparams.batch_size=4"]

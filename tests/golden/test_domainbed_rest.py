@@ -18,7 +18,7 @@ from dgbench.algorithms.self_reg import _partners
 from dgbench.configuration import CONF
 from dgbench.errors import DivergedError
 from dgbench.objectives.random_inputs import Integers, draw
-from dgbench.protocols.hparams import resolve
+from dgbench.plan.hyperparameters import resolve
 from dgbench.tensors import EnvBatch
 from tests.golden.toy import LABELS, B, K, M, N, Toy, batch, reversed_within_classes
 

@@ -12,7 +12,7 @@ from dgbench.algorithms.trm import neumann
 from dgbench.configuration import CONF
 from dgbench.networks.heads import build_head
 from dgbench.objectives.contrast import supervised_contrast
-from dgbench.protocols.hparams import resolve
+from dgbench.plan.hyperparameters import resolve
 from dgbench.requests import TaperedSpec
 from dgbench.training.weight_averages import MovingAverage
 from tests.golden import toy as problem

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dgbench.errors import ConfigError
-from dgbench.protocols.env_groups import MultiTest, TargetOracle
-from dgbench.protocols.folds import Fold
+from dgbench.plan.folds import Fold
+from dgbench.plan.protocols import MultiTest, TargetOracle
 
 GIVEN = ["clipart", "infograph", "painting", "quickdraw", "real", "sketch"]
 PAIRS = (("clipart", "infograph"), ("painting", "quickdraw"), ("real", "sketch"))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dgbench.errors import ConfigError
-from dgbench.protocols.fixed import Fixed
-from dgbench.protocols.folds import Fold, SingleSource
+from dgbench.plan.folds import Fold, SingleSource
+from dgbench.plan.protocols import Fixed
 
 GIVEN = ["a", "b", "c", "d"]
 

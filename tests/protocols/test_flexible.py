@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dgbench.errors import ConfigError
-from dgbench.protocols.flexible import Flexible
-from dgbench.protocols.folds import Membership
+from dgbench.plan.folds import Membership
+from dgbench.plan.protocols import Flexible
 
 GIVEN = [f"d{i}" for i in range(20)]  # NICO++ as in the paper: 20 domains
 PAPER = {"dominant": 2, "minor": 12}

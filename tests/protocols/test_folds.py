@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dgbench.errors import ConfigError
-from dgbench.protocols.folds import Fold, LeaveOneOut
+from dgbench.plan.folds import Fold, LeaveOneOut
 
 GIVEN = ["0.90", "0.80", "0.10"]
 ALL = [

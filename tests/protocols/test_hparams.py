@@ -10,7 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from dgbench.errors import ConfigError
-from dgbench.protocols.hparams import DISTRIBUTIONS, draw, resolve, seed_hash
+from dgbench.plan.hyperparameters import DISTRIBUTIONS, draw, resolve, seed_hash
 
 CONF = Path(__file__).parents[2] / "conf"
 READ = ["lr", "weight_decay", "batch_size"]

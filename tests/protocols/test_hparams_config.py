@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dgbench.errors import ConfigError
-from dgbench.training.hyperparameters import hyperparameters
-from dgbench.training.settings import trainer_settings
+from dgbench.plan.hyperparameters import hyperparameters
+from dgbench.plan.settings import trainer_settings
 from tests.studies import composed, plain
 
 
@@ -81,5 +81,5 @@ def test_a_value_that_is_no_number_is_refused() -> None:
 
 
 def test_drawing_needs_no_torch() -> None:
-    code = "import sys, dgbench.protocols.hparams; sys.exit('torch' in sys.modules)"
+    code = "import sys, dgbench.plan.hyperparameters; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

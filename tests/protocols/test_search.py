@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dgbench.errors import ConfigError
-from dgbench.protocols.search import Scheme
+from dgbench.plan.search import Scheme
 from dgbench.selection.beyond import Yu2024
 from dgbench.selection.methods import Last, TrainVal
 

@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from dgbench.configuration import CONF
-from dgbench.training.composing import Composed, Composer
+from dgbench.plan.compose import Composed, Composer
 from tests.studies import plain
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dgbench.data.datasets.base_files import MNIST_KINDS, MNIST_PARTS
+from dgbench.records.commands import is_left, record_end
 from dgbench.records.status import read_status, write_status
-from dgbench.training.job_record import is_left, record_end
 
 SWEEP = (
     "-m",

@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from hydra.utils import get_class
 from pytorch_lightning.loggers import Logger, TensorBoardLogger
 
-from dgbench.callbacks.loggers import Guard, RunInfo
+from dgbench.callbacks.loggers import Guard, MetricsLogger, RunInfo
 from dgbench.errors import ConfigError
+from dgbench.plan.building import build
 
 FLUSH_SECONDS = 30  # after which TensorBoard sees a line
 
@@ -92,3 +94,28 @@ class TensorBoardLog(LightningLog):
             "default_hp_metric": False,
             "flush_secs": FLUSH_SECONDS,
         }
+
+
+def build_logger(config: Any) -> MetricsLogger | None:
+    """Build what ``config["logger"]`` names: one of dgbench's loggers, or a Lightning logger of the user's own.
+
+    Raises:
+        ConfigError: it cannot be imported or built, or is no logger.
+    """
+    content = dict(config["logger"] or {})
+    target = content.pop("_target_", None)
+    if not target:
+        return None
+    try:
+        kind: type[Any] = get_class(target)
+        if issubclass(kind, Logger):
+            inspect.signature(kind).bind_partial(**content)
+    except Exception as error:  # also whatever the module itself raises
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"logger._target_={target} cannot be used: {reason}; correct path or arguments") from error
+    if issubclass(kind, Logger):
+        return LightningLog(build({"logger": {**config["logger"], "_partial_": True}}, "logger"), target)
+    built = build(config, "logger")
+    if not isinstance(built, MetricsLogger):
+        raise ConfigError(f"logger._target_={target} is no logger; subclass pytorch_lightning.loggers.Logger")
+    return built

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from dgbench.cli.algorithm_table import family_tables
 from dgbench.configuration import CONF
-from dgbench.protocols.ranges import entry_of
+from dgbench.plan.hyperparameters import entry_of
 from dgbench.reports.algorithm_names import CODES, algorithm_names
 
 _HEAD = """# Algorithms

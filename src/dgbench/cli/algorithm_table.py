@@ -19,9 +19,8 @@ from dgbench.errors import ConfigError
 from dgbench.networks.build import build_networks
 from dgbench.networks.small import MNISTCNN
 from dgbench.objectives.contract import Algorithm
-from dgbench.protocols.hparams import resolve
+from dgbench.plan.hyperparameters import SHARED, resolve
 from dgbench.requests import Sizes
-from dgbench.training.hyperparameters import SHARED
 
 DATA = CONF.parent / "docs" / "data"
 COSTS = DATA / "algorithm_costs.json"

@@ -17,15 +17,15 @@ from hydra.version import VersionBase
 from omegaconf.errors import OmegaConfBaseException
 
 from dgbench.cli.ended import Ended
-from dgbench.cli.train import run_job
+from dgbench.cli.train import run_command
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
+from dgbench.plan.building import build
+from dgbench.plan.command import Command
+from dgbench.plan.explain import explain
+from dgbench.plan.overrides import open_keys
 from dgbench.records.status import is_done, read_status
 from dgbench.reports.results import EVALUATION, results
-from dgbench.training.addresses import open_keys
-from dgbench.training.building import build
-from dgbench.training.explain import explain
-from dgbench.training.job import Job
 
 #: what Hydra keeps of the application that runs in a process
 _OF_HYDRA: tuple[Any, ...] = (GlobalHydra, VersionBase)
@@ -79,8 +79,8 @@ def _run(words: list[str], output: Path) -> tuple[Ended, Any]:
     """Train, and the selection that the configuration names."""
     config = compose("train", words)
     loader = GlobalHydra.instance().config_loader()
-    job = Job(config, words, loader, lambda own: compose("train", own), output.resolve())
-    ended = run_job(job)
+    command = Command(config, words, loader, lambda own: compose("train", own), output.resolve())
+    ended = run_command(command)
     for problem in ended.failed:
         print(f"{problem} failed")
     return ended, build(config, "selection")

@@ -17,8 +17,8 @@ from omegaconf import DictConfig
 
 from dgbench.cli.help import help_text
 from dgbench.configuration import CONF
-from dgbench.training.addresses import open_keys
-from dgbench.training.explain import explain
+from dgbench.plan.explain import explain
+from dgbench.plan.overrides import open_keys
 
 Task = Callable[[DictConfig], None]
 

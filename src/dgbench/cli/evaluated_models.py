@@ -30,12 +30,12 @@ from dgbench.models.foreign import check_known, foreign
 from dgbench.models.loaded import LoadedModel, Predictor
 from dgbench.models.loading import load, run_folders
 from dgbench.networks.weights import IMAGENET, ImageRecord
+from dgbench.plan.explain import explain
+from dgbench.plan.inputs import built, dataset_options
+from dgbench.plan.settings import TrainerSettings, trainer_settings
 from dgbench.records.prediction_file import PREDICTION_FILE
 from dgbench.records.status import STATUS_FILE
-from dgbench.training.dataset_options import built, dataset_options
-from dgbench.training.explain import explain
 from dgbench.training.model_record import MODEL_FILE, ModelRecord
-from dgbench.training.settings import TrainerSettings, trainer_settings
 
 CHOOSE = ("dataset=", "corruptions=", "+corruptions=")  # a word that names another dataset than that of a run
 

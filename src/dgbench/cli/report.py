@@ -18,7 +18,7 @@ def report(cfg: DictConfig) -> None:
     """
     import sys
 
-    from dgbench.training.building import build
+    from dgbench.plan.building import build
 
     make_document = build(cfg, "report")
     if hasattr(make_document, "show"):

@@ -15,16 +15,15 @@ import yaml
 from hydra import compose
 from omegaconf import OmegaConf
 
-from dgbench.cli.overrides import grammar, shortest_words
 from dgbench.configuration import CONF, command_words
 from dgbench.errors import ConfigError, RecordError
+from dgbench.plan.overrides import grammar, open_keys, shortest_words
+from dgbench.plan.studies import planned_again
 from dgbench.records.code import code_version
 from dgbench.records.files import read_regular
 from dgbench.records.rows import IDENTITY_FILE
 from dgbench.records.spec import RunSpec
 from dgbench.reports.reading.folders import places
-from dgbench.training.addresses import open_keys
-from dgbench.training.jobs import planned_again
 
 _RUN = re.compile(r"^fold-.*-(?P<hash>[0-9a-f]{12})$")
 _STUDY = re.compile(r"^.+-s\d+-(?P<hash>[0-9a-f]{12})$")

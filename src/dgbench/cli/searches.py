@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.errors import is_divergence
-from dgbench.protocols.search import Scheme
+from dgbench.plan.search import Scheme
+from dgbench.plan.studies import PlannedSearch
 from dgbench.records.code import code_version
 from dgbench.records.files import write_whole
 from dgbench.records.locks import alone
@@ -18,7 +19,6 @@ from dgbench.records.status import FAILED, is_done, read_status
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.settings.apply_selection import select_runs
 from dgbench.reports.settings.choices import Choice, choices
-from dgbench.training.jobs import PlannedSearch
 from dgbench.training.study import Study
 
 CHOICE_FILE = "search.json"

@@ -20,16 +20,16 @@ def shift(config: DictConfig) -> None:
     """Estimate what is not estimated yet."""
     from dgbench.cli.shift_end import print_estimates, print_job_plan
     from dgbench.errors import ConfigError
-    from dgbench.training.job import Job
+    from dgbench.plan.command import Command
 
-    job = Job.of_hydra(config)
-    if job.prints_plan and not config.wait:
+    command = Command.of_hydra(config)
+    if command.prints_plan and not config.wait:
         raise ConfigError("wait=false submits a sweep to a queue; add -m and hydra/launcher=slurm, or leave it out")
     if config.plan:
-        print_job_plan(job.values(), job.words, job.parent)
+        print_job_plan(command.values(), command.words, command.parent)
         return
-    ended = run_shift(job.values(), job.words, job.parent, job.key())
-    if job.prints_plan:
+    ended = run_shift(command.values(), command.words, command.parent, command.key())
+    if command.prints_plan:
         print_estimates([each.planned.file for each in ended])
 
 
@@ -45,7 +45,7 @@ def run_shift(config: dict[str, Any], words: Sequence[str], parent: Path, key: s
     Raises:
         ConfigError, DataError, WeightsError: it cannot work; nothing was started.
     """
-    from dgbench.training.checked_values import check_values
+    from dgbench.plan.settings import check_values
 
     check_values(config)
     sign_of_life(f"{config['dataset']['name']}, shift: starting ...")
@@ -53,7 +53,7 @@ def run_shift(config: dict[str, Any], words: Sequence[str], parent: Path, key: s
     from dgbench.estimation.preparing import prepared
     from dgbench.estimation.shift_job import estimate_all
     from dgbench.estimation.shift_plan import planned_shift
-    from dgbench.training.job_record import record_end
+    from dgbench.records.commands import record_end
     from dgbench.training.prepare import prepare_process
 
     planned_shift(config, words, parent)  # wrong values are refused before anything is downloaded

@@ -11,9 +11,9 @@ from typing import Any
 from omegaconf import DictConfig
 
 from dgbench.configuration import command_words
+from dgbench.plan.studies import Planner
 from dgbench.records.shift_rows import HALVES, NO_NULL, SHIFT_FILE, TRIAL, ShiftRow, read_shift_rows
 from dgbench.records.status import is_done
-from dgbench.training.jobs import Planner
 
 SHOWN = ("div", "cor", "emd", "mmd2", "ni", "tv", "min", "max", "noise", "d2", "d2_inf")
 MOST_LINES = 60
@@ -104,7 +104,7 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
         parent: folder for the folders of rows.
     """
     from dgbench.estimation.shift_plan import planned_shift
-    from dgbench.training.checked_values import check_values
+    from dgbench.plan.settings import check_values
 
     check_values(config)
     planned = planned_shift(config, words, parent)

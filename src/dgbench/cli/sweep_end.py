@@ -11,9 +11,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from dgbench.configuration import command_words
 from dgbench.errors import DgbenchError
+from dgbench.plan.building import build
 from dgbench.records.status import FAILED, is_done, read_status
 from dgbench.selection.methods import Selection, describe
-from dgbench.training.building import build
 
 MOST_RUNS = 5000  # of which a table is made within seconds; a report takes more
 MOST_LINES = 40

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
     from dgbench.cli.ended import Ended
     from dgbench.cli.searches import Search
-    from dgbench.training.job import Job
+    from dgbench.plan.command import Command
     from dgbench.training.study import Study
 
 
 @hydra_main(config_name="train")
 def train(config: DictConfig) -> None:
     """Train what is unfinished, skip what is done."""
-    from dgbench.training.job import Job
+    from dgbench.plan.command import Command
 
-    run_job(Job.of_hydra(config)).raise_failed()
+    run_command(Command.of_hydra(config)).raise_failed()
 
 
-def run_job(job: Job) -> Ended:
+def run_command(command: Command) -> Ended:
     """Plan, train and summarize the studies of a command; everything that needs no torch is checked before it loads.
 
     Raises:
@@ -34,30 +34,31 @@ def run_job(job: Job) -> Ended:
     """
     from dgbench.cli.ended import Ended
     from dgbench.errors import ConfigError
-    from dgbench.sweeps.plan import asks_to_clock, plan_job
-    from dgbench.training.checked_values import check_values
-    from dgbench.training.job import planned_studies
+    from dgbench.plan.command import planned_studies
+    from dgbench.plan.settings import check_values
+    from dgbench.sweeps.plan import asks_to_clock, print_command_plan
 
-    config = job.config
-    check_values(job.values())
-    if job.prints_plan and not config.wait:
+    config = command.config
+    check_values(command.values())
+    if command.prints_plan and not config.wait:
         raise ConfigError("wait=false submits a sweep to a queue; add -m and hydra/launcher=slurm, or leave it out")
     if config.grid or config.hparams.get("scheme") is not None:  # hundreds of studies take seconds to plan
         sign_of_life("planning the studies ...")
     if config.plan:
-        plan_job(job, clock=asks_to_clock(config.plan), starts=False)
+        print_command_plan(command, clock=asks_to_clock(config.plan), starts=False)
         return Ended()
-    planned = planned_studies(job)
+    planned = planned_studies(command)
     sign_of_life(f"{config.dataset.name}, {config.algorithm.name}, seed {config.seed}: starting ...")
-    if len(planned) > 1 and job.prints_plan:
-        plan_job(job, clock=True, starts=True)
+    if len(planned) > 1 and command.prints_plan:
+        print_command_plan(command, clock=True, starts=True)
 
+    from dgbench.callbacks.lightning_log import build_logger
     from dgbench.callbacks.progress import StudyProgress
     from dgbench.cli.searches import chosen_again, searches
     from dgbench.cli.summary import summarize
-    from dgbench.training.building import build, build_logger
-    from dgbench.training.fold_plan import selection_note
-    from dgbench.training.planned import keep_plan, remember
+    from dgbench.plan.building import build
+    from dgbench.plan.folds import selection_note
+    from dgbench.records.commands import record_end
     from dgbench.training.prepare import prepare_process
     from dgbench.training.study import studies_of
     from dgbench.training.train_runs import train_runs
@@ -67,19 +68,27 @@ def run_job(job: Job) -> Ended:
     if note := selection_note(selection, [fold for study in planned for fold in study.folds]):
         print(f"note: {note}", file=sys.stderr)
     studies = studies_of(planned)
-    keep_plan(studies)
+    _keep_plans(studies)
     found = searches(studies)
     progress = StudyProgress(_runs(studies, found), studies[0].settings.steps, _label(studies))
     try:
-        how = job.plain("execution"), progress, logger, config.retry, job.chooses_threads
+        how = command.plain("execution"), progress, logger, config.retry, command.chooses_threads
         outcomes = train_runs(studies, *how)
         again = [study for search in found for study in chosen_again(search)]
-        keep_plan(again)
+        _keep_plans(again)
         outcomes |= train_runs(again, *how)
     finally:
         progress.close()
-    remember(job, [*studies, *again])
+    record_end(command.parent, command.key(), [run.folder for study in [*studies, *again] for run in study.runs])
     return summarize([*studies, *again], outcomes, selection, logger, found)
+
+
+def _keep_plans(studies: Sequence[Study]) -> None:
+    """Say in each study's folder what is meant to be trained there."""
+    from dgbench.records.commands import keep_plan
+
+    for study in studies:
+        keep_plan(study.folder, [run.folder.name for run in study.runs])
 
 
 def _runs(studies: Sequence[Study], found: Sequence[Search]) -> int:

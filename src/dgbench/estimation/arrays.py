@@ -20,13 +20,13 @@ from dgbench.estimation.fitting import ClassifierTraining
 from dgbench.estimation.sampling import Pools
 from dgbench.estimation.shift_job import row_of
 from dgbench.estimation.shift_plan import Pair, slots_of
+from dgbench.plan.building import build
+from dgbench.plan.keys import options
+from dgbench.plan.settings import TrainerSettings
 from dgbench.records.code import code_version
 from dgbench.records.shift_rows import ShiftIdentity, ShiftRow
 from dgbench.tensors import ErrorRecipe
-from dgbench.training.building import build
-from dgbench.training.known_keys import options
 from dgbench.training.prepare import prepare_process
-from dgbench.training.settings import TrainerSettings
 
 
 class ArrayEnvironments(Environments):

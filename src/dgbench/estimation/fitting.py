@@ -19,6 +19,7 @@ from dgbench.estimation.judging import Judge, Judged
 from dgbench.estimation.recipes import Fitted, Fitting
 from dgbench.estimation.samples import EpochOrder, SampleStore
 from dgbench.networks.build import assembled
+from dgbench.plan.settings import TrainerSettings
 from dgbench.records.spec import digest
 from dgbench.requests import Sizes
 from dgbench.seeding import derive
@@ -26,7 +27,6 @@ from dgbench.training.fit import fit_quietly, make_trainer
 from dgbench.training.groups import CPU_PARAMETERS
 from dgbench.training.modules import RunModule, SingleRun, StackedRuns
 from dgbench.training.optimizers import UpdateRule
-from dgbench.training.settings import TrainerSettings
 
 STACK_BYTES = 2 * 2**30  # of the minibatches and weights of a stack
 

@@ -20,12 +20,11 @@ from dgbench.estimation.shift_plan import PlannedShift
 from dgbench.models.picture_input import batches
 from dgbench.modules import example_of
 from dgbench.networks.stages import FirstStages
+from dgbench.plan.building import build, without
+from dgbench.plan.inputs import built
 from dgbench.seeding import derive
 from dgbench.training.activations import activations, images_at_once
-from dgbench.training.building import build, without
-from dgbench.training.dataset_options import built
-from dgbench.training.initial import check_weights
-from dgbench.training.input_kind import check_backbone
+from dgbench.training.compatibility import check_backbone, check_weights
 
 FILES_AT_ONCE = 64
 

@@ -11,16 +11,14 @@ from typing import Any
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
 from dgbench.estimation.estimators import Estimator
-from dgbench.protocols.folds import Fold
+from dgbench.plan.building import build, without
+from dgbench.plan.folds import Fold, planned_folds
+from dgbench.plan.inputs import InitialWeights, dataset_options, described, filled_dataset, named_weights
+from dgbench.plan.settings import TrainerSettings, trainer_settings
 from dgbench.records.code import code_version
 from dgbench.records.shift_rows import HALF, LABELS, SHIFT_FILE, TRIAL, ShiftIdentity, read_shift_rows
 from dgbench.records.spec import digest
 from dgbench.seeding import derive
-from dgbench.training.building import build, without
-from dgbench.training.dataset_options import dataset_options, described
-from dgbench.training.fold_plan import planned_folds
-from dgbench.training.initial import InitialWeights, filled_dataset, named_weights
-from dgbench.training.settings import TrainerSettings, trainer_settings
 
 PAIRS = ("folds", "each")
 IMAGES = ("all", "train")

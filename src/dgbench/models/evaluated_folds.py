@@ -9,7 +9,7 @@ from typing import Any
 
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
-from dgbench.protocols.folds import Fold
+from dgbench.plan.folds import Fold
 from dgbench.records.code import code_version
 from dgbench.records.rows import EVALUATED, RunIdentity
 from dgbench.records.spec import canonical, digest

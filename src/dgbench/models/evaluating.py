@@ -24,7 +24,8 @@ from dgbench.models.evaluated_folds import Subject, domain, folds_of, identity_o
 from dgbench.models.feature_file import write_features
 from dgbench.models.kept_predictions import kept
 from dgbench.models.loaded import LoadedModel, Predictor
-from dgbench.protocols.folds import Fold
+from dgbench.plan.folds import Fold, planned_folds
+from dgbench.plan.settings import TrainerSettings
 from dgbench.records.files import write_whole
 from dgbench.records.prediction_file import PREDICTION_FILE
 from dgbench.records.rows import IDENTITY_FILE, ROW_FILE, Row, RunIdentity
@@ -32,8 +33,6 @@ from dgbench.records.spec import digest
 from dgbench.records.status import finish
 from dgbench.tensors import ErrorRecipe
 from dgbench.training.fold_data import environments_of, recipes_of
-from dgbench.training.fold_plan import planned_folds
-from dgbench.training.settings import TrainerSettings
 
 OF_A_FOLD = ("run", "fold", "held_out", "n_parameters", "n_trainable", "code")  # keys in which runs of a study differ
 Tell = Callable[[str], None]

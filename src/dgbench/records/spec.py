@@ -1,7 +1,7 @@
 """What a run is: the resolved values that decide its results, and the hash that names it.
 
 A run is what is trained, not how it was typed. Whatever is not in a :class:`RunSpec` changes no result
-(``dgbench.training.identity`` builds one from a configuration and lists what it leaves out, with reasons).
+(``dgbench.plan.identity`` builds one from a configuration and lists what it leaves out, with reasons).
 """
 
 from __future__ import annotations

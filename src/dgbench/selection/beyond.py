@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from dgbench.errors import ConfigError, RecordError
-from dgbench.protocols.environment_names import typed_name
+from dgbench.plan.protocols import typed_name
 from dgbench.selection.columns import Choices, Ints, Records, Rows, RunKey, first_best, scores
 from dgbench.selection.methods import Choice, Method, best_by_training_val
 

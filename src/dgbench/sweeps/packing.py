@@ -9,11 +9,11 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from dgbench.errors import DgbenchError
+from dgbench.plan.studies import Planner
 from dgbench.sweeps.machine import cores, gpus
 from dgbench.sweeps.probing import Speeds
 from dgbench.sweeps.splitting import Axes, axes_of, split
 from dgbench.sweeps.workload import Left, Workload
-from dgbench.training.jobs import Planner
 
 SAFE = 0.5  # part of a launcher's time limit that a job may be expected to take: a guess can be wrong by a factor
 

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from dgbench.errors import ConfigError
+from dgbench.plan.command import Command
+from dgbench.plan.studies import PlannedStudy, Planner
 from dgbench.records.durations import duration, roughly
 from dgbench.sweeps.packing import JobSize, packed, sized_left
 from dgbench.sweeps.probing import Speeds, images_of_a_step
 from dgbench.sweeps.workload import KindLeft, Workload
-from dgbench.training.job import Job
-from dgbench.training.jobs import PlannedStudy, Planner
 
 STATES = ("done", "running", "failed", "stopped", "missing")
 
@@ -63,7 +63,7 @@ def print_plan(
     sys.stdout.flush()
 
 
-def plan_job(job: Job, clock: bool, starts: bool) -> None:
+def print_command_plan(command: Command, clock: bool, starts: bool) -> None:
     """The plan of one command without ``-m``.
 
     Args:
@@ -71,8 +71,8 @@ def plan_job(job: Job, clock: bool, starts: bool) -> None:
         clock: whether to clock what was never trained in these folders; loads torch, and the images.
         starts: whether it is about to start.
     """
-    size = JobSize.alone(str(job.config.trainer.device))
-    print_plan([list(job.words)], job.planner(), clock, starts, size, job.parent)
+    size = JobSize.alone(str(command.config.trainer.device))
+    print_plan([list(command.words)], command.planner(), clock, starts, size, command.parent)
 
 
 def speeds_for(size: JobSize, folder: Path, *, clock: bool, anew: bool) -> Speeds:

@@ -9,9 +9,9 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
+from dgbench.plan.studies import PlannedStudy
 from dgbench.training.fit import fit_quietly, group_data, group_module, make_trainer
 from dgbench.training.groups import Group, plan_groups
-from dgbench.training.jobs import PlannedStudy
 from dgbench.training.prepare import prepare_process
 from dgbench.training.study import studies_of
 

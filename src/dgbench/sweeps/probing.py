@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from dgbench.errors import DgbenchError
+from dgbench.plan.studies import PlannedStudy
 from dgbench.records.files import write_whole
 from dgbench.records.spec import digest
-from dgbench.training.jobs import PlannedStudy
 
 SPEEDS = ".jobs/speeds.json"  # in the folder of a sweep; only plans read it
 Clock = Callable[[Sequence[PlannedStudy]], float]

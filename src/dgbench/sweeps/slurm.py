@@ -23,8 +23,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from dgbench.configuration import command_words, typed_words
 from dgbench.errors import ConfigError
+from dgbench.plan.compose import Composer
+from dgbench.plan.studies import Planner
+from dgbench.records.commands import expect_jobs, is_left, keep_parts
 from dgbench.records.durations import roughly
-from dgbench.records.expected_jobs import expect_jobs
 from dgbench.sweeps.launcher_keys import check_slurm
 from dgbench.sweeps.local import labels, raise_failed, tell
 from dgbench.sweeps.packing import JobSize, SizedJob, packed, sized
@@ -32,9 +34,6 @@ from dgbench.sweeps.plan import speeds_for
 from dgbench.sweeps.queue import QueueError, in_queue, last_state
 from dgbench.sweeps.submissions import Queued, Submissions
 from dgbench.sweeps.work import Batch, Command
-from dgbench.training.composing import Composer
-from dgbench.training.job_record import is_left, keep_parts
-from dgbench.training.jobs import Planner
 
 OURS = ("submitit_folder", "max_num_timeout", "resubmit", "poll_seconds", "silence_minutes")
 GENERIC = ("name", "timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node")

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from dgbench.protocols.grid import grid_lists
-from dgbench.training.jobs import Planner
-from dgbench.training.search_draws import scheme_of
+from dgbench.plan.search import scheme_of
+from dgbench.plan.studies import Planner, grid_lists
 
 Axes = dict[str, list[Any]]  #: key -> values; a job is their product
 _PLAIN = re.compile(r"[A-Za-z_][\w./-]*")

@@ -16,12 +16,11 @@ from omegaconf import OmegaConf
 
 from dgbench.configuration import typed_words
 from dgbench.errors import ConfigError, JobsFailedError
-from dgbench.records.expected_jobs import expect_jobs, forget_jobs
+from dgbench.plan.compose import Composer
+from dgbench.plan.settings import check_values
+from dgbench.plan.studies import Planner
+from dgbench.records.commands import expect_jobs, forget_jobs, is_left, parts_of, recorded_runs
 from dgbench.sweeps.packing import JobSize
-from dgbench.training.checked_values import check_values
-from dgbench.training.composing import Composer
-from dgbench.training.job_record import is_left, parts_of, recorded_runs
-from dgbench.training.jobs import Planner
 
 
 class StudySweeper(BasicSweeper):

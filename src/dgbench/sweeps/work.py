@@ -18,10 +18,10 @@ from hydra.core.utils import run_job
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
-from dgbench.training.composing import Composer
-from dgbench.training.explain import explain
-from dgbench.training.job_record import is_left, log_file
-from dgbench.training.jobs import Planner
+from dgbench.plan.compose import Composer
+from dgbench.plan.explain import explain
+from dgbench.plan.studies import Planner
+from dgbench.records.commands import is_left, log_file
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from dgbench.protocols.folds import Fold
+from dgbench.plan.folds import Fold
+from dgbench.plan.studies import PlannedStudy, Planner
 from dgbench.records.beats import read_beat
 from dgbench.records.locks import is_locked
 from dgbench.records.status import FAILED, INTERRUPTED, RUNNING, is_done, read_status
 from dgbench.sweeps.probing import Speeds
-from dgbench.training.jobs import PlannedStudy, Planner
 
 SAMPLES = 30  # runs that a mean speed or size is taken from
 

@@ -14,10 +14,10 @@ from dgbench.data.store.features import CachedFeatures
 from dgbench.errors import ConfigError
 from dgbench.networks.stages import Featurizer, FirstStages
 from dgbench.objectives.contract import Algorithm
-from dgbench.protocols.folds import Fold
+from dgbench.plan.folds import Fold
+from dgbench.plan.settings import TrainerSettings
 from dgbench.training.activations import activations, images_at_once
 from dgbench.training.fold_data import environments_of, recipes_of
-from dgbench.training.settings import TrainerSettings
 from dgbench.training.tuning import Tuning
 
 _KNOWN: WeakKeyDictionary[Environments, dict[str, CachedFeatures]] = WeakKeyDictionary()

@@ -21,6 +21,7 @@ from dgbench.callbacks.run_metrics import RunMetrics
 from dgbench.callbacks.training_metrics import TrainingMetrics
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.errors import ConfigError
+from dgbench.plan.settings import TrainerSettings
 from dgbench.records.metrics import METRICS_FILE
 from dgbench.records.rows import ROW_FILE
 from dgbench.training.checkpoints import Snapshot, group_file, point_to
@@ -29,7 +30,6 @@ from dgbench.training.groups import Group
 from dgbench.training.modules import RunModule, StackedRuns
 from dgbench.training.predicting import predictions
 from dgbench.training.provenance import write_model
-from dgbench.training.settings import TrainerSettings
 from dgbench.training.study import Run, Study
 
 log = logging.getLogger("dgbench")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dgbench.data.environments import Environments
 from dgbench.data.partial import PartialEnvironments
-from dgbench.protocols.folds import Fold
+from dgbench.plan.folds import Fold
 from dgbench.tensors import ErrorRecipe
 
 

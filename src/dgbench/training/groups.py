@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from dgbench.errors import ConfigError
+from dgbench.plan.settings import check_execution
 from dgbench.records.spec import digest
-from dgbench.training.execution import check_execution
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.stacked import optimizer_key
 from dgbench.training.replay import Recorder, cuda_graph

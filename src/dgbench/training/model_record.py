@@ -37,7 +37,7 @@ class ModelRecord:
         dtype: name of the floating-point type.
         averaging: ``_target_`` and arguments of the rule that averages the weights; None where nothing does.
         training: environments that it was trained on.
-        fold: what else tells its fold, see :meth:`dgbench.protocols.folds.Fold.key`.
+        fold: what else tells its fold, see :meth:`dgbench.plan.folds.Fold.key`.
         classes: names of the K classes, in the order of the logits.
         preprocessing: from a picture to what the network sees.
         dataset, protocol, trainer: resolved keys of the configuration that it was trained with.

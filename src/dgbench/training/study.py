@@ -19,24 +19,29 @@ from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.store.features import CachedFeatures
 from dgbench.modules import Networks
 from dgbench.networks.build import build_networks
-from dgbench.protocols.folds import Fold
+from dgbench.plan.building import build, without
+from dgbench.plan.folds import Fold
+from dgbench.plan.inputs import built
+from dgbench.plan.settings import changed, trainer_settings
+from dgbench.plan.studies import PlannedStudy
 from dgbench.records.code import code_version
 from dgbench.records.rows import RunIdentity
 from dgbench.records.spec import RunSpec
 from dgbench.requests import Sizes
-from dgbench.training.building import build, without
 from dgbench.training.cached_features import asked_of, cached_features, refuse_cached
-from dgbench.training.combinations import check_combination, sharpness_of
-from dgbench.training.dataset_options import built
+from dgbench.training.compatibility import (
+    InitialHead,
+    check_algorithm,
+    check_backbone,
+    check_combination,
+    check_weights,
+    sharpness_of,
+)
 from dgbench.training.fold_data import environments_of, recipes_of
-from dgbench.training.initial import InitialHead, check_weights
-from dgbench.training.input_kind import check_algorithm, check_backbone
-from dgbench.training.jobs import PlannedStudy
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.factory import algorithm_class
 from dgbench.training.modules.one_run import OneRun
 from dgbench.training.optimizers import UpdateRule
-from dgbench.training.settings import changed, trainer_settings
 from dgbench.training.tuning import ALL, Tuning
 
 TRUE = ("32-true", "64-true")

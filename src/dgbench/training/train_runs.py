@@ -15,6 +15,7 @@ from dgbench.callbacks.loggers import Guard, MetricsLogger
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.callbacks.run_metrics import RunMetrics
 from dgbench.errors import ConfigError, DgbenchError, DivergedError
+from dgbench.plan.settings import check_retry
 from dgbench.records.locks import RunLocks, lock_holder
 from dgbench.records.metrics import METRICS_FILE
 from dgbench.records.status import (
@@ -37,7 +38,6 @@ from dgbench.training.checkpoints import (
     resumable,
     start_over,
 )  # fmt: skip
-from dgbench.training.execution import check_retry
 from dgbench.training.fit import Fit, fit
 from dgbench.training.groups import Group, plan_groups
 from dgbench.training.logged_runs import metrics_of, show_run

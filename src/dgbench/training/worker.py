@@ -17,11 +17,11 @@ def main() -> None:
 
     from omegaconf import OmegaConf
 
+    from dgbench.plan.studies import planned_again
     from dgbench.training.checkpoints import Snapshot, own_file
     from dgbench.training.distributed import Process
     from dgbench.training.fit import Fit, fit
     from dgbench.training.groups import Group
-    from dgbench.training.jobs import planned_again
     from dgbench.training.prepare import prepare_process
     from dgbench.training.study import Study
 

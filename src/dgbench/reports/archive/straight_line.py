@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dgbench.protocols.folds import FULL
+from dgbench.plan.folds import FULL
 from dgbench.reports.archive.packed_runs import Line
 
 Floats = NDArray[np.float64]

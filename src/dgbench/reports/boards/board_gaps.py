@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from dgbench.protocols.folds import tested, tested_by_fold
+from dgbench.plan.folds import tested, tested_by_fold
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.reading.folders import Problem, filling_command
 from dgbench.reports.settings.evaluation import PAIRS

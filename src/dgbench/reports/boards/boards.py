@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from dgbench.protocols.folds import tested, trained_on_tested
+from dgbench.plan.folds import tested, trained_on_tested
 from dgbench.reports.boards.board_gaps import HeldOut, planned, why_missing
 from dgbench.reports.frames import entry
 from dgbench.reports.reading.folders import Problem

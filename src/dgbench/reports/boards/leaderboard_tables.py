@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from dgbench.errors import MeasureError
-from dgbench.protocols.folds import LOO, trained_on_tested
+from dgbench.plan.folds import LOO, trained_on_tested
 from dgbench.reports.boards.board_values import averages, lines_of, ranked, seed_averages, seed_counts, why_absent
 from dgbench.reports.boards.boards import Board, BoardDataset
 from dgbench.reports.boards.leaderboard_published import Baseline

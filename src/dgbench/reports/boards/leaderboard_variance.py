@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dgbench.protocols.folds import tested
+from dgbench.plan.folds import tested
 from dgbench.reports.boards.board_values import averages, lines_of
 from dgbench.reports.boards.boards import Board
 from dgbench.reports.frames import Column, entry, table

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.errors import RecordError
-from dgbench.protocols.folds import tested
+from dgbench.plan.folds import tested
 from dgbench.records.prediction_file import PREDICTION_FILE
 from dgbench.reports.errors.tested_images import Predicted
 from dgbench.reports.reading.collect import Collection

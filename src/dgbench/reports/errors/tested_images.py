@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dgbench.protocols.folds import tested
+from dgbench.plan.folds import tested
 from dgbench.records.prediction_file import ATTRIBUTE, PREDICTION_FILE, about_predictions, read_predictions
 from dgbench.reports.reading.runs import Run
 

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from dgbench.errors import ConfigError
-from dgbench.protocols.folds import tested as tested_in
-from dgbench.protocols.folds import trained_on_tested
+from dgbench.plan.folds import tested as tested_in
+from dgbench.plan.folds import trained_on_tested
 from dgbench.reports.boards.boards import BOARD_KEYS, DATASET_KEYS
 from dgbench.reports.boards.leakage_tables import domain_table, leakage_answer, leakage_table
 from dgbench.reports.document import Document, Section, leads, problem_table

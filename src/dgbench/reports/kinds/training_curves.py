@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from dgbench.protocols.folds import tested
+from dgbench.plan.folds import tested
 from dgbench.reports.document import Document, Figure, Section, leads, problem_table
 from dgbench.reports.figures.drawing import canvas, colored, finish
 from dgbench.reports.figures.step_lines import draw_means, label_ends, logged_figures, logged_values

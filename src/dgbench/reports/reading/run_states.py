@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dgbench.records.beats import Beat, read_beat
+from dgbench.records.commands import EXPECTED_FILE, JOBS, unended_jobs
 from dgbench.records.durations import duration
-from dgbench.records.expected_jobs import EXPECTED_FILE, JOBS, unended_jobs
 from dgbench.records.files import read_regular
 from dgbench.records.rows import IDENTITY_FILE, PLAN_FILE
 from dgbench.records.status import DONE, FAILED, INTERRUPTED, RUNNING, STATUS_FILE

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from dgbench.protocols.folds import tested
+from dgbench.plan.folds import tested
 from dgbench.reports.frames import Column, entry, table
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.settings.apply_selection import Selected

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dgbench.errors import RecordError
-from dgbench.protocols.folds import FULL, tested_by_fold
+from dgbench.plan.folds import FULL, tested_by_fold
 from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.frames import Column, table
 from dgbench.reports.renderers.terminal import plain_table

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from dgbench.errors import ConfigError, RecordError
-from dgbench.protocols.folds import FULL, tested_by_fold
+from dgbench.plan.folds import FULL, tested_by_fold
 from dgbench.records.rows import RunIdentity
 from dgbench.reports.frames import entry
 from dgbench.reports.importers import IMPORTED

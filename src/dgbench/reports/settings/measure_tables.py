@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from dgbench.protocols.folds import LOO, tested_by_fold
+from dgbench.plan.folds import LOO, tested_by_fold
 from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.frames import Column, table
 from dgbench.reports.settings.conclusions import on_measures

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from dgbench.protocols.folds import FULL
+from dgbench.plan.folds import FULL
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import fold_of
 from dgbench.reports.settings.apply_selection import Selected

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dgbench.errors import DgbenchError
-from dgbench.protocols.folds import FULL, LOO, tested_by_fold
+from dgbench.plan.folds import FULL, LOO, tested_by_fold
 from dgbench.reports.settings.labels import algorithm_name
 from dgbench.selection.methods import Rows, Selection
 from dgbench.statistics import Measures

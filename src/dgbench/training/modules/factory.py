@@ -17,7 +17,7 @@ from dgbench.errors import ConfigError
 from dgbench.modules import Networks, example_of
 from dgbench.networks.build import assembled
 from dgbench.objectives.contract import Algorithm
-from dgbench.protocols.hparams import resolve
+from dgbench.plan.hyperparameters import resolve
 from dgbench.requests import Sizes
 from dgbench.seeding import derive
 from dgbench.training.modules.single import SingleRun

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.data.description import DatasetInfo
+from dgbench.plan.settings import COUNTING, TrainerSettings, seed
 from dgbench.records.spec import StudySpec
-from dgbench.training.settings import COUNTING, TrainerSettings, seed
 
 #: key (or the beginning of keys) of a composed configuration -> why no run's identity holds it
 NO_RESULT: Mapping[str, str] = {

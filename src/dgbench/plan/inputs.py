@@ -1,17 +1,63 @@
-"""The dataset that a configuration names: what it holds, without an image, and its environments."""
+"""The dataset and the initial weights that a configuration names, before an image or a weight is loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dgbench.data.description import DatasetInfo
 from dgbench.data.options import DatasetOptions
 from dgbench.errors import ConfigError, DgbenchError
-from dgbench.training.building import NOT_BUILT, build, without
+from dgbench.plan.building import NOT_BUILT, build, without
 
 if TYPE_CHECKING:
     from dgbench.data.environments import Environments
+
+
+class InitialWeights(Protocol):
+    """What ``conf/init`` names."""
+
+    @property
+    def identity(self) -> str:
+        """For the rows; it changes with every byte of the weights."""
+
+    images: Any  #: :class:`dgbench.networks.weights.ImageRecord`: mean, deviation and size of its training images
+    text_model: str | None  #: OpenCLIP's name of the model whose text encoder the file holds, if it holds one
+
+    def to_fetch(self) -> str | None:
+        """The command that fetches their file; None where it is here. Asks no network."""
+
+    def check(self, make: Callable[[], Any]) -> None:
+        """Raise where the weights do not fit the network that ``make`` makes."""
+
+    def load(self, featurizer: Any) -> None:
+        """Put the weights in."""
+
+
+def named_weights(config: Mapping[str, Any]) -> InitialWeights:
+    """The weights that a configuration names; nothing is read yet.
+
+    Raises:
+        ConfigError: there are none for this network.
+    """
+    arch = config["backbone"].get("arch")
+    weights: InitialWeights = build(without(config, "init", "norm"), "init", arch=arch)
+    return weights
+
+
+def filled_dataset(weights: InitialWeights, dataset: Mapping[str, Any]) -> dict[str, Any]:
+    """The dataset's keys with mean, deviation and size of the images filled in where they are null."""
+    filled: dict[str, Any] = deepcopy(dict(dataset))
+    if "image_size" in filled and filled["image_size"] is None:
+        filled["image_size"] = weights.images.input_size
+    normalize = filled.get("normalize")
+    if isinstance(normalize, dict):
+        for key, value in (("mean", weights.images.mean), ("std", weights.images.std)):
+            if normalize.get(key, value) is None:
+                normalize[key] = list(value)
+    return filled
+
 
 T = TypeVar("T")
 

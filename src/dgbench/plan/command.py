@@ -11,12 +11,12 @@ from hydra.core.config_loader import ConfigLoader
 from omegaconf import DictConfig, OmegaConf
 
 from dgbench.errors import ConfigError
-from dgbench.training.composing import Composed, Composer
-from dgbench.training.jobs import PlannedStudy, Planner
+from dgbench.plan.compose import Composed, Composer
+from dgbench.plan.studies import PlannedStudy, Planner
 
 
 @dataclass
-class Job:
+class Command:
     """What a command trains.
 
     Args:
@@ -36,8 +36,8 @@ class Job:
     prints_plan: bool = True  #: a command of several studies shows its plan first; jobs of a sweep do not
 
     @staticmethod
-    def of_hydra(config: DictConfig) -> Job:
-        """The job that Hydra runs at this moment.
+    def of_hydra(config: DictConfig) -> Command:
+        """Read the command that Hydra runs at this moment.
 
         Raises:
             ConfigError: a launcher without a sweep.
@@ -55,14 +55,16 @@ class Job:
         name = str(hydra.job.config_name)
         words = [str(word) for word in hydra.overrides.task]
         loader = GlobalHydra.instance().config_loader()
-        return Job(config, words, loader, lambda own: compose(name, own), Path(parent), True, prints_plan=not sweeps)
+        return Command(
+            config, words, loader, lambda own: compose(name, own), Path(parent), True, prints_plan=not sweeps
+        )
 
     def planner(self) -> Planner:
-        """Plans the job's studies."""
+        """Make the planner of its studies."""
         return Planner(Composer(self.loader, self.compose), self.parent)
 
     def key(self) -> str:
-        """Equal for jobs that plan the same runs over the same files."""
+        """Make a key that is equal for commands that plan the same runs over the same files."""
         return self.planner().key(Composed.of_config(self.config, str(self.parent)))
 
     def values(self) -> dict[str, Any]:
@@ -74,13 +76,15 @@ class Job:
         return OmegaConf.to_container(self.config[top], resolve=True)
 
 
-def planned_studies(job: Job) -> list[PlannedStudy]:
-    """Every study of a job once, checked; nothing is decoded, built or started. What is absent may be downloaded.
+def planned_studies(command: Command) -> list[PlannedStudy]:
+    """Plan every study of a command once and check it; what is absent may be downloaded.
+
+    Nothing is decoded, built or started.
 
     Raises:
         ConfigError, DataError, WeightsError: one that cannot work.
     """
-    planner = job.planner()
-    _ = list(planner.studies(job.words))  # wrong values are refused before anything is downloaded
-    found = planner.downloading().studies(job.words)
+    planner = command.planner()
+    _ = list(planner.studies(command.words))  # wrong values are refused before anything is downloaded
+    found = planner.downloading().studies(command.words)
     return list({(study.folder, *(fold.name for fold in study.folds)): study for study in found}.values())

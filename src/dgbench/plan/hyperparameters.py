@@ -1,10 +1,17 @@
-"""Hyperparameters of one run: defaults, draws of the published random searches, and which value wins.
+"""Hyperparameters of a run: what values one may have, defaults, draws of the published searches, and which value wins.
 
-A *declaration* is a mapping with two entries, as in ``conf/algorithm`` and ``conf/hparams``: ``hparams`` (name ->
-default, or its default, range and meaning, see :mod:`dgbench.protocols.ranges`) and ``search`` (space -> name ->
+An entry of ``conf/algorithm`` or ``conf/hparams`` is a default, ``tau: 1.0``, or a default with its range and meaning:
+``tau: {default: 1.0, range: number >= 0 and <= 1, help: "..."}``. A range is one of
+
+- ``number``, ``integer``, each with bounds or none: ``integer >= 1``, ``number > 0 and < 1``; numbers are finite;
+- options: ``separate | together``, ``true | false``.
+
+A *declaration* is a mapping with two entries: ``hparams`` (name -> such an entry) and ``search`` (space -> name ->
 distribution). A default or a distribution that differs between small and large images is written
 ``{small: ..., large: ...}``; one that is given for the other kind only does not exist. With a third entry,
 ``datasets: {NAME: ...}``, datasets of these names have their own.
+
+One hyperparameter has one address on the command line, ``hparams.NAME``.
 
 Sources: DomainBed's and OoD-Bench's random search (every name has its own generator, so algorithms that share a
 distribution share its draw); Yu et al. (2024), whose code draws from a space of bounds; early DomainBed and SWAD,
@@ -15,14 +22,108 @@ from __future__ import annotations
 
 import hashlib
 import math
+import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
 from numpy.random import RandomState
 
 from dgbench.errors import ConfigError
-from dgbench.protocols.ranges import checked, entry_of
+from dgbench.plan.settings import TrainerSettings, check_batch_size
+
+_BOUNDS: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt,
+}  # fmt: skip
+_NUMERIC = re.compile(r"(number|integer)(?: ([<>]=?) (\S+)(?: and ([<>]=?) (\S+))?)?")
+_SWITCHES = {"true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One hyperparameter as its file declares it."""
+
+    default: Any  #: a value, or ``{small: ..., large: ...}``, which may have ``datasets: {NAME: ...}`` too
+    range: str = ""  #: in the words of this module; empty where the file gives none
+    help: str = ""  #: what it means
+
+    def defaults(self) -> list[Any]:
+        """Every value that :attr:`default` holds."""
+        if not isinstance(self.default, Mapping):
+            return [self.default]
+        named = self.default.get("datasets") or {}
+        return [*(value for key, value in self.default.items() if key != "datasets"), *named.values()]
+
+
+def entry_of(declared: Any, name: str = "a hyperparameter") -> Entry:
+    """The entry of a file for ``name``, in either form.
+
+    Raises:
+        ConfigError: a long entry with other keys.
+    """
+    if not (isinstance(declared, Mapping) and "default" in declared):
+        return Entry(declared)
+    unknown = set(declared) - {"default", "range", "help"}
+    if unknown:
+        raise ConfigError(
+            f"{name} has default, range and help, not {', '.join(sorted(map(str, unknown)))}; to give another default "
+            f"write {name}: {{default: ...}}"
+        )
+    return Entry(declared["default"], str(declared.get("range") or ""), str(declared.get("help") or ""))
+
+
+def checked(name: str, value: Any, entry: Entry) -> Any:
+    """The value, where it lies in its range; without a range it must be of the default's kind, a number or not.
+
+    500.0 is an integer and ``12`` the option that is written so; text and truth values are no numbers.
+
+    Raises:
+        ConfigError: one line with name, value, range and meaning; or the range cannot be read.
+    """
+    allowed = entry.range or ("" if isinstance(entry.default, (str, bool)) else "number")
+    meaning = f" ({entry.help})" if entry.help else ""
+    if options := _options(allowed):
+        written = str(value).lower() if isinstance(value, bool) else str(value)
+        if written not in options:
+            raise ConfigError(f"hparams.{name}={value} is unknown; choose one of {', '.join(options)}{meaning}")
+        return options[written]
+    if allowed and not _holds(allowed, value):
+        article = "an" if allowed.startswith("i") else "a"
+        raise ConfigError(f"hparams.{name}={value} is not {article} {allowed}; give one{meaning}")
+    return int(value) if allowed.startswith("integer") else value
+
+
+def _holds(allowed: str, value: Any) -> bool:
+    whole, bounds = _numeric(allowed)
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+        return False
+    return not (whole and value % 1) and all(_BOUNDS[sign](value, bound) for sign, bound in bounds)
+
+
+def _options(allowed: str) -> dict[str, Any]:
+    """Option as written -> its value; none where the range is numeric."""
+    words = [word.strip() for word in allowed.split("|")]
+    return {word: _SWITCHES.get(word, word) for word in words} if len(words) > 1 else {}
+
+
+@lru_cache(maxsize=256)
+def _numeric(allowed: str) -> tuple[bool, list[tuple[str, float]]]:
+    """Whether only whole numbers are meant, and the bounds."""
+    found = _NUMERIC.fullmatch(allowed)
+    if not found:
+        raise ConfigError(
+            f"range {allowed!r} cannot be read; write it as 'number >= 0 and < 1', 'integer >= 1' or 'one | other'"
+        )
+    kind, *parts = found.groups()
+    try:
+        bounds = [(sign, float(bound)) for sign, bound in zip(parts[::2], parts[1::2], strict=True) if sign]
+    except ValueError as error:
+        raise ConfigError(f"range {allowed!r} has a bound that is no number; correct it") from error
+    return kind == "integer", bounds
+
 
 Declaration = Mapping[str, Mapping[str, Any]]
 Sampler = Callable[[RandomState, Sequence[Any]], Any]
@@ -185,3 +286,54 @@ def _sample(name: str, how: Any, rng: RandomState) -> Any:
 def _known(what: str, value: Any, options: Sequence[str]) -> None:
     if value not in options:
         raise ConfigError(f"{what} {value} is unknown; choose from {', '.join(options)}")
+
+
+#: keys of ``conf/hparams`` that are no hyperparameters; every other key below ``hparams`` is one that was chosen
+SEARCH_KEYS = frozenset({"space", "draw", "trial", "rng", "scheme", "shared"})
+SHARED = ("lr", "weight_decay", "batch_size")  #: what an algorithm reads of the shared ones unless it says otherwise
+
+
+def chosen(hparams: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that stand directly below ``hparams``, which beat draws and defaults; null chooses nothing."""
+    return {key: value for key, value in hparams.items() if key not in SEARCH_KEYS and value is not None}
+
+
+def hyperparameters(config: Mapping[str, Any], settings: TrainerSettings, smallest: int) -> dict[str, Any]:
+    """Every hyperparameter that a study reads, resolved; what beats what is said by :func:`resolve`.
+
+    A drawn batch size that no minibatch of this dataset can have becomes the largest one that can: DomainBed's loader
+    would wait for such a minibatch without end. A batch size that was chosen is refused instead.
+
+    Args:
+        config: the resolved configuration, plain values by top-level key.
+        settings: of the trainer.
+        smallest: training images of the smallest given environment; 0 where that is not known.
+
+    Raises:
+        ConfigError: a value of the wrong type, or a key, space or kind of images that is unknown.
+    """
+    asked, algorithm = config["hparams"], config["algorithm"]
+    own, read = algorithm.get("hparams") or {}, algorithm.get("shared", SHARED)
+    # a shared one that this algorithm does not read is chosen for the others of a sweep
+    typed = {key: value for key, value in chosen(asked).items() if key in own or key in read or key not in SHARED}
+    values = resolve(
+        asked["shared"],
+        {"hparams": own, "search": algorithm.get("search") or {}},
+        kind=config["dataset"].get("image_kind"),
+        space=asked["space"],
+        number=asked["draw"],
+        trial=asked["trial"],
+        rng=asked["rng"],
+        read=[*read, *(config["backbone"].get("hparams") or {}).values()],
+        chosen=typed,
+        dataset=str(config["dataset"].get("name")),
+    )
+    if asked["draw"] and "batch_size" not in typed and 0 < smallest < values.get("batch_size", 0):
+        values["batch_size"] = smallest
+    check_batch_size(values["batch_size"], settings)
+    if 0 < smallest < values["batch_size"]:
+        raise ConfigError(
+            f"hparams.batch_size={values['batch_size']} is larger than the smallest training environment, of "
+            f"{smallest} images; set hparams.batch_size={smallest} or less"
+        )
+    return values

@@ -1,18 +1,135 @@
-"""The shortest words that make a configuration again: files of groups, and keys that differ from what they say."""
+"""Overrides: as a user types them, as Hydra takes them, and the shortest ones that make a configuration again.
+
+Hydra reads a value without quotes only where it holds ASCII letters, digits and ``/ - \\ + . $ % * @ ? |``. A text with
+other signs (``dataset.root=~/Müller's pictures``) is taken as it stands; what starts as a list, a mapping, a quote or a
+function, and what holds a comma, which would sweep over the parts, is left to Hydra.
+
+One hyperparameter has one address, ``hparams.NAME``; former addresses are refused and the new one is named.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dgbench.training.typed_words import quoted
+from dgbench.errors import ConfigError
+from dgbench.plan.hyperparameters import SEARCH_KEYS
+from dgbench.plan.keys import options, tops
+
+_EASY = re.compile(r"[\w./+ -]*", re.ASCII)
+_STRUCTURE = re.compile(r"""[\[\]{}()'",]""")
+_FUNCTION = re.compile(r"\w+\(")
+
+
+def readable(word: str) -> str:
+    """An override that Hydra reads; where none is meant, or none can be made, the word as it stands.
+
+    A list counts as one where its entries hold no brackets and no quotes: ``[a/ä.png,b=c]``.
+    """
+    key, equals, value = word.partition("=")
+    if not equals or _EASY.fullmatch(value) or _reads(word):
+        return word
+    return next((f"{key}={text}" for text in _texts(value) if _reads(f"{key}={text}")), word)
+
+
+def quoted(text: str) -> str:
+    """Any text as the grammar takes it: in single quotes, with the backslashes that it needs."""
+    escaped = re.sub(r"(\\*)'", lambda found: found[1] * 2 + r"\'", text)
+    trailing = len(escaped) - len(escaped.rstrip("\\"))
+    return f"'{escaped}{chr(92) * trailing}'"
+
+
+def _texts(value: str) -> Iterator[str]:
+    if value.startswith("[") and value.endswith("]"):
+        entries = value[1:-1].split(",")
+        if not any(_STRUCTURE.search(entry) for entry in entries):
+            yield "[" + ",".join(entry if _reads(f"k={entry}") else quoted(entry) for entry in entries) + "]"
+    elif value[0] not in "[{'\"$" and "," not in value and not _FUNCTION.match(value):
+        yield quoted(value)
+
+
+def _reads(word: str) -> bool:
+    try:
+        _parser().parse_override(word)
+    except HydraException:
+        return False
+    return True
+
+
+@cache
+def _parser() -> OverridesParser:
+    return OverridesParser.create()
+
+
+#: old address of a key -> the one address it has now
+MOVED = {
+    "trainer.lr": "hparams.lr",
+    "trainer.weight_decay": "hparams.weight_decay",
+    "trainer.batch_size": "hparams.batch_size",
+    "execution.max_members": "execution.max_runs",
+    "sweep.members_per_job": "sweep.runs_per_job",
+}
+SEVERAL = {"estimator"}  # groups of which a command may choose several
+MOVED_GROUPS = {"hparams.set.": "hparams.", "algorithm.hparams.": "hparams."}
+
+
+def open_keys(words: Sequence[str]) -> list[str]:
+    """Overrides as Hydra takes them: with quotes where it needs them, and keys that stand in no file opened.
+
+    Raises:
+        ConfigError: an address that a key had once.
+    """
+    return [_open(word if word.startswith("-") else readable(word)) for word in words]
+
+
+def _open(word: str) -> str:
+    key = word.lstrip("+~").partition("=")[0]
+    _check_word(word, key)
+    now = MOVED.get(key) or next(
+        (new + key.removeprefix(old) for old, new in MOVED_GROUPS.items() if key.startswith(old)), None
+    )
+    if key in ("hparams.set", "algorithm.hparams"):
+        now = "hparams.NAME"
+    if now:
+        raise ConfigError(f"{key} is set by {now}; write {now}={word.partition('=')[2]}")
+    chosen = key.startswith("hparams.") and key.split(".")[1] not in SEARCH_KEYS
+    opens = "=" in word and not word.startswith(("+", "~")) and (chosen or key == "grid" or key.startswith("grid."))
+    return f"++{word}" if opens else word
+
+
+def _check_word(word: str, key: str) -> None:
+    """Refuse what Hydra would take for something else, or answer with a riddle."""
+    value, choices = word.partition("=")[2], options(key)
+    if word.startswith("-"):
+        return
+    if not key:
+        raise ConfigError(f"{word} names no key; write KEY=VALUE")
+    if choices and word.startswith("~"):
+        raise ConfigError(f"{word} takes out a group that every command has; choose another with {key}=NAME")
+    if choices and word.startswith("+"):
+        raise ConfigError(f"{word} adds a group that is there already; write {key}={value} without +")
+    if choices and "=" in word and (not value or (value.startswith("[") and key not in SEVERAL)):
+        names = "no choice" if not value else "several choices"
+        one_job = f", or several in one job with grid.{key}={value}" if value else ""
+        raise ConfigError(f"{word} names {names}; give one of {', '.join(choices)}{one_job}")
+    top = key.partition(".")[0]
+    if word.startswith("~") and key in tops():
+        raise ConfigError(f"{word} takes out a key that every command has; set it with {key}=VALUE")
+    if word.startswith("+") and top not in tops() and "/" not in top and "@" not in top:
+        raise ConfigError(
+            f"{word} adds a key that nothing reads; docs/reference/configuration.md has those that are read"
+        )
+
 
 Compose = Callable[[Sequence[str]], DictConfig]
 

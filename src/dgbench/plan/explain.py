@@ -12,8 +12,8 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from dgbench.errors import DgbenchError
-from dgbench.training.known_keys import options, unknown_key
-from dgbench.training.typed_words import quoted
+from dgbench.plan.keys import options, unknown_key
+from dgbench.plan.overrides import quoted
 
 
 def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -> str:

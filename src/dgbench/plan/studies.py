@@ -1,29 +1,61 @@
-"""The studies of a job: itself, or those of its grid and of its search."""
+"""The studies of a command: itself, or those of its grid and of its search."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from dgbench.data.description import DatasetInfo
-from dgbench.errors import DgbenchError
-from dgbench.protocols.environment_names import check_validation
-from dgbench.protocols.folds import Fold
-from dgbench.protocols.grid import grid_combinations
-from dgbench.protocols.search import Scheme, Settings
+from dgbench.errors import ConfigError, DgbenchError
+from dgbench.plan.compose import Composed, Composer
+from dgbench.plan.folds import Fold, planned_folds
+from dgbench.plan.hyperparameters import hyperparameters
+from dgbench.plan.identity import PLAIN_GRADIENT, RANDOM_HEAD, folder_name, shared_parts, study_spec
+from dgbench.plan.inputs import InitialWeights, dataset_options, described, filled_dataset, named_weights
+from dgbench.plan.overrides import open_keys
+from dgbench.plan.protocols import check_validation
+from dgbench.plan.search import Scheme, Settings, base_values, scheme_of
+from dgbench.plan.settings import TrainerSettings, trainer_settings
 from dgbench.records.spec import RunSpec, StudySpec, digest
-from dgbench.training.addresses import open_keys
-from dgbench.training.composing import Composed, Composer
-from dgbench.training.dataset_options import dataset_options, described
-from dgbench.training.fold_plan import planned_folds
-from dgbench.training.hyperparameters import hyperparameters
-from dgbench.training.identity import PLAIN_GRADIENT, RANDOM_HEAD, folder_name, shared_parts, study_spec
-from dgbench.training.initial import InitialWeights, filled_dataset, named_weights
-from dgbench.training.search_draws import base_values, scheme_of
-from dgbench.training.settings import TrainerSettings, trainer_settings
+
+
+def grid_combinations(grid: dict[str, Any]) -> list[list[str]]:
+    """The overrides of every combination of the lists under ``grid``; one without any where there are none.
+
+    An entry that is null, as one that is to be taken out of an experiment's grid, counts as not there.
+
+    Raises:
+        ConfigError: an entry is no list.
+    """
+    lists = grid_lists(grid)
+    return [[f"{key}={value}" for key, value in zip(lists, own, strict=True)] for own in product(*lists.values())]
+
+
+def grid_lists(grid: dict[str, Any]) -> dict[str, list[Any]]:
+    """The lists under ``grid`` by the key that each sets.
+
+    Raises:
+        ConfigError: an entry is no list.
+    """
+    grid = {key: values for key, values in dict(_flat(grid)).items() if values is not None}
+    for key, values in grid.items():
+        if not isinstance(values, list) or not values:
+            raise ConfigError(f"grid.{key}={values} is no list; write grid.{key}=[...], or null to leave it out")
+    return grid
+
+
+def _flat(grid: dict[str, Any], under: str = "") -> Iterator[tuple[str, Any]]:
+    """Entries with dots in their keys; an experiment writes ``dataset.ratio``, a word of the command line nests it."""
+    for key, values in grid.items():
+        if isinstance(values, dict):
+            yield from _flat(values, f"{under}{key}.")
+        else:
+            yield f"{under}{key}", values
+
 
 ABSENT = "absent"  #: initial weights that are not here, in a plan
 KEPT = 256  # sets of hyperparameters that are remembered

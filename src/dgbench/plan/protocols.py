@@ -1,0 +1,316 @@
+"""Protocols beside leave-one-out: groups of test environments, a fixed split, flexible domain generalization.
+
+Each is a class that plans folds from the names of the given environments, as a user types them in its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgbench.errors import ConfigError
+from dgbench.plan.folds import Fold, Membership, Protocol
+from dgbench.seeding import derive
+
+
+def typed_name(name: Any) -> str:
+    """A name as text; a number with a fraction has two decimals, or four where two do not tell it: 0.1 is ``0.10``."""
+    if not isinstance(name, float):
+        return str(name)
+    short = f"{name:.2f}"
+    return short if abs(float(short) - name) < 5e-5 else f"{name:.4f}"
+
+
+def check_validation(typed: Any, given: Sequence[str]) -> None:
+    """Refuse ``selection.environments`` that are no given ones; None and an empty list are left to the selection.
+
+    Args:
+        typed: its value.
+        given: names of the given environments.
+
+    Raises:
+        ConfigError: a name that is not given.
+    """
+    for name in typed if isinstance(typed, Sequence) and not isinstance(typed, str) else []:
+        if typed_name(name) not in given:
+            raise ConfigError(
+                f"selection.environments names {name}, which is no given environment; choose from {', '.join(given)}"
+            )
+
+
+def environments(key: str, typed: Any, given: Sequence[str]) -> list[str]:
+    """The given environments that a list names; ``0.9`` also finds ``0.90``, which YAML cannot keep as typed.
+
+    Args:
+        key: the key that was typed, e.g. ``protocol.test``.
+        typed: its value.
+        given: names of the given environments.
+
+    Raises:
+        ConfigError: it is no list, or it holds a name that is not given or is there twice.
+    """
+    if isinstance(typed, (str, int, float)):
+        typed = [typed]  # protocol.test=a has no brackets
+    if isinstance(typed, Mapping):
+        raise ConfigError(f"{key}={dict(typed)} is no list of names; choose from {', '.join(given)}")
+    found = []
+    for name in typed:
+        match = [env for env in given if env == str(name)] or [env for env in given if _number(env) == _number(name)]
+        if not match:
+            raise ConfigError(f"{key} names {name}, which is no given environment; choose from {', '.join(given)}")
+        if match[0] in found:
+            raise ConfigError(f"{key} holds {match[0]} twice; name each environment once")
+        found.append(match[0])
+    return found
+
+
+def _number(name: Any) -> float | str:
+    try:
+        return float(name)
+    except (TypeError, ValueError):
+        return str(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouped(Protocol):
+    """Groups of given environments, one fold each. An environment in no group is always trained on.
+
+    Args:
+        groups: lists of names.
+        k: environments per group, consecutive given ones; instead of ``groups``.
+        default_groups: groups of the dataset, where neither is set; without them ``k`` is 2.
+    """
+
+    groups: Sequence[Sequence[str]] | None = None
+    k: int | None = None
+    default_groups: Sequence[Sequence[str]] | None = None
+
+    def grouped(self, given: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+        """The groups, checked.
+
+        Raises:
+            ConfigError: an unknown name, an environment in two groups, an empty group, or a ``k`` that does not fit.
+        """
+        if self.groups is not None and self.k is not None:
+            raise ConfigError("protocol.groups and protocol.k are both set; leave one of them null")
+        if self.groups is not None:
+            return _checked("protocol.groups", self.groups, given)
+        if self.k is None and self.default_groups is not None:
+            return _checked("dataset.test_groups", self.default_groups, given)
+        return _consecutive(2 if self.k is None else self.k, given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiTest(Grouped):
+    """Each group held out once, together (Yu et al. 2024, section 3.1)."""
+
+    name: str = "multi_test"
+
+    def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
+        groups = self.grouped(given)
+        planned = []
+        for i, group in enumerate(groups):
+            training = tuple(env for env in given if env not in group)
+            if not training:
+                raise ConfigError(
+                    f"protocol.groups: holding out {', '.join(group)} leaves no environment to train on; "
+                    "split that group or give the dataset more environments"
+                )
+            planned.append(Fold(str(i), training, group, groups))
+        return planned
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetOracle(Grouped):
+    """Each group trained on and tested in: on its ``train`` subsets, in its ``test`` subsets, which are disjoint.
+
+    What a model reaches that may see the test distribution ("Oracle" of Zhang et al. 2023, Table 2). Its rows say that
+    no tested environment was held out, so no selection method takes them for such, and reports say so.
+    """
+
+    name: str = "target_oracle"
+
+    def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
+        groups = self.grouped(given)
+        return [
+            Fold(str(i), group, tuple(env for env in given if env not in group), groups)
+            for i, group in enumerate(groups)
+        ]
+
+
+def _checked(key: str, typed: Any, given: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    if not _is_list(typed) or not all(map(_is_list, typed)):
+        raise ConfigError(f"{key}={typed} is no list of lists; write e.g. {key}=[[{given[0]}],[{given[-1]}]]")
+    groups = []
+    seen: set[str] = set()
+    for group in typed:
+        names = environments(key, group, given)
+        if not names:
+            raise ConfigError(f"{key} holds an empty group; name at least one environment in it")
+        if twice := sorted(seen & set(names)):
+            raise ConfigError(f"{key} has {twice[0]} in two groups; an environment is tested once")
+        seen |= set(names)
+        groups.append(tuple(env for env in given if env in names))
+    if not groups:
+        raise ConfigError(f"{key} is empty; name at least one group, e.g. {key}=[[{given[0]}]]")
+    return tuple(groups)
+
+
+def _is_list(typed: Any) -> bool:
+    return isinstance(typed, Sequence) and not isinstance(typed, str)
+
+
+def _consecutive(k: Any, given: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    if not isinstance(k, int) or isinstance(k, bool) or not 0 < k < len(given):
+        raise ConfigError(
+            f"protocol.k={k} must be 1 to {len(given) - 1} for {len(given)} given environments, so that some are left "
+            "to train on"
+        )
+    groups = tuple(tuple(given[i : i + k]) for i in range(0, len(given), k))
+    if len(groups[-1]) < k:
+        written = ",".join(f"[{','.join(group)}]" for group in groups)
+        raise ConfigError(
+            f"protocol.k={k} does not divide the {len(given)} given environments; write the groups, e.g. "
+            f"protocol.groups=[{written}]"
+        )
+    return groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixed(Protocol):
+    """One fold (Ye et al. 2022, appendix G).
+
+    Args:
+        train: environments to train on; None takes all others.
+        test: environments to test in.
+        val: environments that only choose among models (``selection=ood_val``); no result is reported on them.
+    """
+
+    name: str = "fixed"
+    train: Sequence[str] | None = None
+    val: Sequence[str] | None = None
+    test: Sequence[str] | None = None
+
+    def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
+        if not self.test:
+            raise ConfigError(
+                f"protocol.test is not set and the dataset names no split; choose from {', '.join(given)}, e.g. "
+                f"protocol.test=[{given[-1]}]"
+            )
+        test = environments("protocol.test", self.test, given)
+        val = environments("protocol.val", self.val or [], given)
+        if self.train is None:
+            train = [env for env in given if env not in (*test, *val)]
+        else:
+            train = environments("protocol.train", self.train, given)
+        for first, second, names in (
+            ("train", "test", {*train} & {*test}),
+            ("train", "val", {*train} & {*val}),
+            ("val", "test", {*val} & {*test}),
+        ):
+            if names:
+                raise ConfigError(f"protocol.{first} and protocol.{second} both name {min(names)}; keep it in one")
+        if not train:
+            raise ConfigError(
+                "protocol.test and protocol.val hold out all given environments, so nothing is left to train on; "
+                "leave at least one out of them"
+            )
+        training = tuple(env for env in given if env in train)
+        held_out = tuple(env for env in given if env not in train)
+        return [Fold("0", training, held_out, (tuple(test),), tuple(val))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flexible(Protocol):
+    """One fold, in which each class draws its own environments (Zhang et al. 2023, section 5.3).
+
+    For every class, ``dominant`` environments train with all their images of it, ``minor`` ones with
+    ``minor_images``, and ``test`` others test with ``test_images``. Within one environment, the classes trained on
+    make up the rows ``train`` and ``val`` (not held out), the classes tested the rows ``test`` (held out): no image of
+    a tested class of that environment was ever trained on.
+
+    * ``random``: drawn from all environments, so an environment may train one class and test another, which ties it
+      to labels.
+    * ``compositional``: ``exclusive`` environments are drawn once for all classes and only ever train; each class
+      draws its dominant ones from them, and its minor and test ones from the rest, which they share.
+
+    Args:
+        setting: ``random`` or ``compositional``.
+        dominant, minor, test: environments per class; what is over takes no part.
+        exclusive: environments that only train (compositional).
+        minor_images, test_images: images per class and minor or test environment; None takes all.
+        seed: of all draws.
+    """
+
+    name: str = "flexible"
+    setting: str = "random"
+    dominant: int = 2
+    minor: int = 2
+    test: int = 2
+    exclusive: int = 3
+    minor_images: int | None = 50
+    test_images: int | None = 50
+    seed: int = 0
+
+    def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
+        self._check(given, n_classes)
+        draw = np.random.default_rng(derive(self.seed, "flexible", "exclusive")).permutation(len(given))
+        exclusive = [given[i] for i in draw[: self.exclusive]] if self.setting == "compositional" else []
+        training: dict[str, dict[int, int | None]] = {env: {} for env in given}
+        tested: dict[str, dict[int, int | None]] = {env: {} for env in given}
+        for label in range(n_classes):
+            rng = np.random.default_rng(derive(self.seed, "flexible", label))
+            order = [given[i] for i in rng.permutation(len(given))]
+            first = [env for env in order if env in exclusive] if exclusive else order
+            dominant = first[: self.dominant]
+            rest = [env for env in order if env not in (exclusive or dominant)]
+            for env in dominant:
+                training[env][label] = None
+            for env in rest[: self.minor]:
+                training[env][label] = self.minor_images
+            for env in rest[self.minor : self.minor + self.test]:
+                tested[env][label] = self.test_images
+        membership = Membership(
+            {env: part for env, part in training.items() if part}, {env: part for env, part in tested.items() if part}
+        )
+        judged = tuple(membership.tested)
+        return [Fold("0", tuple(membership.training), judged, (judged,), membership=membership)]
+
+    def _check(self, given: Sequence[str], n_classes: int) -> None:
+        if self.setting not in ("random", "compositional"):
+            raise ConfigError(f"protocol.setting={self.setting} is unknown; choose random or compositional")
+        if n_classes < 1:
+            raise ConfigError("protocol=flexible needs the number of classes; use a dataset that has it")
+        for key, least in (
+            ("dominant", 1),
+            ("minor", 0),
+            ("test", 1),
+            ("minor_images", 1),
+            ("test_images", 1),
+            ("seed", 0),
+        ):
+            value, default = getattr(self, key), getattr(Flexible, key)
+            if not (value is None and key.endswith("images")) and (type(value) is not int or value < least):
+                raise ConfigError(f"protocol.{key}={value} is not an integer >= {least}; {default} is the default")
+        if self.setting == "random":
+            needed, where = self.dominant + self.minor + self.test, len(given)
+            if needed > where:
+                raise ConfigError(
+                    f"protocol.dominant + minor + test = {needed} is more than the {where} given environments; "
+                    "lower one"
+                )
+            return
+        if type(self.exclusive) is not int or not self.dominant <= self.exclusive < len(given):
+            raise ConfigError(
+                f"protocol.exclusive={self.exclusive} must be protocol.dominant={self.dominant} to {len(given) - 1}, "
+                f"one less than the given environments"
+            )
+        shared = len(given) - self.exclusive
+        if self.minor + self.test > shared:
+            raise ConfigError(
+                f"protocol.minor + test = {self.minor + self.test} is more than the {shared} environments that are "
+                f"not exclusive (of {len(given)}, protocol.exclusive={self.exclusive}); lower one"
+            )

@@ -1,1 +1,0 @@
-"""Folds, and hyperparameter spaces with their draws. No torch."""
