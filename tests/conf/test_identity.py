@@ -41,6 +41,7 @@ FEEDS = (
     "dataset.environments", "dataset.classes", "dataset.bad_files", "dataset.ratio", "dataset.scale",
     "dataset.given_sets", "dataset.augmentations",
     "dataset._target_", "backbone._target_",
+    "algorithm._target_", "tuning._target_", "averaging._target_",  # code of a user's own counts, dgbench's does not
 )  # fmt: skip
 
 HERE = "tests.conf.test_identity"

@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF, command_words
 from dgbench.errors import ConfigError, RecordError
+from dgbench.plan.code import present_paths
 from dgbench.plan.overrides import grammar, open_keys, shortest_words
 from dgbench.plan.studies import planned_again
 from dgbench.records.code import code_version
@@ -64,7 +65,7 @@ class Reproduce:
         """
         folder = self._find()
         runs = [folder] if _RUN.match(folder.name) else _runs_of(folder)
-        saved = [_read(run / "config.yaml") for run in runs]
+        saved = [present_paths(_read(run / "config.yaml")) for run in runs]
         if old := [run for run, config in zip(runs, saved, strict=True) if "fold" not in config]:
             raise RecordError(f"{old[0]} was made by an older dgbench; check out the code that made it")
         folds = [config.pop("fold") for config in saved]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.data.description import DatasetInfo
+from dgbench.plan.code import class_name, named, user_code
 from dgbench.plan.settings import COUNTING, TrainerSettings, seed
 from dgbench.records.spec import StudySpec
 
@@ -80,8 +81,10 @@ NO_RESULT: Mapping[str, str] = {
 #: ``conf/sharpness/none.yaml`` and ``conf/head/random.yaml``, which configurations lack that are older than the keys
 PLAIN_GRADIENT: Mapping[str, Any] = {"name": "none"}
 RANDOM_HEAD: Mapping[str, Any] = {"_target_": "dgbench.networks.initial_heads.RandomHead", "name": "random"}
-#: values of keys that are newer than runs: at these, identities lack the key
-BEFORE: Mapping[str, Any] = {"tuning.layer_decay": None, "training.warmup_steps": 0}
+#: groups in which a user may name code of their own; its text counts, also where the rest of a group does not
+CODE_GROUPS = (
+    "algorithm", "dataset", "backbone", "init", "head", "tuning", "averaging", "sharpness", "protocol",
+)  # fmt: skip
 
 
 def shared_parts(config: Mapping[str, Any], info: DatasetInfo, settings: TrainerSettings) -> dict[str, dict[str, Any]]:
@@ -94,13 +97,13 @@ def shared_parts(config: Mapping[str, Any], info: DatasetInfo, settings: Trainer
     """
     backbone = config["backbone"]
     return {
-        "dataset": {"class": config["dataset"]["_target_"], **_dataset(config["dataset"], info)},
-        "network": {"class": backbone["_target_"], **_counting("backbone", backbone)},
-        "tuning": _since("tuning", _counting("tuning", config["tuning"])),
+        "dataset": {"class": class_name(config["dataset"]["_target_"]), **_dataset(config["dataset"], info)},
+        "network": {"class": class_name(backbone["_target_"]), **_counting("backbone", backbone)},
+        "tuning": _counting("tuning", config["tuning"]),
         "averaging": _counting("averaging", config["averaging"]),
-        "sharpness": _unless(_counting("sharpness", config["sharpness"]), PLAIN_GRADIENT),
+        "sharpness": _counting("sharpness", config["sharpness"]),
         "head": _head(_counting("head", config["head"])),
-        "training": _since("training", {key: getattr(settings, key) for key in COUNTING}),
+        "training": {key: getattr(settings, key) for key in COUNTING},
     }
 
 
@@ -125,7 +128,8 @@ def study_spec(
     return StudySpec(
         **shared,
         algorithm=config["algorithm"]["name"],
-        objective=config["algorithm"]["objective"],
+        objective=class_name(config["algorithm"]["objective"]),
+        user_code=user_code([config[group] for group in CODE_GROUPS]),
         hparams=hparams,
         backbone=config["backbone"]["name"],
         init=weights,
@@ -152,17 +156,7 @@ def folder_name(spec: StudySpec, dataset: str) -> str:
 
 def _counting(top: str, content: Mapping[str, Any]) -> dict[str, Any]:
     """What stands under a top-level key, less what changes no result."""
-    return {key: value for key, value in content.items() if f"{top}.{key}" not in NO_RESULT}
-
-
-def _unless(content: dict[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
-    """Empty where it is what runs had before the key: they keep their names."""
-    return {} if content == usual else content
-
-
-def _since(part: str, content: dict[str, Any]) -> dict[str, Any]:
-    """Without newer keys at the value that says what was done before them."""
-    return {key: value for key, value in content.items() if (f"{part}.{key}", value) not in BEFORE.items()}
+    return named({key: value for key, value in content.items() if f"{top}.{key}" not in NO_RESULT})  # type: ignore[no-any-return]
 
 
 def _head(content: dict[str, Any]) -> dict[str, Any]:
@@ -170,7 +164,7 @@ def _head(content: dict[str, Any]) -> dict[str, Any]:
     model = content.get("model")
     if isinstance(model, str) and model.endswith(".json") and Path(model).expanduser().is_file():
         content = {**content, "model": hashlib.sha256(Path(model).expanduser().read_bytes()).hexdigest()[:12]}
-    return _unless(content, RANDOM_HEAD)
+    return content
 
 
 def _dataset(dataset: Mapping[str, Any], info: DatasetInfo) -> dict[str, Any]:

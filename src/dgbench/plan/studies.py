@@ -11,6 +11,7 @@ from typing import Any
 
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError, DgbenchError
+from dgbench.plan.code import present_paths
 from dgbench.plan.compose import Composed, Composer
 from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.hyperparameters import hyperparameters
@@ -253,5 +254,5 @@ def planned_again(config: Mapping[str, Any], parent: Path) -> PlannedStudy:
         config: plain resolved values by top-level key.
         parent: folder that the study's own folder stands in.
     """
-    known = {"sharpness": PLAIN_GRADIENT, "head": RANDOM_HEAD, **config}
-    return Planner(None, parent, download=True).study([], Composed.of_plain(known, str(parent)))
+    complete = {"sharpness": PLAIN_GRADIENT, "head": RANDOM_HEAD, **present_paths(config)}
+    return Planner(None, parent, download=True).study([], Composed.of_plain(complete, str(parent)))

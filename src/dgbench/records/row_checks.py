@@ -119,6 +119,7 @@ BY_TYPE: dict[str, Check] = {
     "list[list[str]] | None": optional(list_of(list_of(printable_text))),
     "list[int]": list_of(whole()),
     "dict[str, Any]": plain_mapping,
+    "dict[str, str]": mapping_of(printable_text),
     "dict[str, float]": mapping_of(number),
     "dict[str, list[int]]": mapping_of(list_of(whole())),
 }

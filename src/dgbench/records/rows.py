@@ -58,6 +58,7 @@ class RunIdentity:
     beyond: bool = True  #: whether environments besides the given ones exist, as the ideal measure needs
     grouped: bool = False  #: predictions depend on what is scored together: ``test`` sampled even if ``exact``
     content: str = ""  #: hash of the images' files, where the dataset has any; empty in rows older than the key
+    user_code: dict[str, str] = field(default_factory=dict)  #: import path of a user's own -> digest of its text
     code: str  #: version of dgbench that wrote the row, with the commit where it is known
 
 
@@ -83,6 +84,8 @@ class Row:
     def to_json(self) -> str:
         """The row as one line, identity included, without the line end."""
         flat = asdict(self.identity)
+        if not flat["user_code"]:  # most runs have none
+            del flat["user_code"]
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "identity"}
         own["env_held_out"] = own.pop("held_out")
         return json.dumps({**flat, **own}, separators=(",", ":"))

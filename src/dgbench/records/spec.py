@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +26,6 @@ PARTS = (
     "head",
     "training",
 )  # stand in the hash by digests of their own
-NEWER = ("sharpness", "head")  # parts that older runs lack: left out of the hash where they are empty
 KEPT = 256  # parts whose digest is remembered
 _HASHED: dict[int, tuple[Any, str]] = {}
 
@@ -37,15 +36,16 @@ class StudySpec:
 
     dataset: dict[str, Any]  #: facts that the dataset tells of itself (``DatasetInfo.facts``), and its options
     algorithm: str
-    objective: str  #: import path of the class that computes the objective
+    objective: str  #: name of dgbench's class that computes the objective, or the import path of a user's own
+    user_code: dict[str, str]  #: import path of a user's own -> digest of its module's text, see ``dgbench.plan.code``
     hparams: dict[str, Any]  #: resolved values of exactly the hyperparameters that are read
     backbone: str
     network: dict[str, Any]  #: arguments of the featurizer
     init: str  #: initial weights; names their content
-    head: dict[str, Any] = field(default_factory=dict)  #: what the classifier starts from; empty: random values
+    head: dict[str, Any]  #: what the classifier starts from
     tuning: dict[str, Any]  #: what of the network is trained
     averaging: dict[str, Any]  #: what averages the weights over steps
-    sharpness: dict[str, Any] = field(default_factory=dict)  #: how updates look at raised weights; empty: they do not
+    sharpness: dict[str, Any]  #: how updates look at raised weights
     training: dict[str, Any]  #: settings of the training loop that change numbers
     protocol: str
     seed: int
@@ -58,9 +58,6 @@ class StudySpec:
         """12 hexadecimal digits, equal for equal science however it was typed."""
         values = {f.name: getattr(self, f.name) for f in self.__dataclass_fields__.values()}
         parts = {name: _part(values[name]) for name in PARTS}
-        for name in NEWER:  # runs are named as they were before the key
-            if not values[name]:
-                del values[name], parts[name]
         return digest({**values, **parts})
 
     def to_json(self) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class Speeds:
         if self.file is None:
             return ""
         chosen = [study.config[group]["name"] for group in ("algorithm", "tuning")]
-        chosen += [study.config["sharpness"]["name"]] if study.spec.sharpness else []
+        chosen += [study.config["sharpness"]["name"]] if "_target_" in study.spec.sharpness else []
         shapes = [study.info.name, study.info.image, study.spec.backbone, study.spec.hparams["batch_size"]]
         return digest([self.device, *chosen, *shapes, study.config["execution"]])
 

@@ -15,6 +15,7 @@ from torch import nn
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import RecordError
 from dgbench.networks.build import build_networks
+from dgbench.plan.code import present_path
 from dgbench.records.files import write_whole
 from dgbench.records.rows import RunIdentity
 from dgbench.requests import Sizes
@@ -105,7 +106,7 @@ class ModelRecord:
         Raises:
             RecordError: a class that it names is not there, or takes other arguments.
         """
-        algorithm = algorithm_class(self.objective)
+        algorithm = algorithm_class(present_path(self.objective))
         image = self.preprocessing.image
         shapes = Sizes(
             n_features=0,
@@ -169,7 +170,7 @@ def module_class(path: str) -> type[nn.Module]:
 
 def _class(path: str) -> type[Any]:
     try:
-        module, _, name = path.rpartition(".")
+        module, _, name = present_path(path).rpartition(".")
         found: Any = getattr(importlib.import_module(module), name)
         if not isinstance(found, type):
             raise TypeError(f"{path} is no class")

@@ -56,7 +56,7 @@ def write_model(run: Run, identity: RunIdentity) -> None:
     averaging = config["averaging"].get("rule")
     ModelRecord(
         identity=asdict(identity),
-        objective=run.spec.objective,
+        objective=run.study.config["algorithm"]["objective"],
         hparams=dict(run.spec.hparams),
         featurizer=study.featurizer_keys(),
         dtype=str(study.dtype).removeprefix("torch."),

@@ -85,7 +85,7 @@ class Run:
         study, config = self.study, self.study.config
         rule = config["averaging"].get("rule") or {}
         averaging = {f"averaging.{key}": value for key, value in rule.items() if key != "_target_"}
-        sharpness = {f"sharpness.{key}": value for key, value in self.spec.sharpness.items() if key != "_target_"}
+        sharpness = self.spec.sharpness if "_target_" in self.spec.sharpness else {}
         return RunIdentity(
             run=self.hash,
             **study.info.facts(),
@@ -95,7 +95,7 @@ class Run:
                 "steps": study.settings.steps,
                 **changed(study.settings),
                 **averaging,
-                **sharpness,
+                **{f"sharpness.{key}": value for key, value in sharpness.items() if key != "_target_"},
             },
             averaging=config["averaging"]["name"],
             draw=self.spec.draw,
@@ -114,6 +114,7 @@ class Run:
             seed=self.spec.seed,
             beyond=study.info.beyond,
             grouped=study.group_size > 0,
+            user_code=self.spec.user_code,
             code=code_version(),
         )
 
@@ -136,7 +137,7 @@ class Study:
         check_weights(planned.weights, self.config)
         self.head: InitialHead = build({"head": self.config["head"]}, "head")
         self.head.check()
-        self.algorithm = algorithm_class(self.spec.objective)
+        self.algorithm = algorithm_class(self.config["algorithm"]["objective"])
         check_algorithm(self.algorithm, self.config, planned.info)
         self.settings = trainer_settings(self.config["trainer"])
         self.tuning: Tuning = build(self.config, "tuning")

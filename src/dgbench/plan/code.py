@@ -1,0 +1,176 @@
+"""Code in a run's identity: classes of dgbench by the name that ``conf/`` has for them, a user's own by its text.
+
+A path like ``dgbench.networks.small.MLPFeaturizer`` says where a class stands in this version, so a hash that held it
+would change with every move. The text of a module of a user's own is what is trained: an edited objective is another
+one, though its path is the same.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dgbench.configuration import CONF
+
+HASH_DIGITS = 12
+#: keys whose value is the import path of code
+CODE_KEYS = ("_target_", "objective")
+#: packages that dgbench needs itself: like its own classes they count by name, whatever version is installed
+LIBRARIES = frozenset(
+    {
+        "builtins", "dgbench", "hydra", "hydra_plugins", "numpy", "pytorch_lightning", "scipy", "sklearn", "timm",
+        "torch", "torchvision",
+    }
+)  # fmt: skip
+#: class of today -> the name it had when runs were first named after it; a class that is renamed gets a line here
+FORMER_NAMES: Mapping[str, str] = {}
+
+_PATH = re.compile(rf"\b(?:{'|'.join(CODE_KEYS)}): *(dgbench(?:\.\w+)+)")
+
+
+def named(content: Any) -> Any:
+    """Put names in place of the import paths of dgbench's own classes, anywhere in plain values.
+
+    Args:
+        content: plain values of a configuration; paths of a user's own stay as they are.
+    """
+    if isinstance(content, Mapping):
+        return {key: class_name(item) if key in CODE_KEYS else named(item) for key, item in content.items()}
+    if isinstance(content, list):
+        return [named(item) for item in content]
+    return content
+
+
+def user_code(content: Any) -> dict[str, str]:
+    """Find the code of a user's own that a configuration names.
+
+    Args:
+        content: plain values.
+
+    Returns:
+        Import path -> 12 digits of its module's text, in which comments, docstrings and layout do not count; empty
+        digits where the module has no file, e.g. in a notebook.
+    """
+    paths = {path for path in _paths(content) if path.partition(".")[0] not in LIBRARIES}
+    return {path: _text_digest(path) for path in sorted(paths)}
+
+
+def present_paths(content: Any) -> Any:
+    """Put the import paths of today in place of those that a run folder of an earlier version has.
+
+    Args:
+        content: plain values of a configuration that was written to a folder.
+    """
+    if isinstance(content, Mapping):
+        return {key: present_path(item) if key in CODE_KEYS else present_paths(item) for key, item in content.items()}
+    if isinstance(content, list):
+        return [present_paths(item) for item in content]
+    return content
+
+
+def present_path(path: Any) -> Any:
+    """The import path that a class of dgbench has today; any other value as it is.
+
+    Args:
+        path: as a run folder of this or an earlier version names it.
+    """
+    if not isinstance(path, str) or not path.startswith("dgbench.") or path in _registered():
+        return path
+    name = _last_name(path)
+    return next((present for present in _registered() if _last_name(present) == name), path)
+
+
+@cache
+def _registered() -> frozenset[str]:
+    """Import paths of the classes and functions of dgbench that ``conf/`` names."""
+    texts = (file.read_text(encoding="utf-8") for file in CONF.rglob("*.yaml"))
+    return frozenset(path for text in texts for path in _PATH.findall(text))
+
+
+@cache
+def _objectives() -> Mapping[str, str]:
+    """Import path of an objective -> name of its file in ``conf/algorithm``."""
+    found = {}
+    for file in sorted((CONF / "algorithm").glob("*.yaml")):
+        objective = re.search(r"^objective: *(\S+)", file.read_text(encoding="utf-8"), re.M)
+        if objective:
+            found[objective[1]] = file.stem
+    return found
+
+
+def class_name(path: Any) -> Any:
+    """Name code: ``vrex`` for an objective of dgbench, ``MLPFeaturizer`` for another class, else the path."""
+    if not isinstance(path, str) or not path.startswith("dgbench."):
+        return path
+    return _objectives().get(path) or _last_name(path)
+
+
+def _last_name(path: str) -> str:
+    name = path.rpartition(".")[2]
+    return FORMER_NAMES.get(name, name)
+
+
+def _paths(content: Any) -> Iterator[str]:
+    """Every import path that plain values name."""
+    if isinstance(content, Mapping):
+        for key, item in content.items():
+            if key in CODE_KEYS and isinstance(item, str):
+                yield item
+            else:
+                yield from _paths(item)
+    elif isinstance(content, list):
+        for item in content:
+            yield from _paths(item)
+
+
+@cache  # of the text that this process imports: a module is loaded once
+def _text_digest(path: str) -> str:
+    file = _module_file(path)
+    if file is None:
+        return ""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):  # whoever imports it says what is wrong
+        return ""
+    text = "\n".join(_lines(tree, 0))
+    return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
+
+
+def _module_file(path: str) -> Path | None:
+    """Find the file that an import path such as ``package.module.Class.method`` stands in, without running it."""
+    parts = path.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        try:
+            spec = importlib.util.find_spec(".".join(parts[:length]))
+        except (ImportError, AttributeError, ValueError):  # the parent is no package
+            continue
+        except Exception:  # a package of the user's own that fails as it is imported: whoever builds it says why
+            return None
+        if spec is not None:
+            return Path(spec.origin) if spec.origin and spec.has_location else None
+    return None
+
+
+def _lines(node: ast.AST, depth: int) -> Iterator[str]:
+    """Write a syntax tree out so that every version of Python writes it alike: what is empty is left out."""
+    yield f"{depth} {type(node).__name__}"
+    for field, value in ast.iter_fields(node):
+        items = value if isinstance(value, list) else [value]
+        if field == "body" and items and _is_docstring(items[0]):
+            items = items[1:]
+        for item in items:
+            if isinstance(item, ast.AST):
+                yield f"{depth} .{field}"
+                yield from _lines(item, depth + 1)
+            elif item is not None and field not in ("kind", "type_comment"):
+                yield f"{depth} .{field} {item!r}"
+
+
+def _is_docstring(node: Any) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
