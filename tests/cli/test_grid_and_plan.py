@@ -13,7 +13,7 @@ import pytest
 from dgbench.records.beats import PROGRESS_FILE
 from dgbench.records.locks import RunLocks
 from dgbench.records.status import write_status
-from dgbench.sweeps.probing import Speeds
+from dgbench.sweeps.costs import Speeds
 
 SMALL = ["dataset.base=digits", "backbone.width=8", "trainer.steps=20", "trainer.eval_every=10", "trainer.device=cpu"]
 PLANNING = "planning the studies ...\n"

@@ -18,7 +18,8 @@ from omegaconf import OmegaConf
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
 from dgbench.records.locks import is_locked, lock_holder
-from dgbench.sweeps import local, machine
+from dgbench.sweeps import local
+from dgbench.sweeps import sizes as machine
 from dgbench.sweeps.launcher_keys import check_local, check_slurm
 
 TINY = (

@@ -14,9 +14,9 @@ from dgbench.configuration import CONF
 from dgbench.plan.compose import Composer
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import keep_parts
-from dgbench.sweeps.packing import JobSize, SizedJob, packed, sized
+from dgbench.sweeps.costs import Speeds
 from dgbench.sweeps.plan import _jobs
-from dgbench.sweeps.probing import Speeds
+from dgbench.sweeps.sizes import JobSize, SizedJob, packed, sized
 
 TINY = ["dataset.base=digits", "backbone.width=8", "trainer.device=cpu", "trainer.steps=100", "trainer.eval_every=100"]
 SPEED = 300.0  # minibatches per second: a model of 3 environments takes 1 s, of all 4 a third longer

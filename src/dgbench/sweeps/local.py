@@ -15,8 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 from dgbench.errors import JobsFailedError
 from dgbench.records.durations import roughly
 from dgbench.sweeps.launcher_keys import check_local
-from dgbench.sweeps.machine import cores, gpus
-from dgbench.sweeps.work import THREADS, Command
+from dgbench.sweeps.sizes import cores, gpus
+from dgbench.sweeps.work import THREADS, SweepCommand
 
 NAMED = 5  # failed jobs spelled out at the end; all are reported when they fail
 
@@ -35,7 +35,7 @@ class LocalLauncher(Launcher):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         check_local(config.hydra.launcher)
-        self.config, self.command = config, Command.of(hydra_context, config, task_function)
+        self.config, self.command = config, SweepCommand.of(hydra_context, config, task_function)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the jobs.

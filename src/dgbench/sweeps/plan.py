@@ -16,9 +16,8 @@ from dgbench.errors import ConfigError
 from dgbench.plan.command import Command
 from dgbench.plan.studies import PlannedStudy, Planner
 from dgbench.records.durations import duration, roughly
-from dgbench.sweeps.packing import JobSize, packed, sized_left
-from dgbench.sweeps.probing import Speeds, images_of_a_step
-from dgbench.sweeps.workload import KindLeft, Workload
+from dgbench.sweeps.costs import KindLeft, Speeds, Workload, images_of_a_step
+from dgbench.sweeps.sizes import JobSize, packed, sized_left
 
 STATES = ("done", "running", "failed", "stopped", "missing")
 
@@ -67,7 +66,7 @@ def print_command_plan(command: Command, clock: bool, starts: bool) -> None:
     """The plan of one command without ``-m``.
 
     Args:
-        job: the command.
+        command: as Hydra runs it.
         clock: whether to clock what was never trained in these folders; loads torch, and the images.
         starts: whether it is about to start.
     """

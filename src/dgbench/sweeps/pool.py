@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 
-from dgbench.sweeps.work import Command
+from dgbench.sweeps.work import SweepCommand
 
 PRELOAD = ["torchvision", "sklearn.datasets", "dgbench.training.train_runs", "dgbench.cli.summary"]
 DEATHS = 2  # of a job's process, after which the job is given up
@@ -39,7 +39,7 @@ class Ended:
 class _Worker:
     """A process, the connection to it, and the job it runs."""
 
-    def __init__(self, context: ForkServerContext, command: Command, device: str | None) -> None:
+    def __init__(self, context: ForkServerContext, command: SweepCommand, device: str | None) -> None:
         self.job: int | None = None
         self.device = device
         for attempt in range(STARTS):
@@ -67,7 +67,7 @@ class _Worker:
 
 
 def run_jobs(
-    command: Command, jobs: Sequence[Sequence[str]], devices: Sequence[str | None], started: Callable[[int], None]
+    command: SweepCommand, jobs: Sequence[Sequence[str]], devices: Sequence[str | None], started: Callable[[int], None]
 ) -> Iterator[Ended]:
     """Run jobs in one process for each of ``devices``, and tell how each ended, as they end.
 
@@ -124,7 +124,7 @@ def _end(workers: Sequence[_Worker]) -> None:
         worker.process.join(GRACE_SECONDS)
 
 
-def _serve(connection: Connection, command: Command, device: str | None) -> None:
+def _serve(connection: Connection, command: SweepCommand, device: str | None) -> None:
     """What a worker does: run a job, say how it ended, until the launcher is gone."""
     from tqdm import tqdm
 

@@ -29,11 +29,10 @@ from dgbench.records.commands import expect_jobs, is_left, keep_parts
 from dgbench.records.durations import roughly
 from dgbench.sweeps.launcher_keys import check_slurm
 from dgbench.sweeps.local import labels, raise_failed, tell
-from dgbench.sweeps.packing import JobSize, SizedJob, packed, sized
 from dgbench.sweeps.plan import speeds_for
-from dgbench.sweeps.queue import QueueError, in_queue, last_state
-from dgbench.sweeps.submissions import Queued, Submissions
-from dgbench.sweeps.work import Batch, Command
+from dgbench.sweeps.sizes import JobSize, SizedJob, packed, sized
+from dgbench.sweeps.submissions import Queued, QueueError, Submissions, in_queue, last_state
+from dgbench.sweeps.work import Batch, SweepCommand
 
 OURS = ("submitit_folder", "max_num_timeout", "resubmit", "poll_seconds", "silence_minutes")
 GENERIC = ("name", "timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node")
@@ -73,7 +72,7 @@ class SlurmLauncher(Launcher):
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         check_slurm(config.hydra.launcher)
         self.config, self.context = config, hydra_context
-        self.command = Command.of(hydra_context, config, task_function)
+        self.command = SweepCommand.of(hydra_context, config, task_function)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Submit the jobs that the queue does not hold yet, and wait for all.

@@ -20,7 +20,7 @@ from dgbench.plan.compose import Composer
 from dgbench.plan.settings import check_values
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import expect_jobs, forget_jobs, is_left, parts_of, recorded_runs
-from dgbench.sweeps.packing import JobSize
+from dgbench.sweeps.sizes import JobSize
 
 
 class StudySweeper(BasicSweeper):

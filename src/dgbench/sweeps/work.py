@@ -27,7 +27,7 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True)
-class Command:
+class SweepCommand:
     """What the user started, less what varies over its jobs; can be sent to another process.
 
     Args:
@@ -41,9 +41,9 @@ class Command:
     task: tuple[str, str]
 
     @staticmethod
-    def of(context: HydraContext, config: DictConfig, task: TaskFunction) -> Command:
+    def of(context: HydraContext, config: DictConfig, task: TaskFunction) -> SweepCommand:
         """The command that a launcher was set up with."""
-        return Command(context, config, (task.__module__, task.__qualname__))
+        return SweepCommand(context, config, (task.__module__, task.__qualname__))
 
     def run(self, overrides: Sequence[str], number: int) -> str | None:
         """Run a job; what it prints goes to a log in ``.jobs``.
@@ -83,7 +83,7 @@ class Command:
 class Batch:
     """Jobs that one job of the queue runs, one after the other. After a requeue those that are done are skipped."""
 
-    def __init__(self, command: Command, jobs: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, command: SweepCommand, jobs: Mapping[str, Sequence[str]]) -> None:
         self.command, self.jobs = command, {key: list(words) for key, words in jobs.items()}
 
     def __call__(self) -> dict[str, str]:

@@ -1,21 +1,56 @@
-"""The jobs of a queue: those of a sweep, packed together where they are short and split where they are long."""
+"""How large jobs are: packed together where they are short, split where they are long, by what they occupy here.
+
+A job is split along lists of its grid, trials, draws and folds, whose parts do not need one another. What this machine,
+or this process's share of it, has to train on is found out without importing torch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import math
+import os
+import re
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from dgbench.errors import DgbenchError
-from dgbench.plan.studies import Planner
-from dgbench.sweeps.machine import cores, gpus
-from dgbench.sweeps.probing import Speeds
-from dgbench.sweeps.splitting import Axes, axes_of, split
-from dgbench.sweeps.workload import Left, Workload
+from dgbench.plan.search import scheme_of
+from dgbench.plan.studies import Planner, grid_lists
+from dgbench.sweeps.costs import Left, Speeds, Workload
 
 SAFE = 0.5  # part of a launcher's time limit that a job may be expected to take: a guess can be wrong by a factor
+CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # "QUOTA PERIOD" or "max PERIOD", where a container limits its cores
+Axes = dict[str, list[Any]]  #: key -> values; a job is their product
+_PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
+
+
+def cores() -> int:
+    """CPU cores that this process may use at a time: its affinity mask, and the limit of its container."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = CGROUP_LIMIT.read_text().split()
+        return max(1, min(allowed, int(quota) // int(period)))
+    except (OSError, ValueError):  # no cgroup, or "max"
+        return allowed
+
+
+def gpus() -> list[str]:
+    """Names of the visible CUDA devices as ``CUDA_VISIBLE_DEVICES`` takes them; none without NVIDIA's driver."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [name.strip() for name in named.split(",") if name.strip() not in ("", "-1")]
+    command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return listed.stdout.split() if listed.returncode == 0 else []
 
 
 @dataclass(frozen=True)
@@ -166,3 +201,52 @@ def packed(jobs: Sequence[SizedJob], size: JobSize) -> list[range]:
             first, runs, seconds = i, 0, 0.0
         runs, seconds = runs + job.runs, seconds + own
     return [*found, range(first, len(jobs))] if jobs else []
+
+
+def axes_of(planner: Planner, words: Sequence[str]) -> Axes:
+    """The lists that a job can be split along. Folds come last: those of one study train fastest together.
+
+    A search that trains its chosen draw again chooses among all draws of a fold: it is split by folds alone.
+
+    Raises:
+        ConfigError, DataError, WeightsError: the job cannot work.
+    """
+    composed = planner.compose(words)
+    found: Axes = {f"++grid.{key}": list(values) for key, values in grid_lists(composed["grid"]).items()}
+    scheme = scheme_of(composed)
+    if scheme is not None:
+        found |= {f"hparams.scheme.{key}": numbers for key, numbers in scheme.independent().items()}
+    folds = {tuple(fold.name for fold in study.folds) for study in planner.studies(words)}
+    if len(folds) == 1:
+        found["protocol.folds"] = [int(name) if name.isdigit() else name for name in folds.pop()]
+    return {key: values for key, values in found.items() if len(values) > 1}
+
+
+def split(axes: Axes, seconds: Callable[[Sequence[str]], float | None], most: float) -> list[list[str]]:
+    """What each part adds to the words of its job; one part without words where the job is short enough.
+
+    Args:
+        axes: of the job.
+        seconds: expected of the job with more words; None where that is not known.
+        most: seconds that a part should take; one that trains a single model may take more.
+    """
+
+    def parts(chosen: Mapping[str, list[Any]]) -> list[list[str]]:
+        words = [f"{key}={_listed(values)}" for key, values in chosen.items()]
+        expected = seconds(words)
+        longer = [key for key, values in axes.items() if len(chosen.get(key, values)) > 1]
+        if expected is None or expected <= most or not longer:
+            return [words]
+        values = chosen.get(longer[0], axes[longer[0]])
+        n = min(len(values), math.ceil(expected / most))
+        ends = [round(i * len(values) / n) for i in range(n + 1)]
+        chunks = [values[first:end] for first, end in pairwise(ends)]
+        return [words for chunk in chunks for words in parts({**chosen, longer[0]: chunk})]
+
+    return parts({})
+
+
+def _listed(values: Sequence[Any]) -> str:
+    """A list as Hydra reads it."""
+    plain = [value if isinstance(value, str) and _PLAIN.fullmatch(value) else json.dumps(value) for value in values]
+    return f"[{','.join(plain)}]"
