@@ -16,12 +16,11 @@ from hydra.errors import HydraException
 from hydra.version import VersionBase
 from omegaconf.errors import OmegaConfBaseException
 
-from dgbench.cli.ended import Ended
 from dgbench.cli.train import run_command
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
 from dgbench.plan.building import build
-from dgbench.plan.command import Command
+from dgbench.plan.command import Command, Ended
 from dgbench.plan.explain import explain
 from dgbench.plan.overrides import open_keys
 from dgbench.records.status import is_done, read_status

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from dgbench.cli.entry import hydra_main, sign_of_life
+from dgbench.configuration import command_words
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -28,7 +30,6 @@ def report(cfg: DictConfig) -> None:
 
     from dataclasses import replace
 
-    from dgbench.cli.report_command import report_command
     from dgbench.reports.document import keep
     from dgbench.reports.figures.saving import saved_beside
     from dgbench.reports.kinds.wandb_report import log_report
@@ -52,3 +53,16 @@ def report(cfg: DictConfig) -> None:
     if cfg.report.get("wandb", False):
         why = log_report(document, paths, cfg.output, name=cfg.report.name, project=cfg.report.wandb_project)
         print(f"dgbench: {why}; the files above are whole" if why else "logged to W&B")
+
+
+#: overrides that choose a part of the report or its place; the caption of a part names its own
+_LEFT_OUT = ("only=", "output=", "report.wandb=")
+
+
+def report_command() -> str:
+    """``python report.py`` with the overrides that were typed, less those that only choose a part or a place."""
+    from hydra.core.hydra_config import HydraConfig
+
+    typed = [str(word) for word in HydraConfig.get().overrides.task]
+    words = [word for word in typed if not word.lstrip("+").startswith(_LEFT_OUT)]
+    return shlex.join([*command_words("report"), *words])

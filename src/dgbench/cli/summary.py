@@ -10,8 +10,8 @@ from typing import Any
 
 from dgbench.callbacks.loggers import MetricsLogger, RunInfo
 from dgbench.callbacks.wandb_log import WandbLog
-from dgbench.cli.ended import TABLES, Ended
 from dgbench.cli.searches import Search, choices_of
+from dgbench.plan.command import TABLES, Ended
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.records.status import read_status
 from dgbench.reports.frames import look_of

@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 
     from omegaconf import DictConfig
 
-    from dgbench.cli.ended import Ended
     from dgbench.cli.searches import Search
-    from dgbench.plan.command import Command
+    from dgbench.plan.command import Command, Ended
     from dgbench.training.study import Study
 
 
@@ -32,9 +31,8 @@ def run_command(command: Command) -> Ended:
     Raises:
         ConfigError, DataError, WeightsError: the configuration cannot work; nothing was started.
     """
-    from dgbench.cli.ended import Ended
     from dgbench.errors import ConfigError
-    from dgbench.plan.command import planned_studies
+    from dgbench.plan.command import Ended, planned_studies
     from dgbench.plan.settings import check_values
     from dgbench.sweeps.plan import asks_to_clock, print_command_plan
 

@@ -1,4 +1,4 @@
-"""One command: a configuration, how its variants are composed, and where its studies go."""
+"""One command: a configuration, how its variants are composed, where its studies go, and how it ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from hydra.core.config_loader import ConfigLoader
 from omegaconf import DictConfig, OmegaConf
 
-from dgbench.errors import ConfigError
+from dgbench.errors import ConfigError, RunsFailedError
 from dgbench.plan.compose import Composed, Composer
 from dgbench.plan.studies import PlannedStudy, Planner
 
@@ -88,3 +88,32 @@ def planned_studies(command: Command) -> list[PlannedStudy]:
     _ = list(planner.studies(command.words))  # wrong values are refused before anything is downloaded
     found = planner.downloading().studies(command.words)
     return list({(study.folder, *(fold.name for fold in study.folds)): study for study in found}.values())
+
+
+TABLES = 4  # more studies in one job than this get a line each
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended.
+
+    Args:
+        folders: run folders of all its studies.
+        failed: what failed, by study; empty where nothing did.
+    """
+
+    folders: Sequence[Path] = ()
+    failed: Sequence[str] = ()
+
+    def raise_failed(self) -> None:
+        """Say in one line what failed.
+
+        Raises:
+            RunsFailedError: something did.
+        """
+        if self.failed:
+            more = f" and of {len(self.failed) - TABLES} more" if len(self.failed) > TABLES else ""
+            raise RunsFailedError(
+                f"{'; '.join(self.failed[:TABLES])}{more} failed; see log.txt and status in its folder, correct the "
+                "cause and start the same command again"
+            )
