@@ -15,13 +15,13 @@ from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from dgbench.configuration import CONF
+from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
 from dgbench.networks.small import MNISTCNN
 from dgbench.networks.weights import RandomWeights
 from dgbench.objectives.contract import Algorithm
 from dgbench.protocols.folds import Fold
 from dgbench.reports.published import published
-from dgbench.requests import Sizes
 from dgbench.training.dataset_options import dataset_options, described
 from dgbench.training.fold_plan import planned_folds
 from dgbench.training.hyperparameters import hyperparameters

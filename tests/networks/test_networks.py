@@ -12,12 +12,10 @@ from torch.nn import functional as F
 
 import tests.networks.tiny_timm  # noqa: F401  architectures tiny_*
 from dgbench.errors import ConfigError
-from dgbench.networks.small import MNISTCNN, MLPFeaturizer
-from dgbench.networks.stages import Featurizer
-from dgbench.networks.style_mixing import mix_styles
+from dgbench.network_specs import StyleMix
+from dgbench.networks.featurizer import Featurizer, mix_styles
+from dgbench.networks.small import MNISTCNN, MLPFeaturizer, WideResNet
 from dgbench.networks.timm_networks import ResNet, TimmFeaturizer, VisionTransformer
-from dgbench.networks.wide_resnet import WideResNet
-from dgbench.requests import StyleMix
 
 IMAGE = (3, 32, 32)
 MAKERS: dict[str, Callable[[], Featurizer]] = {  # timm's test architectures are the same code with few channels

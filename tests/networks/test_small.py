@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from dgbench.containers import Networks
 from dgbench.errors import ConfigError
-from dgbench.modules import Networks
+from dgbench.network_specs import LinearSpec, Sizes
 from dgbench.networks.build import build_networks
 from dgbench.networks.small import MNISTCNN, MLPFeaturizer
-from dgbench.requests import LinearSpec, Sizes
 
 Featurizer = Callable[[tuple[int, int, int]], nn.Module]
 

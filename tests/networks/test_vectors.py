@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from dgbench.errors import ConfigError
-from dgbench.networks.small import MLPFeaturizer
-from dgbench.networks.stages import Featurizer
-from dgbench.networks.vectors import FeatureMLP, LinearFeaturizer
+from dgbench.networks.featurizer import Featurizer
+from dgbench.networks.small import FeatureMLP, LinearFeaturizer, MLPFeaturizer
 
 pytestmark = pytest.mark.usefixtures("double")
 X = torch.tensor([[0.0, 100.0], [2.0, 300.0], [4.0, 200.0], [6.0, 200.0]], dtype=torch.float64)

@@ -20,11 +20,10 @@ from torch import Tensor, nn
 
 import tests.networks.tiny_timm  # noqa: F401  architectures tiny_*
 from dgbench.errors import ConfigError, DgbenchError, WeightsError
-from dgbench.networks.layouts import encoder_tensors
 from dgbench.networks.small import MLPFeaturizer
 from dgbench.networks.timm_networks import ResNet, TimmFeaturizer, VisionTransformer
-from dgbench.networks.timm_weights import TimmWeights
-from dgbench.networks.weights import ImageRecord, PretrainedWeights, RandomWeights
+from dgbench.networks.weight_files import encoder_tensors
+from dgbench.networks.weights import ImageRecord, PretrainedWeights, RandomWeights, TimmWeights
 
 RESNET, VIT = "test_resnet", "test_vit"  # timm's own code with few channels
 SIDE = 64

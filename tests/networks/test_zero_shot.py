@@ -14,9 +14,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from dgbench.errors import ConfigError, WeightsError
-from dgbench.networks.initial_heads import RandomHead, ZeroHead
+from dgbench.networks.initial_heads import RandomHead, ZeroHead, ZeroShotHead
 from dgbench.networks.weights import PretrainedWeights
-from dgbench.networks.zero_shot import ZeroShotHead
 from tests.networks.test_published_formats import SHARED, SIDE, TEXT, WIDTH, clip, images, ours, saved
 from tests.networks.tiny_timm import PATCH
 

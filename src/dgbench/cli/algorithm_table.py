@@ -16,11 +16,11 @@ from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
+from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
 from dgbench.networks.small import MNISTCNN
 from dgbench.objectives.contract import Algorithm
 from dgbench.protocols.hparams import resolve
-from dgbench.requests import Sizes
 from dgbench.training.hyperparameters import SHARED
 
 DATA = CONF.parent / "docs" / "data"

@@ -24,14 +24,15 @@ from dgbench.configuration import CONF
 from dgbench.data.environments import Environments
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import ConfigError
-from dgbench.models.averaged_runs import KINDS, Accuracy, Siblings, averaged, siblings
-from dgbench.models.evaluating import Keep, evaluate_model, subject_of, validation_accuracy
-from dgbench.models.foreign import check_known, foreign
-from dgbench.models.loaded import LoadedModel, Predictor
-from dgbench.models.loading import load, run_folders
 from dgbench.networks.weights import IMAGENET, ImageRecord
 from dgbench.records.prediction_file import PREDICTION_FILE
 from dgbench.records.status import STATUS_FILE
+from dgbench.trained.diwa import KINDS, Accuracy, Siblings, averaged, siblings
+from dgbench.trained.evaluation import Keep, evaluate_model, validation_accuracy
+from dgbench.trained.folds import subject_of
+from dgbench.trained.foreign import check_known, foreign
+from dgbench.trained.loading import load, run_folders
+from dgbench.trained.predictor import LoadedModel, Predictor
 from dgbench.training.dataset_options import built, dataset_options
 from dgbench.training.explain import explain
 from dgbench.training.model_record import MODEL_FILE, ModelRecord

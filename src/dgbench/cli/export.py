@@ -31,7 +31,7 @@ def _export(words: Sequence[str]) -> None:
     listed = given.get("format", "").removeprefix("[").removesuffix("]")
     formats = [name.strip() for name in listed.split(",") if name.strip()]
     sign_of_life("loading the model ...")
-    from dgbench.models.exporting import export
+    from dgbench.trained.export import export
 
     target = export(given["run"], given.get("output"), given.get("step", "last"), formats, given.get("push", ""))
     print(f"model: {target} ({', '.join(sorted(path.name for path in target.iterdir()))})")

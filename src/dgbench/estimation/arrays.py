@@ -10,6 +10,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from dgbench.batches import ErrorRecipe
 from dgbench.configuration import CONF
 from dgbench.data.description import DatasetInfo
 from dgbench.data.environments import Environments, EvalSet
@@ -22,7 +23,6 @@ from dgbench.estimation.shift_job import row_of
 from dgbench.estimation.shift_plan import Pair, slots_of
 from dgbench.records.code import code_version
 from dgbench.records.shift_rows import ShiftIdentity, ShiftRow
-from dgbench.tensors import ErrorRecipe
 from dgbench.training.building import build
 from dgbench.training.known_keys import options
 from dgbench.training.prepare import prepare_process

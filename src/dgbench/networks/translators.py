@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dgbench.requests import ImageDiscriminatorSpec, TranslatorSpec, translator_kind
+from dgbench.network_specs import ImageDiscriminatorSpec, TranslatorSpec, translator_kind
 
 LEAK = 0.2  # slope of every LeakyReLU
 HIDDEN = 64  # units of the kind ``mlp``, and numbers of a variation that is no map

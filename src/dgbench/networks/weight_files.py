@@ -1,26 +1,58 @@
-"""A file from the network, once: into a cache, whole or not at all, with an error in seconds when it cannot be had."""
+"""Files of weights: had once, read without running what is in them, and the encoder's tensors by name.
+
+How published files are laid out, read from the projects' own loading code:
+
+==========================  =============================================  ===================
+published by                tensors stand under, the encoder's begin with  left out
+==========================  =============================================  ===================
+MoCo v1, v2                 state_dict, module.encoder_q.                  encoder_k., queue
+MoCo v3, ResNet and ViT     state_dict, module.base_encoder.               momentum_encoder.,
+                                                                           predictor.
+SimCLR by VISSL             classy_state_dict / base_model / model /
+                            trunk, _feature_blocks.
+SimCLR by solo-learn        state_dict, backbone.                          projector.,
+                                                                           classifier.
+torchvision, timm,          nothing or state_dict, nothing
+SimCLR out of TensorFlow
+==========================  =============================================  ===================
+
+The rest has the names of timm, which for ResNets are torchvision's, or names that timm converts
+(:meth:`dgbench.networks.timm_networks.TimmFeaturizer.adapted`): CLIP of OpenAI and OpenCLIP, SigLIP, DINOv2, DINOv3,
+torchvision's RegNets with SWAG weights, ConvNeXt of its authors. Classifiers are left out there.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import os
+import pickle
 import re
 import shlex
 import tempfile
 import threading
 import urllib.request
+import warnings
+import zipfile
+from collections.abc import Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 
 from dgbench.errors import WeightsError
 
-log = logging.getLogger("dgbench")
+if TYPE_CHECKING:  # files are asked for when a study is planned, before torch is loaded
+    from torch import Tensor
 
+log = logging.getLogger("dgbench")
 BLOCK = 2**20
+FORMATS = ".pth, .pth.tar, .pt or .safetensors"
 HUB = re.compile(r"^https://huggingface\.co/(?P<repo>[^/]+/[^/]+)/resolve/[^/]+/(?P<file>.+)$")
+CONTAINERS = ("state_dict", "classy_state_dict", "base_model", "model", "trunk")
+WRAPPER = "module."  # DistributedDataParallel's
 
 
 def fetched(url: str, folder: Path, timeout: float) -> Path:
@@ -121,3 +153,83 @@ def _in_hub_cache(repo: str, file: str) -> Path | None:
 
     found = try_to_load_from_cache(repo, file)
     return Path(found) if isinstance(found, str) else None
+
+
+def read_tensors(file: Path) -> Any:
+    """What a file holds, without running anything that may be in it."""
+    try:
+        if file.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(file)
+        import torch
+
+        if _is_torchscript(file):  # as OpenAI publishes CLIP; its tensors are read, its code is not run
+            with warnings.catch_warnings(action="ignore", category=FutureWarning):  # there is no other reader
+                return torch.jit.load(file, map_location="cpu").state_dict()  # type: ignore[no-untyped-call]
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise WeightsError(
+            f"{file} is damaged or holds more than tensors and plain values, which is never run; download it again, or "
+            "save its state_dict alone"
+        ) from error
+    except Exception as error:  # both readers raise whatever they stumble over
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+        raise WeightsError(f"{file} cannot be read ({reason}); download it again, as {FORMATS}") from error
+
+
+def _is_torchscript(file: Path) -> bool:
+    if not zipfile.is_zipfile(file):
+        return False
+    with zipfile.ZipFile(file) as archive:
+        return any(name.endswith("/constants.pkl") for name in archive.namelist())
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way to name tensors.
+
+    Args:
+        encoder: what the names of the encoder's tensors start with.
+        others: what the names of other parts of the pretraining start with.
+    """
+
+    encoder: str
+    others: tuple[str, ...] = ()
+
+
+LAYOUTS = (
+    Layout("encoder_q.", ("encoder_k.", "queue")),
+    Layout("base_encoder.", ("momentum_encoder.", "predictor.")),
+    Layout("_feature_blocks."),
+    Layout("backbone.", ("projector.", "predictor.", "classifier.", "momentum_", "queue")),
+    Layout(""),
+)
+
+
+def encoder_tensors(content: Any) -> dict[str, Tensor]:
+    """The encoder's tensors of a weights file, without the names of containers and of other parts.
+
+    Args:
+        content: what the file holds.
+
+    Returns:
+        Tensors by name; those of unknown parts keep their name. Empty where the file holds no named tensors.
+    """
+    tensors = _tensors(content)
+    if tensors and all(name.startswith(WRAPPER) for name in tensors):
+        tensors = {name.removeprefix(WRAPPER): value for name, value in tensors.items()}
+    layout = next(each for each in LAYOUTS if each.encoder == "" or any(n.startswith(each.encoder) for n in tensors))
+    return {n.removeprefix(layout.encoder): v for n, v in tensors.items() if not n.startswith(layout.others or "\0")}
+
+
+def _tensors(content: Any) -> dict[str, Tensor]:
+    from torch import Tensor
+
+    while isinstance(content, Mapping):
+        found = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+        inner = next((content[name] for name in CONTAINERS if isinstance(content.get(name), Mapping)), None)
+        if inner is None:
+            return found
+        content = inner
+    return {}

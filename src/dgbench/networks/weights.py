@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
-import warnings
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -14,14 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgbench.errors import ConfigError, WeightsError
-from dgbench.networks.weight_files import fetch_command, fetched, here
+from dgbench.networks.weight_files import FORMATS, encoder_tensors, fetch_command, fetched, here, read_tensors
 
 if TYPE_CHECKING:  # what a file is called and holds is asked when a study is planned, before torch is loaded
     from torch import Tensor, nn
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 INPUT_SIZE = 224
-FORMATS = ".pth, .pth.tar, .pt or .safetensors"
+HUB = "https://huggingface.co/{repo}/resolve/main/{file}"
+FILE = "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class RandomWeights:
 
 
 class PretrainedWeights:
-    """Weights of a published network, or of any file in one of the layouts of :mod:`dgbench.networks.layouts`.
+    """Weights of a published network, or of any file in one of the layouts of :mod:`dgbench.networks.weight_files`.
 
     Args:
         arch: timm's name of the network's architecture; None for one that has no published weights.
@@ -193,8 +191,6 @@ class PretrainedWeights:
         Raises:
             WeightsError: the file holds none, or cannot be read.
         """
-        from dgbench.networks.layouts import encoder_tensors
-
         _ = self.sha256  # before anything of the file is trusted
         found = encoder_tensors(read_tensors(self.file))
         if not found:
@@ -265,34 +261,42 @@ class PretrainedWeights:
         return sorted(n for n in names if not any(fnmatchcase(n, pattern) for pattern in self._allowed[kind]))
 
 
-def read_tensors(file: Path) -> Any:
-    """What a file holds, without running anything that may be in it."""
-    try:
-        if file.suffix == ".safetensors":
-            from safetensors.torch import load_file
+class TimmWeights(PretrainedWeights):
+    """As :class:`PretrainedWeights`, with address, license and images as timm's ``PretrainedCfg`` states them.
 
-            return load_file(file)
-        import torch
+    Args:
+        arch: timm's name of the architecture.
+        version: tag; None takes timm's default.
+        **rest: of :class:`PretrainedWeights`.
 
-        if _is_torchscript(file):  # as OpenAI publishes CLIP; its tensors are read, its code is not run
-            with warnings.catch_warnings(action="ignore", category=FutureWarning):  # there is no other reader
-                return torch.jit.load(file, map_location="cpu").state_dict()  # type: ignore[no-untyped-call]
-        return torch.load(file, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise WeightsError(
-            f"{file} is damaged or holds more than tensors and plain values, which is never run; download it again, or "
-            "save its state_dict alone"
-        ) from error
-    except Exception as error:  # both readers raise whatever they stumble over
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
-        raise WeightsError(f"{file} cannot be read ({reason}); download it again, as {FORMATS}") from error
+    Raises:
+        ConfigError: timm publishes no weights of this tag, or of this network.
+    """
+
+    def __init__(self, *, arch: str | None, version: str | None = None, **rest: Any) -> None:
+        rest.pop("published", None)
+        given = rest.get("path") is not None or rest.get("url") is not None
+        entries = {} if given or arch is None else _published(arch, version)
+        super().__init__(arch=arch, version=version, published={str(arch): entries} if entries else None, **rest)
 
 
-def _is_torchscript(file: Path) -> bool:
-    if not zipfile.is_zipfile(file):
-        return False
-    with zipfile.ZipFile(file) as archive:
-        return any(name.endswith("/constants.pkl") for name in archive.namelist())
+def _published(arch: str, version: str | None) -> dict[str, dict[str, Any]]:
+    """The entry of a tag, by its name."""
+    import timm  # seconds
+    from timm.models import get_pretrained_cfg
+
+    known = [name.partition(".")[2] for name in timm.list_pretrained(f"{arch}.*")]
+    if not known:
+        raise ConfigError(f"init=timm has no weights for {arch}; see timm.list_pretrained(), or use init=random")
+    if version is not None and version not in known:
+        raise ConfigError(f"init.version={version} is no tag of {arch}; choose from {', '.join(known)}")
+    about: Any = get_pretrained_cfg(arch if version is None else f"{arch}.{version}")
+    tag, hub = str(about.tag), about.hf_hub_id
+    url = HUB.format(repo=hub, file=about.hf_hub_filename or FILE) if hub else about.url
+    if not url:
+        raise ConfigError(f"init=timm knows no address of {arch}.{tag}; choose another of {', '.join(known)}")
+    entry = {"url": url, "license": about.license, "mean": about.mean, "std": about.std}
+    return {tag: {**entry, "input_size": about.input_size[1]}}
 
 
 def _some(names: Sequence[str], shown: int = 3) -> str:

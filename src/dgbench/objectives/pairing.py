@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.tensors import EnvBatch
+from dgbench.batches import EnvBatch
 
 
 @dataclass(frozen=True)

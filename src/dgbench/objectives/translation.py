@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.modules import AnyNetworks
-from dgbench.objectives.copies import copied
-from dgbench.objectives.gradients import detached
+from dgbench.containers import AnyNetworks
+from dgbench.objectives.gradients import copied, detached
 
 GRADIENT_WEIGHT = 0.01  # of the squared gradient at real images
 PARTS = 4  # of the semantics of large images

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import RecordError
-from dgbench.models.picture_input import batches
+from dgbench.trained.inputs import batches
 from dgbench.training.model_record import ModelRecord
 from dgbench.training.modules import SingleRun
 
@@ -75,7 +75,7 @@ class Predictor(nn.Module):
 
         Args:
             images: image files, PIL images, arrays or tensors, one or many; see
-                :func:`dgbench.models.picture_input.batches`. An array (n, d) for a model of vectors.
+                :func:`dgbench.trained.inputs.batches`. An array (n, d) for a model of vectors.
 
         Raises:
             DataError: something that is no picture, or has other channels than the model was trained on.

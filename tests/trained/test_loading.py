@@ -20,12 +20,12 @@ from torch import Tensor
 import dgbench
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import ConfigError, DataError, DgbenchError, RecordError, WeightsError
-from dgbench.models.loaded import Ensemble, LoadedModel, Predictor
-from dgbench.models.picture_input import as_input, batches
 from dgbench.records.rows import ROW_FILE, read_rows
+from dgbench.trained.inputs import as_input, batches
+from dgbench.trained.predictor import Ensemble, LoadedModel, Predictor
 from dgbench.training.model_record import ModelRecord
-from tests.models.conftest import Trained
 from tests.studies import small_study
+from tests.trained.conftest import Trained
 
 EOA = ("averaging=eoa", "averaging.rule.start=2")
 SWAD = ("averaging=swad", "averaging.rule.n_converge=1", "averaging.rule.n_tolerance=1", "trainer.steps=8")

@@ -2,40 +2,41 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn import functional as F
 
+from dgbench.batches import ErrorRecipe, EvalBatch
 from dgbench.callbacks.predictions import PredictedRun
 from dgbench.callbacks.recorder import rows_of_counts
 from dgbench.data.environments import Environments
+from dgbench.data.minibatches import EnvironmentData
+from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import ConfigError
-from dgbench.models.adapting import Adapted
-from dgbench.models.averaged_runs import Accuracy, AveragedRuns
-from dgbench.models.counting import Logits, counted
-from dgbench.models.evaluated_folds import Subject, domain, folds_of, identity_of, same_dataset, same_images
-from dgbench.models.feature_file import write_features
-from dgbench.models.kept_predictions import kept
-from dgbench.models.loaded import LoadedModel, Predictor
 from dgbench.protocols.folds import Fold
 from dgbench.records.files import write_whole
 from dgbench.records.prediction_file import PREDICTION_FILE
 from dgbench.records.rows import IDENTITY_FILE, ROW_FILE, Row, RunIdentity
 from dgbench.records.spec import digest
 from dgbench.records.status import finish
-from dgbench.tensors import ErrorRecipe
+from dgbench.trained.diwa import Accuracy
+from dgbench.trained.folds import Subject, domain, folds_of, identity_of, same_dataset, same_images, subject_of
+from dgbench.trained.per_image import kept, write_features
+from dgbench.trained.predictor import LoadedModel, Predictor
 from dgbench.training.fold_data import environments_of, recipes_of
 from dgbench.training.fold_plan import planned_folds
 from dgbench.training.settings import TrainerSettings
 
-OF_A_FOLD = ("run", "fold", "held_out", "n_parameters", "n_trainable", "code")  # keys in which runs of a study differ
+Logits = Callable[[Tensor, str, int], Tensor]
+Counts = dict[str, dict[str, float]]
 Tell = Callable[[str], None]
 
 
@@ -52,40 +53,6 @@ class Keep:
     features: int = 0
     predictions: bool = False
     root: str | None = None
-
-
-def subject_of(model: Predictor, name: str, source: str) -> Subject:
-    """What the rows of a model say of it.
-
-    Args:
-        model: loaded.
-        name: for tables; empty takes the algorithm of a run, as ``ALGORITHM@DATASET``.
-        source: what named it.
-    """
-    record = model.record
-    if record is not None:
-        trained = record.identity_of_rows
-        called = name or f"{trained.algorithm}@{trained.dataset}"
-        own = {key: value for key, value in record.identity.items() if key not in OF_A_FOLD}
-        study = digest([own, record.hparams, model.step])
-        members = model.members if isinstance(model, AveragedRuns) else ()
-        return Subject(
-            called, f"{trained.run} {model.step}", study, trained.n_parameters, record, model.group_size > 0, members
-        )
-    n = sum(parameter.numel() for parameter in model.parameters())
-    content = weights_digest(model)
-    return Subject(name or source, content, content, n or None, None, model.group_size > 0)
-
-
-def weights_digest(module: nn.Module) -> str:
-    """12 hexadecimal digits of all tensors of a module; of a plain function, of none."""
-    content = hashlib.sha256()
-    for name, value in module.state_dict().items():
-        if isinstance(value, Tensor):
-            content.update(
-                name.encode() + value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-            )
-    return content.hexdigest()[:12]
 
 
 def evaluate_model(
@@ -226,6 +193,57 @@ class _Evaluated:
         finish(self.folder)
 
 
+@torch.no_grad()
+def counted(
+    logits: Logits,
+    environments: Environments,
+    recipes: Sequence[ErrorRecipe],
+    *,
+    batch_size: int,
+    group_size: int = 0,
+    precision: str = "32-true",
+    tell: Callable[[str], None] = lambda text: None,
+    listen: Callable[[EvalBatch, Tensor], None] | None = None,
+) -> Counts:
+    """``seen``, ``wrong`` and summed ``loss`` of every eval set that some recipe mixes, each evaluated once.
+
+    Args:
+        logits: (x, name of the eval set, number of the batch) -> (n, K), x on the device of the environments.
+        environments: the images.
+        recipes: errors that are asked for.
+        batch_size: images in a batch at most.
+        group_size: images whose predictions depend on one another.
+        precision: Lightning's; ``bf16-mixed`` and ``16-mixed`` predict as they trained.
+        tell: called with the eval set that comes next.
+        listen: is given every batch and its logits.
+    """
+    data = EnvironmentData(
+        environments, [], recipes, steps=1, eval_every=1, batch_size=1, eval_batch_size=batch_size, seed=0,
+        group_size=group_size,
+    )  # fmt: skip
+    found: Counts = {}
+    loaders = data.val_dataloader()
+    for number, loader in enumerate(loaders, start=1):
+        tell(f"eval set {number} of {len(loaders)}: {loader.name}")
+        sums = {"seen": 0.0, "wrong": 0.0, "loss": 0.0}
+        for batch in loader:
+            with _autocast(precision, batch.x.device.type):
+                predicted = logits(batch.x, batch.name, batch.index)
+            each = F.cross_entropy(predicted, batch.y, reduction="none")
+            if listen:
+                listen(batch, predicted)
+            sums["seen"] += len(batch.y)
+            sums["wrong"] += float((predicted.argmax(1) != batch.y).sum())
+            sums["loss"] += float(each.double().sum())
+        found[loader.name] = sums
+    return found
+
+
+def _autocast(precision: str, device: str) -> AbstractContextManager[object]:
+    types = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+    return torch.autocast(device, types[precision]) if precision in types else nullcontext()
+
+
 def _logits(model: Predictor, subject: Subject, environments: Environments) -> Logits:
     """On its own dataset a run predicts batch by batch as it did in training."""
     if isinstance(model, LoadedModel) and subject.record and same_dataset(subject.record, environments.info):
@@ -236,3 +254,65 @@ def _logits(model: Predictor, subject: Subject, environments: Environments) -> L
 
 def _file_name(name: str) -> str:
     return re.sub(r"[^\w.@+]+", "_", name).strip("_") or "model"
+
+
+class Adapted:
+    """Logits of a model for the classes of a dataset, from the images that the dataset gives.
+
+    Args:
+        model: with classes and images of its own.
+        classes: of the dataset.
+        preprocessing: of the dataset's images.
+
+    Raises:
+        ConfigError: the model lacks a class, sees other channels, or vectors of another length.
+    """
+
+    def __init__(self, model: Predictor, classes: Sequence[str], preprocessing: Preprocessing) -> None:
+        self.model, self.classes, self.given = model, list(classes), preprocessing
+        own = model.preprocessing
+        if own.vectors != preprocessing.vectors:
+            sees, holds = ("vectors", "images") if own.vectors else ("images", "vectors")
+            raise ConfigError(f"the model sees {sees}, the dataset holds {holds}; choose another dataset")
+        if own.image[0] != preprocessing.image[0]:
+            what = "vectors of {} features" if own.vectors else "images of {} channels"
+            raise ConfigError(
+                f"the model sees {what.format(own.image[0])}, the dataset has {preprocessing.image[0]}; choose another "
+                "dataset"
+            )
+        missing = [name for name in classes if model.classes and name not in model.classes]
+        if missing:
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            raise ConfigError(
+                f"the model knows no class {', '.join(missing[:3])}{more} of the dataset; name its outputs in their "
+                "order with classes=[...], or choose a dataset of its classes"
+            )
+        same = not model.classes or model.classes == tuple(classes)
+        self._columns = None if same else torch.tensor([model.classes.index(name) for name in classes])
+
+    def __call__(self, x: Tensor, name: str, index: int) -> Tensor:
+        """(n, C, H, W) as the dataset gives them -> (n, K) logits; (name, index) tell the batch."""
+        like = next((p for p in self.model.parameters() if p.is_floating_point()), x)
+        logits: Tensor = self.model(self._images(x).to(like.dtype))
+        if self._columns is not None:
+            return logits[:, self._columns.to(logits.device)]
+        if logits.dim() != 2 or logits.shape[1] != len(self.classes):
+            raise ConfigError(
+                f"the model gives logits of shape {tuple(logits.shape)} for {len(x)} images of {len(self.classes)} "
+                "classes; name its outputs in their order with classes=[...]"
+            )
+        return logits
+
+    def _images(self, x: Tensor) -> Tensor:
+        """The dataset's images as the model was made for them."""
+        own, given = self.model.preprocessing, self.given
+        if own == given:
+            return x
+        plain = x * _channels(given.std, x) + _channels(given.mean, x)
+        if own.image != given.image:
+            plain = F.interpolate(plain, size=own.image[1:], mode="bilinear", antialias=True).clamp(0, 1)
+        return (plain - _channels(own.mean, x)) / _channels(own.std, x)
+
+
+def _channels(values: Sequence[float], like: Tensor) -> Tensor:
+    return torch.tensor(values, dtype=like.dtype, device=like.device).view(-1, 1, 1)

@@ -1,9 +1,10 @@
-"""``dgbench.export``: a trained run as a folder that loads with dgbench, and with plain timm or torch where it can."""
+"""``dgbench.export``: a trained run as a folder, or on the Hugging Face hub, that dgbench loads, and timm or torch."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -12,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.errors import ConfigError, RecordError
-from dgbench.models.card import card
-from dgbench.models.export_names import exported_names, is_plain_timm
-from dgbench.models.hub import checked_name, push_folder
-from dgbench.models.loaded import LoadedModel
-from dgbench.models.loading import STEPS, TENSORS, load_one
-from dgbench.models.programs import ONNX, PT2, refuse_program, write_onnx, write_pt2
-from dgbench.models.timm_config import timm_config
 from dgbench.records.status import is_done, read_status
+from dgbench.trained.card import card
+from dgbench.trained.loading import STEPS, TENSORS, load_one
+from dgbench.trained.predictor import LoadedModel
+from dgbench.trained.programs import ONNX, PT2, refuse_program, write_onnx, write_pt2
+from dgbench.trained.timm_format import exported_names, is_plain_timm, timm_config
 from dgbench.training.model_record import MODEL_FILE
 
 CONFIG, CARD = "config.json", "README.md"
@@ -130,3 +129,56 @@ def _without_paths(value: Any) -> Any:
         return [_without_paths(each) for each in value]
     is_path = isinstance(value, str) and Path(value).is_absolute()
     return Path(value).name if is_path else value
+
+
+NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+
+
+def checked_name(repository: str) -> None:
+    """Refuse what cannot be uploaded to, before anything is written; asks no network.
+
+    Raises:
+        ConfigError: the name is none, or nobody is logged in.
+    """
+    if not NAME.fullmatch(repository):
+        raise ConfigError(f"push={repository} is no name of a repository; write ORG/NAME")
+    if _token() is None:
+        raise ConfigError(f"push={repository} needs a token of the hub; set HF_TOKEN, or run hf auth login")
+
+
+def push_folder(folder: Path, repository: str, files: Sequence[str]) -> None:
+    """Upload files of a folder, in one commit, to a repository that is made, private, where there is none.
+
+    Args:
+        folder: an exported model.
+        repository: ``ORG/NAME``.
+        files: names of those that are uploaded.
+
+    Raises:
+        RecordError: the hub cannot be reached, or refuses.
+    """
+    from huggingface_hub import HfApi
+
+    hub = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=_token())
+    try:
+        hub.create_repo(repository, private=True, exist_ok=True)
+        hub.upload_folder(
+            repo_id=repository,
+            folder_path=folder,
+            allow_patterns=list(files),
+            commit_message="Model exported by dgbench",
+        )
+    except Exception as error:  # of the hub, or of whatever carries it
+        found = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
+        reason = " ".join(f"{type(found).__name__}: {found}".split())[:200]
+        raise RecordError(
+            f"push={repository}: {hub.endpoint} did not take it ({reason}); the export is in {folder}, and the same "
+            "command tries again"
+        ) from error
+
+
+def _token() -> str | None:
+    from huggingface_hub import get_token
+
+    found: str | None = get_token()
+    return found

@@ -23,12 +23,12 @@ import torch
 from torch import Tensor
 
 from dgbench.errors import ConfigError
-from dgbench.models.loaded import LoadedModel
-from dgbench.models.loading import TENSORS, load_one, run_folders
 from dgbench.objectives.contract import Algorithm
 from dgbench.records.rows import RunIdentity
 from dgbench.records.spec import canonical, digest
 from dgbench.records.status import is_done, read_status
+from dgbench.trained.loading import TENSORS, load_one, run_folders
+from dgbench.trained.predictor import LoadedModel
 from dgbench.training.model_record import MODEL_FILE, ModelRecord
 from dgbench.training.weight_averages import RunningMean
 

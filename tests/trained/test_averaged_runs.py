@@ -12,12 +12,14 @@ import pytest
 import torch
 
 import dgbench
+from dgbench.batches import ErrorRecipe
 from dgbench.cli.main import main
 from dgbench.errors import ConfigError, RecordError
-from dgbench.models import averaged_runs, counting, evaluating
-from dgbench.models.loaded import LoadedModel
 from dgbench.records.rows import read_rows
-from dgbench.tensors import ErrorRecipe
+from dgbench.trained import diwa as averaged_runs
+from dgbench.trained import evaluation as counting
+from dgbench.trained import evaluation as evaluating
+from dgbench.trained.predictor import LoadedModel
 
 WORDS = (
     "dataset.base=digits", "backbone.width=8", "trainer.steps=30", "trainer.eval_every=10", "trainer.device=cpu",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
@@ -13,7 +17,11 @@ from dgbench.protocols.folds import Fold
 from dgbench.records.code import code_version
 from dgbench.records.rows import EVALUATED, RunIdentity
 from dgbench.records.spec import canonical, digest
+from dgbench.trained.diwa import AveragedRuns
+from dgbench.trained.predictor import Predictor
 from dgbench.training.model_record import ModelRecord
+
+OF_A_FOLD = ("run", "fold", "held_out", "n_parameters", "n_trainable", "code")  # keys in which runs of a study differ
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,40 @@ class Subject:
     record: ModelRecord | None = None
     grouped: bool = False
     members: tuple[str, ...] = ()
+
+
+def subject_of(model: Predictor, name: str, source: str) -> Subject:
+    """What the rows of a model say of it.
+
+    Args:
+        model: loaded.
+        name: for tables; empty takes the algorithm of a run, as ``ALGORITHM@DATASET``.
+        source: what named it.
+    """
+    record = model.record
+    if record is not None:
+        trained = record.identity_of_rows
+        called = name or f"{trained.algorithm}@{trained.dataset}"
+        own = {key: value for key, value in record.identity.items() if key not in OF_A_FOLD}
+        study = digest([own, record.hparams, model.step])
+        members = model.members if isinstance(model, AveragedRuns) else ()
+        return Subject(
+            called, f"{trained.run} {model.step}", study, trained.n_parameters, record, model.group_size > 0, members
+        )
+    n = sum(parameter.numel() for parameter in model.parameters())
+    content = weights_digest(model)
+    return Subject(name or source, content, content, n or None, None, model.group_size > 0)
+
+
+def weights_digest(module: nn.Module) -> str:
+    """12 hexadecimal digits of all tensors of a module; of a plain function, of none."""
+    content = hashlib.sha256()
+    for name, value in module.state_dict().items():
+        if isinstance(value, Tensor):
+            content.update(
+                name.encode() + value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+            )
+    return content.hexdigest()[:12]
 
 
 def folds_of(subject: Subject, planned: Sequence[Fold], info: DatasetInfo) -> list[Fold]:

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import ConfigError, WeightsError
-from dgbench.models.loaded import Predictor
-from dgbench.models.programs import facts_of
-from dgbench.networks.weights import read_tensors
+from dgbench.networks.weight_files import read_tensors
+from dgbench.trained.predictor import Predictor
+from dgbench.trained.programs import facts_of
 
 EXPORTED = ".pt2"
 TORCHSCRIPT = (".pt", ".pth", ".ts", ".torchscript")

@@ -13,11 +13,11 @@ import torch
 import dgbench
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import ConfigError, DataError
-from dgbench.models.adapting import Adapted
-from dgbench.models.foreign import Foreign, foreign
-from dgbench.models.vector_input import vector_batches
-from tests.models.conftest import FOLD
+from dgbench.trained.evaluation import Adapted
+from dgbench.trained.foreign import Foreign, foreign
+from dgbench.trained.inputs import vector_batches
 from tests.studies import make_study, train_study
+from tests.trained.conftest import FOLD
 from tests.vectors import columns, save
 
 VECTORS, PICTURES = Preprocessing((4,), (), (), pictures=False), Preprocessing((3, 8, 8), (0.5,) * 3, (0.5,) * 3)

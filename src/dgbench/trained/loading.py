@@ -13,10 +13,10 @@ from torch import Tensor
 
 from dgbench.data.fetch.extract import extract
 from dgbench.errors import ConfigError, DataError, RecordError, WeightsError
-from dgbench.models.export_names import own_names
-from dgbench.models.loaded import Ensemble, LoadedModel, Predictor
-from dgbench.networks.weights import read_tensors
+from dgbench.networks.weight_files import read_tensors
 from dgbench.records.status import is_done, read_status
+from dgbench.trained.predictor import Ensemble, LoadedModel, Predictor
+from dgbench.trained.timm_format import own_names
 from dgbench.training.model_record import MODEL_FILE, ModelRecord
 from dgbench.training.modules import SingleRun
 

@@ -1,4 +1,4 @@
-"""Names of tensors in an exported model: timm's own where the network is timm's, else as dgbench trains them.
+"""An exported model as timm reads it: names of tensors, and ``config.json``.
 
 A network of timm with one linear layer on its features is exported as timm saves it, so that
 ``timm.create_model(arch, num_classes=K, checkpoint_path=...)`` reads it; what only training needs (the discriminators
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from dgbench.networks.timm_networks import TimmFeaturizer
 from dgbench.objectives.contract import Algorithm
+from dgbench.trained.predictor import LoadedModel
 from dgbench.training.modules import SingleRun
 
 BODY, HEAD = "networks.featurizer.body.", "networks.classifier."
@@ -72,3 +73,41 @@ def own_names(tensors: Mapping[str, Tensor], module: SingleRun, step: int) -> di
     }
     rest = {key: value for key, value in module.state_dict().items() if not key.startswith((BODY, HEAD))}
     return {**rest, **found, STEPS: torch.tensor(step)}
+
+
+def timm_config(model: LoadedModel) -> dict[str, Any] | None:
+    """What ``timm.create_model("local-dir:FOLDER")`` needs besides the weights; None where timm would change them.
+
+    Pictures are squashed to a square as dgbench does it, without a crop (``crop_mode``).
+
+    Args:
+        model: a network of timm with one linear layer, see :func:`~dgbench.trained.timm_format.is_plain_timm`.
+    """
+    run, record, own = model.run, model.record, model.preprocessing
+    featurizer = run.networks["featurizer"]
+    assert isinstance(featurizer, TimmFeaturizer)
+    if run.networks.dtype != torch.float32:  # timm builds networks of 32 bits
+        return None
+    arguments: dict[str, Any] = {} if own.image[0] == 3 else {"in_chans": own.image[0]}
+    if featurizer.family.needs_size:
+        arguments["img_size"] = list(own.image[1:])
+    known = featurizer.body.pretrained_cfg
+    return {
+        "architecture": featurizer.arch,
+        "num_classes": len(record.classes),
+        "num_features": featurizer.n_features,
+        "label_names": list(record.classes),
+        **({"model_args": arguments} if arguments else {}),
+        "pretrained_cfg": {
+            "input_size": list(own.image),
+            "fixed_input_size": "img_size" in arguments,
+            "mean": list(own.mean),
+            "std": list(own.std),
+            "interpolation": "bilinear",
+            "crop_pct": 1.0,
+            "crop_mode": "squash",
+            "num_classes": len(record.classes),
+            "first_conv": known["first_conv"],
+            "classifier": known["classifier"],
+        },
+    }

@@ -26,15 +26,15 @@ import dgbench
 from dgbench.cli import export as command
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import ConfigError, DgbenchError, RecordError
-from dgbench.models.card import initial_weights
-from dgbench.models.exporting import FILES
-from dgbench.models.foreign import foreign
-from dgbench.models.loaded import LoadedModel
-from dgbench.models.programs import refuse_program
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.statistics.proportions import wilson
+from dgbench.trained.card import initial_weights
+from dgbench.trained.export import FILES
+from dgbench.trained.foreign import foreign
+from dgbench.trained.predictor import LoadedModel
+from dgbench.trained.programs import refuse_program
 from dgbench.training.model_record import ModelRecord
-from tests.models.conftest import ENVIRONMENTS, Trained
+from tests.trained.conftest import ENVIRONMENTS, Trained
 
 
 def images_for(model: Any, n: int) -> Tensor:

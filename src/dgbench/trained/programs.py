@@ -14,12 +14,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from dgbench.containers import Networks
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import ConfigError
-from dgbench.models.loaded import LoadedModel
-from dgbench.modules import Networks
 from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.step import Hyperparameters, Prediction
+from dgbench.trained.predictor import LoadedModel
 
 PT2, ONNX = "model.pt2", "model.onnx"
 FACTS = "dgbench.json"  # in a .pt2 file

@@ -1,22 +1,27 @@
-"""``features.npz`` in the folder of an evaluated run: features of some of its images, for ``report=features``."""
+"""What is kept of single images when a model is evaluated: features and predictions, in files beside the rows."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from dgbench.batches import ErrorRecipe, EvalBatch
+from dgbench.callbacks.prediction_lines import PredictionLines, columns_of
+from dgbench.callbacks.predictions import PredictedRun
 from dgbench.data.environments import Environments
 from dgbench.errors import ConfigError
-from dgbench.models.loaded import LoadedModel, Predictor
 from dgbench.records.files import write_whole_with
+from dgbench.records.prediction_file import need_pyarrow
 from dgbench.records.rows import FEATURE_FILE
 from dgbench.seeding import derive
-from dgbench.tensors import ErrorRecipe
+from dgbench.trained.predictor import LoadedModel, Predictor
 
 AT_ONCE = 256
 
@@ -72,3 +77,47 @@ def write_features(
 
 def _save(file: object, **arrays: np.ndarray) -> None:
     np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+
+Listen = Callable[[EvalBatch, Tensor], None]
+
+
+@contextmanager
+def kept(runs: Sequence[PredictedRun], step: int, environments: Environments) -> Iterator[Listen | None]:
+    """Listens to every batch and its (n, K) logits, and writes a file for each run once all went well.
+
+    Args:
+        runs: the folds that a model is evaluated in; none writes nothing.
+        step: optimizer steps of the weights.
+        environments: the images.
+
+    Raises:
+        ConfigError: pyarrow is not installed.
+    """
+    if not runs:
+        yield None
+        return
+    need_pyarrow("predictions=true")
+    attributes = list(environments.image_attributes(np.empty(0, np.int64)))
+    files: list[PredictionLines] = []
+    try:
+        for run in runs:
+            assert run.file is not None
+            run.file.parent.mkdir(parents=True, exist_ok=True)
+            recipes = [{"env": r.env, "subset": r.subset, "mixture": dict(r.mixture)} for r in run.recipes]
+            about = {**run.about, "step": step, "evaluation": "last", "recipes": recipes}
+            files.append(PredictionLines(run.file, about, attributes))
+
+        def listen(batch: EvalBatch, logits: Tensor) -> None:
+            (columns,) = columns_of(batch, logits[None], environments)
+            for run, file in zip(runs, files, strict=True):
+                for env, subset in run.places.get(batch.name, []):
+                    file.add({**columns, "eval_set": batch.name, "env": env, "subset": subset})
+
+        yield listen
+    except BaseException:
+        for file in files:
+            file.discard()
+        raise
+    for file in files:
+        file.finish()

@@ -1,7 +1,8 @@
-"""Distances between the feature distributions of environments."""
+"""Distances between the feature distributions of environments, or of random groups of their rows."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,7 +10,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from dgbench.tensors import EnvBatch
+from dgbench.batches import EnvBatch
+from dgbench.objectives.random_inputs import Integers, RandomInputs
+from dgbench.objectives.step import Outcome, Step
 
 LOWEST = -87.0  # exp of less is below 1e-38, and slower by a factor of a hundred where floats are denormal
 LEAST = 1e-30  # squares below are raised to it and have no gradient (DomainBed)
@@ -166,3 +169,31 @@ def _variances(x: Tensor) -> Tensor:
     """(..., n, m) -> (..., m)."""
     squares: Tensor = (x - x.mean(-2, keepdim=True)).square().sum(-2)
     return squares / (x.shape[-2] - 1)
+
+
+def cuts(sizes: tuple[int, ...]) -> RandomInputs:
+    """One cut of each minibatch."""
+    shape = (len(sizes),)
+    return {"cuts": Integers(shape, "first row of the second group in each minibatch", below=tuple(sizes))}
+
+
+def two_groups(s: Step) -> Tensor:
+    """(2, N) ones and zeros: the rows before the cuts of their minibatches, and the rest."""
+    place = torch.cat([torch.arange(size, device=s.x.device) for size in s.sizes])
+    before = place < s.random["cuts"][s.env]
+    return torch.stack([before, ~before]).to(s.x.dtype)
+
+
+def regularized(s: Step, distance: Callable[[Tensor, Tensor], Tensor]) -> Outcome:
+    """Mean risk and ``mmd_gamma`` times the distance of the two groups; 0 for a group of less than two rows, or NaN.
+
+    Args:
+        distance: (N, m) features and (2, N) membership -> scalar, finite for every membership.
+    """
+    z = s.separate_features()
+    member = two_groups(s)
+    found = distance(z, member)
+    counts = (member.sum(1) > 1).all() & ~found.isnan()
+    penalty = torch.where(counts, found, 0.0)
+    loss = s.environment_risks(s.networks.classifier(z)).mean() + s.hp.mmd_gamma * penalty
+    return Outcome(loss, {"penalty": penalty.detach(), "penalty_weight": s.hp.mmd_gamma})
