@@ -83,7 +83,7 @@ bench-statistics: $(READY)  ## how often intervals hold the truth and tests find
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/interval_coverage.py
 
 docs: $(READY)  ## write the generated pages of docs/
-	$(RUN) -m dgbench.cli.docs
+	$(RUN) docs/reference_pages.py
 
 readme: $(READY)  ## run every command whose output the README shows, and show what they print now (10 minutes)
 	$(RUN) docs/outputs.py README.md

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dgbench.cli import download_docs
 from dgbench.data.fetch.sources import Archive, Form, Source
+from docs import reference_pages
 
 A, B = "https://a.org", "https://b.org"
 
@@ -20,8 +20,8 @@ def test_each_file_once_with_its_hosts_and_checksums(monkeypatch: pytest.MonkeyP
         otherwise=[Form(files=parts)],
     )
     hand = Source(name="hand", folder="hand", files=[], manual="ask\n  its makers")
-    monkeypatch.setattr(download_docs, "sources", lambda: {"one": one, "one_corrupted": one, "hand": hand})
-    page = download_docs.downloads_page()
+    monkeypatch.setattr(reference_pages, "sources", lambda: {"one": one, "one_corrupted": one, "hand": hand})
+    page = reference_pages.downloads_page()
     assert [line for line in page.splitlines() if "`" in line and line[0] in "|-"] == [
         "| `one` | `x.zip` | a.org (2 addresses), b.org | sha256 `12`, md5 `34` |",
         "| `one` | `y.zip` | a.org | md5 `56` |",
