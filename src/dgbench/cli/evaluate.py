@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dgbench.cli.entry import plain_command, sign_of_life
 from dgbench.cli.help import option_lines
+from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -147,12 +148,36 @@ def evaluate(
         DgbenchError: what else keeps the model from being evaluated.
     """
     from dgbench.cli.api import TrainResult
-    from dgbench.cli.evaluated_models import How, evaluate_all
     from dgbench.reports.results import results
+    from dgbench.trained.sources import Evaluator
 
-    how = How(name, list(classes), weights, step, averaging, ensemble, features, predictions, Path(output))
-    folders = evaluate_all(model, split(overrides)[1], how)
+    evaluator = Evaluator(
+        overrides=split(overrides)[1], name=name, classes=list(classes), weights=weights, step=step,
+        averaging=averaging, ensemble=ensemble, features=features, predictions=predictions, output=Path(output),
+        compose=_composed, tell=sign_of_life,
+    )  # fmt: skip
+    folders = evaluator.evaluate(model)
     return TrainResult(results(folders, "last"), folders, {})
+
+
+def _composed(words: Sequence[str]) -> dict[str, Any]:
+    """The configuration of train.py, for its dataset, protocol and trainer."""
+    from hydra import compose, initialize_config_dir
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    from dgbench.cli.api import own_hydra
+    from dgbench.training.explain import explain
+
+    with own_hydra(), initialize_config_dir(str(CONF), job_name="evaluate", version_base="1.3"):
+        try:
+            config = compose("train", list(words))
+            return {
+                key: OmegaConf.to_container(config[key], resolve=True) for key in ("dataset", "protocol", "trainer")
+            }
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ConfigError(explain(error, "train", words)) from error
 
 
 def _help() -> str:
