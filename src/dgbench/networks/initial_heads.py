@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dgbench.errors import ConfigError, WeightsError
-from dgbench.networks.weight_files import read_tensors
+from dgbench.networks.weight_files import misfit, read_tensors
 
 
 class TextWeights(Protocol):
@@ -208,13 +208,9 @@ def class_texts(file: Path, model: str, texts: tuple[tuple[str, ...], ...]) -> C
     tensors = content.get("state_dict", content) if isinstance(content, Mapping) else {}
     tensors = {str(name).removeprefix("module."): value for name, value in tensors.items()}
     own = encoder.state_dict()
-    needed = [name for name in own if not name.startswith("visual.") and not name.endswith("attn_mask")]
-    lacking = [name for name in needed if name not in tensors]
-    wrong = [name for name in own if name in tensors and tensors[name].shape != own[name].shape]
-    if lacking or wrong:
-        first = f"lacks {lacking[0]}" if lacking else f"{wrong[0]} has another shape"
+    if problems := misfit(own, tensors, may_lack=("visual.*", "*attn_mask"), may_add=("*",)):
         raise WeightsError(
-            f"{file} does not hold the text encoder of {model} ({first}); give the file of both encoders with "
+            f"{file} does not hold the text encoder of {model} ({problems}); give the file of both encoders with "
             "init.path, or its model with head.model"
         )
     encoder.load_state_dict({name: tensors[name].float() for name in own if name in tensors}, strict=False)

@@ -34,9 +34,10 @@ import threading
 import urllib.request
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,7 +165,7 @@ def read_tensors(file: Path) -> Any:
             return load_file(file)
         import torch
 
-        if _is_torchscript(file):  # as OpenAI publishes CLIP; its tensors are read, its code is not run
+        if is_torchscript(file):  # as OpenAI publishes CLIP; its tensors are read, its code is not run
             with warnings.catch_warnings(action="ignore", category=FutureWarning):  # there is no other reader
                 return torch.jit.load(file, map_location="cpu").state_dict()  # type: ignore[no-untyped-call]
         return torch.load(file, map_location="cpu", weights_only=True)
@@ -178,7 +179,8 @@ def read_tensors(file: Path) -> Any:
         raise WeightsError(f"{file} cannot be read ({reason}); download it again, as {FORMATS}") from error
 
 
-def _is_torchscript(file: Path) -> bool:
+def is_torchscript(file: Path) -> bool:
+    """Whether a file holds a program of TorchScript."""
     if not zipfile.is_zipfile(file):
         return False
     with zipfile.ZipFile(file) as archive:
@@ -233,3 +235,38 @@ def _tensors(content: Any) -> dict[str, Tensor]:
             return found
         content = inner
     return {}
+
+
+def misfit(
+    network: Mapping[str, Tensor],
+    given: Mapping[str, Tensor],
+    may_lack: Sequence[str] = (),
+    may_add: Sequence[str] = (),
+) -> str:
+    """What keeps tensors from fitting a network, in words; empty where they fit.
+
+    Args:
+        network: its own tensors by name.
+        given: those that it is to get.
+        may_lack: patterns of names that ``given`` may lack.
+        may_add: patterns of names that the network may lack.
+    """
+    missing = _unmatched(network.keys() - given.keys(), may_lack)
+    extra = _unmatched(given.keys() - network.keys(), may_add)
+    shapes = [name for name in network if name in given and network[name].shape != given[name].shape]
+    problems = [f"lacks {some_of(missing)}"] if missing else []
+    problems += [f"has {some_of(extra)} too much"] if extra else []
+    if shapes:
+        first, more = shapes[0], f" (and {len(shapes) - 1} more shapes)" if len(shapes) > 1 else ""
+        problems.append(f"{first} is {tuple(given[first].shape)} instead of {tuple(network[first].shape)}{more}")
+    return "; ".join(problems)
+
+
+def _unmatched(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
+    return sorted(name for name in names if not any(fnmatchcase(name, pattern) for pattern in patterns))
+
+
+def some_of(names: Sequence[str], shown: int = 3) -> str:
+    """The first names, and how many more there are."""
+    rest = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + rest

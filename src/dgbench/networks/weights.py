@@ -5,13 +5,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgbench.errors import ConfigError, WeightsError
-from dgbench.networks.weight_files import FORMATS, encoder_tensors, fetch_command, fetched, here, read_tensors
+from dgbench.networks.weight_files import (
+    FORMATS,
+    encoder_tensors,
+    fetch_command,
+    fetched,
+    here,
+    misfit,
+    read_tensors,
+    some_of,
+)
 
 if TYPE_CHECKING:  # what a file is called and holds is asked when a study is planned, before torch is loaded
     from torch import Tensor, nn
@@ -113,7 +121,7 @@ class PretrainedWeights:
             raise ConfigError(f"init={name} names no file; give one with init.path= or init.url=")
         if sha256 is not None and not (8 <= len(sha256) <= 64 and set(self._sha256) <= set("0123456789abcdef")):
             raise ConfigError(f"init.sha256={sha256} is no sha256; give its first 8 to 64 hexadecimal digits, or null")
-        self._allowed = {"missing": tuple(allow_missing), "unexpected": tuple(allow_unexpected)}
+        self._may_lack, self._may_add = tuple(allow_missing), tuple(allow_unexpected)
         self._cache_dir, self._timeout = Path(cache_dir), timeout
         self.images = ImageRecord(
             _channels("mean", mean or entry.get("mean") or IMAGENET[0]),
@@ -225,7 +233,7 @@ class PretrainedWeights:
         loaded = featurizer.body.state_dict()
         wrong = [name for name, value in fitting.items() if not torch.equal(loaded[name], value.to(loaded[name]))]
         if wrong:
-            raise WeightsError(f"{self.file} did not arrive in {_some(wrong)} of {self.arch}; report this as a bug")
+            raise WeightsError(f"{self.file} did not arrive in {some_of(wrong)} of {self.arch}; report this as a bug")
 
     def _fitting(self, featurizer: nn.Module) -> dict[str, Tensor]:
         """The tensors that go into the network, cut to its channels and image size."""
@@ -242,23 +250,12 @@ class PretrainedWeights:
             raise WeightsError(
                 f"{self.file} does not fit {self.arch} ({reason}); choose the backbone it was made for"
             ) from error
-        missing = self._not_allowed("missing", own.keys() - given.keys())
-        unexpected = self._not_allowed("unexpected", given.keys() - own.keys())
-        shapes = [name for name in own if name in given and own[name].shape != given[name].shape]
-        problems = [f"lacks {_some(missing)}"] if missing else []
-        problems += [f"has {_some(unexpected)} too much"] if unexpected else []
-        if shapes:
-            first, more = shapes[0], f" (and {len(shapes) - 1} more shapes)" if len(shapes) > 1 else ""
-            problems.append(f"{first} is {tuple(given[first].shape)} instead of {tuple(own[first].shape)}{more}")
-        if problems:
+        if problems := misfit(own, given, self._may_lack, self._may_add):
             raise WeightsError(
-                f"{self.file} does not fit {self.arch}: {'; '.join(problems)}; choose the backbone it was made for, or "
+                f"{self.file} does not fit {self.arch}: {problems}; choose the backbone it was made for, or "
                 "list names in init.allow_missing / init.allow_unexpected"
             )
         return {name: value for name, value in given.items() if name in own}
-
-    def _not_allowed(self, kind: str, names: set[str]) -> list[str]:
-        return sorted(n for n in names if not any(fnmatchcase(n, pattern) for pattern in self._allowed[kind]))
 
 
 class TimmWeights(PretrainedWeights):
@@ -297,11 +294,6 @@ def _published(arch: str, version: str | None) -> dict[str, dict[str, Any]]:
         raise ConfigError(f"init=timm knows no address of {arch}.{tag}; choose another of {', '.join(known)}")
     entry = {"url": url, "license": about.license, "mean": about.mean, "std": about.std}
     return {tag: {**entry, "input_size": about.input_size[1]}}
-
-
-def _some(names: Sequence[str], shown: int = 3) -> str:
-    rest = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + rest
 
 
 def _channels(key: str, values: Sequence[float]) -> tuple[float, ...]:

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import yaml
 
-from dgbench.data.preprocessing import Preprocessing
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.statistics.proportions import wilson
 from dgbench.trained.predictor import LoadedModel
@@ -24,7 +24,7 @@ MOST_CLASSES = 50  # that are named
 def card(
     model: LoadedModel, run: Path, step: str, *, timm: bool, programs: Sequence[str] = (), repository: str = ""
 ) -> str:
-    """The text of ``README.md``.
+    """The text of ``README.md``, from ``card.md.j2``; its Python runs in the exported folder.
 
     Args:
         model: as it is exported.
@@ -32,120 +32,91 @@ def card(
         step: how its weights were chosen, ``last`` or ``best``.
         timm: the folder is one for ``timm.create_model``.
         programs: formats besides safetensors.
-        repository: of the hub that it goes to; empty where it does not.
+        repository: of the hub that it goes to, ``ORG/NAME``; empty where it goes to none.
     """
-    record = model.record
-    about = record.identity
-    vectors = model.preprocessing.vectors
-    task = "tabular-classification" if vectors else "image-classification"
-    kind = "A classifier of feature vectors" if vectors else "An image classifier"
+    record, sees = model.record, model.preprocessing
+    identity = record.identity
+    task = "tabular-classification" if sees.vectors else "image-classification"
     head = {
         "library_name": "timm" if timm else "dgbench",
         "pipeline_tag": task,
         "license": "unknown",
-        "tags": [task, "domain-generalization", "dgbench", about["algorithm"], about["dataset"]],
+        "tags": [task, "domain-generalization", "dgbench", identity["algorithm"], identity["dataset"]],
     }
     rows = [row for row in read_rows(run / ROW_FILE)[0] if row["step"] == model.step]
-    parts = [
-        f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
-        f"# {about['algorithm']} on {about['dataset']}, fold {about['fold']}",
-        f"{kind}, trained on the environments {_listed(record.training)} of {about['dataset']}"
-        f"{_held_out(about)}. Exported by dgbench, a benchmark framework for "
-        "domain generalization.",
-        "## Error",
-        _errors(rows, about),
-        "## Training",
-        _table(("", ""), _training(model, step)),
-        "## Loading",
-        loading_code(model, timm=timm, programs=programs, repository=repository),
-        "## License",
-        _licenses(model, run),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _held_out(about: Mapping[str, Any]) -> str:
-    return f"; it never saw {_listed(about['held_out'])}" if about["held_out"] else ""
-
-
-def _errors(rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> str:
-    shown = [row for row in rows if row["subset"] == "test"] or [row for row in rows if row["subset"] == "val"]
-    if not shown:
-        return "Its rows hold no error for this step."
-    shown = sorted(shown, key=lambda row: (not row["env_held_out"], row["env"]))
-    left_out = ""
-    if len(shown) > MOST_ROWS:
-        by_error = sorted(shown, key=lambda row: float(row["wrong"]) / row["seen"])
-        left_out = f" Lowest, median and highest of {len(shown)} environments."
-        shown = [by_error[0], by_error[len(by_error) // 2], by_error[-1]]
-    lines = []
-    for row in shown:
-        low, high = wilson(row["wrong"], row["seen"])
-        known = "held out" if row["env_held_out"] else "trained on"
-        error = f"{100 * row['wrong'] / row['seen']:.1f}"
-        lines.append((row["env"], known, row["subset"], row["seen"], error, f"{100 * low:.1f} to {100 * high:.1f}"))
-    table = _table(("environment", "", "images of", "n", "error (%)", "95 % interval"), lines)
-    exact = " Errors are expected values over the spurious feature." if about["evaluation"] == "exact" else ""
-    return (
-        f"{table}\n\nWilson's interval over the n images, of this one model: another seed gives another model, and its "
-        f"error may lie outside.{left_out}{exact}"
+    tested = [row for row in rows if row["subset"] == "test"] or [row for row in rows if row["subset"] == "val"]
+    sources = [record.dataset.get(key) or {} for key in ("fetch", "published")]
+    dtype = str(model.run.networks.dtype)
+    shape = f"2, {_listed(sees.image)}"
+    zeros = f"torch.zeros({shape}{'' if dtype == 'torch.float32' else f', dtype={dtype}'})"
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("dgbench.trained", "."),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    templates.filters["cell"] = lambda content: str(content).replace("|", "\\|")
+    return templates.get_template("card.md.j2").render(
+        head=yaml.safe_dump(head, sort_keys=False),
+        run=identity,
+        training=_listed(record.training),
+        held_out=_listed(identity["held_out"]),
+        errors=_shown(tested),
+        n_environments=len(tested),
+        interval=lambda row: tuple(100 * end for end in wilson(row["wrong"], row["seen"])),
+        facts=_facts(model, step),
+        vectors=sees.vectors,
+        pictures=sees.pictures and sees.image[0] == 3,
+        shape=shape,
+        images=f"images = {zeros}  # yours{'' if sees.vectors else ', normalized by mean and standard deviation'}",
+        timm=timm,
+        programs=programs,
+        repository=repository,
+        data_license=next((source["license"] for source in sources if source.get("license")), ""),
+        data_source=next((source["source"] for source in sources if source.get("source")), ""),
+        initial=initial_weights(run, identity["init"]),
     )
 
 
-def _training(model: LoadedModel, step: str) -> list[tuple[str, str]]:
-    record, own = model.record, model.preprocessing
-    about = record.identity
-    names = list(record.classes[:MOST_CLASSES]) + (["..."] if len(record.classes) > MOST_CLASSES else [])
+def _shown(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rows that get a line: all, held-out environments first, or the lowest, median and highest error of many."""
+    if len(rows) <= MOST_ROWS:
+        return sorted(rows, key=lambda row: (not row["env_held_out"], row["env"]))
+    by_error = sorted(rows, key=lambda row: (row["wrong"] / row["seen"], not row["env_held_out"], row["env"]))
+    return [by_error[0], by_error[len(by_error) // 2], by_error[-1]]
+
+
+def _facts(model: LoadedModel, step: str) -> dict[str, str]:
+    record, sees = model.record, model.preprocessing
+    identity = record.identity
+    classes = list(record.classes[:MOST_CLASSES]) + (["..."] if len(record.classes) > MOST_CLASSES else [])
     rule = record.averaging_rule()
-    chosen = "lowest error on validation images of the training environments" if step == "best" else "the last"
+    weights = "lowest error on validation images of the training environments" if step == "best" else "the last"
     if rule is not None and rule.final_only:
-        chosen = "the average, evaluated once at the end"
-    hparams = ", ".join(f"`{key}={json.dumps(value)}`" for key, value in about["hparams"].items())
-    return [
-        ("dataset", f"{about['dataset']} ({', '.join(f'{k}={v}' for k, v in about['variant'].items())})"),
-        ("classes", f"{len(record.classes)}: {_listed(names)}"),
-        ("trained on", _listed(record.training)),
-        ("held out", _listed(about["held_out"]) or "none"),
-        ("protocol", f"{about['protocol']}, fold {about['fold']}"),
-        ("algorithm", about["algorithm"]),
-        ("hyperparameters", hparams),
-        ("network", f"{about['backbone']}, {about['n_parameters']:,} parameters ({about['n_trainable']:,} trained)"),
-        ("initial weights", about["init"] if ":" not in about["init"] else _with_hash(about["init"])),
-        ("tuning", about["tuning"]),
-        ("averaging of weights", about["averaging"]),
-        ("evaluation", f"{chosen}, after {model.step:,} steps"),
-        ("seed", str(about["seed"])),
-        ("input", _input(own)),
-        ("run", f"{about['run']}, dgbench {about['code']}"),
-    ]
-
-
-def _input(own: Preprocessing) -> str:
-    if own.vectors:
-        return f"{own.image[0]} features, as they are"
-    return f"{' x '.join(map(str, own.image))}, mean {list(own.mean)}, standard deviation {list(own.std)}"
-
-
-def _with_hash(init: str) -> str:
-    name, _, digest = init.rpartition(":")
-    return f"{name}, a file whose sha256 begins with {digest}"
-
-
-def _licenses(model: LoadedModel, run: Path) -> str:
-    keys = model.record.dataset
-    data = [keys.get("fetch") or {}, keys.get("published") or {}]
-    stated = next((each["license"] for each in data if each.get("license")), None)
-    source = next((each["source"] for each in data if each.get("source")), None)
-    origin = f" Its source: {source}" if source else ""
-    about = model.record.identity
-    lines = [f"- Data: {about['dataset']}, license: {stated or 'see the dataset'}.{origin}"]
-    if about["init"] != "random":
-        url, terms = initial_weights(run, about["init"])
-        lines.append(
-            f"- Initial weights: {about['init']}, license: {terms or 'not known'}." + (f" {url}" if url else "")
-        )
-    lines.append("- These weights: unknown until whoever hands them on states one at the top of this file.")
-    return "\n".join(lines)
+        weights = "the average, evaluated once at the end"
+    name, _, digest = identity["init"].rpartition(":")
+    size = " x ".join(map(str, sees.image))
+    return {
+        "dataset": f"{identity['dataset']} ({', '.join(f'{k}={v}' for k, v in identity['variant'].items())})",
+        "classes": f"{len(record.classes)}: {_listed(classes)}",
+        "trained on": _listed(record.training),
+        "held out": _listed(identity["held_out"]) or "none",
+        "protocol": f"{identity['protocol']}, fold {identity['fold']}",
+        "algorithm": identity["algorithm"],
+        "hyperparameters": ", ".join(f"`{key}={json.dumps(value)}`" for key, value in identity["hparams"].items()),
+        "network": f"{identity['backbone']}, {identity['n_parameters']:,} parameters "
+        f"({identity['n_trainable']:,} trained)",
+        "initial weights": f"{name}, a file whose sha256 begins with {digest}" if name else digest,
+        "tuning": identity["tuning"],
+        "averaging of weights": identity["averaging"],
+        "evaluation": f"{weights}, after {model.step:,} steps",
+        "seed": str(identity["seed"]),
+        "input": f"{sees.image[0]} features, as they are"
+        if sees.vectors
+        else f"{size}, mean {list(sees.mean)}, standard deviation {list(sees.std)}",
+        "run": f"{identity['run']}, dgbench {identity['code']}",
+    }
 
 
 def initial_weights(run: Path, init: str) -> tuple[str, str]:
@@ -167,68 +138,5 @@ def initial_weights(run: Path, init: str) -> tuple[str, str]:
         return "", ""
 
 
-def _listed(names: Sequence[str]) -> str:
+def _listed(names: Sequence[object]) -> str:
     return ", ".join(map(str, names))
-
-
-def _table(header: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
-    rows = [header, ["---"] * len(header), *lines]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows)
-
-
-def loading_code(model: LoadedModel, *, timm: bool, programs: Sequence[str] = (), repository: str = "") -> str:
-    """Sections of Markdown whose Python runs in the exported folder.
-
-    Args:
-        model: as it is exported.
-        timm: the folder is one for ``timm.create_model``.
-        programs: formats besides safetensors.
-        repository: of the hub, ``ORG/NAME``; empty where it lies on no hub.
-    """
-    own = model.preprocessing
-    shape = f"2, {', '.join(map(str, own.image))}"
-    kind = str(model.run.networks.dtype)
-    zeros = f"torch.zeros({shape}{'' if kind == 'torch.float32' else f', dtype={kind}'})"
-    images = f"images = {zeros}  # yours{'' if own.vectors else ', normalized by mean and standard deviation'}"
-    pictures = own.pictures and own.image[0] == 3
-    predicted = 'model.predict(["picture.png"]).names' if pictures else f"model.predict(torch.rand({shape})).names"
-    download = f"After `hf download {repository} --local-dir .`, in" if repository else "In"
-    given = "on vectors of features, as they are" if own.vectors else "which does to pictures what it did in training"
-    parts = [
-        f"{download} this folder, with dgbench, {given}"
-        + (":" if pictures or own.vectors else "; here, to tensors with values in [0, 1]:"),
-        _python(
-            "import dgbench\n" + ("" if pictures else "import torch\n") + f'\nmodel = dgbench.load(".")\n{predicted}'
-        ),
-    ]
-    if timm:
-        parts += ["With timm alone, 1.0.12 or newer" + _from_hub(repository) + ":", _python(_timm(pictures, images))]
-    if "pt2" in programs:
-        load = 'model = torch.export.load("model.pt2").module()'
-        parts += ["With torch alone:", _python(f"import torch\n\n{load}\n{images}\nlogits = model(images)")]
-    if "onnx" in programs:
-        session = 'session = onnxruntime.InferenceSession("model.onnx")'
-        run = '(logits,) = session.run(["logits"], {"images": images.numpy()})'
-        parts += ["With ONNX Runtime:", _python(f"import onnxruntime\nimport torch\n\n{session}\n{images}\n{run}")]
-    return "\n\n".join(parts)
-
-
-def _from_hub(repository: str) -> str:
-    return f" (`hf-hub:{repository}` instead of `local-dir:.` downloads it)" if repository else ""
-
-
-def _timm(pictures: bool, images: str) -> str:
-    model = 'model = timm.create_model("local-dir:.", pretrained=True).eval()'
-    if not pictures:
-        return f"import timm\nimport torch\n\n{model}\n{images}\nlogits = model(images)"
-    return (
-        f"import timm\nfrom PIL import Image\n\n{model}\n"
-        "transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))\n"
-        'picture = Image.open("picture.png").convert("RGB")\n'
-        "logits = model(transform(picture)[None])\n"
-        'model.pretrained_cfg["label_names"][logits.argmax()]'
-    )
-
-
-def _python(code: str) -> str:
-    return f"```python\n{code}\n```"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import warnings
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import ConfigError, WeightsError
-from dgbench.networks.weight_files import read_tensors
+from dgbench.networks.weight_files import is_torchscript, misfit, read_tensors
 from dgbench.trained.predictor import Predictor
 from dgbench.trained.programs import facts_of
 
@@ -104,7 +103,7 @@ def foreign(
 def _program(path: Path) -> Callable[[Tensor], Tensor]:
     if not path.is_file():
         raise WeightsError(f"model={path} is no file; name a .pt2 file of torch.export, or a TorchScript file")
-    if path.suffix != EXPORTED and not _is_torchscript(path):
+    if path.suffix != EXPORTED and not is_torchscript(path):
         read_tensors(path)  # says where it is damaged or holds code
         raise WeightsError(
             f"model={path} holds tensors and no network; name the network too, e.g. model=resnet18 weights={path}"
@@ -122,13 +121,6 @@ def _program(path: Path) -> Callable[[Tensor], Tensor]:
         raise WeightsError(
             f"model={path} cannot be loaded ({reason}); export it again with torch.export.save"
         ) from error
-
-
-def _is_torchscript(path: Path) -> bool:
-    if not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return any("/code/" in name for name in archive.namelist())
 
 
 @contextmanager
@@ -195,11 +187,7 @@ def _filled(name: str, tensors: dict[str, Tensor], weights: str | Path) -> nn.Mo
     if outputs is None:
         raise WeightsError(f"weights={weights} has no {head}.bias, so it is no {name} with a classifier; give another")
     network: nn.Module = timm.create_model(name, pretrained=False, num_classes=len(outputs))
-    own = network.state_dict()
-    wrong = sorted(
-        {*(own.keys() ^ tensors.keys())} | {k for k in own.keys() & tensors.keys() if own[k].shape != tensors[k].shape}
-    )
-    if wrong:
-        raise WeightsError(f"weights={weights} does not fit {name}: {wrong[0]} and {len(wrong) - 1} more differ")
+    if problems := misfit(network.state_dict(), tensors):
+        raise WeightsError(f"weights={weights} does not fit {name}: {problems}; give another")
     network.load_state_dict(tensors)
     return network

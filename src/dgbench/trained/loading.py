@@ -9,11 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from dgbench.data.fetch.extract import extract
 from dgbench.errors import ConfigError, DataError, RecordError, WeightsError
-from dgbench.networks.weight_files import read_tensors
+from dgbench.networks.weight_files import misfit, read_tensors
 from dgbench.records.status import is_done, read_status
 from dgbench.trained.predictor import Ensemble, LoadedModel, Predictor
 from dgbench.trained.timm_format import own_names
@@ -94,7 +92,11 @@ def _loaded(record: ModelRecord, file: Path) -> LoadedModel:
     content: Any = read_tensors(file)
     module = record.build()
     step, tensors = _state(content, record, module, file)
-    _fit(module.state_dict(), tensors, file)
+    if problems := misfit(module.state_dict(), tensors):
+        raise WeightsError(
+            f"{file} belongs to another network than {MODEL_FILE} names: {problems}; keep a checkpoint in the "
+            "folder of its run"
+        )
     module.load_state_dict(tensors)
     return LoadedModel(module, record, step)
 
@@ -122,20 +124,6 @@ def _state(content: Any, record: ModelRecord, module: SingleRun, file: Path) -> 
         rule.load_state_dict(runs[name]["averaging"])
         state |= rule.result()
     return int(content["step"]), state
-
-
-def _fit(own: Mapping[str, Tensor], given: Mapping[str, Tensor], file: Path) -> None:
-    """Refuse tensors of another network, in one line."""
-    missing, extra = own.keys() - given.keys(), given.keys() - own.keys()
-    shapes = [key for key in own.keys() & given.keys() if own[key].shape != given[key].shape]
-    problems = [f"lacks {min(missing)}"] if missing else []
-    problems += [f"has {min(extra)} too much"] if extra else []
-    problems += [f"{k} is {tuple(given[k].shape)} instead of {tuple(own[k].shape)}" for k in sorted(shapes)[:1]]
-    if problems:
-        raise WeightsError(
-            f"{file} belongs to another network than {MODEL_FILE} names: {'; '.join(problems)}; keep a checkpoint in "
-            "the folder of its run"
-        )
 
 
 def run_folders(folder: Path) -> list[Path]:

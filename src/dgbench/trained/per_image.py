@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -72,11 +71,7 @@ def write_features(
     about = json.dumps({"environments": list(chosen), "classes": list(environments.class_names)})
     content = {name: np.concatenate(own) for name, own in parts.items()}
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole_with(folder / FEATURE_FILE, partial(_save, about=np.array(about), **content))
-
-
-def _save(file: object, **arrays: np.ndarray) -> None:
-    np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    write_whole_with(folder / FEATURE_FILE, lambda file: np.savez_compressed(file, about=np.array(about), **content))
 
 
 Listen = Callable[[EvalBatch, Tensor], None]
