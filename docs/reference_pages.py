@@ -74,8 +74,8 @@ def _group_section(title: str, prefix: str, file: Path) -> str:
     lines = file.read_text().splitlines()
     about = " ".join(line.lstrip("# ") for line in _leading_comment(lines) if "@package" not in line)
     for line in lines:
-        if found := _PACKAGE.match(line):
-            prefix = "" if found[1] == "_global_" else f"{found[1]}."
+        if package := _PACKAGE.match(line):
+            prefix = "" if package[1] == "_global_" else f"{package[1]}."
     rows = [
         f"| `{_address(prefix + key)}` | {f'`{value}`' if value else ''} | {note} |"
         for key, value, note in _keys(lines)
@@ -103,14 +103,14 @@ def _keys(lines: list[str]) -> Iterator[tuple[str, str, str]]:
     """Dotted key, value as written, comment; nested blocks by their indentation."""
     path: list[tuple[int, str]] = []
     for line in _whole(lines):
-        found = _LINE.match(line)
-        if not found:
+        match = _LINE.match(line)
+        if not match:
             continue
-        indent = len(found["indent"])
+        indent = len(match["indent"])
         path = [(depth, key) for depth, key in path if depth < indent]
-        dotted = ".".join([*(key for _, key in path), found["key"]])
-        path.append((indent, found["key"]))
-        value, note = found["value"].strip(), found["note"] or ""
+        dotted = ".".join([*(key for _, key in path), match["key"]])
+        path.append((indent, match["key"]))
+        value, note = match["value"].strip(), match["note"] or ""
         if entry := _ENTRY.fullmatch(value):
             allowed = f"{entry['range']}: " if entry["range"] and "|" not in entry["range"] else ""
             value, note = entry["default"], f"{allowed}{entry['help']}"
@@ -190,7 +190,7 @@ def _hyperparameter_default(value: Any) -> str:
 
 def _cases(entry: dict[str, Any]) -> list[tuple[str, Any]]:
     """What differs between small and large images and between datasets, by name."""
-    return [*((kind, each) for kind, each in entry.items() if kind != "datasets"), *entry.get("datasets", {}).items()]
+    return [*((kind, value) for kind, value in entry.items() if kind != "datasets"), *entry.get("datasets", {}).items()]
 
 
 def _distribution(entry: Any) -> str:
@@ -211,18 +211,18 @@ FAMILY_HEAD = "| method | what it does | own networks | memory | passes | cost |
 
 def families() -> list[dict[str, Any]]:
     """``family``, ``about`` and ``algorithms`` of each family, in order."""
-    found: list[dict[str, Any]] = yaml.safe_load(FAMILIES.read_text(encoding="utf-8"))
-    return found
+    content: list[dict[str, Any]] = yaml.safe_load(FAMILIES.read_text(encoding="utf-8"))
+    return content
 
 
 def family_tables() -> str:
     """One table per family, in Markdown."""
     costs = json.loads(COSTS.read_text()) if COSTS.exists() else {}
     parts = []
-    for each in families():
-        lines = [_family_row(name, costs.get(name)) for name in each["algorithms"]]
+    for family in families():
+        lines = [_family_row(name, costs.get(name)) for name in family["algorithms"]]
         rule = "|---|---|---|---|---|---|---|---|---|"
-        parts.append("\n".join([f"**{each['family']}**: {each['about']}.\n", FAMILY_HEAD, rule, *lines, ""]))
+        parts.append("\n".join([f"**{family['family']}**: {family['about']}.\n", FAMILY_HEAD, rule, *lines, ""]))
     return "\n".join(parts)
 
 
@@ -287,17 +287,17 @@ and noted, and `verify` compares later ones with it ([Fetching datasets](../how_
 
 def downloads_page() -> str:
     """The text of docs/reference/downloads.md."""
-    known = [source for name, source in sources().items() if name == source.name]
-    files = [archive for source in known for form in source.forms for archive in form.files]
+    named = [source for name, source in sources().items() if name == source.name]
+    files = [archive for source in named for form in source.forms for archive in form.files]
     unverified = [archive for archive in files if not archive.published]
     parts = [
         DOWNLOADS_HEAD,
         f"**Unverified: {len(unverified)} of {len(files)} files**, those without a checksum below.\n",
     ]
     parts += ["| dataset | file | hosts | checksum |", "|---|---|---|---|"]
-    parts += [line for source in known for form in source.forms for line in _download_lines(source, form)]
+    parts += [line for source in named for form in source.forms for line in _download_lines(source, form)]
     parts.append("\nOnly by hand, hence wholly unverified:\n")
-    parts += [f"- `{source.name}`: {' '.join(source.manual.split())}" for source in known if not source.files]
+    parts += [f"- `{source.name}`: {' '.join(source.manual.split())}" for source in named if not source.files]
     return "\n".join(parts) + "\n"
 
 
@@ -366,13 +366,13 @@ def _field_table(kind: type[Any]) -> list[str]:
     """One line per field of a dataclass of rows; ``identity`` stands in a table of its own."""
     texts = dict(_FIELD.findall(inspect.getsource(kind)))
     lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
-    for each in fields(kind):
-        if each.name != "identity":
+    for declared in fields(kind):
+        if declared.name != "identity":
             cells = (
-                f"`{_RENAMED.get((kind, each.name), each.name)}`",
-                f"`{each.type}`",
-                _field_default(each),
-                texts[each.name],
+                f"`{_RENAMED.get((kind, declared.name), declared.name)}`",
+                f"`{declared.type}`",
+                _field_default(declared),
+                texts[declared.name],
             )
             lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("``", "`") for cell in cells) + " |")
     return lines

@@ -113,14 +113,14 @@ class BoundNetworks(_Callables):
         if name.startswith("_") or name not in self._modules:
             raise AttributeError(name)
         prefix = f"{name}."
-        own = {key[len(prefix) :]: value for key, value in self._tensors.items() if key.startswith(prefix)}
+        tensors = {key[len(prefix) :]: value for key, value in self._tensors.items() if key.startswith(prefix)}
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if self._half is None:
-                return functional_call(self._modules[name], own, args, kwargs)
+                return functional_call(self._modules[name], tensors, args, kwargs)
             kind = next(iter(self._tensors.values())).device.type
             with torch.autocast(kind, self._half, cache_enabled=False):  # a cache would keep weights over a step
-                return _single(functional_call(self._modules[name], own, args, kwargs))
+                return _single(functional_call(self._modules[name], tensors, args, kwargs))
 
         return call
 
@@ -153,11 +153,11 @@ class BoundNetworks(_Callables):
         return BoundNetworks(self._modules, self._tensors, dtype)
 
 
-def _single(found: Any) -> Any:
+def _single(output: Any) -> Any:
     """What a network puts out, a tensor or several, in float32 where that is half precision."""
-    if isinstance(found, Tensor):
-        return found.float() if found.dtype in (torch.float16, torch.bfloat16) else found
-    return type(found)(map(_single, found)) if isinstance(found, (list, tuple)) else found
+    if isinstance(output, Tensor):
+        return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
+    return type(output)(map(_single, output)) if isinstance(output, (list, tuple)) else output
 
 
 AnyNetworks = Networks | BoundNetworks

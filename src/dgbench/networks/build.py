@@ -64,7 +64,7 @@ def build_networks(
 
 
 def assembled(
-    own: Mapping[str, nn.Module],
+    existing: Mapping[str, nn.Module],
     needed: Mapping[str, NetworkSpec],
     image: tuple[int, ...],
     another: Callable[[], nn.Module],
@@ -72,15 +72,15 @@ def assembled(
     """Networks that are there, ``featurizer`` among them, and those that an algorithm needs beside them.
 
     Args:
-        own: networks by name.
-        needed: specifications by name; those of ``own`` are left out.
+        existing: networks by name.
+        needed: specifications by name; those of ``existing`` are left out.
         image: C, H, W of what the featurizer sees.
         another: makes one more featurizer.
 
     Raises:
         ConfigError: a network needs the featurizer's maps, and it has none; a copy that cannot be frozen.
     """
-    body = own["featurizer"]
+    body = existing["featurizer"]
 
     def built(spec: NetworkSpec) -> nn.Module:
         if isinstance(spec, FeaturizerSpec):
@@ -91,7 +91,7 @@ def assembled(
             return PerChannel(map_shapes(body, image), spec.initial)
         return build_head(spec)
 
-    networks = Networks({**own, **{name: built(spec) for name, spec in needed.items() if name not in own}})
+    networks = Networks({**existing, **{name: built(spec) for name, spec in needed.items() if name not in existing}})
     for name, spec in needed.items():
         if isinstance(spec, FeaturizerSpec) and spec.frozen:
             networks.freeze([networks[name]], networks[name].parameters())
@@ -113,7 +113,7 @@ def map_shapes(featurizer: nn.Module, image: tuple[int, ...]) -> list[tuple[int,
             f"the featurizer, {type(featurizer).__name__}, does not take maps=True, which the algorithm needs; see "
             "Featurizer.with_maps in dgbench/networks/featurizer.py"
         ) from error
-    return [tuple(each.shape[1:]) for each in maps]
+    return [tuple(image_map.shape[1:]) for image_map in maps]
 
 
 class PerChannel(nn.Module):

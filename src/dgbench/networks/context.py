@@ -74,7 +74,7 @@ class OneByOne(torch.autograd.Function):
             [v.select(dim, r) if isinstance(dim, int) else v for v, dim in zip(inputs, in_dims, strict=True)]
             for r in range(info.batch_size)
         ]
-        return torch.stack([OneByOne.forward(*own) for own in runs]), 0
+        return torch.stack([OneByOne.forward(*run) for run in runs]), 0
 
 
 class SameConv2d(nn.Conv2d):
@@ -128,9 +128,9 @@ def convolved(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     t = _transforms(height, width, k, x.dtype)
     down, thrice = len(t.down) // 2, len(t.across)
     factors = (t.kernel @ weight.permute(2, 3, 1, 0).reshape(-1, c * o)).view(down, thrice, c, o)
-    made = x.new_empty(n, height, width, o)
+    convolution = x.new_empty(n, height, width, o)
     images = max(1, BLOCK_BYTES // (4 * thrice * (c + o)))
-    for block, out in zip(torch.split(x, images), torch.split(made, images), strict=True):
+    for block, out in zip(torch.split(x, images), torch.split(convolution, images), strict=True):
         m = len(block)
         rows = (t.down @ block.permute(2, 3, 0, 1).reshape(height, -1)).view(down, 2 * width, m * c)
         back = x.new_empty(down, 2 * width, m * o)
@@ -141,7 +141,7 @@ def convolved(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
             torch.mm(t.back_across, product.view(thrice, m * o), out=back[d])
         pixels = (t.back_down @ back.view(2 * down, -1)).view(height, width, m, o)
         torch.add(pixels.permute(2, 0, 1, 3), bias, out=out)
-    return made.permute(0, 3, 1, 2)
+    return convolution.permute(0, 3, 1, 2)
 
 
 class Transforms(NamedTuple):

@@ -148,14 +148,14 @@ class Featurizer(nn.Module):
 
     def forward_until(self, x: Tensor, stage: int) -> Tensor:
         """Images -> what the first ``stage`` stages make of them."""
-        for each in self.stages()[:stage]:
-            x = each.run(x)
+        for part in self.stages()[:stage]:
+            x = part.run(x)
         return x
 
     def forward_from(self, h: Tensor, stage: int, styles: Mapping[int, StyleMix] | None = None) -> Tensor:
         """Output of the first ``stage`` stages -> (n, m) features."""
-        for number, each in enumerate(self.stages()[stage:], start=stage + 1):
-            h = each.run(h)
+        for number, part in enumerate(self.stages()[stage:], start=stage + 1):
+            h = part.run(h)
             if styles and number in styles:
                 h = mix_styles(h, styles[number])
         features: Tensor = self.dropout(h)

@@ -207,13 +207,13 @@ def class_texts(file: Path, model: str, texts: tuple[tuple[str, ...], ...]) -> C
     content = read_tensors(file)
     tensors = content.get("state_dict", content) if isinstance(content, Mapping) else {}
     tensors = {str(name).removeprefix("module."): value for name, value in tensors.items()}
-    own = encoder.state_dict()
-    if problems := misfit(own, tensors, may_lack=("visual.*", "*attn_mask"), may_add=("*",)):
+    expected = encoder.state_dict()
+    if problems := misfit(expected, tensors, may_lack=("visual.*", "*attn_mask"), may_add=("*",)):
         raise WeightsError(
             f"{file} does not hold the text encoder of {model} ({problems}); give the file of both encoders with "
             "init.path, or its model with head.model"
         )
-    encoder.load_state_dict({name: tensors[name].float() for name in own if name in tensors}, strict=False)
+    encoder.load_state_dict({name: tensors[name].float() for name in expected if name in tensors}, strict=False)
     with torch.no_grad():
         rows = [encoder.encode_text(tokenizer(list(own_texts)), normalize=True).mean(0) for own_texts in texts]
         embeddings = F.normalize(torch.stack(rows), dim=1)

@@ -267,45 +267,45 @@ class TimmFeaturizer(Featurizer):
         embeddings, bicubic. Channel i of the input layer gets the weights of channel i mod 3, unscaled (DomainBed).
         Classifiers are left out.
         """
-        own = self.body.state_dict()
-        found = self._square_positions(self._converted(dict(tensors)), tensors)
+        expected = self.body.state_dict()
+        adapted = self._square_positions(self._converted(dict(tensors)), tensors)
         classifier = self.body.pretrained_cfg.get("classifier") or ()
         heads = ("fc.", "head.", *(f"{n}." for n in ([classifier] if isinstance(classifier, str) else classifier)))
-        found = {name: value for name, value in found.items() if name in own or not name.startswith(heads)}
+        adapted = {name: value for name, value in adapted.items() if name in expected or not name.startswith(heads)}
         name = f"{self.input_layer}.weight"
-        n = own[name].shape[1] if name in own else RGB
-        if name in found and found[name].dim() == 4 and found[name].shape[1] == RGB != n:
-            found[name] = found[name][:, [i % RGB for i in range(n)]]
-        return found
+        n = expected[name].shape[1] if name in expected else RGB
+        if name in adapted and adapted[name].dim() == 4 and adapted[name].shape[1] == RGB != n:
+            adapted[name] = adapted[name][:, [i % RGB for i in range(n)]]
+        return adapted
 
     def _converted(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        known = vars(sys.modules[type(self.body).__module__])
-        convert = next((known[name] for name in CONVERTERS if name in known), None)
+        names = vars(sys.modules[type(self.body).__module__])
+        convert = next((names[name] for name in CONVERTERS if name in names), None)
         if convert is None:
             return tensors
         with contextlib.redirect_stdout(io.StringIO()):  # one of timm's prints what it leaves out
             takes_model = convert.__code__.co_argcount > 1
-            found: dict[str, Tensor] = convert(tensors, self.body) if takes_model else convert(tensors)
-        return found
+            converted: dict[str, Tensor] = convert(tensors, self.body) if takes_model else convert(tensors)
+        return converted
 
-    def _square_positions(self, found: dict[str, Tensor], given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _square_positions(self, converted: dict[str, Tensor], published: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Position embeddings of a square, which published ones are, resampled also to as many patches in another grid.
 
         timm goes by the number of patches alone.
         """
-        positions = found.get("pos_embed")
+        positions = converted.get("pos_embed")
         if not self.family.needs_size or positions is None or positions.dim() != 3:
-            return found
+            return converted
         from timm.layers.pos_embed import resample_abs_pos_embed
 
         grid = list(self.body.patch_embed.grid_size)
         prefix = 0 if self.body.no_embed_class else self.body.num_prefix_tokens
         side = math.isqrt(positions.shape[1] - prefix)
         if grid[0] == grid[1] or side * side + prefix != positions.shape[1]:
-            return found
-        if any(v.numel() == positions.numel() and v.equal(positions.view_as(v)) for v in given.values()):
-            found["pos_embed"] = resample_abs_pos_embed(positions, grid, [side, side], num_prefix_tokens=prefix)
-        return found
+            return converted
+        if any(v.numel() == positions.numel() and v.equal(positions.view_as(v)) for v in published.values()):
+            converted["pos_embed"] = resample_abs_pos_embed(positions, grid, [side, side], num_prefix_tokens=prefix)
+        return converted
 
     def stages(self) -> list[Stage]:
         parts = self.parts()
@@ -379,10 +379,10 @@ def _created(arch: str, image: tuple[int, int, int]) -> Any:
     if not isinstance(arch, str) or not timm.is_model(arch):
         raise ConfigError(f"backbone.arch={arch} is unknown to timm; see timm.list_models()")
     size = tuple(image[1:])
-    tried: list[dict[str, Any]] = [
+    choices: list[dict[str, Any]] = [
         {"zero_init_last": False}, {"img_size": size, "dynamic_img_size": False}, {"img_size": size}, {}
     ]  # fmt: skip
-    for options in tried:  # constructors of other families have other options
+    for options in choices:  # constructors of other families have other options
         try:
             return timm.create_model(arch, pretrained=False, num_classes=0, in_chans=image[0], **options)
         except TypeError:

@@ -67,9 +67,9 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
     Raises:
         WeightsError: it cannot be had, or the download broke off; nothing is left behind.
     """
-    found, target = here(url, folder), _target(url, folder)
-    if found:
-        return found
+    local, target = here(url, folder), _target(url, folder)
+    if local:
+        return local
     if HUB.match(url):
         url = url.replace("https://huggingface.co", os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/"))
     fix = "give a local file with init.path=FILE, or start from random weights with init=random"
@@ -107,7 +107,7 @@ def _target(url: str, folder: Path) -> Path:
 
 def _answer(url: str, timeout: float) -> HTTPResponse:
     """The opened address; also looking up the host and trying all its addresses is limited to ``timeout``."""
-    asked: Future[HTTPResponse] = Future()
+    request: Future[HTTPResponse] = Future()
 
     def ask() -> None:
         try:
@@ -115,19 +115,19 @@ def _answer(url: str, timeout: float) -> HTTPResponse:
         except Exception as error:  # handed over to whoever waits
             if isinstance(error, HTTPError):
                 error.close()
-            if asked.set_running_or_notify_cancel():
-                asked.set_exception(error)
+            if request.set_running_or_notify_cancel():
+                request.set_exception(error)
         else:
-            if asked.set_running_or_notify_cancel():
-                asked.set_result(answer)
+            if request.set_running_or_notify_cancel():
+                request.set_result(answer)
             else:
                 answer.close()
 
     threading.Thread(target=ask, daemon=True).start()
     try:
-        return asked.result(timeout)
+        return request.result(timeout)
     except TimeoutError:
-        asked.cancel()  # no one waits any more
+        request.cancel()  # no one waits any more
         raise
 
 
@@ -152,8 +152,8 @@ def _in_hub_cache(repo: str, file: str) -> Path | None:
     """Where the Hugging Face cache of this machine has a file, if it has; asks no network."""
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(repo, file)
-    return Path(found) if isinstance(found, str) else None
+    path = try_to_load_from_cache(repo, file)
+    return Path(path) if isinstance(path, str) else None
 
 
 def read_tensors(file: Path) -> Any:
@@ -221,7 +221,11 @@ def encoder_tensors(content: Any) -> dict[str, Tensor]:
     tensors = _tensors(content)
     if tensors and all(name.startswith(WRAPPER) for name in tensors):
         tensors = {name.removeprefix(WRAPPER): value for name, value in tensors.items()}
-    layout = next(each for each in LAYOUTS if each.encoder == "" or any(n.startswith(each.encoder) for n in tensors))
+    layout = next(
+        candidate
+        for candidate in LAYOUTS
+        if candidate.encoder == "" or any(n.startswith(candidate.encoder) for n in tensors)
+    )
     return {n.removeprefix(layout.encoder): v for n, v in tensors.items() if not n.startswith(layout.others or "\0")}
 
 
@@ -229,17 +233,17 @@ def _tensors(content: Any) -> dict[str, Tensor]:
     from torch import Tensor
 
     while isinstance(content, Mapping):
-        found = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+        tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
         inner = next((content[name] for name in CONTAINERS if isinstance(content.get(name), Mapping)), None)
         if inner is None:
-            return found
+            return tensors
         content = inner
     return {}
 
 
 def misfit(
     network: Mapping[str, Tensor],
-    given: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor],
     may_lack: Sequence[str] = (),
     may_add: Sequence[str] = (),
 ) -> str:
@@ -247,18 +251,18 @@ def misfit(
 
     Args:
         network: its own tensors by name.
-        given: those that it is to get.
-        may_lack: patterns of names that ``given`` may lack.
+        tensors: those that it is to get.
+        may_lack: patterns of names that ``tensors`` may lack.
         may_add: patterns of names that the network may lack.
     """
-    missing = _unmatched(network.keys() - given.keys(), may_lack)
-    extra = _unmatched(given.keys() - network.keys(), may_add)
-    shapes = [name for name in network if name in given and network[name].shape != given[name].shape]
+    missing = _unmatched(network.keys() - tensors.keys(), may_lack)
+    extra = _unmatched(tensors.keys() - network.keys(), may_add)
+    shapes = [name for name in network if name in tensors and network[name].shape != tensors[name].shape]
     problems = [f"lacks {some_of(missing)}"] if missing else []
     problems += [f"has {some_of(extra)} too much"] if extra else []
     if shapes:
         first, more = shapes[0], f" (and {len(shapes) - 1} more shapes)" if len(shapes) > 1 else ""
-        problems.append(f"{first} is {tuple(given[first].shape)} instead of {tuple(network[first].shape)}{more}")
+        problems.append(f"{first} is {tuple(tensors[first].shape)} instead of {tuple(network[first].shape)}{more}")
     return "; ".join(problems)
 
 

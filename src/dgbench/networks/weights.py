@@ -129,21 +129,21 @@ class PretrainedWeights:
             int(entry.get("input_size", INPUT_SIZE)),
         )
 
-    def _entry(self, published: Mapping[str, Any], given: bool) -> Mapping[str, Any]:
+    def _entry(self, published: Mapping[str, Any], has_file: bool) -> Mapping[str, Any]:
         versions: Mapping[str, Mapping[str, Any]] = published.get(str(self.arch)) or {}
-        if not published and not given:
+        if not published and not has_file:
             raise ConfigError(f"init={self.name} names no file; give one with init.path=FILE or init.url=ADDRESS")
-        if not versions and not given:
-            known = ", ".join(published) or "none"
+        if not versions and not has_file:
+            names = ", ".join(published) or "none"
             raise ConfigError(
-                f"init={self.name} has no weights for {self.arch} (but for: {known}); choose another backbone or init, "
+                f"init={self.name} has no weights for {self.arch} (but for: {names}); choose another backbone or init, "
                 "or give a file with init.path= or init.url="
             )
         if self.version is None and versions:
             first = next(iter(versions))
-            self.version = None if given else first  # a file of the user's is of no version we know
+            self.version = None if has_file else first  # a file of the user's is of no version we know
             return dict(versions[first])
-        if self.version not in versions and not given:
+        if self.version not in versions and not has_file:
             raise ConfigError(
                 f"init.version={self.version} is unknown for {self.arch}; choose from {', '.join(versions)}, or give a "
                 "file with init.path= or init.url="
@@ -184,13 +184,13 @@ class PretrainedWeights:
             WeightsError: it is not the one that was asked for.
         """
         with open(self.file, "rb") as handle:
-            found = hashlib.file_digest(handle, "sha256").hexdigest()
-        if not found.startswith(self._sha256):
+            digest = hashlib.file_digest(handle, "sha256").hexdigest()
+        if not digest.startswith(self._sha256):
             raise WeightsError(
-                f"{self.file} has sha256 {found[:12]}..., not {self._sha256[:12]}... as expected; delete it to "
+                f"{self.file} has sha256 {digest[:12]}..., not {self._sha256[:12]}... as expected; delete it to "
                 "download it again, or correct init.sha256"
             )
-        return found
+        return digest
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
@@ -200,10 +200,10 @@ class PretrainedWeights:
             WeightsError: the file holds none, or cannot be read.
         """
         _ = self.sha256  # before anything of the file is trusted
-        found = encoder_tensors(read_tensors(self.file))
-        if not found:
+        tensors = encoder_tensors(read_tensors(self.file))
+        if not tensors:
             raise WeightsError(f"{self.file} holds no named tensors; give a {FORMATS} file of weights")
-        return found
+        return tensors
 
     def check(self, make: Callable[[], nn.Module]) -> None:
         """Whether the weights fit the network that ``make`` makes; here its tensors get shapes and no memory.
@@ -241,21 +241,21 @@ class PretrainedWeights:
 
         if not isinstance(featurizer, TimmFeaturizer):
             raise ConfigError(f"init={self.name} fits no {type(featurizer).__name__}; use init=random")
-        own = featurizer.body.state_dict()
+        expected = featurizer.body.state_dict()
         published = self.tensors
         try:
-            given = featurizer.adapted(published)
+            adapted = featurizer.adapted(published)
         except Exception as error:  # a converter of timm's stumbles over tensors of another network
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
             raise WeightsError(
                 f"{self.file} does not fit {self.arch} ({reason}); choose the backbone it was made for"
             ) from error
-        if problems := misfit(own, given, self._may_lack, self._may_add):
+        if problems := misfit(expected, adapted, self._may_lack, self._may_add):
             raise WeightsError(
                 f"{self.file} does not fit {self.arch}: {problems}; choose the backbone it was made for, or "
                 "list names in init.allow_missing / init.allow_unexpected"
             )
-        return {name: value for name, value in given.items() if name in own}
+        return {name: value for name, value in adapted.items() if name in expected}
 
 
 class TimmWeights(PretrainedWeights):
@@ -272,8 +272,8 @@ class TimmWeights(PretrainedWeights):
 
     def __init__(self, *, arch: str | None, version: str | None = None, **rest: Any) -> None:
         rest.pop("published", None)
-        given = rest.get("path") is not None or rest.get("url") is not None
-        entries = {} if given or arch is None else _published(arch, version)
+        has_file = rest.get("path") is not None or rest.get("url") is not None
+        entries = {} if has_file or arch is None else _published(arch, version)
         super().__init__(arch=arch, version=version, published={str(arch): entries} if entries else None, **rest)
 
 
@@ -282,25 +282,25 @@ def _published(arch: str, version: str | None) -> dict[str, dict[str, Any]]:
     import timm  # seconds
     from timm.models import get_pretrained_cfg
 
-    known = [name.partition(".")[2] for name in timm.list_pretrained(f"{arch}.*")]
-    if not known:
+    tags = [name.partition(".")[2] for name in timm.list_pretrained(f"{arch}.*")]
+    if not tags:
         raise ConfigError(f"init=timm has no weights for {arch}; see timm.list_pretrained(), or use init=random")
-    if version is not None and version not in known:
-        raise ConfigError(f"init.version={version} is no tag of {arch}; choose from {', '.join(known)}")
+    if version is not None and version not in tags:
+        raise ConfigError(f"init.version={version} is no tag of {arch}; choose from {', '.join(tags)}")
     about: Any = get_pretrained_cfg(arch if version is None else f"{arch}.{version}")
     tag, hub = str(about.tag), about.hf_hub_id
     url = HUB.format(repo=hub, file=about.hf_hub_filename or FILE) if hub else about.url
     if not url:
-        raise ConfigError(f"init=timm knows no address of {arch}.{tag}; choose another of {', '.join(known)}")
+        raise ConfigError(f"init=timm knows no address of {arch}.{tag}; choose another of {', '.join(tags)}")
     entry = {"url": url, "license": about.license, "mean": about.mean, "std": about.std}
     return {tag: {**entry, "input_size": about.input_size[1]}}
 
 
 def _channels(key: str, values: Sequence[float]) -> tuple[float, ...]:
     try:
-        found = tuple(float(value) for value in values)
+        numbers = tuple(float(value) for value in values)
     except (TypeError, ValueError):
-        found = ()
-    if len(found) != 3 or (key == "std" and min(found) <= 0):
+        numbers = ()
+    if len(numbers) != 3 or (key == "std" and min(numbers) <= 0):
         raise ConfigError(f"init.{key}={values} is not three numbers (std above 0); null takes the weights' own")
-    return found
+    return numbers

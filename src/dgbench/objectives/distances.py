@@ -40,10 +40,10 @@ class MeanKernel(torch.autograd.Function):
         shares = weights.expand(len(runs), *weights.shape[-2:])
         means, slopes = z.new_empty(len(runs), *2 * (weights.shape[-2],)), z.new_zeros(len(runs), n, n)
         size = 1 if z.device.type == "cpu" else len(runs)
-        parts = zip(*(torch.split(each, size) for each in (runs, shares, means, slopes)), strict=True)
-        for own, share, mean, slope in parts:
-            norms = own.square().sum(2)
-            squares = torch.baddbmm(norms[:, None], own, own.mT, alpha=-2).add_(norms[:, :, None]).clamp_min_(LEAST)
+        parts = zip(*(torch.split(values, size) for values in (runs, shares, means, slopes)), strict=True)
+        for x, share, mean, slope in parts:
+            norms = x.square().sum(2)
+            squares = torch.baddbmm(norms[:, None], x, x.mT, alpha=-2).add_(norms[:, :, None]).clamp_min_(LEAST)
             total, term = torch.zeros_like(squares), torch.empty_like(squares)
             for g in bandwidths:
                 torch.mul(squares, -g, out=term).clamp_min_(LOWEST).exp_()
@@ -64,9 +64,9 @@ class MeanKernel(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         """Gradient of the features."""
         z, weights, slope = ctx.saved_tensors
-        pull = weights.mT @ grads[0] @ weights * slope
-        pull = pull + pull.mT
-        return 2 * (pull.sum(-1, keepdim=True) * z - pull @ z), None, None
+        force = weights.mT @ grads[0] @ weights * slope
+        force = force + force.mT
+        return 2 * (force.sum(-1, keepdim=True) * z - force @ z), None, None
 
     @staticmethod
     def vmap(
@@ -127,8 +127,8 @@ def mean_moment_distance(z: Tensor, batch: EnvBatch) -> Tensor:
     if len(set(batch.sizes)) == 1:
         centers, covariances = _moments(z.view(len(batch.sizes), -1, z.shape[1]))
     else:
-        each = [_moments(part) for part in batch.split(z)]
-        centers, covariances = (torch.stack(values) for values in zip(*each, strict=True))
+        moments = [_moments(part) for part in batch.split(z)]
+        centers, covariances = (torch.stack(values) for values in zip(*moments, strict=True))
     return 2 * (_mean_variance(centers) + _mean_variance(covariances))
 
 
@@ -153,7 +153,9 @@ def moment_distance(z: Tensor, member: Tensor) -> Tensor:
     """
     count = member.sum(1).clamp_min(2)
     centers = member @ z / count[:, None]
-    centered = [(z - center) * own[:, None] for center, own in zip(centers.unbind(), member.unbind(), strict=True)]
+    centered = [
+        (z - center) * belongs[:, None] for center, belongs in zip(centers.unbind(), member.unbind(), strict=True)
+    ]
     a, b = (u.T @ u / (n - 1) for u, n in zip(centered, count.unbind(), strict=True))
     return (centers[0] - centers[1]).square().mean() + (a - b).square().mean()
 
@@ -192,8 +194,8 @@ def regularized(s: Step, distance: Callable[[Tensor, Tensor], Tensor]) -> Outcom
     """
     z = s.separate_features()
     member = two_groups(s)
-    found = distance(z, member)
-    counts = (member.sum(1) > 1).all() & ~found.isnan()
-    penalty = torch.where(counts, found, 0.0)
+    value = distance(z, member)
+    counts = (member.sum(1) > 1).all() & ~value.isnan()
+    penalty = torch.where(counts, value, 0.0)
     loss = s.environment_risks(s.networks.classifier(z)).mean() + s.hp.mmd_gamma * penalty
     return Outcome(loss, {"penalty": penalty.detach(), "penalty_weight": s.hp.mmd_gamma})

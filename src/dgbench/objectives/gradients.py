@@ -49,12 +49,12 @@ def risk_and_gradient(
             is thrown away, as with a copy of the networks.
         differentiable: the gradient may be differentiated again, which takes a slower backward pass.
     """
-    result, pull, (statistics, _) = torch.func.vjp(
+    result, backward, (statistics, _) = torch.func.vjp(
         _pure(nets, lambda bound: (risk(bound), {})), dict(params), has_aux=True
     )  # type: ignore[misc]
     if keep_statistics:
         set_statistics(nets, statistics)
-    (gradient,) = pull(torch.ones_like(result), create_graph=differentiable)
+    (gradient,) = backward(torch.ones_like(result), create_graph=differentiable)
     return result, gradient
 
 
@@ -72,10 +72,10 @@ def outcome_and_gradient(
         out = objective(bound)
         return out.loss, {"logs": dict(out.logs), "state": dict(out.state)}
 
-    loss, pull, (statistics, rest) = torch.func.vjp(_pure(nets, parts), dict(params), has_aux=True)  # type: ignore[misc]
+    loss, backward, (statistics, rest) = torch.func.vjp(_pure(nets, parts), dict(params), has_aux=True)  # type: ignore[misc]
     if keep_statistics:
         set_statistics(nets, statistics)
-    (gradient,) = pull(torch.ones_like(loss), create_graph=False)
+    (gradient,) = backward(torch.ones_like(loss), create_graph=False)
     return Outcome(loss.detach(), detached(rest["logs"]), detached(rest["state"])), detached(gradient)
 
 
@@ -95,10 +95,10 @@ def environment_gradients(
     """
     if together:
         function = _pure(nets, lambda bound: (environment_risks(bound.logits(batch.x), batch), {}))
-        risks, pull, (statistics, _) = torch.func.vjp(function, dict(params), has_aux=True)  # type: ignore[misc]
+        risks, backward, (statistics, _) = torch.func.vjp(function, dict(params), has_aux=True)  # type: ignore[misc]
         set_statistics(nets, statistics)
         rows = torch.eye(len(batch.sizes), dtype=risks.dtype, device=risks.device)
-        return risks, _stack([pull(row, create_graph=differentiable)[0] for row in rows])
+        return risks, _stack([backward(row, create_graph=differentiable)[0] for row in rows])
     results = [
         risk_and_gradient(nets, params, partial(_risk, x=x, y=y), differentiable=differentiable)
         for x, y in zip(batch.split(batch.x), batch.split(batch.y), strict=True)

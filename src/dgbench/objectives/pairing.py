@@ -68,12 +68,12 @@ def partners(same: Tensor, u: Tensor) -> Tensor:
     Returns:
         (n,) int64
     """
-    own = torch.arange(len(u), device=u.device)
-    others = same & (own[:, None] != own)
+    row = torch.arange(len(u), device=u.device)
+    others = same & (row[:, None] != row)
     count = others.sum(1)
     number = torch.minimum((u * count).long(), count - 1)  # u may be rounded to 1
     chosen = (others.cumsum(1) > number[:, None]).long().argmax(1)
-    return torch.where(count > 0, chosen, own)
+    return torch.where(count > 0, chosen, row)
 
 
 @dataclass(frozen=True)

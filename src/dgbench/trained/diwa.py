@@ -101,9 +101,9 @@ def _fixed(record: ModelRecord) -> dict[str, Any]:
     return {key: value for key, value in record.identity.items() if key not in FREE}
 
 
-def _siblings(found: list[tuple[Path, ModelRecord]]) -> Siblings:
-    found.sort(key=lambda each: (each[1].identity["trial"], each[1].identity["draw"], each[1].identity["run"]))
-    folders, records = zip(*found, strict=True)
+def _siblings(runs: list[tuple[Path, ModelRecord]]) -> Siblings:
+    runs.sort(key=lambda run: (run[1].identity["trial"], run[1].identity["draw"], run[1].identity["run"]))
+    folders, records = zip(*runs, strict=True)
     return Siblings(folders, records)
 
 
@@ -142,33 +142,35 @@ def averaged(
 
     def member(i: int) -> LoadedModel:
         folder = group.folders[i]
-        wanted = step or ("best" if (folder / "checkpoints" / "best.ckpt").exists() else "last")
-        return load_one(folder, wanted).to(device)
+        kept_step = step or ("best" if (folder / "checkpoints" / "best.ckpt").exists() else "last")
+        return load_one(folder, kept_step).to(device)
 
     order = list(range(len(group.folders)))
     if kind == GREEDY:
-        worth = [judge(member(i)).mean for i in order]
-        order.sort(key=lambda i: -worth[i])
+        accuracies = [judge(member(i)).mean for i in order]
+        order.sort(key=lambda i: -accuracies[i])
     carrier = member(order[0])
     mean, kept, best = RunningMean(), [], -1.0
     for i in order:
         model = member(i)
-        tried = RunningMean(mean.count, {key: value.clone() for key, value in mean.mean.items()})
-        tried.add(_same_shapes(_weights(carrier), _weights(model), group.folders[order[0]], group.folders[i]))
+        candidate = RunningMean(mean.count, {key: value.clone() for key, value in mean.mean.items()})
+        candidate.add(_same_shapes(_weights(carrier), _weights(model), group.folders[order[0]], group.folders[i]))
         if kind == GREEDY:
-            _put(carrier, tried.mean)
+            _put(carrier, candidate.mean)
             accuracy = judge(carrier).pooled
             if accuracy < best:
                 continue
             best = accuracy
-        mean = tried
+        mean = candidate
         kept.append((group.records[i].identity["run"], model.step))
     _put(carrier, mean.mean)
     runs = [record.identity["run"] for record in group.records]
     record = _record(group, kind, digest([kind, runs, kept]))
-    made = AveragedRuns(carrier.run, record, max(int(each.trainer["steps"]) for each in group.records))
-    made.members = tuple(run for run, _ in kept)
-    return made.to(device)
+    average = AveragedRuns(
+        carrier.run, record, max(int(member_record.trainer["steps"]) for member_record in group.records)
+    )
+    average.members = tuple(run for run, _ in kept)
+    return average.to(device)
 
 
 def _weights(model: LoadedModel) -> dict[str, Tensor]:
@@ -195,12 +197,12 @@ def _put(model: LoadedModel, values: Mapping[str, Tensor]) -> None:
 def _record(group: Siblings, kind: str, run: str) -> ModelRecord:
     """What the mean is: a run as its members, without the hyperparameters in which they differ."""
     first = group.records[0]
-    known = RunIdentity(**first.identity)
+    identity = RunIdentity(**first.identity)
     trials = {record.identity["trial"] for record in group.records}
-    before = "" if known.averaging == "none" else f"{known.averaging}+"
+    before = "" if identity.averaging == "none" else f"{identity.averaging}+"
     changed = {
         "run": run,
-        "hparams": {key: value for key, value in known.hparams.items() if key not in first.hparams},
+        "hparams": {key: value for key, value in identity.hparams.items() if key not in first.hparams},
         "draw": 0,
         "trial": trials.pop() if len(trials) == 1 else 0,
         "averaging": f"{before}{kind}",

@@ -132,7 +132,7 @@ def validation_accuracy(
         )
     (fold,) = folds_of(subject, planned_folds(protocol, info), info)
     seen = environments_of(fold, environments)
-    recipes = [each for each in recipes_of(fold, seen, ["val"], subject.grouped) if each.env in fold.training]
+    recipes = [recipe for recipe in recipes_of(fold, seen, ["val"], subject.grouped) if recipe.env in fold.training]
     counts = counted(
         _logits(model, subject, environments), seen, recipes,
         batch_size=settings.eval_batch_size, group_size=model.group_size, precision=settings.precision,
@@ -160,8 +160,8 @@ class _Evaluated:
         recipes = recipes_of(fold, seen, settings.eval_subsets, subject.grouped)
         record, info = subject.record, seen.info
         if record and same_images(record, info) and not same_dataset(record, info):
-            known = {domain(env) for env in record.training}
-            recipes = [replace(recipe, held_out=domain(recipe.env) not in known) for recipe in recipes]
+            domains = {domain(env) for env in record.training}
+            recipes = [replace(recipe, held_out=domain(recipe.env) not in domains) for recipe in recipes]
         identity = identity_of(subject, fold, info, protocol)
         return _Evaluated(
             subject, fold, recipes, identity, study / f"fold-{fold.name}-{identity.run}", seen.class_names
@@ -185,9 +185,9 @@ class _Evaluated:
 
     def write(self, rows: list[Row]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        told = {"name": self.subject.name, "content": self.subject.content}
+        model = {"name": self.subject.name, "content": self.subject.content}
         averaged = {"averaged": list(self.subject.members)} if self.subject.members else {}
-        about = {"run": self.identity.run, "evaluated": {**told, **averaged}}
+        about = {"run": self.identity.run, "evaluated": {**model, **averaged}}
         write_whole(self.folder / IDENTITY_FILE, json.dumps(about, indent=1) + "\n")
         write_whole(self.folder / ROW_FILE, "".join(row.to_json() + "\n" for row in rows))
         finish(self.folder)
@@ -221,7 +221,7 @@ def counted(
         environments, [], recipes, steps=1, eval_every=1, batch_size=1, eval_batch_size=batch_size, seed=0,
         group_size=group_size,
     )  # fmt: skip
-    found: Counts = {}
+    counts: Counts = {}
     loaders = data.val_dataloader()
     for number, loader in enumerate(loaders, start=1):
         tell(f"eval set {number} of {len(loaders)}: {loader.name}")
@@ -229,14 +229,14 @@ def counted(
         for batch in loader:
             with _autocast(precision, batch.x.device.type):
                 predicted = logits(batch.x, batch.name, batch.index)
-            each = F.cross_entropy(predicted, batch.y, reduction="none")
+            losses = F.cross_entropy(predicted, batch.y, reduction="none")
             if listen:
                 listen(batch, predicted)
             sums["seen"] += len(batch.y)
             sums["wrong"] += float((predicted.argmax(1) != batch.y).sum())
-            sums["loss"] += float(each.double().sum())
-        found[loader.name] = sums
-    return found
+            sums["loss"] += float(losses.double().sum())
+        counts[loader.name] = sums
+    return counts
 
 
 def _autocast(precision: str, device: str) -> AbstractContextManager[object]:
@@ -269,16 +269,16 @@ class Adapted:
     """
 
     def __init__(self, model: Predictor, classes: Sequence[str], preprocessing: Preprocessing) -> None:
-        self.model, self.classes, self.given = model, list(classes), preprocessing
-        own = model.preprocessing
-        if own.vectors != preprocessing.vectors:
-            sees, holds = ("vectors", "images") if own.vectors else ("images", "vectors")
+        self.model, self.classes, self.source = model, list(classes), preprocessing
+        takes = model.preprocessing
+        if takes.vectors != preprocessing.vectors:
+            sees, holds = ("vectors", "images") if takes.vectors else ("images", "vectors")
             raise ConfigError(f"the model sees {sees}, the dataset holds {holds}; choose another dataset")
-        if own.image[0] != preprocessing.image[0]:
-            what = "vectors of {} features" if own.vectors else "images of {} channels"
+        if takes.image[0] != preprocessing.image[0]:
+            what = "vectors of {} features" if takes.vectors else "images of {} channels"
             raise ConfigError(
-                f"the model sees {what.format(own.image[0])}, the dataset has {preprocessing.image[0]}; choose another "
-                "dataset"
+                f"the model sees {what.format(takes.image[0])}, the dataset has {preprocessing.image[0]}; choose "
+                "another dataset"
             )
         missing = [name for name in classes if model.classes and name not in model.classes]
         if missing:
@@ -305,13 +305,13 @@ class Adapted:
 
     def _images(self, x: Tensor) -> Tensor:
         """The dataset's images as the model was made for them."""
-        own, given = self.model.preprocessing, self.given
-        if own == given:
+        takes, source = self.model.preprocessing, self.source
+        if takes == source:
             return x
-        plain = x * _channels(given.std, x) + _channels(given.mean, x)
-        if own.image != given.image:
-            plain = F.interpolate(plain, size=own.image[1:], mode="bilinear", antialias=True).clamp(0, 1)
-        return (plain - _channels(own.mean, x)) / _channels(own.std, x)
+        plain = x * _channels(source.std, x) + _channels(source.mean, x)
+        if takes.image != source.image:
+            plain = F.interpolate(plain, size=takes.image[1:], mode="bilinear", antialias=True).clamp(0, 1)
+        return (plain - _channels(takes.mean, x)) / _channels(takes.std, x)
 
 
 def _channels(values: Sequence[float], like: Tensor) -> Tensor:

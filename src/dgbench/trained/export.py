@@ -124,9 +124,9 @@ def _write(target: Path, model: LoadedModel, run: Path, step: str, programs: Seq
 def _without_paths(value: Any) -> Any:
     """Configuration without the folders of one machine; of a path, its last name is left."""
     if isinstance(value, Mapping):
-        return {key: _without_paths(each) for key, each in value.items()}
+        return {key: _without_paths(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_without_paths(each) for each in value]
+        return [_without_paths(part) for part in value]
     is_path = isinstance(value, str) and Path(value).is_absolute()
     return Path(value).name if is_path else value
 
@@ -169,8 +169,8 @@ def push_folder(folder: Path, repository: str, files: Sequence[str]) -> None:
             commit_message="Model exported by dgbench",
         )
     except Exception as error:  # of the hub, or of whatever carries it
-        found = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
-        reason = " ".join(f"{type(found).__name__}: {found}".split())[:200]
+        cause = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
+        reason = " ".join(f"{type(cause).__name__}: {cause}".split())[:200]
         raise RecordError(
             f"push={repository}: {hub.endpoint} did not take it ({reason}); the export is in {folder}, and the same "
             "command tries again"
@@ -180,5 +180,5 @@ def push_folder(folder: Path, repository: str, files: Sequence[str]) -> None:
 def _token() -> str | None:
     from huggingface_hub import get_token
 
-    found: str | None = get_token()
-    return found
+    token: str | None = get_token()
+    return token

@@ -59,8 +59,8 @@ def subject_of(model: Predictor, name: str, source: str) -> Subject:
     if record is not None:
         trained = record.identity_of_rows
         called = name or f"{trained.algorithm}@{trained.dataset}"
-        own = {key: value for key, value in record.identity.items() if key not in OF_A_FOLD}
-        study = digest([own, record.hparams, model.step])
+        shared = {key: value for key, value in record.identity.items() if key not in OF_A_FOLD}
+        study = digest([shared, record.hparams, model.step])
         members = model.members if isinstance(model, AveragedRuns) else ()
         return Subject(
             called, f"{trained.run} {model.step}", study, trained.n_parameters, record, model.group_size > 0, members
@@ -103,13 +103,13 @@ def folds_of(subject: Subject, planned: Sequence[Fold], info: DatasetInfo) -> li
         return list(planned)
     seen = {domain(env) for env in record.training}
     names = info.everywhere
-    found = [fold for fold in planned if not seen & {domain(e) for e in (names if fold.everywhere else fold.tested)}]
-    if not found:
+    unseen = [fold for fold in planned if not seen & {domain(e) for e in (names if fold.everywhere else fold.tested)}]
+    if not unseen:
         raise ConfigError(
             f"{subject.name} was trained on {', '.join(record.training)}, images of every environment that it would be "
             "tested in; choose another dataset, or a run that holds out a domain"
         )
-    return found
+    return unseen
 
 
 def domain(env: str) -> str:
@@ -129,13 +129,13 @@ def same_images(record: ModelRecord, info: DatasetInfo) -> bool:
 
 
 def _own(record: ModelRecord, planned: Sequence[Fold]) -> list[Fold]:
-    own = [fold for fold in planned if canonical(_plain(fold.key())) == canonical(_plain(record.fold))]
-    if not own:
+    same = [fold for fold in planned if canonical(_plain(fold.key())) == canonical(_plain(record.fold))]
+    if not same:
         raise ConfigError(
             f"fold {record.identity['fold']} of {record.identity['protocol']} is not among the folds of this protocol; "
             "leave protocol= out, and the run's own counts"
         )
-    return own
+    return same
 
 
 def _plain(key: Mapping[str, Any]) -> Any:

@@ -141,15 +141,15 @@ def _tensors_only() -> Iterator[None]:
 def _imported(name: str) -> Callable[[Tensor], Tensor]:
     module, _, attribute = name.partition(":")
     try:
-        found: Any = getattr(importlib.import_module(module), attribute)
+        function: Any = getattr(importlib.import_module(module), attribute)
     except Exception as error:  # also whatever the module itself raises
         reason = " ".join(str(error).split())
         raise ConfigError(
             f"model={name} cannot be imported ({type(error).__name__}: {reason}); write MODULE:FUNCTION"
         ) from error
-    if not callable(found):
+    if not callable(function):
         raise ConfigError(f"model={name} is no function from images to logits; name one")
-    return found  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]
 
 
 def _timm(name: str, preprocessing: Preprocessing, classes: Sequence[str], weights: str | Path | None) -> Predictor:
@@ -168,12 +168,12 @@ def _timm(name: str, preprocessing: Preprocessing, classes: Sequence[str], weigh
         raise WeightsError(
             f"model={name} cannot be had ({reason}); give its tensors with weights=FILE, a .pth or .safetensors file"
         ) from error
-    known = network.pretrained_cfg
-    channels, height, width = known.get("input_size", preprocessing.image)
-    side = preprocessing.image[1:] if not known.get("fixed_input_size", False) else (height, width)
-    own = Preprocessing((channels, *side), tuple(known["mean"]), tuple(known["std"]))
-    names = list(classes) or list(known.get("label_names") or [])
-    return Foreign(network, names, own)
+    pretrained = network.pretrained_cfg
+    channels, height, width = pretrained.get("input_size", preprocessing.image)
+    side = preprocessing.image[1:] if not pretrained.get("fixed_input_size", False) else (height, width)
+    sees = Preprocessing((channels, *side), tuple(pretrained["mean"]), tuple(pretrained["std"]))
+    names = list(classes) or list(pretrained.get("label_names") or [])
+    return Foreign(network, names, sees)
 
 
 def _filled(name: str, tensors: dict[str, Tensor], weights: str | Path) -> nn.Module:

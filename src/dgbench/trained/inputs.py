@@ -38,9 +38,9 @@ def batches(images: Any, to: Preprocessing, size: int) -> Iterator[Tensor]:
     if to.vectors:
         yield from vector_batches(images, to.image[0], size)
         return
-    found = pictures_of(images)
-    for first in range(0, len(found), size):
-        yield torch.stack([as_input(picture, to) for picture in found[first : first + size]])
+    pictures = pictures_of(images)
+    for first in range(0, len(pictures), size):
+        yield torch.stack([as_input(picture, to) for picture in pictures[first : first + size]])
 
 
 def pictures_of(images: Any) -> Sequence[Any]:

@@ -49,7 +49,7 @@ def load(run: Place | Sequence[Place], step: str = "last", device: str = "cpu") 
     if step not in STEPS:
         raise ConfigError(f"step={step} is unknown; choose last or best")
     if not isinstance(run, (str, Path)):
-        members = [load_one(Path(each), step) for each in run]
+        members = [load_one(Path(place), step) for place in run]
         if not members:
             raise RecordError("no run was named; give a folder, or several for an ensemble")
         return Ensemble(members).to(device) if len(members) > 1 else members[0].to(device)
@@ -63,8 +63,8 @@ def load_one(path: Path, step: str = "last") -> LoadedModel:
         with _extracted(path) as folder:
             return load_one(folder, step)
     if path.is_file():
-        own = path.parent if (path.parent / MODEL_FILE).exists() else path.parent.parent
-        return _loaded(ModelRecord.load(own), path)
+        home = path.parent if (path.parent / MODEL_FILE).exists() else path.parent.parent
+        return _loaded(ModelRecord.load(home), path)
     if not path.is_dir():
         raise RecordError(f"{path} does not exist; name the folder of a run, a checkpoint or an exported model")
     if not (path / MODEL_FILE).exists():
@@ -132,10 +132,10 @@ def run_folders(folder: Path) -> list[Path]:
     Raises:
         RecordError: there is none.
     """
-    found = sorted(file.parent for file in folder.expanduser().glob(f"**/{MODEL_FILE}"))
-    if not found:
+    folders = sorted(file.parent for file in folder.expanduser().glob(f"**/{MODEL_FILE}"))
+    if not folders:
         raise RecordError(f"{folder} holds no {MODEL_FILE}; name the folder of a run, or of runs")
-    return found
+    return folders
 
 
 def _refuse_folder_of_runs(folder: Path) -> None:
@@ -159,7 +159,7 @@ def _extracted(archive: Path) -> Iterator[Path]:
             raise RecordError(
                 f"{archive} cannot be unpacked ({type(error).__name__}: {error}); pack it again"
             ) from None
-        found = sorted(file.parent for file in Path(temporary).glob(f"**/{MODEL_FILE}"))
-        if len(found) != 1:
-            raise RecordError(f"{archive} holds {len(found)} models; pack the folder of one run")
-        yield found[0]
+        folders = sorted(file.parent for file in Path(temporary).glob(f"**/{MODEL_FILE}"))
+        if len(folders) != 1:
+            raise RecordError(f"{archive} holds {len(folders)} models; pack the folder of one run")
+        yield folders[0]

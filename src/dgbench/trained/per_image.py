@@ -61,15 +61,15 @@ def write_features(
         for rows in map(torch.from_numpy, np.split(order, range(AT_ONCE, len(order), AT_ONCE))):
             feature = None if scored.feature is None else scored.feature[rows]
             x, y = environments.gather(scored.indices[rows], feature)
-            found = model.features(x.to(model.run.networks.dtype))
-            logits = model.run.networks.classifier(found)
-            parts["features"].append(found.to(torch.float16).cpu().numpy())
+            features = model.features(x.to(model.run.networks.dtype))
+            logits = model.run.networks.classifier(features)
+            parts["features"].append(features.to(torch.float16).cpu().numpy())
             parts["label"].append(y.cpu().numpy())
             parts["predicted"].append(logits.argmax(1).cpu().numpy())
             parts["env"].append(np.full(len(rows), number))
             parts["held_out"].append(np.full(len(rows), held_out))
     about = json.dumps({"environments": list(chosen), "classes": list(environments.class_names)})
-    content = {name: np.concatenate(own) for name, own in parts.items()}
+    content = {name: np.concatenate(arrays) for name, arrays in parts.items()}
     folder.mkdir(parents=True, exist_ok=True)
     write_whole_with(folder / FEATURE_FILE, lambda file: np.savez_compressed(file, about=np.array(about), **content))
 

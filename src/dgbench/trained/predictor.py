@@ -124,8 +124,8 @@ class LoadedModel(Predictor):
         if self.run.algorithm.extra_channels:
             name = self.record.identity["algorithm"]
             raise RecordError(f"the featurizer of {name} reads more than an image; choose another algorithm's run")
-        found: Tensor = self.run.networks.featurizer(x)
-        return found
+        features: Tensor = self.run.networks.featurizer(x)
+        return features
 
 
 class Ensemble(Predictor):

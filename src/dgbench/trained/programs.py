@@ -55,16 +55,16 @@ def refuse_program(model: LoadedModel, name: str) -> None:
         ConfigError: predictions depend on a group of images or on random numbers, or packages are missing.
     """
     algorithm, who = model.run.algorithm, model.record.identity["algorithm"]
-    why = ""
+    reason = ""
     if model.group_size:
-        why = f"{who} predicts {model.group_size} images together"
+        reason = f"{who} predicts {model.group_size} images together"
     elif algorithm.extra_channels:
-        why = f"{who} adds channels to an image"
+        reason = f"{who} adds channels to an image"
     elif algorithm.prediction_inputs(1):
-        why = f"{who} predicts with random numbers"
-    if why:
+        reason = f"{who} predicts with random numbers"
+    if reason:
         raise ConfigError(
-            f"format={name} cannot express this model: {why}; leave format= out, model.safetensors always works"
+            f"format={name} cannot express this model: {reason}; leave format= out, model.safetensors always works"
         )
     if name == "onnx":
         missing = [package for package in ("onnx", "onnxscript") if importlib.util.find_spec(package) is None]

@@ -105,7 +105,7 @@ class Evaluator:
             members = model if isinstance(model, (list, tuple)) else run_folders(Path(str(model)))
             return [("ensemble", partial(load, members, step))]
         if isinstance(model, (list, tuple)):
-            return [source for each in model for source in self._sources(each)]
+            return [source for member in model for source in self._sources(member)]
         if isinstance(model, Predictor):
             return [("", lambda: model)]
         if isinstance(model, (str, Path)):
@@ -125,7 +125,7 @@ class Evaluator:
                 "averaging= makes one model of several runs, and so does ensemble=true; choose one of them"
             )
         named = model if isinstance(model, (list, tuple)) else [model]
-        if unknown := [each for each in named if not isinstance(each, (str, Path))]:
+        if unknown := [place for place in named if not isinstance(place, (str, Path))]:
             raise ConfigError(f"averaging takes folders of runs, and {type(unknown[0]).__name__} is none")
         return [(kind, partial(self._mean, group, kind)) for group in siblings(named)]
 
@@ -197,7 +197,7 @@ def _typed(overrides: Sequence[str], group: str) -> dict[str, Any]:
     """Values typed for keys of a group, by key."""
     parser = OverridesParser.create()
     parsed = [parser.parse_override(word) for word in overrides if word.startswith(f"{group}.")]
-    return {each.key_or_group.removeprefix(f"{group}."): each.value() for each in parsed}
+    return {override.key_or_group.removeprefix(f"{group}."): override.value() for override in parsed}
 
 
 def _set(content: Mapping[str, Any], overrides: Sequence[str], group: str) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def _set(content: Mapping[str, Any], overrides: Sequence[str], group: str) -> di
     return changed
 
 
-def _device(wanted: str) -> str:
-    if wanted == "auto":
+def _device(device: str) -> str:
+    if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    return "cuda" if wanted == "gpu" else wanted
+    return "cuda" if device == "gpu" else device

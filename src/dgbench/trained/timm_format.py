@@ -49,12 +49,12 @@ def exported_names(module: SingleRun) -> dict[str, Tensor]:
     if not is_plain_timm(module):
         return {key: value.contiguous() for key, value in state.items()}
     renamed = {BODY: "", HEAD: timm_head(module)}
-    found = {}
+    tensors = {}
     for key, value in state.items():
         for old, new in renamed.items():
             if key.startswith(old):
-                found[new + key.removeprefix(old)] = value.contiguous()
-    return found
+                tensors[new + key.removeprefix(old)] = value.contiguous()
+    return tensors
 
 
 def own_names(tensors: Mapping[str, Tensor], module: SingleRun, step: int) -> dict[str, Any]:
@@ -68,11 +68,11 @@ def own_names(tensors: Mapping[str, Tensor], module: SingleRun, step: int) -> di
     if not is_plain_timm(module):
         return dict(tensors)
     head = timm_head(module)
-    found = {
+    trained = {
         (HEAD + key.removeprefix(head)) if key.startswith(head) else BODY + key: value for key, value in tensors.items()
     }
     rest = {key: value for key, value in module.state_dict().items() if not key.startswith((BODY, HEAD))}
-    return {**rest, **found, STEPS: torch.tensor(step)}
+    return {**rest, **trained, STEPS: torch.tensor(step)}
 
 
 def timm_config(model: LoadedModel) -> dict[str, Any] | None:
@@ -83,15 +83,15 @@ def timm_config(model: LoadedModel) -> dict[str, Any] | None:
     Args:
         model: a network of timm with one linear layer, see :func:`~dgbench.trained.timm_format.is_plain_timm`.
     """
-    run, record, own = model.run, model.record, model.preprocessing
+    run, record, sees = model.run, model.record, model.preprocessing
     featurizer = run.networks["featurizer"]
     assert isinstance(featurizer, TimmFeaturizer)
     if run.networks.dtype != torch.float32:  # timm builds networks of 32 bits
         return None
-    arguments: dict[str, Any] = {} if own.image[0] == 3 else {"in_chans": own.image[0]}
+    arguments: dict[str, Any] = {} if sees.image[0] == 3 else {"in_chans": sees.image[0]}
     if featurizer.family.needs_size:
-        arguments["img_size"] = list(own.image[1:])
-    known = featurizer.body.pretrained_cfg
+        arguments["img_size"] = list(sees.image[1:])
+    pretrained = featurizer.body.pretrained_cfg
     return {
         "architecture": featurizer.arch,
         "num_classes": len(record.classes),
@@ -99,15 +99,15 @@ def timm_config(model: LoadedModel) -> dict[str, Any] | None:
         "label_names": list(record.classes),
         **({"model_args": arguments} if arguments else {}),
         "pretrained_cfg": {
-            "input_size": list(own.image),
+            "input_size": list(sees.image),
             "fixed_input_size": "img_size" in arguments,
-            "mean": list(own.mean),
-            "std": list(own.std),
+            "mean": list(sees.mean),
+            "std": list(sees.std),
             "interpolation": "bilinear",
             "crop_pct": 1.0,
             "crop_mode": "squash",
             "num_classes": len(record.classes),
-            "first_conv": known["first_conv"],
-            "classifier": known["classifier"],
+            "first_conv": pretrained["first_conv"],
+            "classifier": pretrained["classifier"],
         },
     }
