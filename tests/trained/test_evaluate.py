@@ -149,9 +149,9 @@ def test_classes_are_matched_by_name(tree_words: list[str], tmp_path: Path) -> N
     plain = dgbench.evaluate(bright, tree_words, name="one", output=tmp_path)
     named = dgbench.evaluate(more, tree_words, name="two", classes=["emu", "cow", "dog", "cat"], output=tmp_path)
     assert list(plain.frame["wrong"]) == list(named.frame["wrong"])
-    with pytest.raises(ConfigError, match=r"the model knows no class dog, emu of the dataset; name its outputs"):
+    with pytest.raises(ConfigError, match=r"class dog, emu of .*classes="):
         dgbench.evaluate(bright, tree_words, name="three", classes=["cat", "cow", "hen"], output=tmp_path)
-    with pytest.raises(ConfigError, match=r"logits of shape \(\d+, 4\) for \d+ images of 3 classes"):
+    with pytest.raises(ConfigError, match=r"\(\d+, 4\) .* 3 classes"):
         dgbench.evaluate(more, tree_words, name="four", output=tmp_path)
 
 
@@ -184,7 +184,7 @@ def test_files_of_torch_and_timm(tree_words: list[str], tmp_path: Path) -> None:
         }.items()
     }
     assert found["module"] == found["pt2"] == found["pt"]
-    with pytest.raises(WeightsError, match=r"state.pt holds tensors and no network; name the network too"):
+    with pytest.raises(WeightsError, match=r"model=\S*state.pt "):
         dgbench.evaluate(str(tmp_path / "state.pt"), tree_words, output=tmp_path / "rows")
 
     network = timm.create_model("resnet18", num_classes=3)
@@ -235,7 +235,7 @@ class Evil:
 def test_no_code_of_a_file_is_run(tree_words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save({"layer.weight": Evil()}, "evil.pt")
-    with pytest.raises(WeightsError, match="damaged or holds more than tensors"):
+    with pytest.raises(WeightsError, match="more than tensors"):
         dgbench.evaluate("evil.pt", tree_words, output=tmp_path)
     assert not Path("evil").exists()
 
@@ -243,18 +243,18 @@ def test_no_code_of_a_file_is_run(tree_words: list[str], tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["dataset=sr_cmnist"], "model= is missing; name a run's folder"),
-        (["model=resnet18"], "dataset= is missing; name one of conf/dataset"),
-        (["model=outputs/nowhere"], "model=outputs/nowhere is neither a file or folder nor a model of timm"),
-        (["model=nowhere"], "model=nowhere is neither a file or folder nor a model of timm"),
+        (["dataset=sr_cmnist"], "model= is missing"),
+        (["model=resnet18"], "dataset= is missing"),
+        (["model=outputs/nowhere"], "model=outputs/nowhere"),
+        (["model=nowhere"], "model=nowhere"),
         (["model=nowhere/last.ckpt"], "nowhere/last.ckpt does not exist"),
-        (["model=."], "holds no model.json; name the folder of a run, or of runs"),
-        (["model=no_module:f", "dataset.base=digits"], "model=no_module:f cannot be imported"),
-        (["model=x", "algorithm=vrex"], "algorithm is no key of dgbench evaluate, which trains nothing"),
-        (["model=x", "ensemble=maybe"], "ensemble=maybe is unknown; choose true or false"),
-        (["model=x", "--fast"], "--fast is no KEY=VALUE"),
+        (["model=."], "holds no model.json"),
+        (["model=no_module:f", "dataset.base=digits"], "model=no_module:f"),
+        (["model=x", "algorithm=vrex"], "algorithm is no key"),
+        (["model=x", "ensemble=maybe"], "ensemble=maybe"),
+        (["model=x", "--fast"], "no KEY=VALUE"),
         (["model=resnet18", "dataset=nowhere"], "dataset=nowhere is unknown"),
-        (["model=missing.pt2", "dataset=sr_cmnist", "dataset.base=digits"], "model=missing.pt2 is no file"),
+        (["model=missing.pt2", "dataset=sr_cmnist", "dataset.base=digits"], "model=missing.pt2"),
     ],
 )
 def test_wrong_words_get_one_line(
@@ -274,9 +274,7 @@ def test_a_model_that_saw_every_domain_is_refused(
     trained: dgbench.TrainResult, tree_words: list[str], tmp_path: Path
 ) -> None:
     words = [*tree_words, "corruptions=hendrycks", "dataset.corruptions=[fog]", "dataset.given=[b+fog,c+fog]"]
-    with pytest.raises(
-        DgbenchError, match="was trained on b, c, images of every environment that it would be tested in"
-    ):
+    with pytest.raises(DgbenchError, match="trained on b, c"):
         dgbench.evaluate(trained.folders[0], words, output=tmp_path)
 
 
@@ -287,5 +285,5 @@ def test_the_command_prints_a_table(
     monkeypatch.setattr(sys, "argv", ["dgbench"])
     main(["evaluate", f"model={trained.folders[0]}"])
     out = capsys.readouterr().out
-    assert "image_folder erm seed 0 (selection: last step)" in out
+    assert "image_folder erm seed 0" in out
     assert out.splitlines()[-1].startswith("rows: outputs/image_folder-erm@image_folder-evaluated-")

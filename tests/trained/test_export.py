@@ -279,7 +279,7 @@ def test_licenses_of_published_weights_are_those_that_timm_states(name: str) -> 
 
 @pytest.mark.parametrize(
     ("words", "why"),
-    [(("algorithm=arm",), "predicts 8 images together"), (("algorithm=mtl",), "predicts with random numbers")],
+    [(("algorithm=arm",), "8 images together"), (("algorithm=mtl",), "random numbers")],
     ids=["arm", "mtl"],
 )
 def test_a_program_cannot_express_every_model(
@@ -295,7 +295,7 @@ def test_onnx_is_an_extra(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     model = dgbench.load(trained())
     assert isinstance(model, LoadedModel)
-    with pytest.raises(ConfigError, match=r"needs onnx and onnxscript; pip install 'dgbench\[onnx\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'dgbench\[onnx\]'"):
         refuse_program(model, "onnx")
 
 
@@ -309,15 +309,15 @@ def test_wrong_inputs_are_one_line_and_write_nothing(trained: Trained, mlp: Path
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"run": tmp_path / "nowhere"}, "does not exist"),
         ({"run": full}, "holds no model.json"),
-        ({"run": run / "model.json"}, "is a file; name the folder of a run"),
-        ({"run": mlp}, "is an exported model already"),
-        ({"run": unfinished}, "is not finished (RUNNING); train it to its end first"),
-        ({"output": full}, "exists and is no exported model; name a new folder"),
-        ({"output": run}, "exists and is no exported model"),
-        ({"output": full / "thesis.tex"}, "exists and is no exported model"),
-        ({"formats": ["tflite"]}, "format=tflite is unknown; choose from safetensors, pt2, onnx"),
-        ({"step": "foo"}, "step=foo is unknown; choose last or best"),
-        ({"push": "mine"}, "push=mine is no name of a repository; write ORG/NAME"),
+        ({"run": run / "model.json"}, "is a file"),
+        ({"run": mlp}, "exported model already"),
+        ({"run": unfinished}, "not finished (RUNNING)"),
+        ({"output": full}, "no exported model"),
+        ({"output": run}, "no exported model"),
+        ({"output": full / "thesis.tex"}, "no exported model"),
+        ({"formats": ["tflite"]}, "format=tflite is unknown"),
+        ({"step": "foo"}, "step=foo is unknown"),
+        ({"push": "mine"}, "push=mine"),
     ]
     before = sorted(tmp_path.rglob("*"))
     for given, message in wrong:
@@ -344,10 +344,10 @@ def test_an_earlier_export_is_replaced_and_what_others_put_there_stays(trained: 
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("featurizer", {"_target_": "os.system", "command": "touch pwned"}, "os.system cannot be imported"),
-        ("featurizer", {"_target_": "subprocess.Popen", "args": ["touch", "pwned"]}, "is no torch module"),
+        ("featurizer", {"_target_": "os.system", "command": "touch pwned"}, "os.system"),
+        ("featurizer", {"_target_": "subprocess.Popen", "args": ["touch", "pwned"]}, "no torch module"),
         ("averaging", {"_target_": "subprocess.Popen", "args": ["touch", "pwned"]}, "averages no weights"),
-        ("objective", "subprocess.Popen", "is no dgbench Algorithm"),
+        ("objective", "subprocess.Popen", "subprocess.Popen"),
         ("featurizer", {"_target_": "dgbench.networks.small.MLPFeaturizer", "wrong": 1}, "cannot be built"),
         ("identity", {}, "cannot be built"),
     ],
@@ -388,10 +388,10 @@ def test_the_command_writes_the_usual_folder(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["output=x"], "run= is missing; name the folder of a run, see dgbench export --help"),
-        (["runs=x"], "runs=x is no option of dgbench export; it takes run=, output=, step=, format=, push="),
-        (["run=nowhere"], "run=nowhere does not exist; name the folder of a run"),
-        (["run="], "run= is empty; give a value, or leave it out"),
+        (["output=x"], "run= is missing"),
+        (["runs=x"], "run=, output=, step=, format=, push="),
+        (["run=nowhere"], "run=nowhere does not exist"),
+        (["run="], "run= is empty"),
     ],
 )
 def test_what_is_typed_wrongly_is_one_line(
@@ -517,7 +517,7 @@ def test_a_hub_that_refuses_is_one_line(
     trained: Trained, hub: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
-    with pytest.raises(RecordError, match=r"push=lab/mine: http://127\.0\.0\.1:\d+ did not take it") as raised:
+    with pytest.raises(RecordError, match=r"push=lab/mine: http://127\.0\.0\.1:\d+") as raised:
         dgbench.export(trained(), tmp_path / "mine", push="lab/mine")
     assert "\n" not in str(raised.value)
     assert "401" in str(raised.value)
@@ -538,6 +538,6 @@ def test_without_a_network_the_export_is_there(
 
 def test_without_a_token_nothing_is_written(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
-    with pytest.raises(ConfigError, match="needs a token of the hub; set HF_TOKEN, or run hf auth login"):
+    with pytest.raises(ConfigError, match="HF_TOKEN"):
         dgbench.export(trained(), tmp_path / "mine", push="lab/mine")
     assert not list(tmp_path.iterdir())

@@ -184,7 +184,7 @@ def test_groups_are_kept_together(trained: Trained) -> None:
     assert torch.allclose(both[:8], first, rtol=0, atol=1e-6)
     other = model.predict(torch.cat([pixels[:4], pixels[8:12]])).logits
     assert not torch.allclose(other[:4], first[:4], rtol=0, atol=1e-6)
-    with pytest.raises(RecordError, match="reads more than an image"):
+    with pytest.raises(RecordError, match="more than an image"):
         model.features(pixels)
 
 
@@ -257,23 +257,23 @@ def test_wrong_pictures_are_one_line(pictures_run: Path, trained: Trained, tmp_p
     file = tmp_path / "fine.png"
     Image.new("RGB", (9, 9)).save(file)
     wrong: list[tuple[Predictor, Any, str]] = [
-        (rgb, torch.rand(2, 32, 32), "is not (C, H, W) with C = 3"),
-        (rgb, torch.rand(2, 4, 32, 32), "is not (C, H, W) with C = 3"),
-        (rgb, torch.rand(3, 32, 32) * 255, "give values in [0, 1] before normalization"),
-        (rgb, torch.randn(3, 32, 32), "give values in [0, 1] before normalization"),
-        (rgb, torch.full((3, 32, 32), float("nan")), "give values in [0, 1]"),
-        (rgb, torch.zeros(3, 32, 32, dtype=torch.int64), "have no known range; give uint8"),
-        (rgb, np.zeros((32, 32, 5), dtype=np.uint8), "has not 1, 3 or 4 channels"),
+        (rgb, torch.rand(2, 32, 32), "C = 3"),
+        (rgb, torch.rand(2, 4, 32, 32), "C = 3"),
+        (rgb, torch.rand(3, 32, 32) * 255, "[0, 1]"),
+        (rgb, torch.randn(3, 32, 32), "[0, 1]"),
+        (rgb, torch.full((3, 32, 32), float("nan")), "[0, 1]"),
+        (rgb, torch.zeros(3, 32, 32, dtype=torch.int64), "give uint8"),
+        (rgb, np.zeros((32, 32, 5), dtype=np.uint8), "channels"),
         (rgb, np.zeros((0, 32, 3), dtype=np.uint8), "is empty"),
         (rgb, broken, "is no picture"),
-        (rgb, tmp_path / "absent.png", "is no picture (FileNotFoundError"),
+        (rgb, tmp_path / "absent.png", "FileNotFoundError"),
         (rgb, [], "holds no pictures"),
         (rgb, torch.zeros(0, 3, 32, 32), "holds no pictures"),
         (rgb, 7, "holds no pictures"),
-        (rgb, [7], "is no picture; give files"),
-        (digits, file, "that no picture file holds; give a floating-point tensor"),
-        (digits, np.zeros((8, 8, 3), dtype=np.uint8), "that no picture file holds"),
-        (digits, torch.rand(3, 8, 8), "is not (C, H, W) with C = 2"),
+        (rgb, [7], "no picture"),
+        (digits, file, "no picture file holds"),
+        (digits, np.zeros((8, 8, 3), dtype=np.uint8), "no picture file holds"),
+        (digits, torch.rand(3, 8, 8), "C = 2"),
     ]
     for model, picture, message in wrong:
         with pytest.raises(DataError, match=re.escape(message)) as raised:
@@ -307,21 +307,21 @@ def refused(place: Any, message: str, kind: type[DgbenchError] = RecordError, st
 def test_a_pickle_with_code_is_not_run(copied: Path) -> None:
     for content in (Bomb(), {"step": 4, "state_dict": {"x": Bomb()}}):
         torch.save(content, copied / "checkpoints" / "last.ckpt")
-        refused(copied, "holds more than tensors and plain values, which is never run", WeightsError)
+        refused(copied, "never run", WeightsError)
     assert not Path("pwned").exists()
 
 
 def test_a_checkpoint_of_another_network(copied: Path, trained: Trained, pictures_run: Path) -> None:
     last, wider = copied / "checkpoints" / "last.ckpt", trained("backbone.width=16")
     shutil.copy(wider / "checkpoints" / "last.ckpt", last)
-    refused(copied, "is the checkpoint of", WeightsError)
+    refused(copied, "checkpoint", WeightsError)
     shutil.copy(wider / "checkpoints" / "best.ckpt", copied / "checkpoints" / "best.ckpt")
-    refused(copied, "belongs to another network than model.json names: ", WeightsError, "best")
+    refused(copied, "model.json", WeightsError, "best")
     shutil.copy(pictures_run / "checkpoints" / "best.ckpt", copied / "checkpoints" / "best.ckpt")
-    refused(copied, "networks.classifier.weight is (2, 512) instead of (2, 8)", WeightsError, "best")
+    refused(copied, "networks.classifier.weight is (2, 512)", WeightsError, "best")
     state = torch.load(last, weights_only=True)
     torch.save(state["runs"], last)
-    refused(copied, "is no checkpoint of dgbench; name last.ckpt or best.ckpt of a run", WeightsError)
+    refused(copied, "last.ckpt is no checkpoint", WeightsError)
 
 
 def test_damaged_files(copied: Path) -> None:
@@ -333,10 +333,10 @@ def test_damaged_files(copied: Path) -> None:
             dgbench.load(copied)
         assert "\n" not in str(raised.value)
     (copied / "checkpoints" / "last.ckpt").unlink()
-    refused(copied, "has no checkpoints/last.ckpt (DONE); train it")
+    refused(copied, "checkpoints/last.ckpt (DONE)")
     for text in ("{", "[]", '{"format": 2}', '{"format": 1}', ""):
         (copied / "model.json").write_text(text)
-        refused(copied, "is no record of a model")
+        refused(copied, "no record")
     content = json.loads((copied / "errors.jsonl").read_text().splitlines()[0])
     assert content["algorithm"] == "erm"
 
@@ -351,34 +351,34 @@ def test_wrong_places(copied: Path, tmp_path: Path) -> None:
     packed = Path(shutil.make_archive(str(tmp_path / "cut"), "gztar", copied))
     packed.write_bytes(packed.read_bytes()[:2000])
     (tmp_path / "junk.zip").write_text("junk")
-    refused(tmp_path / "nowhere", "does not exist; name the folder of a run")
-    refused(tmp_path / "nowhere.zip", "does not exist; name an archive of a run")
-    refused(tmp_path / "empty", "holds no model.json; name the folder of a run")
-    refused(tmp_path / "study", "holds 2 models (fold-0, fold-1); name one of them, or pass several as a list")
-    refused(two, "holds 2 models; pack the folder of one run")
-    refused(none, "holds 0 models; pack the folder of one run")
-    refused(packed, "cannot be unpacked (")
-    refused(tmp_path / "junk.zip", "cannot be unpacked (")
-    refused([], "no run was named")
-    refused(copied, "step=final is unknown; choose last or best", ConfigError, "final")
+    refused(tmp_path / "nowhere", "nowhere does not exist")
+    refused(tmp_path / "nowhere.zip", "nowhere.zip does not exist")
+    refused(tmp_path / "empty", "holds no model.json")
+    refused(tmp_path / "study", "2 models (fold-0, fold-1)")
+    refused(two, "holds 2 models")
+    refused(none, "holds 0 models")
+    refused(packed, "unpacked (")
+    refused(tmp_path / "junk.zip", "unpacked (")
+    refused([], "no run")
+    refused(copied, "step=final is unknown", ConfigError, "final")
 
 
 def test_an_archive_cannot_leave_its_folder(copied: Path, tmp_path: Path) -> None:
     archive = tmp_path / "evil.tar"
     with tarfile.open(archive, "w") as opened:
         opened.add(copied / "model.json", "../../escaped.json")
-    refused(archive, "cannot be unpacked (")
+    refused(archive, "unpacked (")
     assert not list(tmp_path.parent.rglob("escaped.json"))
 
 
 def test_members_that_do_not_fit_together(trained: Trained, pictures_run: Path) -> None:
-    refused([trained(), pictures_run], "an ensemble needs models of the same classes")
+    refused([trained(), pictures_run], "the same classes")
 
 
 def test_a_run_that_is_not_finished_says_so(copied: Path, caplog: pytest.LogCaptureFixture) -> None:
     (copied / "status").write_text("RUNNING\n")
     assert loaded(copied).step == 4
-    assert "is not finished (RUNNING); these are its weights so far" in caplog.text
+    assert "not finished (RUNNING)" in caplog.text
 
 
 def test_a_run_that_was_never_started_has_no_record(tmp_path: Path) -> None:

@@ -63,11 +63,11 @@ def test_the_card_says_vectors_and_its_code_runs(run: Path, tmp_path: Path, monk
 @pytest.mark.parametrize(
     ("vectors", "said"),
     [
-        (["a.png"], "list holds no rows of numbers; give an array (n, 4)"),
-        (np.zeros((2, 3)), "vectors of the shape (2, 3) are not (n, 4)"),
-        (np.zeros((0, 4)), "vectors of the shape (0, 4) are not (n, 4)"),
-        (torch.zeros(1, 3, 8, 8), "vectors of the shape (1, 3, 8, 8) are not (n, 4)"),
-        ([[1.0, 2.0, float("nan"), 4.0]], "vectors hold numbers that are not finite"),
+        (["a.png"], "(n, 4)"),
+        (np.zeros((2, 3)), "shape (2, 3)"),
+        (np.zeros((0, 4)), "shape (0, 4)"),
+        (torch.zeros(1, 3, 8, 8), "shape (1, 3, 8, 8)"),
+        ([[1.0, 2.0, float("nan"), 4.0]], "not finite"),
     ],
 )
 def test_what_is_no_vector(vectors: Any, said: str) -> None:
@@ -85,18 +85,18 @@ def test_batches_of_vectors() -> None:
 @pytest.mark.parametrize(
     ("own", "given", "said"),
     [
-        (VECTORS, PICTURES, "the model sees vectors, the dataset holds images"),
-        (PICTURES, VECTORS, "the model sees images, the dataset holds vectors"),
-        (VECTORS, Preprocessing((5,), (), ()), "the model sees vectors of 4 features, the dataset has 5"),
+        (VECTORS, PICTURES, "sees vectors, .* holds images"),
+        (PICTURES, VECTORS, "sees images, .* holds vectors"),
+        (VECTORS, Preprocessing((5,), (), ()), "of 4 features, .* has 5"),
     ],
 )
 def test_another_kind_of_dataset(own: Preprocessing, given: Preprocessing, said: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{said}; choose another dataset$"):
+    with pytest.raises(ConfigError, match=said):
         Adapted(Foreign(lambda x: x, ["cat"], own), ["cat"], given)
 
 
 def test_networks_of_timm_see_pictures() -> None:
-    with pytest.raises(ConfigError, match=r"^model=resnet18 of timm sees images, the dataset holds vectors"):
+    with pytest.raises(ConfigError, match=r"^model=resnet18 of timm"):
         foreign("resnet18", VECTORS)
 
 

@@ -69,9 +69,10 @@ def write_features(
             parts["env"].append(np.full(len(rows), number))
             parts["held_out"].append(np.full(len(rows), held_out))
     about = json.dumps({"environments": list(chosen), "classes": list(environments.class_names)})
-    content = {name: np.concatenate(arrays) for name, arrays in parts.items()}
+    arrays = {name: np.concatenate(array) for name, array in parts.items()}
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole_with(folder / FEATURE_FILE, lambda file: np.savez_compressed(file, about=np.array(about), **content))
+    save: Callable[..., None] = np.savez_compressed  # its stub takes names for its own options
+    write_whole_with(folder / FEATURE_FILE, lambda file: save(file, about=np.array(about), **arrays))
 
 
 Listen = Callable[[EvalBatch, Tensor], None]
