@@ -110,7 +110,7 @@ class PretrainedWeights:
                 "backbone=timm set backbone.arch"
             )
         self.arch, self.name, self.version = arch, name, version
-        entry = self._entry(published or {}, given=path is not None or url is not None)
+        entry = self._entry(published or {}, has_file=path is not None or url is not None)
         self._path, self._url = path, url or entry.get("url")
         stated = entry.get("sha256") if path is None and url is None else None
         self._sha256 = str(sha256 or stated or "").lower()

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from dgbench.errors import ConfigError
-from dgbench.objectives.contract import Algorithm
+from dgbench.networks.weight_files import misfit
 from dgbench.records.rows import RunIdentity
 from dgbench.records.spec import canonical, digest
 from dgbench.records.status import is_done, read_status
@@ -153,8 +153,13 @@ def averaged(
     mean, kept, best = RunningMean(), [], -1.0
     for i in order:
         model = member(i)
+        if misfit(_weights(carrier), weights := _weights(model)):
+            raise ConfigError(
+                f"{group.folders[order[0]]} and {group.folders[i]} have different networks, which have no mean; name "
+                "runs of one"
+            )
         candidate = RunningMean(mean.count, {key: value.clone() for key, value in mean.mean.items()})
-        candidate.add(_same_shapes(_weights(carrier), _weights(model), group.folders[order[0]], group.folders[i]))
+        candidate.add(weights)
         if kind == GREEDY:
             _put(carrier, candidate.mean)
             accuracy = judge(carrier).pooled
@@ -175,17 +180,12 @@ def averaged(
 
 def _weights(model: LoadedModel) -> dict[str, Tensor]:
     """Parameters that predictions depend on, by name."""
-    networks, algorithm = model.run.networks, model.run.algorithm
-    names = ("featurizer", "classifier") if type(algorithm).predict is Algorithm.predict else tuple(networks)
-    return {f"{name}.{key}": value for name in names for key, value in networks[name].named_parameters()}
-
-
-def _same_shapes(
-    first: Mapping[str, Tensor], other: Mapping[str, Tensor], first_folder: Path, folder: Path
-) -> Mapping[str, Tensor]:
-    if {key: value.shape for key, value in first.items()} != {key: value.shape for key, value in other.items()}:
-        raise ConfigError(f"{first_folder} and {folder} have different networks, which have no mean; name runs of one")
-    return other
+    networks = model.run.networks
+    return {
+        f"{name}.{key}": value
+        for name in model.networks_that_predict
+        for key, value in networks[name].named_parameters()
+    }
 
 
 @torch.no_grad()

@@ -37,7 +37,6 @@ from dgbench.training.settings import TrainerSettings
 
 Logits = Callable[[Tensor, str, int], Tensor]
 Counts = dict[str, dict[str, float]]
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,9 @@ class Keep:
         root: folder of the image files, for reports that show some.
     """
 
-    features: int = 0
-    predictions: bool = False
-    root: str | None = None
+    features: int
+    predictions: bool
+    root: str | None
 
 
 def evaluate_model(
@@ -62,8 +61,8 @@ def evaluate_model(
     protocol: Mapping[str, Any],
     settings: TrainerSettings,
     parent: Path,
-    tell: Tell = lambda text: None,
-    keep: Keep | None = None,
+    tell: Callable[[str], None],
+    keep: Keep,
 ) -> list[Path]:
     """Evaluate a model in every fold whose tested environments it never saw, and write its rows.
 
@@ -84,7 +83,7 @@ def evaluate_model(
         ConfigError: the model does not fit the dataset, or there is no such fold.
         OSError: the rows cannot be written.
     """
-    info, keep = environments.info, keep or Keep()
+    info = environments.info
     folds = folds_of(subject, planned_folds(protocol, info), info)
     logits = _logits(model, subject, environments)
     what = digest([subject.study, info.facts()])

@@ -14,7 +14,7 @@ from dgbench.errors import ConfigError, DataError, RecordError, WeightsError
 from dgbench.networks.weight_files import misfit, read_tensors
 from dgbench.records.status import is_done, read_status
 from dgbench.trained.predictor import Ensemble, LoadedModel, Predictor
-from dgbench.trained.timm_format import own_names
+from dgbench.trained.timm_format import trained_names
 from dgbench.training.model_record import MODEL_FILE, ModelRecord
 from dgbench.training.modules import SingleRun
 
@@ -104,7 +104,7 @@ def _loaded(record: ModelRecord, file: Path) -> LoadedModel:
 def _state(content: Any, record: ModelRecord, module: SingleRun, file: Path) -> tuple[int, dict[str, Any]]:
     """Step and tensors of a checkpoint, the averaged ones where those were evaluated."""
     if file.suffix == ".safetensors":
-        return int(record.step or 0), own_names(content, module, record.step or 0)
+        return int(record.step or 0), trained_names(content, module, record.step or 0)
     runs = content.get("runs") if isinstance(content, Mapping) else None
     if runs is None:
         if not isinstance(content, Mapping) or "state_dict" not in content:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import RecordError
+from dgbench.objectives.contract import Algorithm
 from dgbench.trained.inputs import batches
 from dgbench.training.model_record import ModelRecord
 from dgbench.training.modules import SingleRun
@@ -114,6 +115,12 @@ class LoadedModel(Predictor):
         """(n, C, H, W), normalized as the preprocessing says -> (n, K) logits."""
         logits: Tensor = self.run(x)
         return logits
+
+    @property
+    def networks_that_predict(self) -> tuple[str, ...]:
+        """Names of the networks that predictions depend on."""
+        usual = type(self.run.algorithm).predict is Algorithm.predict
+        return ("featurizer", "classifier") if usual else tuple(self.run.networks)
 
     def features(self, x: Tensor) -> Tensor:
         """(n, C, H, W) -> (n, m) features, in front of the classifier.

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from dgbench.containers import Networks
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import ConfigError
-from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.step import Hyperparameters, Prediction
 from dgbench.trained.predictor import LoadedModel
 
@@ -36,9 +35,7 @@ class LogitsOfImages(nn.Module):
     def __init__(self, model: LoadedModel) -> None:
         super().__init__()
         run, self.algorithm = model.run, model.run.algorithm
-        usual = type(self.algorithm).predict is Algorithm.predict
-        names = ("featurizer", "classifier") if usual else tuple(run.networks)
-        self.networks = Networks({name: run.networks[name] for name in names})
+        self.networks = Networks({name: run.networks[name] for name in model.networks_that_predict})
         self.hp, self.memory = run.hp, run.memory
         self.eval()
 

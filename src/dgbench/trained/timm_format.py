@@ -57,7 +57,7 @@ def exported_names(module: SingleRun) -> dict[str, Tensor]:
     return tensors
 
 
-def own_names(tensors: Mapping[str, Tensor], module: SingleRun, step: int) -> dict[str, Any]:
+def trained_names(tensors: Mapping[str, Tensor], module: SingleRun, step: int) -> dict[str, Any]:
     """The ``state_dict`` of a run from :func:`exported_names`.
 
     Args:
