@@ -89,18 +89,6 @@ def test_a_model_needs_neither_configuration_nor_data(
     assert torch.equal(logits(loaded(folder), x), logits(own, x))
 
 
-def test_a_class_of_dgbench_may_have_moved_since(copied: Path, trained: Trained) -> None:
-    own = loaded(trained())
-    file = copied / "model.json"
-    content = json.loads(file.read_text())
-    for part in (content["featurizer"], content["dataset"], content["protocol"]):
-        part["_target_"] = "dgbench.of_before." + part["_target_"].rpartition(".")[2]
-    file.write_text(json.dumps(content))
-    found, x = loaded(copied), random_images(own, 2)
-    assert torch.equal(logits(found, x), logits(own, x))
-    assert found.record == own.record
-
-
 def test_a_list_is_an_ensemble(trained: Trained) -> None:
     """The mean of the members' logits, as text, paths or one alone."""
     runs = [trained(), trained(*EOA)]

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from dgbench.configuration import CONF
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import RecordError
 from dgbench.network_specs import Sizes
@@ -26,7 +23,6 @@ from dgbench.training.modules.factory import algorithm_class
 
 MODEL_FILE = "model.json"
 FORMAT = 1
-_TARGET = re.compile(r"_target_: (dgbench\.[\w.]+\.(\w+))")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +78,7 @@ class ModelRecord:
         """
         file = folder / MODEL_FILE
         try:
-            content = json.loads(file.read_text(encoding="utf-8"), object_hook=_moved)
+            content = json.loads(file.read_text(encoding="utf-8"))
             if content.pop("format") != FORMAT:
                 raise ValueError("another format")
             content |= {key: tuple(content[key]) for key in ("training", "classes")}
@@ -157,21 +153,6 @@ class ModelRecord:
         if not all(hasattr(kind, part) for part in ("update", "evaluated", "result", "load_state_dict")):
             raise RecordError(f"{path} averages no weights; {MODEL_FILE} must name what does")
         return kind(**{key: value for key, value in self.averaging.items() if key != "_target_"})
-
-
-def _moved(content: dict[str, Any]) -> dict[str, Any]:
-    """A part of the file with the import path that a class of dgbench has today; it may have moved since."""
-    path = content.get("_target_")
-    if isinstance(path, str) and path.startswith("dgbench."):
-        content["_target_"] = _configured().get(path.rpartition(".")[2], path)
-    return content
-
-
-@cache
-def _configured() -> dict[str, str]:
-    """Name -> import path of every class that ``conf/`` names with ``_target_``."""
-    texts = [file.read_text(encoding="utf-8") for file in CONF.rglob("*.yaml")]
-    return {match[2]: match[1] for text in texts for match in _TARGET.finditer(text)}
 
 
 def module_class(path: str) -> type[nn.Module]:
