@@ -16,10 +16,9 @@ from dgbench.batches import ErrorRecipe
 from dgbench.cli.main import main
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.rows import read_rows
-from dgbench.trained import diwa as averaged_runs
-from dgbench.trained import evaluation as counting
-from dgbench.trained import evaluation as evaluating
+from dgbench.trained import diwa, evaluation
 from dgbench.trained.predictor import LoadedModel
+from dgbench.training.model_record import ModelRecord
 
 WORDS = (
     "dataset.base=digits", "backbone.width=8", "trainer.steps=30", "trainer.eval_every=10", "trainer.device=cpu",
@@ -121,18 +120,18 @@ def test_greedy_keeps_what_does_not_hurt(trained: dict[str, list[Path]], tmp_pat
 
 def test_order_ties_and_the_mean_so_far(trained: dict[str, list[Path]]) -> None:
     """Draw 2 is best alone, then 0, 3 and 1; with 0 the mean is worse, with 3 as good, with 1 better."""
-    (group,) = averaged_runs.siblings([str(folder) for folder in trained["0"]])
+    (group,) = diwa.siblings([str(folder) for folder in trained["0"]])
     alone = {0: 0.7, 1: 0.5, 2: 0.9, 3: 0.6}
     pooled = iter([0.8, 0.79, 0.8, 0.85])
     asked: list[int] = []
 
-    def judge(model: LoadedModel) -> averaged_runs.Accuracy:
+    def judge(model: LoadedModel) -> diwa.Accuracy:
         asked.append(1)
         if len(asked) <= 4:
-            return averaged_runs.Accuracy(alone[len(asked) - 1], 0.0)
-        return averaged_runs.Accuracy(0.0, next(pooled))
+            return diwa.Accuracy(alone[len(asked) - 1], 0.0)
+        return diwa.Accuracy(0.0, next(pooled))
 
-    found = averaged_runs.averaged(group, "diwa_greedy", None, judge, torch.device("cpu"))
+    found = diwa.averaged(group, "diwa_greedy", None, judge, torch.device("cpu"))
     assert found.members == tuple(rows(trained["0"][i])[0]["run"] for i in (2, 3, 1))
     expected = mean_of([trained["0"][i] for i in (2, 3, 1)])
     for (key, own), other in zip(
@@ -145,13 +144,13 @@ def test_choosing_looks_at_validation_images_of_training_environments_alone(
     trained: dict[str, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[list[ErrorRecipe]] = []
-    counted = counting.counted
+    counted = evaluation.counted
 
     def watched(*args: Any, **more: Any) -> Any:
         asked.append(args[2])
         return counted(*args, **more)
 
-    monkeypatch.setattr(evaluating, "counted", watched)
+    monkeypatch.setattr(evaluation, "counted", watched)
     dgbench.evaluate(trained["0"], averaging="diwa_greedy", output=tmp_path)
     *choosing, last = asked
     assert len(choosing) == 8, "each run, and each mean"
@@ -176,10 +175,8 @@ def test_the_last_weights_where_no_best_ones_were_kept(trained: dict[str, list[P
     for i in (0, 1):
         shutil.copytree(trained["0"][i], tmp_path / str(i))
         (tmp_path / str(i) / "checkpoints" / "best.ckpt").unlink()
-    (group,) = averaged_runs.siblings([tmp_path])
-    found = averaged_runs.averaged(
-        group, "diwa_uniform", None, lambda _: pytest.fail("nothing to choose"), torch.device("cpu")
-    )
+    (group,) = diwa.siblings([tmp_path])
+    found = diwa.averaged(group, "diwa_uniform", None, lambda _: pytest.fail("nothing to choose"), torch.device("cpu"))
     members = [dgbench.load(tmp_path / str(i)) for i in (0, 1)]
     for key, own in found.run.networks.named_parameters():
         values = [dict(each.run.networks.named_parameters())[key] for each in members]  # type: ignore[union-attr]
@@ -192,7 +189,7 @@ def test_unfinished_runs_are_left_out(
     for i in range(3):
         shutil.copytree(trained["0"][i], tmp_path / str(i))
     (tmp_path / "1" / "status").unlink()
-    (group,) = averaged_runs.siblings([tmp_path])
+    (group,) = diwa.siblings([tmp_path])
     assert [folder.name for folder in group.folders] == ["0", "2"]
     assert "is left out" in caplog.text
 
@@ -217,9 +214,6 @@ def test_what_cannot_be_averaged(trained: dict[str, list[Path]], tmp_path: Path)
     refused([first, *other], r"differ in seed \(0, 7\)")
     wide = dgbench.train([*WORDS, "backbone.width=16", "protocol.folds=[0]"], tmp_path / "wide").folders
     refused([first, *wide], "differ in backbone")
-
-
-def test_networks_of_other_shapes_have_no_mean(trained: dict[str, list[Path]]) -> None:
-    one, other = ({"featurizer.weight": torch.zeros(n)} for n in (2, 3))
+    group = diwa.Siblings((first, wide[0]), (ModelRecord.load(first), ModelRecord.load(wide[0])))
     with pytest.raises(ConfigError, match="different networks"):
-        averaged_runs._same_shapes(one, other, *trained["0"][:2])
+        diwa.averaged(group, diwa.UNIFORM, None, lambda model: diwa.Accuracy(1, 1), torch.device("cpu"))
