@@ -8,7 +8,7 @@ OLDEST := .venv-oldest/bin/python
 # what touches each dependency: numbers, files, charts, Lightning, Hydra, exports, loggers, one study from end to end
 OLDEST_TESTS := tests/test_api.py tests/test_oldest_versions.py tests/records tests/statistics tests/selection tests/protocols \
 	tests/golden tests/shifts tests/training/test_stacked.py tests/training/test_porting.py tests/networks/test_networks.py \
-	tests/networks/test_published_formats.py tests/networks/test_zero_shot.py tests/models/test_export.py tests/callbacks \
+	tests/networks/test_published_formats.py tests/networks/test_zero_shot.py tests/trained/test_export.py tests/callbacks \
 	tests/data/test_features.py tests/data/test_from_parquet.py tests/data/test_decoding.py tests/reports/test_tables.py \
 	tests/reports/test_saving.py tests/reports/test_renderers.py tests/reports/test_results.py tests/sweeps/test_sweeper.py \
 	tests/end_to_end/test_study.py
@@ -83,7 +83,7 @@ bench-statistics: $(READY)  ## how often intervals hold the truth and tests find
 	OMP_NUM_THREADS=1 $(RUN) benchmarks/interval_coverage.py
 
 docs: $(READY)  ## write the generated pages of docs/
-	$(RUN) -m dgbench.cli.docs
+	$(RUN) docs/reference_pages.py
 
 readme: $(READY)  ## run every command whose output the README shows, and show what they print now (10 minutes)
 	$(RUN) docs/outputs.py README.md

@@ -24,13 +24,13 @@ from made_study import config_of
 from torch import nn
 from torch.nn import functional as F
 
+from dgbench.batches import EnvBatch, TrainingImages
 from dgbench.configuration import CONF
+from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
 from dgbench.networks.small import MNISTCNN
 from dgbench.plan.hyperparameters import hyperparameters
 from dgbench.plan.settings import trainer_settings
-from dgbench.requests import Sizes
-from dgbench.tensors import EnvBatch, TrainingImages
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.surveys import given
 from dgbench.training.prepare import prepare_process

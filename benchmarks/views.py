@@ -20,16 +20,16 @@ from torch import Tensor, nn
 
 from dgbench.algorithms.fact import FACT
 from dgbench.algorithms.ji_gen import JiGen
+from dgbench.batches import EnvBatch
 from dgbench.cli.contact_sheet import draw
 from dgbench.configuration import CONF
-from dgbench.modules import Networks
+from dgbench.containers import Networks
+from dgbench.network_specs import Sizes
 from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.pixels import to_pixels
 from dgbench.objectives.step import Hyperparameters, Step
 from dgbench.plan.hyperparameters import resolve
 from dgbench.plan.inputs import built, dataset_options
-from dgbench.requests import Sizes
-from dgbench.tensors import EnvBatch
 from dgbench.training.modules.run_inputs import Draws
 
 Sheet = tuple[str, list[str], tuple[list[str], Tensor]]

@@ -19,24 +19,25 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # Imports point to a greater number only; packages of one line do not import one another, but for ALLOWED.
 LAYERS = (
     ("cli",),
-    ("estimation", "models", "reports", "sweeps"),
+    ("shift", "estimation"),
+    ("trained", "reports", "sweeps"),
     ("training",),
     ("callbacks",),
     ("algorithms",),
-    ("data", "networks", "objectives", "plan", "selection", "shifts", "statistics"),
-    ("tensors", "modules", "requests", "records", "errors", "seeding", "configuration", "version"),
+    ("analysis", "data", "networks", "objectives", "plan", "selection", "shifts", "statistics"),
+    ("batches", "containers", "network_specs", "records", "errors", "seeding", "configuration", "version"),
 )
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
 #: what a package may import of its own line
 ALLOWED = {
-    "estimation": {"models"},
-    "modules": {"tensors"},
+    "containers": {"batches"},
     "records": {"errors", "version"},
-    "plan": {"data", "selection"},
+    "plan": {"analysis", "data", "selection"},
     "selection": {"plan"},
+    "analysis": {"plan"},
 }
 WITHOUT_TORCH = (
-    "records", "errors", "seeding", "plan", "selection", "shifts", "statistics", "reports", "configuration",
+    "analysis", "records", "errors", "seeding", "plan", "selection", "shifts", "statistics", "reports", "configuration",
     "version",
 )  # fmt: skip
 

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from dgbench.cli.api import train as train
     from dgbench.cli.evaluate import evaluate as evaluate
     from dgbench.estimation.arrays import estimate_shift as estimate_shift
-    from dgbench.models.exporting import export as export
-    from dgbench.models.loading import load as load
     from dgbench.reports.results import measures as measures
     from dgbench.reports.results import results as results
+    from dgbench.trained.export import export as export
+    from dgbench.trained.loading import load as load
     from dgbench.training.porting import algorithm as algorithm
 
 _HOME = {
@@ -24,8 +24,8 @@ _HOME = {
     "algorithm": "dgbench.training.porting",
     "estimate_shift": "dgbench.estimation.arrays",
     "evaluate": "dgbench.cli.evaluate",
-    "export": "dgbench.models.exporting",
-    "load": "dgbench.models.loading",
+    "export": "dgbench.trained.export",
+    "load": "dgbench.trained.loading",
     "measures": "dgbench.reports.results",
     "results": "dgbench.reports.results",
     "train": "dgbench.cli.api",

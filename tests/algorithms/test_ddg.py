@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dgbench.batches import EnvBatch
 from dgbench.errors import ConfigError
+from dgbench.network_specs import ImageDiscriminatorSpec, TranslatorSpec
 from dgbench.networks import translators
-from dgbench.networks.heads import build_head
+from dgbench.networks.build import build_head
 from dgbench.objectives.pairing import halves, partners
 from dgbench.objectives.translation import late_weight
-from dgbench.requests import ImageDiscriminatorSpec, TranslatorSpec
-from dgbench.tensors import EnvBatch
 from dgbench.training import porting
 from dgbench.training.modules import SingleRun, StackedRuns
 from dgbench.training.optimizers import UpdateRule

@@ -10,10 +10,10 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dgbench.algorithms.adrmx import supervised_contrast
 from dgbench.algorithms.trm import neumann
+from dgbench.batches import EnvBatch
 from dgbench.configuration import CONF
-from dgbench.objectives.contrast import supervised_contrast
-from dgbench.tensors import EnvBatch
 from dgbench.training.modules import RunModule, SingleRun, StackedRuns, training_module
 
 M, K = 8, 3

@@ -14,13 +14,13 @@ from torch.utils.data import DataLoader
 
 from dgbench.algorithms.erm import ERM
 from dgbench.algorithms.mixstyle import MixStyle
-from dgbench.modules import Networks
-from dgbench.networks.style_mixing import mix_styles
+from dgbench.batches import EnvBatch
+from dgbench.containers import Networks
+from dgbench.network_specs import Sizes, StyleMix
+from dgbench.networks.featurizer import mix_styles
 from dgbench.networks.timm_networks import ResNet
 from dgbench.objectives.random_inputs import draw
 from dgbench.objectives.step import Hyperparameters, Step
-from dgbench.requests import Sizes, StyleMix
-from dgbench.tensors import EnvBatch
 from dgbench.training.modules import SingleRun
 
 SIZES = (3, 3, 3)

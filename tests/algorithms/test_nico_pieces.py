@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from dgbench.algorithms.ada_clust import AdaClust
 from dgbench.algorithms.fact import FACT
+from dgbench.algorithms.ji_gen import assemble, cut, framed, orders, square
 from dgbench.algorithms.mmld import MMLD
+from dgbench.algorithms.stable_net import dependence_slope, random_functions
+from dgbench.batches import EnvBatch
+from dgbench.network_specs import Sizes
 from dgbench.objectives import clustering
-from dgbench.objectives.decorrelation import dependence_slope, random_functions
-from dgbench.objectives.jigsaw import assemble, cut, framed, orders, square
 from dgbench.objectives.pixels import amplitude_mix, from_pixels, quantized, to_pixels
-from dgbench.objectives.schedules import dropped, epoch_of
-from dgbench.requests import Sizes
-from dgbench.tensors import EnvBatch
+from dgbench.objectives.step import dropped, epoch_of
 from dgbench.training import porting
 from dgbench.training.optimizers import UpdateRule
 

@@ -15,9 +15,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
+from dgbench.network_specs import Sizes
 from dgbench.objectives.random_inputs import RandomInputs, draw
 from dgbench.plan.hyperparameters import entry_of
-from dgbench.requests import Sizes
 
 FROZEN: dict[str, Any] = json.loads((Path(__file__).parent / "random_inputs.json").read_text())
 SIZES = Sizes(n_features=6, n_classes=3, n_envs=3, image=(1, 3, 3))

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dgbench.algorithms.cad import domain_bottleneck
 from dgbench.algorithms.eqrm import kernel_quantile
 from dgbench.algorithms.rsc import _quantile
-from dgbench.modules import BoundNetworks, Networks
-from dgbench.objectives.bottleneck import domain_bottleneck
-from dgbench.objectives.gradients import MODEL, environment_gradients, risk_and_gradient, scale_gradient
-from dgbench.objectives.kernels import (
+from dgbench.batches import EnvBatch
+from dgbench.containers import BoundNetworks, Networks
+from dgbench.objectives.distances import (
     BANDWIDTHS,
     environment_variances,
     kernel_distance,
@@ -24,9 +24,9 @@ from dgbench.objectives.kernels import (
     mean_moment_distance,
     moment_distance,
 )
+from dgbench.objectives.gradients import MODEL, environment_gradients, risk_and_gradient, scale_gradient
 from dgbench.objectives.pairing import cyclic_pairs, pair_rows, shuffle_second
 from dgbench.objectives.random_inputs import Permutation
-from dgbench.tensors import EnvBatch
 
 SIZES = (3, 2, 4)
 

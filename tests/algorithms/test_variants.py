@@ -16,14 +16,14 @@ from dgbench.algorithms.mixstyle import MixStyle
 from dgbench.algorithms.mixup import Mixup
 from dgbench.algorithms.mldg import MLDG
 from dgbench.algorithms.mtl import MTL
+from dgbench.batches import EnvBatch, Tensors
+from dgbench.containers import Networks
 from dgbench.errors import ConfigError
-from dgbench.modules import Networks
-from dgbench.networks.heads import build_head
-from dgbench.networks.style_mixing import mix_styles
+from dgbench.network_specs import Sizes, StyleMix
+from dgbench.networks.build import build_head
+from dgbench.networks.featurizer import mix_styles
 from dgbench.objectives.contract import Algorithm, Update
 from dgbench.objectives.step import Hyperparameters, Outcome, Step
-from dgbench.requests import Sizes, StyleMix
-from dgbench.tensors import EnvBatch, Tensors
 from dgbench.training.modules import SingleRun
 
 SIZES = Sizes(n_features=4, n_classes=3, n_envs=2, image=(1, 3, 3))

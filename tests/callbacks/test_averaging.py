@@ -14,15 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.algorithms.erm import ERM
+from dgbench.batches import ErrorRecipe
 from dgbench.callbacks.averaging import Averaging
 from dgbench.callbacks.checkpointer import Checkpointer
 from dgbench.callbacks.recorder import Recorder, RunRecord
+from dgbench.containers import Networks
 from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.minibatches import EnvironmentData
-from dgbench.modules import Networks
+from dgbench.network_specs import Sizes
 from dgbench.records.rows import RunIdentity
-from dgbench.requests import Sizes
-from dgbench.tensors import ErrorRecipe
 from dgbench.training.modules import SingleRun
 from dgbench.training.swad import Swad
 from dgbench.training.weight_averages import MovingAverage

@@ -258,7 +258,7 @@ def test_best_was_before_predictions_were_asked_for(tmp_path: Path, caplog: pyte
 
 
 def test_the_order_of_equal_logits_is_that_of_the_classes() -> None:
-    from dgbench.tensors import EvalBatch
+    from dgbench.batches import EvalBatch
 
     class Store:
         def image_names(self, positions: np.ndarray) -> list[str]:

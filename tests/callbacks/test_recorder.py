@@ -13,10 +13,10 @@ import pytest
 import torch
 from pytorch_lightning.trainer.states import TrainerFn
 
+from dgbench.batches import ErrorRecipe
 from dgbench.callbacks.recorder import Recorder, RunRecord, training_validation_error
 from dgbench.errors import DivergedError
 from dgbench.records.rows import Row, RunIdentity, append_rows, read_rows
-from dgbench.tensors import ErrorRecipe
 
 WHO = RunIdentity(
     run="abc", dataset="toy", variant={}, base="none", evaluation="exact", data_seed=0, split_seed=0, given=["a", "b"],

@@ -15,6 +15,7 @@ from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from dgbench.configuration import CONF
+from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
 from dgbench.networks.small import MNISTCNN
 from dgbench.networks.weights import RandomWeights
@@ -24,7 +25,6 @@ from dgbench.plan.hyperparameters import hyperparameters
 from dgbench.plan.inputs import dataset_options, described, filled_dataset
 from dgbench.plan.settings import trainer_settings
 from dgbench.reports.published import published
-from dgbench.requests import Sizes
 from dgbench.training.modules import SingleRun
 from tests.studies import plain
 

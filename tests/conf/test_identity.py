@@ -23,8 +23,7 @@ from dgbench.data.datasets.rotated_mnist import RotatedMNIST
 from dgbench.data.datasets.spurious_pictures import SpuriousPictures
 from dgbench.data.datasets.sr_cmnist import SRCMNIST
 from dgbench.errors import DgbenchError
-from dgbench.networks.timm_weights import TimmWeights
-from dgbench.networks.weights import PretrainedWeights, RandomWeights
+from dgbench.networks.weights import PretrainedWeights, RandomWeights, TimmWeights
 from dgbench.plan.compose import Composed
 from dgbench.plan.folds import LeaveOneOut, SingleSource
 from dgbench.plan.identity import NO_RESULT

@@ -21,14 +21,14 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from dgbench.batches import EnvBatch, Tensors, TrainingImages
 from dgbench.errors import ConfigError
+from dgbench.network_specs import Sizes
 from dgbench.networks.build import assembled
 from dgbench.objectives.contract import Algorithm, Update
 from dgbench.objectives.random_inputs import draw
 from dgbench.objectives.step import Hyperparameters, Outcome, Prediction, Step, Surveyed
 from dgbench.plan.hyperparameters import Entry, checked, entry_of, resolve
-from dgbench.requests import Sizes
-from dgbench.tensors import EnvBatch, Tensors, TrainingImages
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.run_inputs import as_tensors
 from dgbench.training.modules.surveys import given

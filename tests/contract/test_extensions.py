@@ -9,17 +9,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dgbench.batches import EnvBatch, TrainingImages
+from dgbench.containers import Networks
 from dgbench.errors import ConfigError
-from dgbench.modules import Networks
+from dgbench.network_specs import FeaturizerSpec, LinearSpec, NetworkSpec, PerChannelSpec, Sizes
 from dgbench.networks.build import assembled, build_networks
-from dgbench.networks.small import MNISTCNN, MLPFeaturizer
+from dgbench.networks.small import MNISTCNN, MLPFeaturizer, WideResNet
 from dgbench.networks.timm_networks import ResNet, VisionTransformer
-from dgbench.networks.wide_resnet import WideResNet
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.step import Outcome, Prediction, Step, Surveyed
 from dgbench.plan.hyperparameters import resolve
-from dgbench.requests import FeaturizerSpec, LinearSpec, NetworkSpec, PerChannelSpec, Sizes
-from dgbench.tensors import EnvBatch, TrainingImages
 from dgbench.training.modules import RunModule, SingleRun, StackedRuns
 from dgbench.training.modules.surveys import given
 from dgbench.training.optimizers import UpdateRule

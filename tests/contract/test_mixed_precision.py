@@ -18,8 +18,8 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from dgbench.batches import EnvBatch, TrainingImages
 from dgbench.networks.small import MNISTCNN
-from dgbench.tensors import EnvBatch, TrainingImages
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.surveys import given
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from dgbench.batches import EnvBatch
 from dgbench.data.datasets.spurious import SpuriousEnvironments
 from dgbench.data.minibatches import CHUNK_BYTES, CHUNK_STEPS, EnvironmentData, IntervalLoader
 from dgbench.errors import ConfigError
-from dgbench.tensors import EnvBatch
 
 Make = Callable[..., SpuriousEnvironments]
 GIVEN = ("0.80", "0.85", "0.90", "0.10")

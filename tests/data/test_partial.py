@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from dgbench.batches import ErrorRecipe
 from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.partial import PartialEnvironments
 from dgbench.errors import DataError
-from dgbench.tensors import ErrorRecipe
 
 
 class Small(Environments):

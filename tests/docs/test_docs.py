@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dgbench.cli.docs import PAGES
+from docs.reference_pages import PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -56,7 +56,7 @@ def test_links_of_the_gallery_open_reports(site: Path) -> None:
 
 def test_a_link_out_of_docs_leads_to_the_repository(site: Path) -> None:
     page = (site / "how_to/networks.html").read_text()
-    assert re.search(r'href="https://[^"]+/blob/main/src/dgbench/networks/stages.py"', page)
+    assert re.search(r'href="https://[^"]+/blob/main/src/dgbench/networks/featurizer.py"', page)
 
 
 def test_the_page_of_the_gallery_is_fresh() -> None:

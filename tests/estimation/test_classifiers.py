@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dgbench.batches import EnvBatch
+from dgbench.containers import Networks
 from dgbench.estimation.classifiers import BottleneckClassifier, JointClassifier, LabelClassifier, SideClassifier
-from dgbench.modules import Networks
+from dgbench.network_specs import Sizes
 from dgbench.objectives.step import Hyperparameters, Step
-from dgbench.requests import Sizes
-from dgbench.tensors import EnvBatch
 from dgbench.training.modules import SingleRun
 from dgbench.training.optimizers import UpdateRule
 

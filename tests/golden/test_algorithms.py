@@ -34,12 +34,12 @@ from dgbench.algorithms.rsc import RSC
 from dgbench.algorithms.sag_net import SagNet
 from dgbench.algorithms.sd import SD
 from dgbench.algorithms.vrex import VREx
-from dgbench.modules import Networks
-from dgbench.networks.heads import build_head
+from dgbench.batches import EnvBatch
+from dgbench.containers import Networks
+from dgbench.network_specs import Sizes
+from dgbench.networks.build import build_head
 from dgbench.objectives.contract import Algorithm, Update
 from dgbench.objectives.step import Outcome
-from dgbench.requests import Sizes
-from dgbench.tensors import EnvBatch
 from dgbench.training.modules import SingleRun
 
 N, B, M, K = 3, 4, 5, 3

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.algorithms import ddg
+from dgbench.batches import EnvBatch
 from dgbench.objectives.pairing import Half
-from dgbench.tensors import EnvBatch
 from dgbench.training import porting
 from dgbench.training.optimizers import UpdateRule
 

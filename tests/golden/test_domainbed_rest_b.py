@@ -8,12 +8,12 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from dgbench.algorithms.adrmx import supervised_contrast
 from dgbench.algorithms.trm import neumann
 from dgbench.configuration import CONF
-from dgbench.networks.heads import build_head
-from dgbench.objectives.contrast import supervised_contrast
+from dgbench.network_specs import TaperedSpec
+from dgbench.networks.build import build_head
 from dgbench.plan.hyperparameters import resolve
-from dgbench.requests import TaperedSpec
 from dgbench.training.weight_averages import MovingAverage
 from tests.golden import toy as problem
 from tests.golden.toy import B, K, M, N, Toy, checksum, filled

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.algorithms.ada_clust import AdaClust
+from dgbench.algorithms.ji_gen import orders
+from dgbench.algorithms.stable_net import WeightLearning
+from dgbench.batches import EnvBatch, TrainingImages
 from dgbench.objectives.clustering import Clusters, kmeans, principal_components, relabeled
-from dgbench.objectives.decorrelation import WeightLearning
-from dgbench.objectives.jigsaw import orders
 from dgbench.objectives.pixels import to_pixels
 from dgbench.objectives.step import Prediction, Surveyed
-from dgbench.tensors import EnvBatch, TrainingImages
 from dgbench.training import porting
 from dgbench.training.modules.surveys import given
 from dgbench.training.optimizers import UpdateRule

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dgbench.tensors import EnvBatch
+from dgbench.batches import EnvBatch
 from dgbench.training import porting
 
 N, B, M, K = 3, 4, 5, 3  # environments, rows of each, inputs and features, classes

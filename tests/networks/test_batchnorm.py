@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dgbench.networks.batchnorm import renew_statistics
+from dgbench.containers import renew_statistics
 
 BATCHES = [torch.tensor([[0.0], [2.0]]), torch.tensor([[4.0], [8.0]])]
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from dgbench.modules import Networks
+from dgbench.containers import Networks
+from dgbench.network_specs import LinearSpec, NetworkSpec, Sizes
 from dgbench.networks.build import build_networks
 from dgbench.networks.small import MNISTCNN, MLPFeaturizer
-from dgbench.requests import LinearSpec, NetworkSpec, Sizes
 
 SIZES = Sizes(n_features=0, n_classes=2, n_envs=3, image=(2, 14, 14))
 

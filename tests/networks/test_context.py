@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional as F
 
-from dgbench.networks.context import ContextNetwork
-from dgbench.networks.fourier import SameConv2d, convolved
-from dgbench.networks.heads import build_head
-from dgbench.requests import ContextSpec
+from dgbench.network_specs import ContextSpec
+from dgbench.networks.build import build_head
+from dgbench.networks.context import ContextNetwork, SameConv2d, convolved
 
 
 @pytest.mark.parametrize(("height", "width", "kernel"), [(8, 8, 5), (7, 9, 5), (6, 5, 3), (14, 14, 5), (1, 4, 7)])
@@ -36,7 +35,7 @@ def test_the_detour_is_taken_where_it_saves(
     side: int, channels: int, detour: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = []
-    monkeypatch.setattr("dgbench.networks.fourier.convolved", lambda x, w, b: taken.append(1) or F.conv2d(x, w, b))
+    monkeypatch.setattr("dgbench.networks.context.convolved", lambda x, w, b: taken.append(1) or F.conv2d(x, w, b))
     layer, x = SameConv2d(channels, 64, 5), torch.zeros(2, channels, side, side)
     assert layer(x).requires_grad
     assert not taken, "gradients are wanted"

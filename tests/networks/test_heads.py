@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from dgbench.networks.heads import build_head
-from dgbench.requests import EmbeddingSpec, LeakyMLPSpec, LinearSpec, MLPSpec, ProjectionSpec
+from dgbench.network_specs import EmbeddingSpec, LeakyMLPSpec, LinearSpec, MLPSpec, ProjectionSpec
+from dgbench.networks.build import build_head
 
 
 def test_linear() -> None:

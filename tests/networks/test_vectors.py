@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from dgbench.errors import ConfigError
-from dgbench.networks.small import MLPFeaturizer
-from dgbench.networks.stages import Featurizer
-from dgbench.networks.vectors import FeatureMLP, LinearFeaturizer
+from dgbench.networks.featurizer import Featurizer
+from dgbench.networks.small import FeatureMLP, LinearFeaturizer, MLPFeaturizer
 
 pytestmark = pytest.mark.usefixtures("double")
 X = torch.tensor([[0.0, 100.0], [2.0, 300.0], [4.0, 200.0], [6.0, 200.0]], dtype=torch.float64)
@@ -68,9 +67,9 @@ def test_stages_and_maps(kind: Callable[..., Featurizer]) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"width": 0}, "backbone.width=0 is not a positive integer"),
-        ({"depth": 1.5}, "backbone.depth=1.5 is not a positive integer"),
-        ({"normalize": "layer"}, "backbone.normalize=layer is unknown; choose batch or none"),
+        ({"width": 0}, "backbone.width=0"),
+        ({"depth": 1.5}, "backbone.depth=1.5"),
+        ({"normalize": "layer"}, "backbone.normalize=layer"),
     ],
 )
 def test_wrong_values(changes: dict[str, object], said: str) -> None:

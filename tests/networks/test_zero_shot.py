@@ -14,9 +14,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from dgbench.errors import ConfigError, WeightsError
-from dgbench.networks.initial_heads import RandomHead, ZeroHead
+from dgbench.networks.initial_heads import RandomHead, ZeroHead, ZeroShotHead
 from dgbench.networks.weights import PretrainedWeights
-from dgbench.networks.zero_shot import ZeroShotHead
 from tests.networks.test_published_formats import SHARED, SIDE, TEXT, WIDTH, clip, images, ours, saved
 from tests.networks.tiny_timm import PATCH
 
@@ -106,16 +105,16 @@ def test_a_zero_head_and_a_random_one() -> None:
 @pytest.mark.parametrize(
     ("options", "head", "unit_length", "says"),
     [
-        ({}, nn.Linear(SHARED, 3), True, "finds no text encoder in init=file"),
-        ({"model": "no-such"}, nn.Linear(SHARED, 3), True, "head.model=no-such is unknown to OpenCLIP"),
-        ({"model": "ViT-B-16"}, nn.Linear(SHARED, 3), True, "does not hold the text encoder of ViT-B-16"),
-        ({"model": "here.json"}, nn.Linear(SHARED, 3), True, "head.model=here.json is no JSON file"),
-        ({"model": "TINY"}, nn.Linear(SHARED, 3), False, "needs features of length one"),
-        ({"model": "TINY"}, nn.Linear(512, 3), True, "texts have 24 numbers, features 512"),
-        ({"model": "TINY"}, nn.Sequential(nn.Linear(SHARED, 3)), True, "sets one linear layer"),
-        ({"model": "TINY", "class_names": {"cat": "kitten"}}, nn.Linear(SHARED, 3), True, "cat, which is no class"),
-        ({"prompts": ["a photo"]}, nn.Linear(SHARED, 3), True, "no list of texts with {}"),
-        ({"scale": 0}, nn.Linear(SHARED, 3), True, "head.scale=0 is not a number > 0"),
+        ({}, nn.Linear(SHARED, 3), True, "init=file"),
+        ({"model": "no-such"}, nn.Linear(SHARED, 3), True, "head.model=no-such"),
+        ({"model": "ViT-B-16"}, nn.Linear(SHARED, 3), True, "encoder of ViT-B-16"),
+        ({"model": "here.json"}, nn.Linear(SHARED, 3), True, "head.model=here.json"),
+        ({"model": "TINY"}, nn.Linear(SHARED, 3), False, "length one"),
+        ({"model": "TINY"}, nn.Linear(512, 3), True, "backbone.projection=24"),
+        ({"model": "TINY"}, nn.Sequential(nn.Linear(SHARED, 3)), True, "one linear layer"),
+        ({"model": "TINY", "class_names": {"cat": "kitten"}}, nn.Linear(SHARED, 3), True, "cat, which"),
+        ({"prompts": ["a photo"]}, nn.Linear(SHARED, 3), True, "head.prompts="),
+        ({"scale": 0}, nn.Linear(SHARED, 3), True, "head.scale=0"),
     ],
 )
 def test_what_cannot_work_is_said_in_one_line(

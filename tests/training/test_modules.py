@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from dgbench.algorithms.erm import ERM
+from dgbench.batches import EnvBatch, EvalBatch, TrainingImages
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError, DivergedError
+from dgbench.network_specs import Sizes
 from dgbench.objectives.random_inputs import Bernoulli, RandomInputs
-from dgbench.requests import Sizes
-from dgbench.tensors import EnvBatch, EvalBatch, TrainingImages
 from dgbench.training.modules import RunModule, SingleRun, StackedRuns, training_module
 from dgbench.training.modules.inputs import minibatches
 from dgbench.training.modules.run_inputs import Draws

@@ -16,12 +16,12 @@ from omegaconf import OmegaConf
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dgbench.batches import EnvBatch
 from dgbench.configuration import CONF
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.errors import ConfigError
 from dgbench.records.rows import read_rows
 from dgbench.records.status import read_status
-from dgbench.tensors import EnvBatch
 from dgbench.training import activations, replay
 from dgbench.training import fit as fit_file
 from dgbench.training.groups import Group

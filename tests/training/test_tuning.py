@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dgbench.batches import EnvBatch
+from dgbench.containers import Networks
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.errors import ConfigError
-from dgbench.modules import Networks
-from dgbench.tensors import EnvBatch
 from dgbench.training.modules import SingleRun, StackedRuns
 from tests.studies import small_study
 from tests.training.test_stacked import (

@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import nn
 
+from dgbench.batches import EnvBatch
 from dgbench.errors import ConfigError
 from dgbench.networks.timm_networks import VisionTransformer
 from dgbench.objectives.contract import ParamGroup
-from dgbench.tensors import EnvBatch
 from dgbench.training.fit import make_trainer
 from dgbench.training.micro_batches import averaged, micro_batches
 from dgbench.training.modules import training_module

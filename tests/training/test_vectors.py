@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from dgbench.configuration import CONF
+from dgbench.containers import example_of
 from dgbench.data.environments import Environments
 from dgbench.errors import ConfigError
-from dgbench.modules import example_of
 from tests.studies import make_study, train_study
 from tests.training.test_stacked import DOUBLE, both_ways, modules_of, rows_of
 from tests.vectors import columns, save

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.modules import Networks
+from dgbench.containers import Networks
+from dgbench.network_specs import LinearSpec, NetworkSpec, Sizes
 from dgbench.objectives.clustering import kmeans, means_of
 from dgbench.objectives.contract import Algorithm, Choices
 from dgbench.objectives.step import Outcome, Prediction, Step, Surveyed
-from dgbench.requests import LinearSpec, NetworkSpec, Sizes
 
 LEAST = 1e-12  # eigenvalues below this part of the largest are none
 

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dgbench.network_specs import FeaturizerSpec, MLPSpec, NetworkSpec, Sizes, TaperedSpec
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup, Update
-from dgbench.objectives.contrast import supervised_contrast
 from dgbench.objectives.gradients import detached
 from dgbench.objectives.random_inputs import RandomInputs, Uniform
 from dgbench.objectives.step import Outcome, Step
-from dgbench.requests import FeaturizerSpec, MLPSpec, NetworkSpec, Sizes, TaperedSpec
+
+TEMPERATURE = 0.07
+EPSILON = 1e-5
 
 
 class ADRMX(Algorithm):
@@ -108,3 +110,25 @@ class ADRMX(Algorithm):
             a, b = (by_class[(start + each).clamp(max=len(z) - 1)] for each in (a, b))
         each = F.cross_entropy(s.networks.classifier(z[a] + z_2[b]), s.y[a], reduction="none")
         return torch.where(counts >= 2, each, 0.0).sum() / len(classes)
+
+
+def supervised_contrast(z: Tensor, y: Tensor, env: Tensor, within: float = 0.5) -> Tensor:
+    """Supervised contrastive loss of (N, m) features (Khosla et al., 2020), as ADRMX computes it.
+
+    With u = z / |z|, e_ij = w_ij exp(u_i . u_j / 0.07) and p_ij = e_ij / (sum_{k != i} e_ik + 1e-5), a row's loss is
+    the mean of -log(p_ij + 1e-5) over the other rows j of its class. Rows without any count as 0, and the sum is
+    divided by the number of the rest plus 1.
+
+    Args:
+        z, y, env: (N, ...), of each row.
+        within: w_ij of rows of one environment; 1 - ``within`` of rows of two.
+    """
+    u, row = F.normalize(z, dim=1), torch.arange(len(y), device=z.device)
+    other = row[:, None] != row
+    weight = torch.where(env[:, None] == env, within, 1 - within) * other
+    e = weight * (u @ u.T / TEMPERATURE).exp()
+    log_share = (e / (e.sum(1, keepdim=True) + EPSILON) + EPSILON).log()
+    positive = (other & (y[:, None] == y)).to(z.dtype)
+    count = positive.sum(1)
+    each = -(positive * log_share).sum(1) / count.clamp(min=1)
+    return each.sum() / ((count > 0).sum() + 1)

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from dgbench.modules import AnyNetworks
+from dgbench.containers import AnyNetworks
+from dgbench.network_specs import ContextSpec, LinearSpec, NetworkSpec, Sizes
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
 from dgbench.objectives.step import Outcome, Prediction, Step
-from dgbench.requests import ContextSpec, LinearSpec, NetworkSpec, Sizes
 
 
 class ARM(Algorithm):

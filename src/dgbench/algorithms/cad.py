@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import torch
+from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.objectives.bottleneck import domain_bottleneck
 from dgbench.objectives.contract import Algorithm, Choices
 from dgbench.objectives.step import Outcome, Step
+
+BASE_TEMPERATURE = 0.07
 
 
 class CAD(Algorithm):
@@ -34,3 +37,44 @@ class CAD(Algorithm):
             u, s.y, s.env, s.hp.temperature, conditional=self.conditional, flipped=self.values["is_flipped"]
         )
         return Outcome(risk + s.hp.lmbda * penalty, {"penalty": penalty.detach(), "penalty_weight": s.hp.lmbda})
+
+
+def domain_bottleneck(
+    z: Tensor, y: Tensor, env: Tensor, temperature: Tensor, *, conditional: bool, flipped: bool
+) -> Tensor:
+    """The penalty of CAD or CondCAD, a scalar; 0 where no row has what it needs, as with one environment.
+
+    With a_ij = z_i . z_j / T for i != j and a_ii = 0, less its row's maximum (a constant), Y_i the other rows of row
+    i's class, D_i the rows of its environment, i among them, and D'_i the others, it is -(T / 0.07) times the mean of
+
+    - log sum_{D'_i} exp a_ij - log sum_{j != i} exp a_ij, over rows whose Y_i is not empty;
+    - ``conditional``: log sum_{Y_i and D'_i} exp a_ij - log sum_{Y_i} exp a_ij, over rows that have the first set;
+    - not ``flipped``: the negative of either, with D_i in the place of D'_i.
+
+    Rows with an empty sum are left out.
+
+    Args:
+        z: (N, m) features.
+        y, env: (N,) labels and environments.
+        temperature: T, 0-dimensional.
+    """
+    same = torch.eye(len(z), dtype=torch.bool, device=z.device)
+    similarity = torch.where(same, 0.0, z @ z.T / temperature)
+    similarity = similarity - similarity.detach().amax(1, keepdim=True)
+    of_class = (y[:, None] == y) & ~same
+    of_env = env[:, None] == env
+    wanted = ~of_env if flipped else of_env
+    above, above_any = _log_sums(similarity, of_class & wanted if conditional else wanted)
+    below, below_any = _log_sums(similarity, of_class if conditional else ~same)
+    valid = (above_any & below_any & of_class.any(1)).to(z.dtype)
+    terms = valid * (above - below if flipped else below - above)
+    mean: Tensor = terms.sum() / valid.sum().clamp_min(1)
+    return -(temperature / BASE_TEMPERATURE) * mean
+
+
+def _log_sums(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Log of the sum of exp over the masked entries of each row, 0 where there is none, and whether there is any."""
+    filled = mask.any(1)
+    harmless = mask | ~filled[:, None]  # a row without entries would make the gradient NaN
+    sums = torch.where(harmless, values, -torch.inf).logsumexp(1)
+    return torch.where(filled, sums, 0.0), filled

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dgbench.objectives.contract import Algorithm
-from dgbench.objectives.interventions import cuts, regularized
-from dgbench.objectives.kernels import moment_distance
+from dgbench.objectives.distances import cuts, moment_distance, regularized
 from dgbench.objectives.random_inputs import RandomInputs
 from dgbench.objectives.step import Outcome, Step
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from dgbench.objectives.contract import Algorithm
-from dgbench.objectives.interventions import cuts, regularized
-from dgbench.objectives.kernels import kernel_distance
+from dgbench.objectives.distances import cuts, kernel_distance, regularized
 from dgbench.objectives.random_inputs import RandomInputs
 from dgbench.objectives.step import Outcome, Step
 

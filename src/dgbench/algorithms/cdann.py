@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from dgbench.algorithms.dann import DANN
+from dgbench.network_specs import EmbeddingSpec, NetworkSpec, Sizes
 from dgbench.objectives.contract import ParamGroup
 from dgbench.objectives.step import Step
-from dgbench.requests import EmbeddingSpec, NetworkSpec, Sizes
 
 
 class CDANN(DANN):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dgbench.objectives.contract import Algorithm
-from dgbench.objectives.kernels import mean_moment_distance
+from dgbench.objectives.distances import mean_moment_distance
 from dgbench.objectives.step import Outcome, Step
 
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dgbench.network_specs import LinearSpec, MLPSpec, NetworkSpec, Sizes
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup, Update
 from dgbench.objectives.step import Outcome, Step
-from dgbench.requests import LinearSpec, MLPSpec, NetworkSpec, Sizes
 
 
 class DANN(Algorithm):

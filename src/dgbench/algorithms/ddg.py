@@ -9,16 +9,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dgbench.containers import Networks
 from dgbench.errors import ConfigError
-from dgbench.modules import Networks
+from dgbench.network_specs import FeaturizerSpec, ImageDiscriminatorSpec, LinearSpec, NetworkSpec, Sizes, TranslatorSpec
 from dgbench.objectives import translation as ops
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup, Update
-from dgbench.objectives.copies import copied, keep_statistics, kept, with_kept
-from dgbench.objectives.gradients import detached
+from dgbench.objectives.gradients import copied, detached, kept, set_statistics, with_kept
 from dgbench.objectives.pairing import half_size, halves
 from dgbench.objectives.random_inputs import RandomInputs, Uniform
 from dgbench.objectives.step import Outcome, Step
-from dgbench.requests import FeaturizerSpec, ImageDiscriminatorSpec, LinearSpec, NetworkSpec, Sizes, TranslatorSpec
 
 
 class DDG(Algorithm):
@@ -113,7 +112,7 @@ class DDG(Algorithm):
                 nets.translator(ops.gray(x))
                 nets.translator(v, ops.semantics(nets.initial_featurizer, x, self._parts)[1])
         again, moved = ops.cycled(nets, x_ba, x_ab, self._parts, s.random["coin"] <= 0.5)
-        keep_statistics(s.networks, moved.statistics())
+        set_statistics(s.networks, moved.statistics())
         begin, first = s.hp.warm_iter_r * self.first, s.hp.recon_x_cyc_w
         logs = {
             "adversarial": ops.deception_loss(nets.image_discriminator, (x_ba, x_ab)),

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from dgbench.network_specs import LinearSpec, NetworkSpec, Sizes
 from dgbench.objectives.contract import Algorithm, ParamGroup
 from dgbench.objectives.random_inputs import Bernoulli, RandomInputs
 from dgbench.objectives.step import Outcome, Prediction, Step
-from dgbench.requests import LinearSpec, NetworkSpec, Sizes
 
 EPSILON = 1e-6
 

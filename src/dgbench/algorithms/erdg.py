@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dgbench.network_specs import LinearSpec, NetworkSpec, Sizes
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup, Update
 from dgbench.objectives.gradients import detached, scale_gradient
 from dgbench.objectives.step import Outcome, Step
-from dgbench.requests import LinearSpec, NetworkSpec, Sizes
 
 MAIN = ("model", "discriminator", "rivals")
 

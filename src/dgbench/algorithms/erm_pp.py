@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from dgbench.network_specs import Sizes
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.step import Outcome, Step
-from dgbench.requests import Sizes
 
 
 class ERMPlusPlus(Algorithm):

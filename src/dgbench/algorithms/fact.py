@@ -8,15 +8,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.modules import AnyNetworks, Networks
+from dgbench.batches import Tensors
+from dgbench.containers import AnyNetworks, Networks
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
-from dgbench.objectives.copies import copied
-from dgbench.objectives.gradients import MODEL
+from dgbench.objectives.gradients import MODEL, copied
 from dgbench.objectives.pixels import amplitude_mix, from_pixels, quantized, to_pixels
 from dgbench.objectives.random_inputs import Permutation, RandomInputs, Uniform
-from dgbench.objectives.schedules import dropped, epoch_of
-from dgbench.objectives.step import Outcome, Step
-from dgbench.tensors import Tensors
+from dgbench.objectives.step import Outcome, Step, dropped, epoch_of
 
 
 class FACT(Algorithm):

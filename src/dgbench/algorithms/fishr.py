@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dgbench.modules import Networks
+from dgbench.containers import Networks
 from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.step import Outcome, Step
 

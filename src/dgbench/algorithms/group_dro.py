@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from dgbench.modules import Networks
+from dgbench.containers import Networks
 from dgbench.objectives.contract import Algorithm, Choices
 from dgbench.objectives.step import Outcome, Step
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from dgbench.objectives.contract import Algorithm
-from dgbench.objectives.kernels import environment_variances
+from dgbench.objectives.distances import environment_variances
 from dgbench.objectives.step import Outcome, Step
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 
 from dgbench.objectives.contract import Algorithm
-from dgbench.objectives.kernels import environment_variances
-from dgbench.objectives.risks import invariance_penalty
-from dgbench.objectives.step import Outcome, Step
+from dgbench.objectives.distances import environment_variances
+from dgbench.objectives.step import Outcome, Step, invariance_penalty
 
 
 class IBIRM(Algorithm):

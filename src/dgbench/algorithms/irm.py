@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from dgbench.objectives.contract import Algorithm
-from dgbench.objectives.risks import invariance_penalty
-from dgbench.objectives.step import Outcome, Step
+from dgbench.objectives.step import Outcome, Step, invariance_penalty
 
 
 class IRM(Algorithm):

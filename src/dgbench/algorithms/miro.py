@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dgbench.network_specs import FeaturizerSpec, LinearSpec, NetworkSpec, PerChannelSpec, Sizes
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.step import Outcome, Step
-from dgbench.requests import FeaturizerSpec, LinearSpec, NetworkSpec, PerChannelSpec, Sizes
 
 INITIAL_VARIANCE, LEAST_VARIANCE = 0.1, 1e-5
 

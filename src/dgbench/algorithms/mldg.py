@@ -8,15 +8,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from dgbench.batches import EnvBatch, Tensors
+from dgbench.containers import BoundNetworks
 from dgbench.errors import ConfigError
-from dgbench.modules import BoundNetworks
+from dgbench.network_specs import Sizes
 from dgbench.objectives.contract import Algorithm, Choices
 from dgbench.objectives.gradients import MODEL, detached, risk_and_gradient
 from dgbench.objectives.pairing import Pairs, cyclic_pairs, pair_rows, weighted_risk
 from dgbench.objectives.random_inputs import Permutation, RandomInputs
 from dgbench.objectives.step import Outcome, Step
-from dgbench.requests import Sizes
-from dgbench.tensors import EnvBatch, Tensors
 
 ADAM_EPSILON = 1e-8
 

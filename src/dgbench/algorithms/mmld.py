@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.modules import Networks
+from dgbench.containers import Networks
+from dgbench.network_specs import LinearSpec, NetworkSpec, Sizes
 from dgbench.objectives.clustering import kmeans, principal_components, relabeled
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup, Update
 from dgbench.objectives.gradients import scale_gradient
 from dgbench.objectives.random_inputs import Bernoulli, RandomInputs
-from dgbench.objectives.schedules import dropped, epoch_of
-from dgbench.objectives.step import Outcome, Prediction, Step, Surveyed
-from dgbench.requests import LinearSpec, NetworkSpec, Sizes
+from dgbench.objectives.step import Outcome, Prediction, Step, Surveyed, dropped, epoch_of
 
 COMPONENTS = 256
 TOLERANCE = 1e-4  # of k-means

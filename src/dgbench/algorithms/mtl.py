@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from dgbench.modules import Networks
+from dgbench.containers import Networks
+from dgbench.network_specs import LinearSpec, NetworkSpec, Sizes
 from dgbench.objectives.contract import Algorithm, Choices
 from dgbench.objectives.random_inputs import Normal, RandomInputs
 from dgbench.objectives.step import Outcome, Prediction, Step
-from dgbench.requests import LinearSpec, NetworkSpec, Sizes
 
 
 class MTL(Algorithm):

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from dgbench.objectives.contract import Algorithm
-from dgbench.objectives.kernels import kernel_distance
+from dgbench.objectives.distances import kernel_distance
 from dgbench.objectives.step import Outcome, Step
 
 BANDWIDTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0)

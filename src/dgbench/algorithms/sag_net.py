@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
+from dgbench.network_specs import LinearSpec, NetworkSpec, Sizes
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.random_inputs import Permutation, RandomInputs, Uniform
 from dgbench.objectives.step import Outcome, Step
-from dgbench.requests import LinearSpec, NetworkSpec, Sizes
 
 EPSILON = 1e-5
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from dgbench.network_specs import Sizes
 from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.gradients import MODEL, detached, environment_gradients
 from dgbench.objectives.step import Outcome, Step
-from dgbench.requests import Sizes
 
 TINY = 1e-17  # in the place of what is not a number
 

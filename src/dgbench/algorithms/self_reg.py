@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dgbench.network_specs import LinearSpec, NetworkSpec, ProjectionSpec, Sizes
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
 from dgbench.objectives.random_inputs import Beta, RandomInputs, Uniform
 from dgbench.objectives.step import Outcome, Step
-from dgbench.requests import LinearSpec, NetworkSpec, ProjectionSpec, Sizes
 
 FEATURE_WEIGHT = 0.3
 WIDEST = 2048  # features from which on the projection is no wider than they are

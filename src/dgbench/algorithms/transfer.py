@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.modules import Networks
+from dgbench.containers import Networks
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.step import Outcome, Step
 

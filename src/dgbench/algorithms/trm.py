@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from dgbench.modules import Networks
+from dgbench.containers import Networks
+from dgbench.network_specs import LinearSpec, NetworkSpec, Sizes
 from dgbench.objectives.contract import Algorithm, Choices
 from dgbench.objectives.pairing import pair_rows
 from dgbench.objectives.step import Outcome, Step
-from dgbench.requests import LinearSpec, NetworkSpec, Sizes
 
 FITTING_STEPS, FITTING_LR = 30, 0.1
 NEUMANN_STEPS, NEUMANN_LIMIT = 10, 10.0

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.modules import AnyNetworks
+from dgbench.containers import AnyNetworks
+from dgbench.network_specs import LeakyMLPSpec, LinearSpec, NetworkSpec, Sizes
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup, Update
 from dgbench.objectives.gradients import detached
 from dgbench.objectives.random_inputs import RandomInputs, Uniform
 from dgbench.objectives.step import Outcome, Prediction, Step
-from dgbench.requests import LeakyMLPSpec, LinearSpec, NetworkSpec, Sizes
 
 WIDTH = 100  # of the discriminator
 LEAST = {"tanh": -1.0, "relu": 0.0, "sigmoid": 0.0}  # of the noise, whose largest value is 1

@@ -12,8 +12,8 @@ import torch
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
 
-from dgbench.networks.batchnorm import renew_statistics
-from dgbench.tensors import Tensors
+from dgbench.batches import Tensors
+from dgbench.containers import renew_statistics
 
 
 class Rule(Protocol):

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from dgbench.batches import EvalBatch
 from dgbench.data.environments import Environments
 from dgbench.records.files import WholeFile
 from dgbench.records.prediction_file import ATTRIBUTE, TOP, schema
-from dgbench.tensors import EvalBatch
 
 #: columns with few different values
 CODED = ("eval_set", "env", "subset", "label", "predicted", "top.list.element")

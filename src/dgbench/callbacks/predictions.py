@@ -13,12 +13,12 @@ import numpy as np
 import pytorch_lightning as pl
 from pytorch_lightning.trainer.states import TrainerFn
 
+from dgbench.batches import ErrorRecipe
 from dgbench.callbacks.prediction_lines import PredictionLines, columns_of
 from dgbench.callbacks.recorder import Recorder
 from dgbench.callbacks.when_to_test import is_last
 from dgbench.errors import RecordError
 from dgbench.records.prediction_file import about_predictions
-from dgbench.tensors import ErrorRecipe
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.trainer.states import TrainerFn
 
+from dgbench.batches import ErrorRecipe
 from dgbench.callbacks.when_to_test import WhenToTest, at_best, is_last
 from dgbench.errors import DivergedError
 from dgbench.records.rows import Row, RunIdentity, append_rows, keep_rows_until, read_rows
-from dgbench.tensors import ErrorRecipe
 
 log = logging.getLogger(__name__)
 

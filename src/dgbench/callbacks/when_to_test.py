@@ -7,7 +7,7 @@ from typing import Any
 
 from pytorch_lightning.trainer.states import TrainerFn
 
-from dgbench.tensors import ErrorRecipe
+from dgbench.batches import ErrorRecipe
 
 TIE = 1e-9  # errors this close may change places by rounding
 

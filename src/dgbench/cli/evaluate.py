@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dgbench.cli.entry import plain_command, sign_of_life
 from dgbench.cli.help import option_lines
+from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,15 +49,15 @@ def _print(words: Sequence[str]) -> None:
     from dgbench.reports.settings.closing import closing_table
     from dgbench.selection.methods import Last
 
-    given, overrides = split(words)
-    if "model" not in given:
+    options, overrides = split(words)
+    if "model" not in options:
         raise ConfigError("model= is missing; name a run's folder, a file or a model, see dgbench evaluate --help")
     sign_of_life("loading the model ...")
-    result = evaluate(overrides=overrides, **given)
+    result = evaluate(overrides=overrides, **options)
     from dgbench.records.rows import ROW_FILE, read_rows
 
     for study in dict.fromkeys(folder.parent for folder in result.folders):
-        rows = [row for own in result.folders if own.parent == study for row in read_rows(own / ROW_FILE)[0]]
+        rows = [row for run in result.folders if run.parent == study for row in read_rows(run / ROW_FILE)[0]]
         print(closing_table(rows, Last(), unusable={}))
         print(f"rows: {study}")
 
@@ -67,7 +68,7 @@ def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     Raises:
         ConfigError: a word that is neither, or says how to train.
     """
-    given: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     overrides = []
     for word in words:
         key, equals, value = word.partition("=")
@@ -75,7 +76,7 @@ def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         if not equals or word.startswith("-"):
             raise ConfigError(f"{word} is no KEY=VALUE; see dgbench evaluate --help")
         if key in OPTIONS:
-            given[key] = _value(key, value)
+            options[key] = _value(key, value)
         elif top in USED:
             overrides.append(word)
         else:
@@ -83,14 +84,14 @@ def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
                 f"{key} is no key of dgbench evaluate, which trains nothing; it takes {', '.join(OPTIONS)}, and keys "
                 f"of {', '.join(USED)}"
             )
-    return given, overrides
+    return options, overrides
 
 
 def _value(key: str, text: str) -> Any:
     if text.startswith("["):
         from hydra.core.override_parser.overrides_parser import OverridesParser
 
-        return [str(each) for each in OverridesParser.create().parse_override(f"{key}={text}").value()]  # type: ignore[union-attr]
+        return [str(item) for item in OverridesParser.create().parse_override(f"{key}={text}").value()]  # type: ignore[union-attr]
     if key in ("ensemble", "predictions"):
         if text not in ("true", "false"):
             raise ConfigError(f"{key}={text} is unknown; choose true or false")
@@ -147,12 +148,36 @@ def evaluate(
         DgbenchError: what else keeps the model from being evaluated.
     """
     from dgbench.cli.api import TrainResult
-    from dgbench.cli.evaluated_models import How, evaluate_all
     from dgbench.reports.results import results
+    from dgbench.trained.sources import Evaluator
 
-    how = How(name, list(classes), weights, step, averaging, ensemble, features, predictions, Path(output))
-    folders = evaluate_all(model, split(overrides)[1], how)
+    evaluator = Evaluator(
+        overrides=split(overrides)[1], name=name, classes=list(classes), weights=weights, step=step,
+        averaging=averaging, ensemble=ensemble, features=features, predictions=predictions, output=Path(output),
+        compose=_composed, tell=sign_of_life,
+    )  # fmt: skip
+    folders = evaluator.evaluate(model)
     return TrainResult(results(folders, "last"), folders, {})
+
+
+def _composed(words: Sequence[str]) -> dict[str, Any]:
+    """The configuration of train.py, for its dataset, protocol and trainer."""
+    from hydra import compose, initialize_config_dir
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    from dgbench.cli.api import own_hydra
+    from dgbench.plan.explain import explain
+
+    with own_hydra(), initialize_config_dir(str(CONF), job_name="evaluate", version_base="1.3"):
+        try:
+            config = compose("train", list(words))
+            return {
+                key: OmegaConf.to_container(config[key], resolve=True) for key in ("dataset", "protocol", "trainer")
+            }
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ConfigError(explain(error, "train", words)) from error
 
 
 def _help() -> str:

@@ -25,18 +25,20 @@ def main() -> None:
 
 
 def _export(words: Sequence[str]) -> None:
-    given = split(words)
-    if "run" not in given:
+    options = split(words)
+    if "run" not in options:
         raise ConfigError("run= is missing; name the folder of a run, see dgbench export --help")
-    listed = given.get("format", "").removeprefix("[").removesuffix("]")
+    listed = options.get("format", "").removeprefix("[").removesuffix("]")
     formats = [name.strip() for name in listed.split(",") if name.strip()]
     sign_of_life("loading the model ...")
-    from dgbench.models.exporting import export
+    from dgbench.trained.export import export
 
-    target = export(given["run"], given.get("output"), given.get("step", "last"), formats, given.get("push", ""))
+    target = export(
+        options["run"], options.get("output"), options.get("step", "last"), formats, options.get("push", "")
+    )
     print(f"model: {target} ({', '.join(sorted(path.name for path in target.iterdir()))})")
-    if "push" in given:
-        print(f"pushed to {given['push']}")
+    if "push" in options:
+        print(f"pushed to {options['push']}")
 
 
 def split(words: Sequence[str]) -> dict[str, str]:
@@ -45,15 +47,15 @@ def split(words: Sequence[str]) -> dict[str, str]:
     Raises:
         ConfigError: a word that is none.
     """
-    given = {}
+    options = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or key not in OPTIONS:
             raise ConfigError(f"{word} is no option of dgbench export; it takes {', '.join(f'{k}=' for k in OPTIONS)}")
         if not value:
             raise ConfigError(f"{key}= is empty; give a value, or leave it out")
-        given[key] = value
-    return given
+        options[key] = value
+    return options
 
 
 def _help() -> str:

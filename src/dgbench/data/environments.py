@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgbench.batches import ErrorRecipe, EvalBatch
 from dgbench.data.description import DatasetInfo
 from dgbench.data.preprocessing import Preprocessing
-from dgbench.tensors import ErrorRecipe, EvalBatch
 
 LABEL_CHUNK = 256  # images gathered at once for their labels
 

@@ -10,10 +10,10 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from dgbench.batches import EnvBatch, ErrorRecipe, TrainingImages
 from dgbench.data.environments import Environments, EvalSet, EvalSetLoader
 from dgbench.errors import ConfigError
 from dgbench.seeding import derive
-from dgbench.tensors import EnvBatch, ErrorRecipe, TrainingImages
 
 ORDER_BLOCK = 64  # steps whose minibatches come from one generator; the order of a step depends on nothing else
 #: of minibatches gathered at once, so that the loop's cost is paid rarely: on a CPU, whose caches should hold them, and

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgbench.batches import ErrorRecipe
 from dgbench.data.description import DatasetInfo
 from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import DataError
 from dgbench.seeding import derive
-from dgbench.tensors import ErrorRecipe
 
 #: class -> how many of its images count, None for all; a class that is absent takes no part
 Part = Mapping[int, int | None]

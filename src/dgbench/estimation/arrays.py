@@ -10,6 +10,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from dgbench.batches import ErrorRecipe
 from dgbench.configuration import CONF
 from dgbench.data.description import DatasetInfo
 from dgbench.data.environments import Environments, EvalSet
@@ -25,7 +26,6 @@ from dgbench.plan.keys import options
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.code import code_version
 from dgbench.records.shift_rows import ShiftIdentity, ShiftRow
-from dgbench.tensors import ErrorRecipe
 from dgbench.training.prepare import prepare_process
 
 

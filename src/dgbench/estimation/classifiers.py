@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.modules import AnyNetworks
+from dgbench.containers import AnyNetworks
+from dgbench.network_specs import LinearSpec, MLPSpec, NetworkSpec, Sizes
 from dgbench.objectives.contract import Algorithm, ParamGroup
 from dgbench.objectives.step import Outcome, Prediction, Step
-from dgbench.requests import LinearSpec, MLPSpec, NetworkSpec, Sizes
 
 
 class ShiftClassifier(Algorithm):

@@ -18,10 +18,10 @@ from dgbench.errors import DivergedError
 from dgbench.estimation.judging import Judge, Judged
 from dgbench.estimation.recipes import Fitted, Fitting
 from dgbench.estimation.samples import EpochOrder, SampleStore
+from dgbench.network_specs import Sizes
 from dgbench.networks.build import assembled
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.spec import digest
-from dgbench.requests import Sizes
 from dgbench.seeding import derive
 from dgbench.training.fit import fit_quietly, make_trainer
 from dgbench.training.groups import CPU_PARAMETERS

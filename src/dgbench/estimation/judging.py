@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dgbench.batches import Tensors
+from dgbench.containers import AnyNetworks, renew_statistics
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.estimation.classifiers import ShiftClassifier
 from dgbench.estimation.recipes import Recipe
 from dgbench.estimation.samples import SampleStore
-from dgbench.modules import AnyNetworks
-from dgbench.networks.batchnorm import renew_statistics
-from dgbench.tensors import Tensors
 from dgbench.training.activations import images_at_once
 from dgbench.training.checkpoints import Snapshot
 from dgbench.training.modules import RunModule, SingleRun

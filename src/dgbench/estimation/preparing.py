@@ -11,18 +11,18 @@ import numpy as np
 import torch
 from torch import nn
 
+from dgbench.containers import example_of
 from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.store.features import CachedFeatures
 from dgbench.errors import ConfigError
 from dgbench.estimation.fitting import ClassifierTraining
 from dgbench.estimation.sampling import own_images
 from dgbench.estimation.shift_plan import PlannedShift
-from dgbench.models.picture_input import batches
-from dgbench.modules import example_of
-from dgbench.networks.stages import FirstStages
+from dgbench.networks.featurizer import FirstStages
 from dgbench.plan.building import build, without
 from dgbench.plan.inputs import built
 from dgbench.seeding import derive
+from dgbench.trained.inputs import batches
 from dgbench.training.activations import activations, images_at_once
 from dgbench.training.compatibility import check_backbone, check_weights
 

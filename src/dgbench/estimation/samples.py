@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgbench.batches import ErrorRecipe
 from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.minibatches import RunOrder
 from dgbench.seeding import derive
-from dgbench.tensors import ErrorRecipe
 
 
 class SampleStore(Environments):

@@ -1,18 +1,35 @@
-"""Building a run's networks, initial weights included."""
+"""Building a run's networks, initial weights included: the featurizer, and what an algorithm asks for beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from functools import singledispatch
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from dgbench.containers import Networks, example_of
 from dgbench.errors import ConfigError
-from dgbench.modules import Networks, example_of
-from dgbench.networks.heads import build_head
-from dgbench.requests import FeaturizerSpec, NetworkSpec, PerChannelSpec, Sizes
+from dgbench.network_specs import (
+    ContextSpec,
+    EmbeddingSpec,
+    FeaturizerSpec,
+    ImageDiscriminatorSpec,
+    LeakyMLPSpec,
+    LinearSpec,
+    MLPSpec,
+    NetworkSpec,
+    PerChannelSpec,
+    ProjectionSpec,
+    Sizes,
+    TaperedSpec,
+    TranslatorSpec,
+)
+from dgbench.networks.context import ContextNetwork
+from dgbench.networks.translators import discriminator, translator
 from dgbench.seeding import derive
 
 FeaturizerFactory = Callable[[tuple[int, ...]], nn.Module]
@@ -47,7 +64,7 @@ def build_networks(
 
 
 def assembled(
-    own: Mapping[str, nn.Module],
+    existing: Mapping[str, nn.Module],
     needed: Mapping[str, NetworkSpec],
     image: tuple[int, ...],
     another: Callable[[], nn.Module],
@@ -55,15 +72,15 @@ def assembled(
     """Networks that are there, ``featurizer`` among them, and those that an algorithm needs beside them.
 
     Args:
-        own: networks by name.
-        needed: specifications by name; those of ``own`` are left out.
+        existing: networks by name.
+        needed: specifications by name; those of ``existing`` are left out.
         image: C, H, W of what the featurizer sees.
         another: makes one more featurizer.
 
     Raises:
         ConfigError: a network needs the featurizer's maps, and it has none; a copy that cannot be frozen.
     """
-    body = own["featurizer"]
+    body = existing["featurizer"]
 
     def built(spec: NetworkSpec) -> nn.Module:
         if isinstance(spec, FeaturizerSpec):
@@ -74,7 +91,7 @@ def assembled(
             return PerChannel(map_shapes(body, image), spec.initial)
         return build_head(spec)
 
-    networks = Networks({**own, **{name: built(spec) for name, spec in needed.items() if name not in own}})
+    networks = Networks({**existing, **{name: built(spec) for name, spec in needed.items() if name not in existing}})
     for name, spec in needed.items():
         if isinstance(spec, FeaturizerSpec) and spec.frozen:
             networks.freeze([networks[name]], networks[name].parameters())
@@ -94,13 +111,13 @@ def map_shapes(featurizer: nn.Module, image: tuple[int, ...]) -> list[tuple[int,
     except TypeError as error:
         raise ConfigError(
             f"the featurizer, {type(featurizer).__name__}, does not take maps=True, which the algorithm needs; see "
-            "Featurizer.with_maps in dgbench/networks/stages.py"
+            "Featurizer.with_maps in dgbench/networks/featurizer.py"
         ) from error
-    return [tuple(each.shape[1:]) for each in maps]
+    return [tuple(image_map.shape[1:]) for image_map in maps]
 
 
 class PerChannel(nn.Module):
-    """One number for each channel of each map; see :class:`~dgbench.requests.PerChannelSpec`.
+    """One number for each channel of each map; see :class:`~dgbench.network_specs.PerChannelSpec`.
 
     Args:
         maps: shapes of the maps, without the axis of images.
@@ -115,3 +132,79 @@ class PerChannel(nn.Module):
     def forward(self) -> list[Tensor]:
         """Tensors that broadcast against the maps."""
         return list(self.values)
+
+
+@singledispatch
+def build_head(spec: NetworkSpec) -> nn.Module:
+    """The module that a specification describes, with fresh weights from torch's global generator.
+
+    Whoever calls seeds that generator and puts it back. A new kind of specification registers its builder with
+    ``@build_head.register``.
+
+    Raises:
+        TypeError: no builder is registered for this kind.
+    """
+    raise TypeError(f"no builder for {type(spec).__name__}; register one with @build_head.register")
+
+
+@build_head.register
+def _linear(spec: LinearSpec) -> nn.Module:
+    layer = nn.Linear(spec.n_in, spec.n_out)
+    if spec.xavier_gain is not None:
+        nn.init.xavier_uniform_(layer.weight, gain=spec.xavier_gain)
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+@build_head.register
+def _mlp(spec: MLPSpec) -> nn.Module:
+    widths = [spec.n_in, *[spec.width] * (spec.depth - 1)]
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise(widths):
+        dropout = [nn.Dropout(spec.dropout)] if spec.dropout > 0 else []
+        layers += [nn.Linear(n_in, n_out), *dropout, nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], spec.n_out))
+
+
+@build_head.register
+def _tapered(spec: TaperedSpec) -> nn.Module:
+    wide, narrow = max(spec.n_in // 2, 1), max(spec.n_in // 4, 1)
+    return nn.Sequential(
+        nn.Linear(spec.n_in, wide), nn.ReLU(), nn.Linear(wide, narrow), nn.ReLU(), nn.Linear(narrow, spec.n_out)
+    )
+
+
+@build_head.register
+def _leaky_mlp(spec: LeakyMLPSpec) -> nn.Module:
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise([spec.n_in, *[spec.width] * (spec.hidden + 1)]):
+        layers += [nn.Linear(n_in, n_out), nn.LeakyReLU()]
+    return nn.Sequential(*layers, nn.Linear(spec.width, spec.n_out))
+
+
+@build_head.register
+def _projection(spec: ProjectionSpec) -> nn.Module:
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise([spec.size, spec.width, spec.width, spec.size]):
+        layers += [nn.Linear(n_in, n_out), nn.BatchNorm1d(n_out), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+@build_head.register
+def _embedding(spec: EmbeddingSpec) -> nn.Module:
+    return nn.Embedding(spec.n, spec.size)  # drawn from N(0, 1)
+
+
+@build_head.register
+def _context(spec: ContextSpec) -> nn.Module:
+    return ContextNetwork(spec.channels)
+
+
+@build_head.register
+def _translator(spec: TranslatorSpec) -> nn.Module:
+    return translator(spec)
+
+
+@build_head.register
+def _image_discriminator(spec: ImageDiscriminatorSpec) -> nn.Module:
+    return discriminator(spec)

@@ -1,15 +1,23 @@
-"""What ``conf/head`` names: the values that a classifier starts from."""
+"""What ``conf/head`` names: the values that a classifier starts from, those of a text encoder among them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from dgbench.errors import ConfigError
+from dgbench.errors import ConfigError, WeightsError
+from dgbench.networks.weight_files import misfit, read_tensors
 
 
 class TextWeights(Protocol):
@@ -69,3 +77,188 @@ def linear(classifier: nn.Module, name: str) -> nn.Linear:
             "head=random, or set hparams.nonlinear_classifier=false where that made it"
         )
     return classifier
+
+
+@dataclass(frozen=True)
+class ClassTexts:
+    """What a text encoder makes of K classes.
+
+    Args:
+        embeddings: (K, d), each of length one.
+        scale: factor of the cosines that the encoder was trained with.
+        bias: added to them (SigLIP); 0 in CLIP.
+    """
+
+    embeddings: Tensor
+    scale: float
+    bias: float
+
+
+class ZeroShotHead:
+    """Weight k of the classifier is the scaled embedding of the texts of class k, its bias that of the encoder.
+
+    With features of length one in the space of images and texts, the classifier's logits are the encoders' own
+    (Radford et al., 2021, section 3.1.2).
+
+    Args:
+        name: for the rows.
+        unit_length: that of the backbone; a classifier on features that are not of length one is refused.
+        prompts: texts with ``{}`` where the class stands. Embeddings of several are divided by their length, averaged
+            and divided again.
+        class_names: class of the dataset -> what prompts call it; of other classes ``_`` is read as a space.
+        scale: factor of the cosines; None takes the encoder's own.
+        model: OpenCLIP's name of the model, or the path of a JSON file with its configuration; None takes what the
+            initial weights say.
+
+    Raises:
+        ConfigError: a value that cannot work.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str = "zero_shot",
+        unit_length: bool = True,
+        prompts: Sequence[str] = ("a photo of a {}.",),
+        class_names: Mapping[Any, str] | None = None,
+        scale: float | None = None,
+        model: str | None = None,
+    ) -> None:
+        texts = [prompts] if isinstance(prompts, str) else list(prompts or ())
+        wrong = [text for text in texts if not isinstance(text, str) or "{}" not in text]
+        if wrong or not texts:
+            raise ConfigError(
+                f"head.prompts={list(texts)} is no list of texts with {{}} where the class stands; write e.g. "
+                '["a photo of a {}."]'
+            )
+        if scale is not None and (not isinstance(scale, (int, float)) or not 0 < scale < math.inf):
+            raise ConfigError(f"head.scale={scale} is not a number > 0; give one, or null for the encoder's own")
+        self.name, self.prompts, self.scale, self.model = name, tuple(texts), scale, model
+        self.class_names = {str(key): str(value) for key, value in (class_names or {}).items()}
+
+    def check(self) -> None:
+        """Whether OpenCLIP is there, before anything that takes longer.
+
+        Raises:
+            ConfigError: it is not.
+        """
+        _open_clip_package()
+
+    def set(self, classifier: nn.Module, weights: TextWeights, classes: Sequence[str], unit_length: bool) -> None:
+        """Fill the classifier.
+
+        Args:
+            classifier: a linear layer.
+            weights: initial weights, in whose file the text encoder is.
+            classes: names of the K classes.
+            unit_length: whether the features have length one.
+
+        Raises:
+            ConfigError: the classifier is of another kind or width, no text encoder is known, or OpenCLIP is missing.
+            WeightsError: the file holds no text encoder of this model.
+        """
+        layer = linear(classifier, self.name)
+        if not unit_length:
+            raise ConfigError(
+                f"head={self.name} needs features of length one in the space of images and texts; set "
+                "backbone.unit_length=true, with backbone=vit_b16_clip or backbone=vit_b16_siglip"
+            )
+        unknown = sorted(self.class_names.keys() - set(classes))
+        if unknown:
+            raise ConfigError(
+                f"head.class_names names {unknown[0]}, which is no class; choose from {', '.join(classes)}"
+            )
+        model = self.model or weights.text_model
+        if model is None:
+            raise ConfigError(
+                f"head={self.name} finds no text encoder in init={weights.name}; use init=clip or init=siglip, or name "
+                "OpenCLIP's model of init.path in head.model"
+            )
+        texts = class_texts(weights.file, model, self._texts(classes))
+        if texts.embeddings.shape[1] != layer.in_features:
+            raise ConfigError(
+                f"head={self.name}: texts have {texts.embeddings.shape[1]} numbers, features {layer.in_features}; set "
+                f"backbone.projection={texts.embeddings.shape[1]}"
+            )
+        with torch.no_grad():
+            layer.weight.copy_((self.scale or texts.scale) * texts.embeddings)
+            layer.bias.fill_(texts.bias)
+
+    def _texts(self, classes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+        """Of each class, the prompts with its name."""
+        names = [self.class_names.get(name, name.replace("_", " ")) for name in classes]
+        return tuple(tuple(prompt.replace("{}", name) for prompt in self.prompts) for name in names)
+
+
+@lru_cache(maxsize=8)  # the runs of a study share it
+def class_texts(file: Path, model: str, texts: tuple[tuple[str, ...], ...]) -> ClassTexts:
+    """Embed the texts of K classes.
+
+    Args:
+        file: weights of image and text encoder, in OpenCLIP's or OpenAI's layout.
+        model: OpenCLIP's name of the model, or the path of a JSON file with its configuration.
+        texts: of each class.
+
+    Raises:
+        ConfigError: OpenCLIP is missing or does not know the model, or its tokenizer cannot be had.
+        WeightsError: the file does not fit the model.
+    """
+    encoder, tokenizer = _open_clip(model)
+    content = read_tensors(file)
+    tensors = content.get("state_dict", content) if isinstance(content, Mapping) else {}
+    tensors = {str(name).removeprefix("module."): value for name, value in tensors.items()}
+    expected = encoder.state_dict()
+    if problems := misfit(expected, tensors, may_lack=("visual.*", "*attn_mask"), may_add=("*",)):
+        raise WeightsError(
+            f"{file} does not hold the text encoder of {model} ({problems}); give the file of both encoders with "
+            "init.path, or its model with head.model"
+        )
+    encoder.load_state_dict({name: tensors[name].float() for name in expected if name in tensors}, strict=False)
+    with torch.no_grad():
+        rows = [encoder.encode_text(tokenizer(list(own_texts)), normalize=True).mean(0) for own_texts in texts]
+        embeddings = F.normalize(torch.stack(rows), dim=1)
+        bias = getattr(encoder, "logit_bias", None)
+        return ClassTexts(embeddings, float(encoder.logit_scale.exp()), 0.0 if bias is None else float(bias))
+
+
+def _open_clip_package() -> Any:
+    try:
+        import open_clip
+    except ImportError as error:
+        raise ConfigError("head=zero_shot needs OpenCLIP's text encoder; pip install 'dgbench[clip]'") from error
+    return open_clip
+
+
+def _open_clip(model: str) -> tuple[Any, Any]:
+    """A model of OpenCLIP in evaluation mode, with random weights, and its tokenizer."""
+    open_clip = _open_clip_package()
+    name = model
+    if model.endswith(".json"):
+        name, file = Path(model).stem, Path(model).expanduser()
+        try:
+            json.loads(file.read_text())
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"head.model={model} is no JSON file with a model of OpenCLIP; correct it") from error
+        open_clip.add_model_config(file)
+    if open_clip.get_model_config(name) is None:
+        raise ConfigError(f"head.model={model} is unknown to OpenCLIP; see open_clip.list_models()")
+    try:
+        with torch.random.fork_rng(devices=[]), _without_warnings():
+            return open_clip.create_model(name, pretrained=None).eval(), open_clip.get_tokenizer(name)
+    except Exception as error:  # tokenizers of some models come from the hub
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:160]
+        raise ConfigError(
+            f"head.model={model}: OpenCLIP cannot build the text encoder ({reason}); install what it names, or fetch "
+            "its tokenizer into the Hugging Face cache of this machine"
+        ) from error
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """OpenCLIP warns of random weights, which are replaced here."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)

@@ -1,4 +1,4 @@
-"""Featurizers for small images, trained from scratch."""
+"""Featurizers that are trained from scratch, for small images and for vectors of features."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from functools import partial
 from torch import Tensor, nn
 
 from dgbench.errors import ConfigError
-from dgbench.networks.stages import Featurizer, Stage
+from dgbench.networks.featurizer import Featurizer, Stage
+
+SIDE = 32  # of the wide residual network's images
+WIDTHS = (16, 32, 64, 128)  # its channels
+BLOCKS_PER_GROUP = 2
+NORMALIZE = ("batch", "none")
+FROZEN = {
+    "batch": "its normalization would stay at mean 0 and deviation 1; set backbone.normalize=none",
+    "none": None,
+}  #: why it cannot be frozen with its initial weights
 
 
 class MLPFeaturizer(Featurizer):
@@ -95,3 +104,150 @@ class MNISTCNN(Featurizer):
             h = norm((self.convs[i](h) if i else h).relu())
             maps.append(h)
         return h.mean((2, 3)), maps
+
+
+class WideResNet(Featurizer):
+    """WideResNet 16-2, (n, C, 32, 32) -> (n, 128) (Zagoruyko and Komodakis, 2016; DomainBed's form).
+
+    A 3 x 3 convolution to 16 channels; three groups of two blocks with 32, 64, 128 channels and strides 1, 2, 2;
+    BatchNorm with momentum 0.9, ReLU, average pool. Convolutions have biases and the framework's initialization.
+    Three stages, the groups.
+
+    Raises:
+        ConfigError: the images are not 32 x 32.
+    """
+
+    n_features = WIDTHS[-1]
+
+    def __init__(self, image: tuple[int, int, int], norm: str = "train") -> None:
+        if tuple(image[1:]) != (SIDE, SIDE):
+            raise ConfigError(
+                f"backbone wide_resnet takes images of {SIDE} x {SIDE}, these are {image[1]} x {image[2]}; "
+                f"set dataset.image_size={SIDE}, or use backbone=resnet18"
+            )
+        super().__init__(norm)
+        self.conv = nn.Conv2d(image[0], WIDTHS[0], 3, padding=1)
+        self.groups = nn.ModuleList(
+            nn.Sequential(
+                *(_Block(n_in if i == 0 else n_out, n_out, stride if i == 0 else 1) for i in range(BLOCKS_PER_GROUP))
+            )
+            for n_in, n_out, stride in zip(WIDTHS, WIDTHS[1:], (1, 2, 2), strict=False)
+        )
+        self.bn = nn.BatchNorm2d(WIDTHS[-1], momentum=0.9)
+        self.set_norms()
+        self.train()
+
+    def stages(self) -> list[Stage]:
+        first, second, third = self.groups
+
+        def pool(h: Tensor) -> Tensor:
+            features: Tensor = self.bn(third(h)).relu().mean((2, 3))
+            return features
+
+        return [
+            Stage.of(self.conv, first),
+            Stage.of(second),
+            Stage(pool, (third, self.bn)),
+        ]
+
+    def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        maps = [self.conv(x)]
+        for group in self.groups:
+            maps.append(group(maps[-1]))
+        return self.bn(maps[-1]).relu().mean((2, 3)), maps
+
+
+class _Block(nn.Module):
+    """conv(ReLU(BN(conv(ReLU(BN(x)))))) + shortcut(x); the second convolution has the stride."""
+
+    def __init__(self, n_in: int, n_out: int, stride: int) -> None:
+        super().__init__()
+        self.bn1, self.bn2 = nn.BatchNorm2d(n_in), nn.BatchNorm2d(n_out)
+        self.conv1 = nn.Conv2d(n_in, n_out, 3, padding=1)
+        self.conv2 = nn.Conv2d(n_out, n_out, 3, stride=stride, padding=1)
+        same = stride == 1 and n_in == n_out
+        self.shortcut = nn.Identity() if same else nn.Conv2d(n_in, n_out, 1, stride=stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.conv1(self.bn1(x).relu())
+        h = self.conv2(self.bn2(h).relu())
+        out: Tensor = h + self.shortcut(x)
+        return out
+
+
+def normalization(kind: str, d: int) -> nn.Module:
+    """What the d features go through first.
+
+    ``batch`` is BatchNorm without scale and shift: in training a feature has mean 0 and deviation 1 over a minibatch,
+    in evaluation the running mean and variance of the training environments' minibatches are taken. A held-out
+    environment is therefore normalized by statistics in which it has no part.
+
+    Raises:
+        ConfigError: another kind.
+    """
+    if kind not in NORMALIZE:
+        raise ConfigError(f"backbone.normalize={kind} is unknown; choose {' or '.join(NORMALIZE)}")
+    return nn.BatchNorm1d(d, affine=False) if kind == "batch" else nn.Identity()
+
+
+class LinearFeaturizer(Featurizer):
+    """The features themselves, (n, d) -> (n, d): a linear classifier sees them normalized, or as they are.
+
+    It has no parameters.
+
+    Args:
+        image: d.
+        normalize: ``batch`` or ``none``, see :func:`normalization`.
+    """
+
+    takes = ("vectors",)
+
+    def __init__(self, image: tuple[int, ...], normalize: str = "batch") -> None:
+        super().__init__()
+        (self.n_features,) = image
+        self.normalize, self.why_not_frozen = normalization(normalize, self.n_features), FROZEN[normalize]
+
+    def stages(self) -> list[Stage]:
+        return [Stage.of(self.normalize)]
+
+    def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        z = self.normalize(x)
+        return z, [x, z]
+
+
+class FeatureMLP(Featurizer):
+    """A perceptron on features, (n, d) -> (n, width): normalization, then ``depth`` times linear and ReLU.
+
+    Args:
+        image: d.
+        width: units of each hidden layer, and features m.
+        depth: hidden layers.
+        normalize: ``batch`` or ``none``, see :func:`normalization`.
+
+    Raises:
+        ConfigError: a width or depth below 1.
+    """
+
+    takes = ("vectors",)
+
+    def __init__(self, image: tuple[int, ...], width: int = 128, depth: int = 2, normalize: str = "batch") -> None:
+        super().__init__()
+        for key, value in (("width", width), ("depth", depth)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigError(f"backbone.{key}={value} is not a positive integer; give 1 or more")
+        (d,) = image
+        self.n_features = width
+        self.normalize, self.why_not_frozen = normalization(normalize, d), FROZEN[normalize]
+        self.layers = nn.ModuleList(nn.Linear(d if k == 0 else width, width) for k in range(depth))
+        self.relu = nn.ReLU()
+
+    def stages(self) -> list[Stage]:
+        first, *rest = self.layers
+        return [Stage.of(self.normalize, first, self.relu), *(Stage.of(layer, self.relu) for layer in rest)]
+
+    def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        maps = [self.layers[0](self.normalize(x))]
+        maps.append(self.relu(maps[0]))
+        for layer in list(self.layers)[1:]:
+            maps.append(self.relu(layer(maps[-1])))
+        return maps[-1], maps

@@ -6,19 +6,171 @@ import contextlib
 import io
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dgbench.errors import ConfigError
-from dgbench.networks.stages import Featurizer, Stage
-from dgbench.networks.timm_parts import RESNET, TRANSFORMER, Family, Parts, family_of
+from dgbench.networks.featurizer import Featurizer, Stage
 
+TRANSFORMER_STAGES = 4
 RGB = 3
 STYLE_STAGES = (1, 2, 3)
 CONVERTERS = ("checkpoint_filter_fn", "_filter_fn")  # timm's, in the module of a network: published names -> its own
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A network as a chain: stem, stages, end; what pools comes after it.
+
+    Args:
+        stem: what comes before the first stage.
+        stages: in order, at least one.
+        end: what stands between the last stage and the pool.
+        layers: parts with a learning rate of their own under layer-wise decay, first ones first; what belongs to none
+            of them, such as a last norm, learns like the classifier.
+        first_map: images -> what the first layers give as maps, and the output of the stem; None: both are the same.
+        has_maps: whether what comes out of stem and stages can be given away (``maps=True``).
+        mixes_styles: whether stages give (n, C, H, W), between whose images MixStyle may mix.
+    """
+
+    stem: Stage
+    stages: tuple[Stage, ...]
+    end: Stage
+    layers: tuple[Stage, ...]
+    first_map: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None
+    has_maps: bool = True
+    mixes_styles: bool = False
+
+
+@dataclass(frozen=True)
+class Family:
+    """Networks that are cut alike.
+
+    Args:
+        kind: what a message calls them.
+        needs: parts of timm's module by which they are known.
+        cut: timm's module -> its parts.
+        needs_size: the constructor takes ``img_size``; images of another size do not fit.
+        min_side: least side of an image, pixels.
+        why_not_stackable: see :class:`~dgbench.networks.featurizer.Featurizer`.
+    """
+
+    kind: str
+    needs: tuple[str, ...]
+    cut: Callable[[Any], Parts]
+    needs_size: bool = False
+    min_side: int = 1
+    why_not_stackable: str | None = None
+
+    def holds(self, body: Any) -> bool:
+        """Whether a network is of this family."""
+        return all(hasattr(body, part) for part in self.needs)
+
+
+def _convolutional(
+    stem: tuple[str, ...], stages: tuple[str, ...], last: tuple[str, ...] = ()
+) -> Callable[[Any], Parts]:
+    """Stages by the names of their modules, or the items of one; ``last`` stands between them and the pool."""
+
+    def cut(body: Any) -> Parts:
+        first = Stage.of(*(getattr(body, name) for name in stem))
+        blocks = [Stage.of(getattr(body, name)) for name in stages] if len(stages) > 1 else _each(body, stages[0])
+        end = Stage.of(*(getattr(body, name) for name in last))
+        return Parts(first, tuple(blocks), end, (first, *blocks), mixes_styles=True)
+
+    return cut
+
+
+def _each(body: Any, name: str) -> list[Stage]:
+    return [Stage.of(module) for module in getattr(body, name)]
+
+
+def _transformer(body: Any) -> Parts:
+    """Four stages of equally many blocks; rotary embeddings, where it has them, are computed again at every block."""
+    rotary = hasattr(body, "rope")  # timm's Eva: positions go to every block, if there are any
+    embedding = [m for m in (body.patch_embed, body.pos_drop, body.patch_drop, body.norm_pre) if m is not None]
+    tokens = tuple(p for p in (body.cls_token, body.reg_token, body.pos_embed) if p is not None)
+
+    def positions(patches: Tensor) -> Tensor:
+        if rotary:
+            return body.norm_pre(body._pos_embed(patches)[0])  # type: ignore[no-any-return]
+        return body.norm_pre(body.patch_drop(body._pos_embed(patches)))  # type: ignore[no-any-return]
+
+    def first_map(x: Tensor) -> tuple[Tensor, Tensor]:
+        patches = body.patch_embed(x)
+        return patches.mT.unflatten(2, body.patch_embed.grid_size), positions(patches)
+
+    def block(number: int, module: Any) -> Stage:
+        if not rotary:
+            return Stage.of(module)
+        return Stage(lambda h: module(h, rope=_rotation(body, number)), (module,))
+
+    blocks = [block(i, module) for i, module in enumerate(body.blocks)]
+    size = -(-len(blocks) // TRANSFORMER_STAGES)
+    groups = [blocks[i : i + size] for i in range(0, len(blocks), size)]
+    rope = (body.rope,) if rotary and body.rope is not None else ()
+    stem = Stage(lambda x: positions(body.patch_embed(x)), (*embedding, *rope), tokens)
+    return Parts(stem, tuple(map(_joined, groups)), Stage.of(body.norm), (stem, *blocks), first_map)
+
+
+def _rotation(body: Any, number: int) -> Tensor | None:
+    """The rotary embedding of a block, if there is any; some networks have one of its own for each."""
+    rope = body.rope
+    if rope is None:
+        return None
+    rotation: Tensor = rope.get_embed() if hasattr(rope, "feat_shape") else rope.get_embed(body.patch_embed.grid_size)
+    return rotation[number] if getattr(body, "rope_mixed", False) else rotation
+
+
+def _joined(stages: list[Stage]) -> Stage:
+    def run(h: Tensor) -> Tensor:
+        for stage in stages:
+            h = stage.run(h)
+        return h
+
+    return Stage(run, tuple(module for stage in stages for module in stage.modules))
+
+
+def _whole(body: Any) -> Parts:
+    """A network that is not known to come apart: one stage."""
+    all_of_it = Stage(body.forward_features, (body,))
+    return Parts(Stage.of(), (all_of_it,), Stage.of(), (all_of_it,), has_maps=False)
+
+
+SIDE = 32  # of a convolutional network's images, which it halves five times
+RESNET = Family(
+    "ResNet", ("conv1", "bn1", "act1", "maxpool", "layer1", "layer2", "layer3", "layer4"),
+    _convolutional(("conv1", "bn1", "act1", "maxpool"), ("layer1", "layer2", "layer3", "layer4")), min_side=SIDE,
+)  # fmt: skip
+TRANSFORMER = Family(
+    "vision transformer", ("patch_embed", "pos_embed", "blocks", "norm", "norm_pre", "_pos_embed"), _transformer,
+    needs_size=True, why_not_stackable="torch maps the attention of a vision transformer over runs one by one",
+)  # fmt: skip
+OTHER = Family(
+    "network of timm", ("forward_features", "forward_head"), _whole,
+    why_not_stackable="it is not known whether torch maps this kind of network over runs",
+)  # fmt: skip
+#: in the order in which a network is compared with them
+FAMILIES = (
+    RESNET,
+    TRANSFORMER,
+    Family("RegNet", ("stem", "s1", "s2", "s3", "s4", "final_conv"),
+           _convolutional(("stem",), ("s1", "s2", "s3", "s4"), ("final_conv",)), min_side=SIDE),
+    Family("ConvNeXt", ("stem", "stages", "norm_pre"), _convolutional(("stem",), ("stages",), ("norm_pre",)),
+           min_side=SIDE),
+    Family("EfficientNet", ("conv_stem", "bn1", "blocks", "conv_head", "bn2"),
+           _convolutional(("conv_stem", "bn1"), ("blocks",), ("conv_head", "bn2")), min_side=SIDE),
+    OTHER,
+)  # fmt: skip
+
+
+def family_of(body: Any) -> Family:
+    """The family that a network of timm belongs to."""
+    return next(family for family in FAMILIES if family.holds(body))
 
 
 class TimmFeaturizer(Featurizer):
@@ -115,45 +267,45 @@ class TimmFeaturizer(Featurizer):
         embeddings, bicubic. Channel i of the input layer gets the weights of channel i mod 3, unscaled (DomainBed).
         Classifiers are left out.
         """
-        own = self.body.state_dict()
-        found = self._square_positions(self._converted(dict(tensors)), tensors)
+        expected = self.body.state_dict()
+        adapted = self._square_positions(self._converted(dict(tensors)), tensors)
         classifier = self.body.pretrained_cfg.get("classifier") or ()
         heads = ("fc.", "head.", *(f"{n}." for n in ([classifier] if isinstance(classifier, str) else classifier)))
-        found = {name: value for name, value in found.items() if name in own or not name.startswith(heads)}
+        adapted = {name: value for name, value in adapted.items() if name in expected or not name.startswith(heads)}
         name = f"{self.input_layer}.weight"
-        n = own[name].shape[1] if name in own else RGB
-        if name in found and found[name].dim() == 4 and found[name].shape[1] == RGB != n:
-            found[name] = found[name][:, [i % RGB for i in range(n)]]
-        return found
+        n = expected[name].shape[1] if name in expected else RGB
+        if name in adapted and adapted[name].dim() == 4 and adapted[name].shape[1] == RGB != n:
+            adapted[name] = adapted[name][:, [i % RGB for i in range(n)]]
+        return adapted
 
     def _converted(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        known = vars(sys.modules[type(self.body).__module__])
-        convert = next((known[name] for name in CONVERTERS if name in known), None)
+        names = vars(sys.modules[type(self.body).__module__])
+        convert = next((names[name] for name in CONVERTERS if name in names), None)
         if convert is None:
             return tensors
         with contextlib.redirect_stdout(io.StringIO()):  # one of timm's prints what it leaves out
             takes_model = convert.__code__.co_argcount > 1
-            found: dict[str, Tensor] = convert(tensors, self.body) if takes_model else convert(tensors)
-        return found
+            converted: dict[str, Tensor] = convert(tensors, self.body) if takes_model else convert(tensors)
+        return converted
 
-    def _square_positions(self, found: dict[str, Tensor], given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _square_positions(self, converted: dict[str, Tensor], published: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Position embeddings of a square, which published ones are, resampled also to as many patches in another grid.
 
         timm goes by the number of patches alone.
         """
-        positions = found.get("pos_embed")
+        positions = converted.get("pos_embed")
         if not self.family.needs_size or positions is None or positions.dim() != 3:
-            return found
+            return converted
         from timm.layers.pos_embed import resample_abs_pos_embed
 
         grid = list(self.body.patch_embed.grid_size)
         prefix = 0 if self.body.no_embed_class else self.body.num_prefix_tokens
         side = math.isqrt(positions.shape[1] - prefix)
         if grid[0] == grid[1] or side * side + prefix != positions.shape[1]:
-            return found
-        if any(v.numel() == positions.numel() and v.equal(positions.view_as(v)) for v in given.values()):
-            found["pos_embed"] = resample_abs_pos_embed(positions, grid, [side, side], num_prefix_tokens=prefix)
-        return found
+            return converted
+        if any(v.numel() == positions.numel() and v.equal(positions.view_as(v)) for v in published.values()):
+            converted["pos_embed"] = resample_abs_pos_embed(positions, grid, [side, side], num_prefix_tokens=prefix)
+        return converted
 
     def stages(self) -> list[Stage]:
         parts = self.parts()
@@ -227,10 +379,10 @@ def _created(arch: str, image: tuple[int, int, int]) -> Any:
     if not isinstance(arch, str) or not timm.is_model(arch):
         raise ConfigError(f"backbone.arch={arch} is unknown to timm; see timm.list_models()")
     size = tuple(image[1:])
-    tried: list[dict[str, Any]] = [
+    choices: list[dict[str, Any]] = [
         {"zero_init_last": False}, {"img_size": size, "dynamic_img_size": False}, {"img_size": size}, {}
     ]  # fmt: skip
-    for options in tried:  # constructors of other families have other options
+    for options in choices:  # constructors of other families have other options
         try:
             return timm.create_model(arch, pretrained=False, num_classes=0, in_chans=image[0], **options)
         except TypeError:

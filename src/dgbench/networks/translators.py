@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dgbench.requests import ImageDiscriminatorSpec, TranslatorSpec, translator_kind
+from dgbench.network_specs import ImageDiscriminatorSpec, TranslatorSpec, translator_kind
 
 LEAK = 0.2  # slope of every LeakyReLU
 HIDDEN = 64  # units of the kind ``mlp``, and numbers of a variation that is no map
@@ -67,7 +67,7 @@ class StyledResidual(nn.Module):
 
     def forward(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
         """(n, width, H, W) and twice (n, 2 width), for the first convolution and for the second."""
-        (w1, w2), (b1, b2) = (each[:, :, None, None].chunk(2, 1) for each in (scale, shift))
+        (w1, w2), (b1, b2) = (style[:, :, None, None].chunk(2, 1) for style in (scale, shift))
         h = F.leaky_relu(F.instance_norm(self.first(x)) * w1 + b1, LEAK)
         styled: Tensor = x + F.instance_norm(self.second(h)) * w2 + b2
         return styled
@@ -112,8 +112,8 @@ class Translator(nn.Module):
             evaluate: BatchNorm uses its running statistics and leaves them, in training too.
         """
         with self._evaluating(evaluate):
-            made: Tensor = self.encoder(x) if features is None else self.decoder(x, features)
-        return made
+            output: Tensor = self.encoder(x) if features is None else self.decoder(x, features)
+        return output
 
     @contextmanager
     def _evaluating(self, evaluate: bool) -> Iterator[None]:
@@ -196,11 +196,11 @@ class MultiScale(nn.Module):
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """(n, C, H, W) -> what each network says, (n, ...)."""
-        said = []
+        outputs = []
         for i, network in enumerate(self.scales):
             x = F.avg_pool2d(x, 3, 2, 1, count_include_pad=False) if i else x
-            said.append(network(x))
-        return said
+            outputs.append(network(x))
+        return outputs
 
 
 def translator(spec: TranslatorSpec) -> Translator:
@@ -213,12 +213,12 @@ def translator(spec: TranslatorSpec) -> Translator:
         return Translator(encoder, JoiningDecoder(body, spec.image))
     if spec.kind == "digits":
         return Translator(_digits_encoder(), JoiningDecoder(_digits_decoder(spec), spec.image))
-    made = Translator(_large_encoder(), StyledDecoder(channels, spec.n_features))
-    for layer in made.modules():
+    network = Translator(_large_encoder(), StyledDecoder(channels, spec.n_features))
+    for layer in network.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear) and layer.bias is not None:
             nn.init.kaiming_normal_(layer.weight)  # variance 2 / fan in
             nn.init.zeros_(layer.bias)
-    return made
+    return network
 
 
 def _large_encoder() -> nn.Sequential:
@@ -257,13 +257,13 @@ def discriminator(spec: ImageDiscriminatorSpec) -> MultiScale:
     if kind == "mlp":
         return MultiScale([nn.Sequential(nn.Flatten(), *_perceptron(math.prod(spec.image), 1))])
     make, scales = (_large_scale, 3) if kind == "large" else (_digits_scale, 2)
-    made = MultiScale([make(channels) for _ in range(scales)])
-    for layer in made.modules():
+    network = MultiScale([make(channels) for _ in range(scales)])
+    for layer in network.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.normal_(layer.weight, std=0.02)
             assert layer.bias is not None
             nn.init.zeros_(layer.bias)
-    return made
+    return network
 
 
 def _large_scale(channels: int) -> nn.Sequential:

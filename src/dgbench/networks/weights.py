@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
-import warnings
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgbench.errors import ConfigError, WeightsError
-from dgbench.networks.weight_files import fetch_command, fetched, here
+from dgbench.networks.weight_files import (
+    FORMATS,
+    encoder_tensors,
+    fetch_command,
+    fetched,
+    here,
+    misfit,
+    read_tensors,
+    some_of,
+)
 
 if TYPE_CHECKING:  # what a file is called and holds is asked when a study is planned, before torch is loaded
     from torch import Tensor, nn
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 INPUT_SIZE = 224
-FORMATS = ".pth, .pth.tar, .pt or .safetensors"
+HUB = "https://huggingface.co/{repo}/resolve/main/{file}"
+FILE = "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class RandomWeights:
 
 
 class PretrainedWeights:
-    """Weights of a published network, or of any file in one of the layouts of :mod:`dgbench.networks.layouts`.
+    """Weights of a published network, or of any file in one of the layouts of :mod:`dgbench.networks.weight_files`.
 
     Args:
         arch: timm's name of the network's architecture; None for one that has no published weights.
@@ -104,7 +110,7 @@ class PretrainedWeights:
                 "backbone=timm set backbone.arch"
             )
         self.arch, self.name, self.version = arch, name, version
-        entry = self._entry(published or {}, given=path is not None or url is not None)
+        entry = self._entry(published or {}, has_file=path is not None or url is not None)
         self._path, self._url = path, url or entry.get("url")
         stated = entry.get("sha256") if path is None and url is None else None
         self._sha256 = str(sha256 or stated or "").lower()
@@ -115,7 +121,7 @@ class PretrainedWeights:
             raise ConfigError(f"init={name} names no file; give one with init.path= or init.url=")
         if sha256 is not None and not (8 <= len(sha256) <= 64 and set(self._sha256) <= set("0123456789abcdef")):
             raise ConfigError(f"init.sha256={sha256} is no sha256; give its first 8 to 64 hexadecimal digits, or null")
-        self._allowed = {"missing": tuple(allow_missing), "unexpected": tuple(allow_unexpected)}
+        self._may_lack, self._may_add = tuple(allow_missing), tuple(allow_unexpected)
         self._cache_dir, self._timeout = Path(cache_dir), timeout
         self.images = ImageRecord(
             _channels("mean", mean or entry.get("mean") or IMAGENET[0]),
@@ -123,21 +129,21 @@ class PretrainedWeights:
             int(entry.get("input_size", INPUT_SIZE)),
         )
 
-    def _entry(self, published: Mapping[str, Any], given: bool) -> Mapping[str, Any]:
+    def _entry(self, published: Mapping[str, Any], has_file: bool) -> Mapping[str, Any]:
         versions: Mapping[str, Mapping[str, Any]] = published.get(str(self.arch)) or {}
-        if not published and not given:
+        if not published and not has_file:
             raise ConfigError(f"init={self.name} names no file; give one with init.path=FILE or init.url=ADDRESS")
-        if not versions and not given:
-            known = ", ".join(published) or "none"
+        if not versions and not has_file:
+            names = ", ".join(published) or "none"
             raise ConfigError(
-                f"init={self.name} has no weights for {self.arch} (but for: {known}); choose another backbone or init, "
+                f"init={self.name} has no weights for {self.arch} (but for: {names}); choose another backbone or init, "
                 "or give a file with init.path= or init.url="
             )
         if self.version is None and versions:
             first = next(iter(versions))
-            self.version = None if given else first  # a file of the user's is of no version we know
+            self.version = None if has_file else first  # a file of the user's is of no version we know
             return dict(versions[first])
-        if self.version not in versions and not given:
+        if self.version not in versions and not has_file:
             raise ConfigError(
                 f"init.version={self.version} is unknown for {self.arch}; choose from {', '.join(versions)}, or give a "
                 "file with init.path= or init.url="
@@ -178,13 +184,13 @@ class PretrainedWeights:
             WeightsError: it is not the one that was asked for.
         """
         with open(self.file, "rb") as handle:
-            found = hashlib.file_digest(handle, "sha256").hexdigest()
-        if not found.startswith(self._sha256):
+            digest = hashlib.file_digest(handle, "sha256").hexdigest()
+        if not digest.startswith(self._sha256):
             raise WeightsError(
-                f"{self.file} has sha256 {found[:12]}..., not {self._sha256[:12]}... as expected; delete it to "
+                f"{self.file} has sha256 {digest[:12]}..., not {self._sha256[:12]}... as expected; delete it to "
                 "download it again, or correct init.sha256"
             )
-        return found
+        return digest
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
@@ -193,13 +199,11 @@ class PretrainedWeights:
         Raises:
             WeightsError: the file holds none, or cannot be read.
         """
-        from dgbench.networks.layouts import encoder_tensors
-
         _ = self.sha256  # before anything of the file is trusted
-        found = encoder_tensors(read_tensors(self.file))
-        if not found:
+        tensors = encoder_tensors(read_tensors(self.file))
+        if not tensors:
             raise WeightsError(f"{self.file} holds no named tensors; give a {FORMATS} file of weights")
-        return found
+        return tensors
 
     def check(self, make: Callable[[], nn.Module]) -> None:
         """Whether the weights fit the network that ``make`` makes; here its tensors get shapes and no memory.
@@ -229,7 +233,7 @@ class PretrainedWeights:
         loaded = featurizer.body.state_dict()
         wrong = [name for name, value in fitting.items() if not torch.equal(loaded[name], value.to(loaded[name]))]
         if wrong:
-            raise WeightsError(f"{self.file} did not arrive in {_some(wrong)} of {self.arch}; report this as a bug")
+            raise WeightsError(f"{self.file} did not arrive in {some_of(wrong)} of {self.arch}; report this as a bug")
 
     def _fitting(self, featurizer: nn.Module) -> dict[str, Tensor]:
         """The tensors that go into the network, cut to its channels and image size."""
@@ -237,74 +241,66 @@ class PretrainedWeights:
 
         if not isinstance(featurizer, TimmFeaturizer):
             raise ConfigError(f"init={self.name} fits no {type(featurizer).__name__}; use init=random")
-        own = featurizer.body.state_dict()
+        expected = featurizer.body.state_dict()
         published = self.tensors
         try:
-            given = featurizer.adapted(published)
+            adapted = featurizer.adapted(published)
         except Exception as error:  # a converter of timm's stumbles over tensors of another network
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
             raise WeightsError(
                 f"{self.file} does not fit {self.arch} ({reason}); choose the backbone it was made for"
             ) from error
-        missing = self._not_allowed("missing", own.keys() - given.keys())
-        unexpected = self._not_allowed("unexpected", given.keys() - own.keys())
-        shapes = [name for name in own if name in given and own[name].shape != given[name].shape]
-        problems = [f"lacks {_some(missing)}"] if missing else []
-        problems += [f"has {_some(unexpected)} too much"] if unexpected else []
-        if shapes:
-            first, more = shapes[0], f" (and {len(shapes) - 1} more shapes)" if len(shapes) > 1 else ""
-            problems.append(f"{first} is {tuple(given[first].shape)} instead of {tuple(own[first].shape)}{more}")
-        if problems:
+        if problems := misfit(expected, adapted, self._may_lack, self._may_add):
             raise WeightsError(
-                f"{self.file} does not fit {self.arch}: {'; '.join(problems)}; choose the backbone it was made for, or "
+                f"{self.file} does not fit {self.arch}: {problems}; choose the backbone it was made for, or "
                 "list names in init.allow_missing / init.allow_unexpected"
             )
-        return {name: value for name, value in given.items() if name in own}
-
-    def _not_allowed(self, kind: str, names: set[str]) -> list[str]:
-        return sorted(n for n in names if not any(fnmatchcase(n, pattern) for pattern in self._allowed[kind]))
+        return {name: value for name, value in adapted.items() if name in expected}
 
 
-def read_tensors(file: Path) -> Any:
-    """What a file holds, without running anything that may be in it."""
-    try:
-        if file.suffix == ".safetensors":
-            from safetensors.torch import load_file
+class TimmWeights(PretrainedWeights):
+    """As :class:`PretrainedWeights`, with address, license and images as timm's ``PretrainedCfg`` states them.
 
-            return load_file(file)
-        import torch
+    Args:
+        arch: timm's name of the architecture.
+        version: tag; None takes timm's default.
+        **rest: of :class:`PretrainedWeights`.
 
-        if _is_torchscript(file):  # as OpenAI publishes CLIP; its tensors are read, its code is not run
-            with warnings.catch_warnings(action="ignore", category=FutureWarning):  # there is no other reader
-                return torch.jit.load(file, map_location="cpu").state_dict()  # type: ignore[no-untyped-call]
-        return torch.load(file, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise WeightsError(
-            f"{file} is damaged or holds more than tensors and plain values, which is never run; download it again, or "
-            "save its state_dict alone"
-        ) from error
-    except Exception as error:  # both readers raise whatever they stumble over
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
-        raise WeightsError(f"{file} cannot be read ({reason}); download it again, as {FORMATS}") from error
+    Raises:
+        ConfigError: timm publishes no weights of this tag, or of this network.
+    """
+
+    def __init__(self, *, arch: str | None, version: str | None = None, **rest: Any) -> None:
+        rest.pop("published", None)
+        has_file = rest.get("path") is not None or rest.get("url") is not None
+        entries = {} if has_file or arch is None else _published(arch, version)
+        super().__init__(arch=arch, version=version, published={str(arch): entries} if entries else None, **rest)
 
 
-def _is_torchscript(file: Path) -> bool:
-    if not zipfile.is_zipfile(file):
-        return False
-    with zipfile.ZipFile(file) as archive:
-        return any(name.endswith("/constants.pkl") for name in archive.namelist())
+def _published(arch: str, version: str | None) -> dict[str, dict[str, Any]]:
+    """The entry of a tag, by its name."""
+    import timm  # seconds
+    from timm.models import get_pretrained_cfg
 
-
-def _some(names: Sequence[str], shown: int = 3) -> str:
-    rest = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + rest
+    tags = [name.partition(".")[2] for name in timm.list_pretrained(f"{arch}.*")]
+    if not tags:
+        raise ConfigError(f"init=timm has no weights for {arch}; see timm.list_pretrained(), or use init=random")
+    if version is not None and version not in tags:
+        raise ConfigError(f"init.version={version} is no tag of {arch}; choose from {', '.join(tags)}")
+    about: Any = get_pretrained_cfg(arch if version is None else f"{arch}.{version}")
+    tag, hub = str(about.tag), about.hf_hub_id
+    url = HUB.format(repo=hub, file=about.hf_hub_filename or FILE) if hub else about.url
+    if not url:
+        raise ConfigError(f"init=timm knows no address of {arch}.{tag}; choose another of {', '.join(tags)}")
+    entry = {"url": url, "license": about.license, "mean": about.mean, "std": about.std}
+    return {tag: {**entry, "input_size": about.input_size[1]}}
 
 
 def _channels(key: str, values: Sequence[float]) -> tuple[float, ...]:
     try:
-        found = tuple(float(value) for value in values)
+        numbers = tuple(float(value) for value in values)
     except (TypeError, ValueError):
-        found = ()
-    if len(found) != 3 or (key == "std" and min(found) <= 0):
+        numbers = ()
+    if len(numbers) != 3 or (key == "std" and min(numbers) <= 0):
         raise ConfigError(f"init.{key}={values} is not three numbers (std above 0); null takes the weights' own")
-    return found
+    return numbers

@@ -69,10 +69,10 @@ def kmeans(
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than clusters
-        found = search.fit(values)
-    centers = found.cluster_centers_[np.arange(k) % n]
-    labels = torch.from_numpy(found.labels_.astype(np.int64)).to(rows.device)
-    return Clusters(labels, torch.from_numpy(centers).to(rows.device), float(found.inertia_))
+        fitted = search.fit(values)
+    centers = fitted.cluster_centers_[np.arange(k) % n]
+    labels = torch.from_numpy(fitted.labels_.astype(np.int64)).to(rows.device)
+    return Clusters(labels, torch.from_numpy(centers).to(rows.device), float(fitted.inertia_))
 
 
 def means_of(rows: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -80,8 +80,8 @@ def means_of(rows: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tensor]:
     total, counts = rows.new_zeros(k, rows.shape[1]), rows.new_zeros(k)
     numbers = torch.arange(k, device=rows.device)
     size = max(1, LARGEST // k)
-    for part, own in zip(torch.split(rows, size), torch.split(labels, size), strict=True):
-        member = (own[:, None] == numbers).to(rows.dtype)  # a product of matrices, whose sums have a fixed order
+    for part, names in zip(torch.split(rows, size), torch.split(labels, size), strict=True):
+        member = (names[:, None] == numbers).to(rows.dtype)  # a product of matrices, whose sums have a fixed order
         total, counts = total + member.mT @ part, counts + member.sum(0)
     return total / counts.clamp(min=1)[:, None], counts
 

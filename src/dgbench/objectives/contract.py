@@ -35,11 +35,11 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from dgbench.containers import Networks
 from dgbench.errors import ConfigError
-from dgbench.modules import Networks
+from dgbench.network_specs import FeaturizerSpec, LinearSpec, NetworkSpec, Sizes
 from dgbench.objectives.random_inputs import RandomInputs
 from dgbench.objectives.step import Outcome, Prediction, Step, Surveyed, UpdateFunction
-from dgbench.requests import FeaturizerSpec, LinearSpec, NetworkSpec, Sizes
 
 Choices = Mapping[str, tuple[Any, ...]]  # allowed values by hyperparameter
 

@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.modules import AnyNetworks, BoundNetworks
-from dgbench.objectives import copies
-from dgbench.objectives.risks import environment_risks
-from dgbench.objectives.step import Outcome
-from dgbench.tensors import EnvBatch, Tensors
+from dgbench.batches import EnvBatch, Tensors
+from dgbench.containers import AnyNetworks, BoundNetworks
+from dgbench.objectives.step import Outcome, environment_risks
 
 MODEL = ("featurizer", "classifier")
 
@@ -51,12 +49,12 @@ def risk_and_gradient(
             is thrown away, as with a copy of the networks.
         differentiable: the gradient may be differentiated again, which takes a slower backward pass.
     """
-    result, pull, (statistics, _) = torch.func.vjp(
+    result, backward, (statistics, _) = torch.func.vjp(
         _pure(nets, lambda bound: (risk(bound), {})), dict(params), has_aux=True
     )  # type: ignore[misc]
     if keep_statistics:
-        copies.keep_statistics(nets, statistics)
-    (gradient,) = pull(torch.ones_like(result), create_graph=differentiable)
+        set_statistics(nets, statistics)
+    (gradient,) = backward(torch.ones_like(result), create_graph=differentiable)
     return result, gradient
 
 
@@ -74,10 +72,10 @@ def outcome_and_gradient(
         out = objective(bound)
         return out.loss, {"logs": dict(out.logs), "state": dict(out.state)}
 
-    loss, pull, (statistics, rest) = torch.func.vjp(_pure(nets, parts), dict(params), has_aux=True)  # type: ignore[misc]
+    loss, backward, (statistics, rest) = torch.func.vjp(_pure(nets, parts), dict(params), has_aux=True)  # type: ignore[misc]
     if keep_statistics:
-        copies.keep_statistics(nets, statistics)
-    (gradient,) = pull(torch.ones_like(loss), create_graph=False)
+        set_statistics(nets, statistics)
+    (gradient,) = backward(torch.ones_like(loss), create_graph=False)
     return Outcome(loss.detach(), detached(rest["logs"]), detached(rest["state"])), detached(gradient)
 
 
@@ -97,10 +95,10 @@ def environment_gradients(
     """
     if together:
         function = _pure(nets, lambda bound: (environment_risks(bound.logits(batch.x), batch), {}))
-        risks, pull, (statistics, _) = torch.func.vjp(function, dict(params), has_aux=True)  # type: ignore[misc]
-        copies.keep_statistics(nets, statistics)
+        risks, backward, (statistics, _) = torch.func.vjp(function, dict(params), has_aux=True)  # type: ignore[misc]
+        set_statistics(nets, statistics)
         rows = torch.eye(len(batch.sizes), dtype=risks.dtype, device=risks.device)
-        return risks, _stack([pull(row, create_graph=differentiable)[0] for row in rows])
+        return risks, _stack([backward(row, create_graph=differentiable)[0] for row in rows])
     results = [
         risk_and_gradient(nets, params, partial(_risk, x=x, y=y), differentiable=differentiable)
         for x, y in zip(batch.split(batch.x), batch.split(batch.y), strict=True)
@@ -119,7 +117,7 @@ def _pure(
 
     def function(params: Tensors) -> tuple[Tensor, tuple[Tensors, Any]]:
         # a buffer that is written to must be born inside the transformation
-        statistics = copies.copied(nets.statistics())
+        statistics = copied(nets.statistics())
         result, rest = value(nets.bind({**statistics, **params}))
         return result, (statistics, rest)
 
@@ -128,3 +126,33 @@ def _pure(
 
 def _stack(gradients: Sequence[Tensors]) -> dict[str, Tensor]:
     return {key: torch.stack([gradient[key] for gradient in gradients]) for key in gradients[0]}
+
+
+def copied(tensors: Tensors) -> dict[str, Tensor]:
+    """Copies, which something may write to."""
+    return {key: value.clone() for key, value in tensors.items()}
+
+
+def set_statistics(nets: AnyNetworks, moved: Tensors) -> None:
+    """Give the networks the running statistics that became of copies of theirs."""
+    for key, value in nets.statistics().items():
+        value.copy_(moved[key].detach())
+
+
+def kept(nets: AnyNetworks, name: str) -> dict[str, Tensor]:
+    """Parameters that train and running statistics of a network as entries of a state, ``kept/network/tensor``."""
+    return {_entry(key): value.detach().clone() for key, value in _tensors(nets, name).items()}
+
+
+def with_kept(nets: AnyNetworks, name: str, state: Tensors) -> AnyNetworks:
+    """The networks with what :func:`kept` put into the state in the place of the network's own tensors."""
+    return nets.bind({key: state[_entry(key)] for key in _tensors(nets, name)})
+
+
+def _tensors(nets: AnyNetworks, name: str) -> dict[str, Tensor]:
+    statistics = {key: value for key, value in nets.statistics().items() if key.startswith(f"{name}.")}
+    return {**nets.params(name), **{key: value for key, value in statistics.items() if value.is_floating_point()}}
+
+
+def _entry(key: str) -> str:
+    return "kept/" + key.replace(".", "/")  # names of buffers have no dots

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.tensors import EnvBatch
+from dgbench.batches import EnvBatch
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ def partners(same: Tensor, u: Tensor) -> Tensor:
     Returns:
         (n,) int64
     """
-    own = torch.arange(len(u), device=u.device)
-    others = same & (own[:, None] != own)
+    row = torch.arange(len(u), device=u.device)
+    others = same & (row[:, None] != row)
     count = others.sum(1)
     number = torch.minimum((u * count).long(), count - 1)  # u may be rounded to 1
     chosen = (others.cumsum(1) > number[:, None]).long().argmax(1)
-    return torch.where(count > 0, chosen, own)
+    return torch.where(count > 0, chosen, row)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dgbench.requests import Sizes
+from dgbench.network_specs import Sizes
 
 LEVELS = 255  # of an 8-bit image
 

@@ -105,4 +105,4 @@ class CrossPermutation(RandomInput):
 
 def draw(inputs: RandomInputs, rng: np.random.Generator, steps: int) -> dict[str, np.ndarray]:
     """All inputs in the order of their declaration; axis 0 of each array is the step."""
-    return {name: each.draw(rng, steps) for name, each in inputs.items()}
+    return {name: declared.draw(rng, steps) for name, declared in inputs.items()}

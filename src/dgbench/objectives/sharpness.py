@@ -8,11 +8,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from dgbench.batches import Tensors
+from dgbench.containers import AnyNetworks
 from dgbench.errors import ConfigError
-from dgbench.modules import AnyNetworks
 from dgbench.objectives.gradients import detached, inner_product, outcome_and_gradient
 from dgbench.objectives.step import Outcome, Step, UpdateFunction
-from dgbench.tensors import Tensors
 
 EPSILON = 1e-12
 

@@ -1,19 +1,19 @@
-"""What an objective is given and what it returns."""
+"""What an objective is given and what it returns; the risks and schedules that most objectives start from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dgbench.batches import EnvBatch, Tensors
+from dgbench.containers import AnyNetworks
 from dgbench.errors import ConfigError
-from dgbench.modules import AnyNetworks
-from dgbench.objectives.risks import environment_risks
-from dgbench.tensors import EnvBatch, Tensors
 
 
 class Hyperparameters(dict[str, Tensor]):
@@ -173,3 +173,34 @@ class Surveyed:
 
 
 UpdateFunction = Callable[[Step], Outcome]
+
+
+def environment_risks(logits: Tensor, batch: EnvBatch) -> Tensor:
+    """(N, K) logits -> (E,) mean cross entropy within each environment, R_e."""
+    return batch.mean_per_env(F.cross_entropy(logits, batch.y, reduction="none"))
+
+
+def invariance_penalty(logits: Tensor, batch: EnvBatch) -> Tensor:
+    """(N, K) logits -> IRMv1's penalty, mean_e G_e(even rows) * G_e(odd rows).
+
+    G is the derivative of the risk with respect to a factor on the logits, taken at 1: the mean of
+    <softmax(l) - onehot(y), l>. The product of the halves is an unbiased estimate of the squared gradient and may be
+    negative.
+    """
+    # <onehot(y), l> by gathering: one_hot cannot be mapped by vmap
+    slopes = (logits.softmax(1) * logits).sum(1) - logits.gather(1, batch.y[:, None]).squeeze(1)
+    halves = [(part[0::2].mean(), part[1::2].mean()) for part in batch.split(slopes)]
+    return torch.stack([even * odd for even, odd in halves]).mean()
+
+
+Count = TypeVar("Count", int, Tensor)
+
+
+def epoch_of(step: Count, epochs: int, n_steps: int) -> Count:
+    """Whole epoch that a step belongs to, if ``n_steps`` steps are ``epochs`` epochs."""
+    return step * epochs // max(n_steps, 1)
+
+
+def dropped(step: int, share: float, n_steps: int) -> float:
+    """Learning rate in parts of the full one: a tenth after this share of the steps; 1 is never."""
+    return 0.1 if share < 1 and step >= share * n_steps else 1.0

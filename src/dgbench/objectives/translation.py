@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.modules import AnyNetworks
-from dgbench.objectives.copies import copied
-from dgbench.objectives.gradients import detached
+from dgbench.containers import AnyNetworks
+from dgbench.objectives.gradients import copied, detached
 
 GRADIENT_WEIGHT = 0.01  # of the squared gradient at real images
 PARTS = 4  # of the semantics of large images
@@ -24,9 +23,9 @@ def gray(x: Tensor) -> Tensor:
     return x.mean(1, keepdim=True)
 
 
-def distances(made: Tensor, x: Tensor) -> Tensor:
+def distances(images: Tensor, x: Tensor) -> Tensor:
     """(n, C, H, W) twice -> (n,) mean absolute differences of images."""
-    return (made - x).abs().flatten(1).mean(1)
+    return (images - x).abs().flatten(1).mean(1)
 
 
 def semantics(featurizer: Callable[..., Any], x: Tensor, parts: str) -> tuple[Tensor, Tensor]:
@@ -50,20 +49,23 @@ def discrimination_loss(discriminator: Discriminator, fake: Tensor, real: Tensor
     """
 
     def totals(x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        said = list(discriminator(x))
-        return torch.stack([each.sum() for each in said]), said
+        outputs = list(discriminator(x))
+        return torch.stack([output.sum() for output in outputs]), outputs
 
-    sums, pull, said = torch.func.vjp(totals, real, has_aux=True)  # type: ignore[misc]
-    slopes = [pull(row, create_graph=True)[0] for row in torch.eye(len(said), dtype=sums.dtype, device=sums.device)]
+    sums, backward, outputs = torch.func.vjp(totals, real, has_aux=True)  # type: ignore[misc]
+    slopes = [
+        backward(row, create_graph=True)[0] for row in torch.eye(len(outputs), dtype=sums.dtype, device=sums.device)
+    ]
     return torch.stack([
-        made.square().mean() + (each - 1).square().mean() + GRADIENT_WEIGHT * slope.flatten(1).square().sum(1).mean()
-        for made, each, slope in zip(discriminator(fake), said, slopes, strict=True)
+        of_fake.square().mean() + (of_real - 1).square().mean()
+        + GRADIENT_WEIGHT * slope.flatten(1).square().sum(1).mean()
+        for of_fake, of_real, slope in zip(discriminator(fake), outputs, slopes, strict=True)
     ]).sum()  # fmt: skip
 
 
 def deception_loss(discriminator: Discriminator, fakes: Sequence[Tensor]) -> Tensor:
     """Sum over batches of images and over scales of 2 mean (D(fake) - 1)^2."""
-    return 2 * torch.stack([(each - 1).square().mean() for fake in fakes for each in discriminator(fake)]).sum()
+    return 2 * torch.stack([(output - 1).square().mean() for fake in fakes for output in discriminator(fake)]).sum()
 
 
 def swapped(
@@ -122,4 +124,4 @@ def cycled(
 
 def total(terms: Iterable[Tensor]) -> Tensor:
     """The sum of the means of some tensors."""
-    return torch.stack([each.mean() for each in terms]).sum()
+    return torch.stack([term.mean() for term in terms]).sum()

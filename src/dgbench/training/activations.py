@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from dgbench.modules import example_of
+from dgbench.containers import example_of
 
 CPU_BYTES = 32 * 2**20  # of one layer: what is larger is new memory each time, which the kernel has to clear
 DEVICE_BYTES = 512 * 2**20

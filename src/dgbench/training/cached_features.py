@@ -12,7 +12,7 @@ import torch
 from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.store.features import CachedFeatures
 from dgbench.errors import ConfigError
-from dgbench.networks.stages import Featurizer, FirstStages
+from dgbench.networks.featurizer import Featurizer, FirstStages
 from dgbench.objectives.contract import Algorithm
 from dgbench.plan.folds import Fold
 from dgbench.plan.settings import TrainerSettings

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dgbench.batches import ErrorRecipe
 from dgbench.data.environments import Environments
 from dgbench.data.partial import PartialEnvironments
 from dgbench.plan.folds import Fold
-from dgbench.tensors import ErrorRecipe
 
 
 def environments_of(fold: Fold, environments: Environments) -> Environments:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from dgbench.tensors import EnvBatch, Tensors
+from dgbench.batches import EnvBatch, Tensors
 
 
 def micro_batches(batch: EnvBatch, n: int) -> Sequence[EnvBatch]:

@@ -14,11 +14,11 @@ from torch import nn
 
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import RecordError
+from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
 from dgbench.plan.code import present_path
 from dgbench.records.files import write_whole
 from dgbench.records.rows import RunIdentity
-from dgbench.requests import Sizes
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.factory import algorithm_class
 

@@ -11,11 +11,11 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
+from dgbench.batches import Tensors
 from dgbench.configuration import CONF
+from dgbench.containers import Networks
 from dgbench.errors import ConfigError
-from dgbench.modules import Networks
 from dgbench.objectives.random_inputs import RandomInputs
-from dgbench.tensors import Tensors
 from dgbench.training.modules import SingleRun, training_module
 from dgbench.training.modules.inputs import minibatches as as_minibatches
 

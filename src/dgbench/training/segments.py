@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-from dgbench.tensors import Tensors
+from dgbench.batches import Tensors
 from dgbench.training.weight_averages import RunningMean, snapshot
 
 

@@ -14,10 +14,11 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from dgbench.callbacks.averaging import Averaging
+from dgbench.containers import Networks
 from dgbench.data.environments import Environments
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.store.features import CachedFeatures
-from dgbench.modules import Networks
+from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
 from dgbench.plan.building import build, without
 from dgbench.plan.folds import Fold
@@ -27,7 +28,6 @@ from dgbench.plan.studies import PlannedStudy
 from dgbench.records.code import code_version
 from dgbench.records.rows import RunIdentity
 from dgbench.records.spec import RunSpec
-from dgbench.requests import Sizes
 from dgbench.training.cached_features import asked_of, cached_features, refuse_cached
 from dgbench.training.compatibility import (
     InitialHead,

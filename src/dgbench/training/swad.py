@@ -12,8 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
+from dgbench.batches import Tensors
 from dgbench.errors import ConfigError
-from dgbench.tensors import Tensors
 from dgbench.training.segments import Segment, Valley
 from dgbench.training.weight_averages import RunningMean, snapshot
 

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from torch import nn
 
+from dgbench.containers import Networks
 from dgbench.errors import ConfigError
-from dgbench.modules import Networks
 
 ALL = "all"
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dgbench.batches import Tensors
 from dgbench.errors import ConfigError
-from dgbench.tensors import Tensors
 
 
 def snapshot(tensors: Tensors) -> dict[str, Tensor]:

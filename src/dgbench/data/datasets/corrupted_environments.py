@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgbench.batches import ErrorRecipe
 from dgbench.data.datasets.corrupted_plan import CorruptedPlan
 from dgbench.data.datasets.folder_environments import FolderEnvironments
 from dgbench.data.description import DatasetInfo
 from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.data.store.corrupted_store import CorruptedStore
-from dgbench.tensors import ErrorRecipe
 
 
 class CorruptedEnvironments(Environments):

@@ -17,7 +17,7 @@ class FeatureEnvironments(TableEnvironments):
     """Environments whose images are vectors (d,), used as they are.
 
     Nothing is standardized here: statistics of all rows would show a run its held-out environment. The featurizers for
-    vectors normalize by what they train on, see :mod:`dgbench.networks.vectors`.
+    vectors normalize by what they train on, see :mod:`dgbench.networks.small`.
 
     Args:
         info: the dataset.

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from dgbench.batches import ErrorRecipe
 from dgbench.data.datasets.image_split import Subsets
 from dgbench.data.environments import Environments, EvalSet
-from dgbench.tensors import ErrorRecipe
 
 
 class SplitEnvironments(Environments):

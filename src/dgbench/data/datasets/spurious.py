@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgbench.batches import ErrorRecipe
 from dgbench.data.datasets.base_images import BaseImages
 from dgbench.data.datasets.spurious_options import SpuriousOptions, SpuriousPlan
 from dgbench.data.environments import Environments, EvalSet
 from dgbench.seeding import derive
-from dgbench.tensors import ErrorRecipe
 
 Painter = Callable[[Tensor, Tensor], Tensor]
 

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dgbench.batches import ErrorRecipe
+from dgbench.containers import example_of
 from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.data.store.image_cache import DECODED
 from dgbench.errors import ConfigError
-from dgbench.modules import example_of
-from dgbench.tensors import ErrorRecipe
 
 log = logging.getLogger("dgbench")
 CHECKED = 16  # features of a file that are computed again before the others are believed

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dgbench.batches import EnvBatch, Tensors
 from dgbench.errors import DivergedError
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.sharpness import Sharpened
-from dgbench.tensors import EnvBatch, Tensors
 from dgbench.training.modules.inputs import minibatches
 from dgbench.training.modules.run_predictions import PredictingModule
 from dgbench.training.modules.step_values import StepValues

@@ -13,12 +13,12 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from dgbench.configuration import CONF
+from dgbench.containers import Networks, example_of
 from dgbench.errors import ConfigError
-from dgbench.modules import Networks, example_of
+from dgbench.network_specs import Sizes
 from dgbench.networks.build import assembled
 from dgbench.objectives.contract import Algorithm
 from dgbench.plan.hyperparameters import resolve
-from dgbench.requests import Sizes
 from dgbench.seeding import derive
 from dgbench.training.modules.single import SingleRun
 from dgbench.training.optimizers import UpdateRule

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dgbench.batches import EnvBatch, EvalBatch
 from dgbench.errors import ConfigError
-from dgbench.tensors import EnvBatch, EvalBatch
 
 
 def minibatches(batch: Any, n_envs: int) -> Sequence[EnvBatch]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from dgbench.modules import AnyNetworks
+from dgbench.containers import AnyNetworks
 
 
 @contextmanager

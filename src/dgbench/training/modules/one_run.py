@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from dgbench.modules import Networks
+from dgbench.containers import Networks
 from dgbench.objectives.contract import Algorithm
 from dgbench.training.modules.run_inputs import Draws
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgbench.batches import Tensors
 from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.random_inputs import draw
 from dgbench.seeding import derive
-from dgbench.tensors import Tensors
 
 BLOCK = 64  # steps whose random inputs come from one generator; the draw of a step depends on nothing else
 LARGE, SHORT_BLOCK = 2**19, 4  # numbers of one step from which on a block is shorter, so that few are kept

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.modules import AnyNetworks
+from dgbench.batches import Tensors, TrainingImages
+from dgbench.containers import AnyNetworks
 from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.step import Hyperparameters
-from dgbench.tensors import Tensors, TrainingImages
 from dgbench.training.activations import images_at_once
 from dgbench.training.modules.inputs import eval_batch
 from dgbench.training.modules.one_run import OneRun
@@ -59,7 +59,7 @@ class PredictingModule(pl.LightningModule, ABC):
         """Count what is wrong in one batch.
 
         Args:
-            batch: an :class:`~dgbench.tensors.EvalBatch`, or (x, y).
+            batch: an :class:`~dgbench.batches.EvalBatch`, or (x, y).
 
         Returns:
             ``seen``, 0-dimensional; ``wrong`` (R,); ``loss`` (R,) float64, the summed cross entropy; where

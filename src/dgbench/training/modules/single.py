@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgbench.modules import AnyNetworks, Buffers, Networks
+from dgbench.batches import EnvBatch, Tensors
+from dgbench.containers import AnyNetworks, Buffers, Networks
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.gradients import detached
 from dgbench.objectives.step import Hyperparameters, Outcome, Prediction, Step
 from dgbench.seeding import derive
-from dgbench.tensors import EnvBatch, Tensors
 from dgbench.training.activations import activations
 from dgbench.training.dropout import seeded_dropout
 from dgbench.training.micro_batches import averaged, mean_over_processes, micro_batches, moving_statistics

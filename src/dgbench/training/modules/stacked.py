@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.func import vjp, vmap
 
-from dgbench.modules import AnyNetworks, BoundNetworks
+from dgbench.batches import EnvBatch, Tensors
+from dgbench.containers import AnyNetworks, BoundNetworks
 from dgbench.objectives.contract import ParamGroup, Update
 from dgbench.objectives.step import Hyperparameters, Prediction, Step
-from dgbench.tensors import EnvBatch, Tensors
 from dgbench.training.modules.base import RunModule
 from dgbench.training.modules.single import SingleRun
 from dgbench.training.optimizers import Part, clipped, optimizer_settings

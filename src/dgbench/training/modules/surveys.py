@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from dgbench.batches import TrainingImages
 from dgbench.errors import ConfigError
 from dgbench.objectives.step import Prediction, Surveyed
 from dgbench.seeding import derive
-from dgbench.tensors import TrainingImages
 from dgbench.training.modules.mixed_precision import half_for_networks
 from dgbench.training.modules.run_predictions import PredictingModule, TrainingImagesOf
 

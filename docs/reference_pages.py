@@ -1,0 +1,401 @@
+"""``python docs/reference_pages.py``: the pages of docs/reference/ written from ``conf/``, docstrings and comments."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, replace
+from itertools import count, groupby
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra.utils import get_class
+from omegaconf import OmegaConf
+
+from dgbench.configuration import CONF
+from dgbench.data.fetch.sources import Archive, Form, Source, sources
+from dgbench.errors import ConfigError
+from dgbench.network_specs import Sizes
+from dgbench.networks.build import build_networks
+from dgbench.networks.small import MNISTCNN
+from dgbench.objectives.contract import Algorithm
+from dgbench.plan.hyperparameters import SHARED, entry_of, resolve
+from dgbench.records.prediction_file import PREDICTION_FILE
+from dgbench.records.rows import ROW_FILE, SHIFT_FILE, Row, RunIdentity
+from dgbench.records.shift_rows import ShiftIdentity, ShiftRow
+from dgbench.reports.algorithm_names import CODES, algorithm_names
+
+DOCS = CONF.parent / "docs"
+REFERENCE, DATA = DOCS / "reference", DOCS / "data"
+NOTES, FAMILIES, COSTS = DATA / "algorithm_notes.md", DATA / "algorithm_families.yaml", DATA / "algorithm_costs.json"
+_LINE = re.compile(
+    r"^(?P<indent> *)\"?(?P<key>[\w-]+)\"?:"
+    r"(?P<value>(?:[^#'\"]|(?<=\S)#|'[^']*'|\"[^\"]*\")*?)(?:\s+#\s*(?P<note>.*))?$"
+)
+_ENTRY = re.compile(r"\{default: (?P<default>.*?)(?:, range: (?P<range>.*?))?, help: \"(?P<help>.*)\"\}")
+_PACKAGE = re.compile(r"^# @package (\S+)")
+# search spaces stand in docs/reference/algorithms.md, downloads in docs/reference/downloads.md
+_SKIP = {"_target_", "_partial_", "defaults", "version", "hydra", "search", "fetch"}
+# where defaults of hyperparameters stand -> the address that sets them
+_ADDRESSES = {"algorithm.hparams.": "hparams.", "hparams.shared.hparams.": "hparams."}
+_TITLES = {"train.yaml": "python train.py", "shift.yaml": "python shift.py", "report.yaml": "python report.py"}
+CONFIGURATION_HEAD = """# Configuration
+
+<!-- Written by `make docs` from the comments in conf/; edit those. -->
+
+Choose a file of a group with `GROUP=NAME` (`algorithm=vrex`), set a single key with `GROUP.KEY=VALUE`
+(`trainer.steps=1000`), sweep with `-m` and commas (`-m seed=0,1,2 algorithm=erm,vrex`). `--cfg job` prints the composed
+configuration, `--help` the choices. `paths.output_dir=DIR` and, with `-m`, `hydra.sweep.dir=DIR` say where studies go.
+A mistyped key is an error. Every hyperparameter has one address, `hparams.NAME=VALUE`, under which it is listed here.
+"""
+
+
+def configuration_page() -> str:
+    """The text of docs/reference/configuration.md."""
+    parts = [CONFIGURATION_HEAD, "## Commands\n"]
+    for name, command in _TITLES.items():
+        parts.append(_group_section(f"`{command}`", "", CONF / name))
+    for folder in sorted(path for path in CONF.iterdir() if path.is_dir() and path.name != "hydra"):
+        parts.append(f"\n## `{folder.name}`\n")
+        parts.extend(
+            _group_section(f"`{folder.name}={file.stem}`", f"{folder.name}.", file)
+            for file in sorted(folder.glob("*.yaml"))
+        )
+    return "\n".join(parts)
+
+
+def _group_section(title: str, prefix: str, file: Path) -> str:
+    lines = file.read_text().splitlines()
+    about = " ".join(line.lstrip("# ") for line in _leading_comment(lines) if "@package" not in line)
+    for line in lines:
+        if package := _PACKAGE.match(line):
+            prefix = "" if package[1] == "_global_" else f"{package[1]}."
+    rows = [
+        f"| `{_address(prefix + key)}` | {f'`{value}`' if value else ''} | {note} |"
+        for key, value, note in _keys(lines)
+    ]
+    table = ["| key | default | meaning |", "|---|---|---|", *rows, ""] if rows else []
+    return "\n".join([f"### {title}\n", *([about, ""] if about else []), *table])
+
+
+def _address(key: str) -> str:
+    """The key that sets a value on the command line."""
+    for place, address in _ADDRESSES.items():
+        if key.startswith(place):
+            return address + key.removeprefix(place)
+    return key
+
+
+def _leading_comment(lines: list[str]) -> Iterator[str]:
+    for line in lines:
+        if not line.startswith("#"):
+            return
+        yield line
+
+
+def _keys(lines: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Dotted key, value as written, comment; nested blocks by their indentation."""
+    path: list[tuple[int, str]] = []
+    for line in _whole(lines):
+        match = _LINE.match(line)
+        if not match:
+            continue
+        indent = len(match["indent"])
+        path = [(depth, key) for depth, key in path if depth < indent]
+        dotted = ".".join([*(key for _, key in path), match["key"]])
+        path.append((indent, match["key"]))
+        value, note = match["value"].strip(), match["note"] or ""
+        if entry := _ENTRY.fullmatch(value):
+            allowed = f"{entry['range']}: " if entry["range"] and "|" not in entry["range"] else ""
+            value, note = entry["default"], f"{allowed}{entry['help']}"
+        if not _SKIP.intersection(dotted.split(".")) and (value or note):
+            yield dotted, value.replace("|", "\\|"), note.replace("|", "\\|")
+
+
+def _whole(lines: list[str]) -> Iterator[str]:
+    """Lines, an entry that takes two of them as one."""
+    begun = ""
+    for line in lines:
+        begun = f"{begun} {line.strip()}" if begun else line
+        if not begun.endswith(","):
+            yield begun
+            begun = ""
+
+
+ALGORITHMS_HEAD = """# Algorithms
+
+<!-- Written by `make docs` from conf/algorithm/, the docstrings, algorithm_families.yaml, algorithm_notes.md and
+algorithm_costs.json; edit those. -->
+
+Each is a pure objective in `src/dgbench/algorithms/`, checked in double precision against reference numbers where those
+exist (`tests/golden`). R_e is the mean cross entropy on the minibatch of environment e, N the images of a step, z
+features, l logits. `lr`, `weight_decay` and `batch_size` are shared (see
+[Configuration](configuration.md)); `hparams.draw=K hparams.trial=T` replaces defaults by draw K of the search space
+`hparams.space`, and `hparams.KEY=VALUE` beats both. Small and large are kinds of images (`dataset.image_kind`).
+`averaging=swad`, `averaging=eoa` and `tuning=lp_ft` go around any of them, `sharpness=sam` around most.
+
+**Cost** is the time of a training step over ERM's, measured by `make bench-algorithms` (CPU, `mnist_cnn`, 3 x 64 images
+of 28 x 28); the *floor* is what its passes through the network take at least. *Memory* is what an algorithm keeps from
+step to step besides weights and optimizer; *stacks* says whether runs train together (`execution=stacked`).
+
+"""
+
+
+def algorithms_page() -> str:
+    """Tables by family, then one section per YAML file of ``conf/algorithm``."""
+    files = sorted((CONF / "algorithm").glob("*.yaml"))
+    sections = "\n".join(_algorithm_section(file) for file in files)
+    return "\n".join([ALGORITHMS_HEAD + family_tables(), sections, NOTES.read_text(encoding="utf-8"), _names()])
+
+
+def _names() -> str:
+    lines = [
+        "## Names elsewhere\n",
+        "| here | in papers | DomainBed | OoD-Bench | NICO++ code |",
+        "|---|---|---|---|---|",
+    ]
+    for ours, names in algorithm_names().items():
+        theirs = [f"`{names[code]}`" if code in names else "" for code in CODES]
+        lines.append(f"| {' | '.join([f'[`{ours}`](#{ours})', names['title'], *theirs])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _algorithm_section(file: Path) -> str:
+    config: Any = OmegaConf.to_container(OmegaConf.load(file))
+    text = inspect.cleandoc(get_class(config["objective"]).__doc__ or "")
+    search = config.get("search") or {}
+    spaces = list(search)
+    lines = [f"## {file.stem}\n", text + "\n"]
+    if config["hparams"]:
+        lines.append("| hyperparameter | default | range | meaning |" + "".join(f" {space} |" for space in spaces))
+        lines.append("|---|---|---|---|" + "---|" * len(spaces))
+        for key, declared in config["hparams"].items():
+            entry = entry_of(declared)
+            drawn = "".join(f" {_distribution((search[space] or {}).get(key))} |" for space in spaces)
+            allowed, meaning = entry.range.replace("|", "or"), entry.help.replace("|", ";")
+            lines.append(f"| `{key}` | {_hyperparameter_default(entry.default)} | {allowed} | {meaning} |{drawn}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _hyperparameter_default(value: Any) -> str:
+    return ", ".join(f"{kind}: {v}" for kind, v in _cases(value)) if isinstance(value, dict) else str(value)
+
+
+def _cases(entry: dict[str, Any]) -> list[tuple[str, Any]]:
+    """What differs between small and large images and between datasets, by name."""
+    return [*((kind, value) for kind, value in entry.items() if kind != "datasets"), *entry.get("datasets", {}).items()]
+
+
+def _distribution(entry: Any) -> str:
+    if entry is None:
+        return ""
+    kinds = _cases(entry) if set(entry) <= {"small", "large", "datasets"} else [("", entry)]
+    return "; ".join(f"{kind}{': ' if kind else ''}{_call(drawn)}" for kind, drawn in kinds)
+
+
+def _call(drawn: Any) -> str:
+    ((name, arguments),) = drawn.items()
+    return f"{name}({', '.join(str(a) for a in arguments)})"
+
+
+EXAMPLE = Sizes(n_features=0, n_classes=2, n_envs=3, image=(2, 28, 28), n_steps=5000, n_images=100)
+FAMILY_HEAD = "| method | what it does | own networks | memory | passes | cost | floor | stacks | environments |"
+
+
+def families() -> list[dict[str, Any]]:
+    """``family``, ``about`` and ``algorithms`` of each family, in order."""
+    content: list[dict[str, Any]] = yaml.safe_load(FAMILIES.read_text(encoding="utf-8"))
+    return content
+
+
+def family_tables() -> str:
+    """One table per family, in Markdown."""
+    costs = json.loads(COSTS.read_text()) if COSTS.exists() else {}
+    parts = []
+    for family in families():
+        lines = [_family_row(name, costs.get(name)) for name in family["algorithms"]]
+        rule = "|---|---|---|---|---|---|---|---|---|"
+        parts.append("\n".join([f"**{family['family']}**: {family['about']}.\n", FAMILY_HEAD, rule, *lines, ""]))
+    return "\n".join(parts)
+
+
+def _family_row(name: str, cost: Mapping[str, Any] | None) -> str:
+    config: Any = OmegaConf.to_container(OmegaConf.load(CONF / "algorithm" / f"{name}.yaml"))
+    kind: type[Algorithm] = get_class(config["objective"])
+    hparams = _defaults(config)
+    networks, memory = _made_of(kind, hparams)
+    measured = (cost["passes"], f"{cost['cost']:.2f}", f"{cost['floor']:.2f}") if cost else ("", "-", "-")
+    cells = [
+        f"[`{name}`](#{name})", purpose(kind), ", ".join(networks) or "-", ", ".join(memory) or "-", *measured,
+        "yes" if kind.stackable else "no", f"{_fewest(kind, hparams)} or more",
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def _defaults(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Every hyperparameter that an algorithm reads, for small images."""
+    shared: Any = OmegaConf.to_container(OmegaConf.load(CONF / "hparams" / "default.yaml"))
+    declared = {"hparams": config["hparams"], "search": {}}
+    return resolve(shared["shared"], declared, kind="small", read=list(config.get("shared", SHARED)))
+
+
+def _fewest(kind: type[Algorithm], hparams: Mapping[str, Any]) -> int:
+    """The least number of training environments that the defaults work with."""
+    for n in count(1):
+        try:
+            kind.check(replace(EXAMPLE, n_features=128, n_envs=n), hparams)
+        except ConfigError:
+            continue
+        return n
+    raise AssertionError("never reached")
+
+
+def purpose(kind: type[Algorithm]) -> str:
+    """The first sentence of a docstring, without its source."""
+    text = " ".join(inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0].split())
+    return re.sub(r"\s*\([^()]*\d{4}[^()]*\)", "", text).rstrip(".")
+
+
+def _made_of(kind: type[Algorithm], hparams: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Names of the networks besides featurizer and classifier, and of what is remembered from step to step."""
+    networks, sizes = build_networks(
+        lambda image: MNISTCNN(image), EXAMPLE, lambda sizes: kind.networks_needed(sizes, hparams),
+        kind.extra_channels, seed=0,
+    )  # fmt: skip
+    further = (re.sub(r"_\d+$", "s", name) for name in networks if name not in ("featurizer", "classifier"))
+    state = kind(sizes, hparams).initial_state(networks)
+    return list(dict.fromkeys(further)), list(dict.fromkeys(name.partition("/")[0] for name in state))
+
+
+DOWNLOADS_HEAD = """# Downloads
+
+<!-- Written by `make docs` from conf/dataset; edit that. -->
+
+Where `python -m dgbench.data.fetch NAME` looks, in this order. A checksum stands here only where a public source states
+it: a sha256 tells every change, an md5 damage but not malice. Where none is stated, the sha256 of what came is printed
+and noted, and `verify` compares later ones with it ([Fetching datasets](../how_to/fetching.md)). The addresses stand in
+`conf/dataset/NAME.yaml`; public sources name them, and no test asks them.
+"""
+
+
+def downloads_page() -> str:
+    """The text of docs/reference/downloads.md."""
+    named = [source for name, source in sources().items() if name == source.name]
+    files = [archive for source in named for form in source.forms for archive in form.files]
+    unverified = [archive for archive in files if not archive.published]
+    parts = [
+        DOWNLOADS_HEAD,
+        f"**Unverified: {len(unverified)} of {len(files)} files**, those without a checksum below.\n",
+    ]
+    parts += ["| dataset | file | hosts | checksum |", "|---|---|---|---|"]
+    parts += [line for source in named for form in source.forms for line in _download_lines(source, form)]
+    parts.append("\nOnly by hand, hence wholly unverified:\n")
+    parts += [f"- `{source.name}`: {' '.join(source.manual.split())}" for source in named if not source.files]
+    return "\n".join(parts) + "\n"
+
+
+def _download_lines(source: Source, form: Form) -> Iterator[str]:
+    """One line per file, or for files of one host that have no checksum."""
+    name = f"`{source.name}`" if form is source else f"`{source.name}`, another form"
+    for (hosts, checksums), same in groupby(form.files, key=lambda archive: (_hosts(archive), _checksums(archive))):
+        yield f"| {name} | {_file_names(list(same))} | {hosts} | {checksums or '**none stated**'} |"
+
+
+def _file_names(archives: Sequence[Archive]) -> str:
+    first, last = archives[0].name, archives[-1].name
+    return f"`{first}`" if len(archives) == 1 else f"{len(archives)} files, `{first}` to `{last}`"
+
+
+def _hosts(archive: Archive) -> str:
+    hosts = Counter(url.split("/")[2] for url in archive.urls)
+    return ", ".join(host if count == 1 else f"{host} ({count} addresses)" for host, count in hosts.items())
+
+
+def _checksums(archive: Archive) -> str:
+    return ", ".join(f"{key} `{value}`" for key, value in archive.published.items())
+
+
+_FIELD = re.compile(r"^    (?P<name>\w+): [^#\n]*#: (?P<text>.+)$", re.MULTILINE)
+#: fields that stand in the file under another name
+_RENAMED = {(Row, "held_out"): "env_held_out"}
+
+ROWS_HEAD = f"""# Rows
+
+<!-- Written by `make docs` from the classes of src/dgbench/records; edit those. -->
+
+Each run keeps its errors in `{ROW_FILE}`, one JSON object per line: which run wrote it, and one counted error. Every
+measure, table and figure is computed from such rows. `dgbench.results` reads them as a data frame
+([From Python](python.md)); [Files](files.md) says where they are.
+
+The error is `wrong / seen`, a fraction. A key with a default may be absent in rows that are older than the key.
+"""
+
+ROWS_MIDDLE = f"""
+`{PREDICTION_FILE}` is described in [Which images are wrong](../how_to/errors.md), `metrics.csv` in
+[Loggers](../how_to/loggers.md).
+
+Estimates of `shift.py` are kept in `{SHIFT_FILE}` in the same way ([Dataset shift](../how_to/shift.md)).
+"""
+
+
+def rows_page() -> str:
+    """The text of docs/reference/rows.md."""
+    parts = [
+        ROWS_HEAD,
+        f"## `{ROW_FILE}`: the error\n",
+        *_field_table(Row),
+        f"\n## `{ROW_FILE}`: the run\n",
+        *_field_table(RunIdentity),
+        ROWS_MIDDLE,
+        f"## `{SHIFT_FILE}`: the estimate\n",
+        *_field_table(ShiftRow),
+        f"\n## `{SHIFT_FILE}`: what is estimated\n",
+        *_field_table(ShiftIdentity),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _field_table(kind: type[Any]) -> list[str]:
+    """One line per field of a dataclass of rows; ``identity`` stands in a table of its own."""
+    texts = dict(_FIELD.findall(inspect.getsource(kind)))
+    lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
+    for declared in fields(kind):
+        if declared.name != "identity":
+            cells = (
+                f"`{_RENAMED.get((kind, declared.name), declared.name)}`",
+                f"`{declared.type}`",
+                _field_default(declared),
+                texts[declared.name],
+            )
+            lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("``", "`") for cell in cells) + " |")
+    return lines
+
+
+def _field_default(field: Any) -> str:
+    if field.default_factory is not MISSING:
+        return f"`{field.default_factory()}`"
+    return "" if field.default is MISSING else f"`{field.default!r}`"
+
+
+PAGES = {
+    "configuration.md": configuration_page,
+    "algorithms.md": algorithms_page,
+    "downloads.md": downloads_page,
+    "rows.md": rows_page,
+}
+
+
+def main() -> None:
+    """Write the pages."""
+    for name, page in PAGES.items():
+        (REFERENCE / name).write_text(page())
+        print(REFERENCE / name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""Containers of networks: as modules, as functions of explicit tensors, and tensors that move with a module."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from dgbench.batches import Tensors
+
+
+class _Callables:
+    """Named networks that an objective calls: ``nets.featurizer(x)``, ``nets.classifier(z)``, ..."""
+
+    def logits(self, x: Tensor) -> Tensor:
+        """(n, C, H, W) -> (n, K), the classifier on the features."""
+        return self.classifier(self.featurizer(x))
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
+
+
+class Networks(_Callables, nn.ModuleDict):  # type: ignore[misc]  # two __getattr__, for the type checker only
+    """The networks of one run: ``featurizer``, ``classifier`` and what else the algorithm declares.
+
+    What is frozen is no parameter any more, neither for an optimizer nor for an objective, and computes as in
+    evaluation whatever the mode: BatchNorm uses its running statistics and leaves them, dropout is off.
+    """
+
+    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
+        super().__init__(modules)  # type: ignore[arg-type]
+        self._frozen: list[nn.Module] = []
+
+    def freeze(self, modules: Iterable[nn.Module], parameters: Iterable[nn.Parameter]) -> None:
+        """Freeze parameters, and keep modules in evaluation mode from now on."""
+        for parameter in parameters:
+            parameter.requires_grad_(False)
+        self._frozen.extend(modules)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> Networks:
+        super().train(mode)
+        for module in self._frozen:
+            module.eval()
+        return self
+
+    def params(self, *names: str) -> dict[str, Tensor]:
+        """Parameters that train of the named networks (of all without names), keyed ``network.parameter``."""
+        return {key: value for key, value in self._all(*names).items() if value.requires_grad}
+
+    def constants(self) -> dict[str, Tensor]:
+        """Frozen parameters, keyed ``network.parameter``."""
+        return {key: value for key, value in self._all().items() if not value.requires_grad}
+
+    def _all(self, *names: str) -> dict[str, Tensor]:
+        return {
+            f"{name}.{key}": value
+            for name in names or self.keys()
+            for key, value in self[name].named_parameters(remove_duplicate=False)
+        }
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Floating-point type of the parameters; all have the same."""
+        return next(p.dtype for p in self.parameters() if p.is_floating_point())
+
+    def style_stages(self) -> tuple[int, ...]:
+        """Numbers of the featurizer's stages after which styles can be mixed; none of one that cannot."""
+        return tuple(getattr(self["featurizer"], "style_stages", ()))
+
+    def one_image_size(self) -> bool:
+        """Whether the featurizer takes images of the size that it was made for alone."""
+        return bool(getattr(self["featurizer"], "one_image_size", False))
+
+    def mixes_rows(self, name: str) -> bool:
+        """Whether what the named network makes of an image depends on the others: BatchNorm on minibatch statistics."""
+        return any(isinstance(layer, _BatchNorm) and layer.training for layer in self[name].modules())
+
+    def statistics(self) -> dict[str, Tensor]:
+        """Buffers of all networks (running statistics), keyed ``network.buffer``."""
+        return dict(self.named_buffers())
+
+    def bind(self, params: Tensors) -> BoundNetworks:
+        """The same networks with some or all parameters replaced; differentiable in ``params``."""
+        return BoundNetworks(self, {**self._all(), **dict(self.named_buffers()), **params})
+
+    def in_half_precision(self, dtype: torch.dtype) -> BoundNetworks:
+        """The same networks computing in float16 or bfloat16; what they put out is float32."""
+        return self.bind({}).in_half_precision(dtype)
+
+
+class BoundNetworks(_Callables):
+    """Networks as pure functions of explicit tensors.
+
+    Args:
+        modules: the networks; only their code is used.
+        tensors: every parameter and buffer, keyed ``network.tensor``.
+        half: float16 or bfloat16, if the networks compute in it under autocast; what they put out is float32 again.
+    """
+
+    def __init__(self, modules: Networks, tensors: Tensors, half: torch.dtype | None = None) -> None:
+        self._modules = modules
+        self._tensors = tensors
+        self._half = half
+
+    def __getattr__(self, name: str) -> Callable[..., Tensor]:
+        if name.startswith("_") or name not in self._modules:
+            raise AttributeError(name)
+        prefix = f"{name}."
+        tensors = {key[len(prefix) :]: value for key, value in self._tensors.items() if key.startswith(prefix)}
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self._half is None:
+                return functional_call(self._modules[name], tensors, args, kwargs)
+            kind = next(iter(self._tensors.values())).device.type
+            with torch.autocast(kind, self._half, cache_enabled=False):  # a cache would keep weights over a step
+                return _single(functional_call(self._modules[name], tensors, args, kwargs))
+
+        return call
+
+    def params(self, *names: str) -> dict[str, Tensor]:
+        """Parameters that train (no buffers) of the named networks, keyed ``network.parameter``."""
+        return {key: self._tensors[key] for key in self._modules.params(*names)}
+
+    def style_stages(self) -> tuple[int, ...]:
+        """Numbers of the featurizer's stages after which styles can be mixed."""
+        return self._modules.style_stages()
+
+    def one_image_size(self) -> bool:
+        """Whether the featurizer takes images of the size that it was made for alone."""
+        return self._modules.one_image_size()
+
+    def mixes_rows(self, name: str) -> bool:
+        """Whether what the named network makes of an image depends on the others."""
+        return self._modules.mixes_rows(name)
+
+    def statistics(self) -> dict[str, Tensor]:
+        """Buffers of all networks (running statistics), keyed ``network.buffer``."""
+        return {key: self._tensors[key] for key in self._modules.statistics()}
+
+    def bind(self, params: Tensors) -> BoundNetworks:
+        """The same networks with some or all tensors replaced."""
+        return BoundNetworks(self._modules, {**self._tensors, **params}, self._half)
+
+    def in_half_precision(self, dtype: torch.dtype) -> BoundNetworks:
+        """The same networks computing in float16 or bfloat16; what they put out is float32."""
+        return BoundNetworks(self._modules, self._tensors, dtype)
+
+
+def _single(output: Any) -> Any:
+    """What a network puts out, a tensor or several, in float32 where that is half precision."""
+    if isinstance(output, Tensor):
+        return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
+    return type(output)(map(_single, output)) if isinstance(output, (list, tuple)) else output
+
+
+AnyNetworks = Networks | BoundNetworks
+
+
+def example_of(module: nn.Module) -> Tensor:
+    """A tensor of the type and on the device of a module's floats: a parameter, a buffer, or an empty one."""
+    tensors = itertools.chain(module.parameters(), module.buffers())
+    return next((tensor for tensor in tensors if tensor.is_floating_point()), torch.empty(0))
+
+
+class Buffers(nn.Module):
+    """Tensors by name that move with the module, are saved with it, and can be re-assigned."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        super().__init__()
+        self.assign(tensors)
+
+    def assign(self, tensors: Tensors) -> None:
+        """Set some of the tensors; the rest keep their value."""
+        for name, value in tensors.items():
+            self.register_buffer(name, value.detach())
+
+    def tensors(self) -> Tensors:
+        """All tensors by name."""
+        return {name: value for name, value in self._buffers.items() if value is not None}
+
+
+@torch.no_grad()
+def renew_statistics(model: nn.Module, forward: Callable[[Tensor], object], images: Iterable[Tensor]) -> None:
+    """Replace running means and variances by the average of what the batches show.
+
+    A frozen layer (one that ``model.train()`` leaves in evaluation mode) keeps its statistics; if all are, nothing
+    is computed.
+
+    Args:
+        model: the networks; left in the mode in which they came.
+        forward: what is computed on each batch.
+        images: batches, (n, C, H, W) each.
+    """
+    was_training = model.training
+    model.train()
+    layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training and m.track_running_stats]
+    momenta = [layer.momentum for layer in layers]
+    if layers:
+        for layer in layers:
+            layer.reset_running_stats()
+            layer.momentum = None  # cumulative average
+        for x in images:
+            forward(x)
+        for layer, momentum in zip(layers, momenta, strict=True):
+            layer.momentum = momentum
+    model.train(was_training)

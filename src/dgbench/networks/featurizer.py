@@ -1,0 +1,199 @@
+"""What every featurizer is: a chain of stages, (n, C, H, W) -> (n, m).
+
+A stage is the unit that MixStyle mixes after (``style_stages``) and that tuning freezes, first ones first. To freeze
+the first k of ``len(featurizer.stages())``::
+
+    for stage in featurizer.stages()[:k]:
+        for parameter in stage.parameters():
+            parameter.requires_grad_(False)
+        for module in stage.modules:
+            module.eval()  # and again after every featurizer.train(): running statistics and dropout
+
+What comes out of them can be computed once and kept: ``forward_from(forward_until(x, k), k) == forward(x)``, whatever
+k, with the dropout on the features always in the second half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from dgbench.errors import ConfigError
+from dgbench.network_specs import StyleMix
+
+NORMS = ("train", "frozen", "fixed")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a featurizer that runs, and may be frozen, as a whole.
+
+    Args:
+        run: input of the stage -> its output.
+        modules: the modules it runs.
+        loose: parameters it uses that belong to none of them.
+    """
+
+    run: Callable[[Tensor], Tensor]
+    modules: tuple[nn.Module, ...]
+    loose: tuple[nn.Parameter, ...] = ()
+
+    @classmethod
+    def of(cls, *modules: nn.Module) -> Stage:
+        """Modules one after the other."""
+
+        def run(h: Tensor) -> Tensor:
+            for module in modules:
+                h = module(h)
+            return h
+
+        return cls(run, modules)
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """All parameters of the stage."""
+        for module in self.modules:
+            yield from module.parameters()
+        yield from self.loose
+
+
+class Featurizer(nn.Module):
+    """Base of all featurizers; a subclass sets ``n_features`` and implements :meth:`stages`.
+
+    Args:
+        norm: ``train``: BatchNorm as usual; ``frozen``: it normalizes with its running statistics and never changes
+            them, also in training mode, while its scales and shifts stay trainable (DomainBed's published protocol);
+            ``fixed``: frozen, and scales and shifts of every kind of normalization stay as they are.
+        dropout: probability of dropping a feature in training.
+
+    Attributes:
+        n_features: m.
+        takes: what it is made for, ``pictures``, ``vectors`` or both.
+        style_stages: numbers (from 1) of the stages after which MixStyle may mix.
+        one_image_size: it takes images of the size that it was made for alone.
+        why_not_stackable: why runs with this network cannot train together; None where they can.
+        why_not_frozen: why its stages cannot be frozen as they are built, and what to set; None where they can.
+        first_stage: number of stages that ``forward`` leaves out, because its input has been through them.
+
+    Raises:
+        ConfigError: an unknown ``norm``, or ``dropout`` outside [0, 1).
+    """
+
+    n_features: int
+    takes: tuple[str, ...] = ("pictures",)
+    style_stages: tuple[int, ...] = ()
+    one_image_size: bool = False
+    why_not_stackable: str | None = None
+    why_not_frozen: str | None = None
+    first_stage: int = 0
+
+    def __init__(self, norm: str = "train", dropout: float = 0.0) -> None:
+        super().__init__()
+        if norm not in NORMS:
+            raise ConfigError(f"backbone.norm={norm} is unknown; choose {', '.join(NORMS[:-1])} or {NORMS[-1]}")
+        if not 0 <= dropout < 1:
+            raise ConfigError(f"dropout={dropout} on the features is no probability below 1; give one, 0 drops nothing")
+        self.norm = norm
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
+
+    def stages(self) -> list[Stage]:
+        """The stages, in order."""
+        raise NotImplementedError
+
+    def decay_layers(self) -> list[list[nn.Parameter]]:
+        """Parameters of each part that has a learning rate of its own under layer-wise decay, first ones first."""
+        return [list(stage.parameters()) for stage in self.stages()]
+
+    def set_norms(self) -> None:
+        """Keep scales and shifts of normalization where ``norm`` asks for it; called when all layers are there."""
+        if self.norm == "fixed":
+            for module in self.modules():
+                if "norm" in type(module).__name__.lower():  # torch's and timm's share no base class
+                    module.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> Self:
+        """Switch the mode; a frozen BatchNorm stays in evaluation."""
+        super().train(mode)
+        if self.norm != "train":
+            for module in self.modules():
+                if isinstance(module, _BatchNorm):
+                    module.eval()
+        return self
+
+    def forward(
+        self, x: Tensor, styles: Mapping[int, StyleMix] | None = None, maps: bool = False
+    ) -> Tensor | tuple[Tensor, list[Tensor]]:
+        """(n, C, H, W) -> (n, m).
+
+        Args:
+            x: images.
+            styles: how to mix after which of ``style_stages``.
+            maps: also give what comes out of the first layers and of every stage, see :meth:`with_maps`.
+        """
+        return self.with_maps(x) if maps else self.forward_from(x, self.first_stage, styles)
+
+    def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Images -> features, and maps: 0 is what the first layers give, k what stage k gives, before any pooling.
+
+        A map is (n, C, H, W), (n, L, C) for L tokens, or (n, C) in a perceptron.
+
+        Raises:
+            ConfigError: this network has none.
+        """
+        raise ConfigError(f"{type(self).__name__} has no maps between its layers; choose another backbone")
+
+    def forward_until(self, x: Tensor, stage: int) -> Tensor:
+        """Images -> what the first ``stage`` stages make of them."""
+        for part in self.stages()[:stage]:
+            x = part.run(x)
+        return x
+
+    def forward_from(self, h: Tensor, stage: int, styles: Mapping[int, StyleMix] | None = None) -> Tensor:
+        """Output of the first ``stage`` stages -> (n, m) features."""
+        for number, part in enumerate(self.stages()[stage:], start=stage + 1):
+            h = part.run(h)
+            if styles and number in styles:
+                h = mix_styles(h, styles[number])
+        features: Tensor = self.dropout(h)
+        return features
+
+
+class FirstStages(nn.Module):
+    """The first ``count`` stages of a featurizer, in evaluation mode: images -> what comes out of them."""
+
+    def __init__(self, featurizer: Featurizer, count: int) -> None:
+        super().__init__()
+        self.featurizer, self.count = featurizer, count
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.featurizer.forward_until(x, self.count)
+
+
+EPSILON = 1e-6
+
+
+def mix_styles(x: Tensor, mix: StyleMix) -> Tensor:
+    """Give each image a mixture of its own and its partner's feature statistics (Zhou et al., 2021, section 3).
+
+    With mean and standard deviation sqrt(unbiased variance + 1e-6) over the pixels of each channel, both constants:
+    the normalized features times (w s + (1-w) s_partner) plus (w m + (1-w) m_partner).
+
+    Args:
+        x: (n, C, H, W) features.
+        mix: how; where it is not active, ``x`` comes back unchanged.
+
+    Returns:
+        (n, C, H, W) features.
+    """
+    constant = x.detach()
+    mean = constant.mean((2, 3), keepdim=True)
+    std = (constant.var((2, 3), keepdim=True) + EPSILON).sqrt()
+    w = mix.weight[:, None, None, None].to(x.dtype)
+    mixed_std = w * std + (1 - w) * std[mix.partner]
+    mixed_mean = w * mean + (1 - w) * mean[mix.partner]
+    return torch.where(mix.active, (x - mean) / std * mixed_std + mixed_mean, x)

@@ -1,0 +1,210 @@
+"""Runs that started from the same weights as one model, the mean of their weights (DiWA: Rame et al., 2022).
+
+Runs of one fold belong together if they differ in nothing but their hyperparameters, as the draws of one trial of a
+search do: the same seed gave them the same initial weights, and the mean of networks that were fine-tuned from one
+point is a network that works. Of each run the weights of its best evaluation on the training environments' validation
+images are taken, or the last ones of a run that kept no others. Parameters are averaged; running statistics, and what
+an algorithm remembers, are those of the first run.
+
+- ``diwa_uniform``: all of them.
+- ``diwa_greedy`` (the paper's restricted selection): the best first, by mean accuracy over the training environments'
+  validation images; a run stays if with it the mean's accuracy on all these images together is no lower.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dgbench.errors import ConfigError
+from dgbench.networks.weight_files import misfit
+from dgbench.records.rows import RunIdentity
+from dgbench.records.spec import canonical, digest
+from dgbench.records.status import is_done, read_status
+from dgbench.trained.loading import TENSORS, load_one, run_folders
+from dgbench.trained.predictor import LoadedModel
+from dgbench.training.model_record import MODEL_FILE, ModelRecord
+from dgbench.training.weight_averages import RunningMean
+
+UNIFORM, GREEDY = "diwa_uniform", "diwa_greedy"
+KINDS = (UNIFORM, GREEDY)
+#: keys of an identity in which runs that are averaged may differ
+FREE = ("run", "hparams", "draw", "trial", "space", "n_parameters", "n_trainable", "code")
+
+log = logging.getLogger("dgbench")
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Of one model on the validation images of the environments that it was trained on."""
+
+    mean: float  #: over the environments
+    pooled: float  #: over all images
+
+
+@dataclass(frozen=True)
+class Siblings:
+    """Runs of one fold that started from the same weights, in the order of their draws."""
+
+    folders: tuple[Path, ...]
+    records: tuple[ModelRecord, ...]
+
+
+class AveragedRuns(LoadedModel):
+    """The mean of several runs.
+
+    Attributes:
+        members: hashes of the runs that it is the mean of.
+    """
+
+    members: tuple[str, ...] = ()
+
+
+def siblings(models: Sequence[str | Path]) -> list[Siblings]:
+    """The runs in some folders, put together with those of the same fold and initial weights.
+
+    A run that is not finished, or has no other beside it, is left out with a warning.
+
+    Raises:
+        ConfigError: there are no two that belong together.
+        RecordError: a folder holds no run.
+    """
+    groups: dict[str, dict[str, tuple[Path, ModelRecord]]] = {}
+    for folder in (run for model in models for run in _folders(Path(model).expanduser())):
+        if not is_done(folder) and not (folder / TENSORS).exists():
+            log.warning("%s is left out: %s", folder, read_status(folder) or "not started")
+            continue
+        record = ModelRecord.load(folder)
+        groups.setdefault(digest(_fixed(record)), {}).setdefault(record.identity["run"], (folder, record))
+    alone = [next(iter(group.values())) for group in groups.values() if len(group) == 1]
+    together = [_siblings(list(group.values())) for group in groups.values() if len(group) > 1]
+    if not together:
+        raise ConfigError(f"averaging needs two runs or more that started from the same weights; {_apart(alone)}")
+    for folder, _ in alone:
+        log.warning("%s is left out: no other run here has its fold and initial weights", folder)
+    return together
+
+
+def _folders(model: Path) -> list[Path]:
+    if not model.is_dir():
+        raise ConfigError(f"averaging takes folders of runs, and {model} is none; name those of a search")
+    return [model] if (model / MODEL_FILE).exists() else run_folders(model)
+
+
+def _fixed(record: ModelRecord) -> dict[str, Any]:
+    return {key: value for key, value in record.identity.items() if key not in FREE}
+
+
+def _siblings(runs: list[tuple[Path, ModelRecord]]) -> Siblings:
+    runs.sort(key=lambda run: (run[1].identity["trial"], run[1].identity["draw"], run[1].identity["run"]))
+    folders, records = zip(*runs, strict=True)
+    return Siblings(folders, records)
+
+
+def _apart(alone: Sequence[tuple[Path, ModelRecord]]) -> str:
+    """In what runs that cannot be averaged differ."""
+    if not alone:
+        return "none of those here is finished"
+    (first, record), *others = alone
+    if not others:
+        return f"{first} is the only one here"
+    second, other = others[0]
+    one, two = _fixed(record), _fixed(other)
+    differing = [f"{key} ({one[key]}, {two[key]})" for key in one if canonical(one[key]) != canonical(two[key])]
+    return f"{first.name} and {second.name} differ in {', '.join(differing[:3])}"
+
+
+def averaged(
+    group: Siblings,
+    kind: str,
+    step: str | None,
+    judge: Callable[[LoadedModel], Accuracy],
+    device: torch.device,
+) -> AveragedRuns:
+    """The mean of runs that belong together.
+
+    Args:
+        group: the runs.
+        kind: one of :data:`KINDS`.
+        step: ``last`` or ``best`` weights of every run; None: the best ones of runs that kept them.
+        judge: scores a model, for :data:`GREEDY`.
+        device: that models are judged on, and that the mean comes on.
+
+    Raises:
+        ConfigError: their networks differ.
+    """
+
+    def member(i: int) -> LoadedModel:
+        folder = group.folders[i]
+        kept_step = step or ("best" if (folder / "checkpoints" / "best.ckpt").exists() else "last")
+        return load_one(folder, kept_step).to(device)
+
+    order = list(range(len(group.folders)))
+    if kind == GREEDY:
+        accuracies = [judge(member(i)).mean for i in order]
+        order.sort(key=lambda i: -accuracies[i])
+    carrier = member(order[0])
+    mean, kept, best = RunningMean(), [], -1.0
+    for i in order:
+        model = member(i)
+        if misfit(_weights(carrier), weights := _weights(model)):
+            raise ConfigError(
+                f"{group.folders[order[0]]} and {group.folders[i]} have different networks, which have no mean; name "
+                "runs of one"
+            )
+        candidate = RunningMean(mean.count, {key: value.clone() for key, value in mean.mean.items()})
+        candidate.add(weights)
+        if kind == GREEDY:
+            _put(carrier, candidate.mean)
+            accuracy = judge(carrier).pooled
+            if accuracy < best:
+                continue
+            best = accuracy
+        mean = candidate
+        kept.append((group.records[i].identity["run"], model.step))
+    _put(carrier, mean.mean)
+    runs = [record.identity["run"] for record in group.records]
+    record = _record(group, kind, digest([kind, runs, kept]))
+    average = AveragedRuns(
+        carrier.run, record, max(int(member_record.trainer["steps"]) for member_record in group.records)
+    )
+    average.members = tuple(run for run, _ in kept)
+    return average.to(device)
+
+
+def _weights(model: LoadedModel) -> dict[str, Tensor]:
+    """Parameters that predictions depend on, by name."""
+    networks = model.run.networks
+    return {
+        f"{name}.{key}": value
+        for name in model.networks_that_predict
+        for key, value in networks[name].named_parameters()
+    }
+
+
+@torch.no_grad()
+def _put(model: LoadedModel, values: Mapping[str, Tensor]) -> None:
+    for key, parameter in _weights(model).items():
+        parameter.copy_(values[key])
+
+
+def _record(group: Siblings, kind: str, run: str) -> ModelRecord:
+    """What the mean is: a run as its members, without the hyperparameters in which they differ."""
+    first = group.records[0]
+    identity = RunIdentity(**first.identity)
+    trials = {record.identity["trial"] for record in group.records}
+    before = "" if identity.averaging == "none" else f"{identity.averaging}+"
+    changed = {
+        "run": run,
+        "hparams": {key: value for key, value in identity.hparams.items() if key not in first.hparams},
+        "draw": 0,
+        "trial": trials.pop() if len(trials) == 1 else 0,
+        "averaging": f"{before}{kind}",
+    }
+    return replace(first, identity={**first.identity, **changed})

@@ -1,0 +1,193 @@
+"""Models that dgbench did not train: of timm, exported ones, and any callable images -> logits."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dgbench.data.preprocessing import Preprocessing
+from dgbench.errors import ConfigError, WeightsError
+from dgbench.networks.weight_files import is_torchscript, misfit, read_tensors
+from dgbench.trained.predictor import Predictor
+from dgbench.trained.programs import facts_of
+
+EXPORTED = ".pt2"
+TORCHSCRIPT = (".pt", ".pth", ".ts", ".torchscript")
+
+
+class Foreign(Predictor):
+    """Any function from normalized images to logits.
+
+    Args:
+        function: (n, C, H, W) -> (n, K).
+        classes: names of the K classes; empty where they are those of the dataset, in its order.
+        preprocessing: of the images that it takes.
+    """
+
+    def __init__(
+        self, function: Callable[[Tensor], Tensor], classes: Sequence[str], preprocessing: Preprocessing
+    ) -> None:
+        super().__init__(classes, preprocessing)
+        self.function = function  # a module becomes a child, with its parameters
+        self.eval() if _switches(function) else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, C, H, W) -> (n, K) logits."""
+        return self.function(x)
+
+
+def _switches(function: Callable[[Tensor], Tensor]) -> bool:
+    """Whether it has a mode; an exported program has the one that it was exported in."""
+    return not (isinstance(function, nn.Module) and type(function).__name__ == "GraphModule")
+
+
+def check_known(model: str) -> None:
+    """Refuse a name that :func:`foreign` could not load, before a dataset is built.
+
+    Raises:
+        ConfigError: it is neither a file, nor MODULE:FUNCTION, nor a model of timm.
+    """
+    path = Path(model).expanduser()
+    if path.suffix == EXPORTED or ":" in model or path.is_file():
+        return
+    import timm
+
+    if "/" in model or not timm.is_model(model.partition(".")[0]):
+        raise ConfigError(
+            f"model={model} is neither a file or folder nor a model of timm; name a run's folder, a .pt2 or "
+            "TorchScript file, MODULE:FUNCTION, or a name of timm.list_models()"
+        )
+
+
+def foreign(
+    model: str | Callable[[Tensor], Tensor],
+    preprocessing: Preprocessing,
+    classes: Sequence[str] = (),
+    weights: str | Path | None = None,
+) -> Predictor:
+    """A model by what names it.
+
+    Args:
+        model: a ``torch.export`` file (.pt2), a TorchScript file, ``MODULE:FUNCTION``, the name of a timm model, or a
+            callable.
+        preprocessing: of the dataset, for a model that names no images of its own.
+        classes: names of the outputs; empty where they are the dataset's.
+        weights: file with the tensors of a timm model; None takes timm's published ones.
+
+    Raises:
+        ConfigError: an unknown name.
+        WeightsError: a file that cannot be read, or holds something else.
+    """
+    if not isinstance(model, str):
+        if not callable(model):
+            raise ConfigError(f"model={model!r} cannot be called; give a function from images to logits")
+        return Foreign(model, classes, preprocessing)
+    path = Path(model).expanduser()
+    if path.suffix == EXPORTED or (path.suffix in TORCHSCRIPT and path.exists()):
+        names, images = facts_of(path) or ((), preprocessing)
+        return Foreign(_program(path), list(classes) or names, images)
+    if ":" in model:
+        return Foreign(_imported(model), classes, preprocessing)
+    if preprocessing.vectors:
+        raise ConfigError(f"model={model} of timm sees images, the dataset holds vectors; choose another dataset")
+    return _timm(model, preprocessing, classes, weights)
+
+
+def _program(path: Path) -> Callable[[Tensor], Tensor]:
+    if not path.is_file():
+        raise WeightsError(f"model={path} is no file; name a .pt2 file of torch.export, or a TorchScript file")
+    if path.suffix != EXPORTED and not is_torchscript(path):
+        read_tensors(path)  # says where it is damaged or holds code
+        raise WeightsError(
+            f"model={path} holds tensors and no network; name the network too, e.g. model=resnet18 weights={path}"
+        )
+    try:
+        with _tensors_only():
+            if path.suffix == EXPORTED:
+                return torch.export.load(path).module()  # type: ignore[no-any-return]
+            with warnings.catch_warnings():  # TorchScript is deprecated, its files are there
+                warnings.simplefilter("ignore", FutureWarning)
+                warnings.simplefilter("ignore", DeprecationWarning)
+                return torch.jit.load(path, map_location="cpu").eval()  # type: ignore[no-any-return,no-untyped-call]
+    except Exception as error:  # both readers raise whatever they stumble over
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+        raise WeightsError(
+            f"model={path} cannot be loaded ({reason}); export it again with torch.export.save"
+        ) from error
+
+
+@contextmanager
+def _tensors_only() -> Iterator[None]:
+    """``torch.export.load`` falls back to unpickling whatever a file holds, which would run code of the file."""
+    before = torch.load
+
+    def load(*args: Any, **kwargs: Any) -> Any:
+        return before(*args, **{**kwargs, "weights_only": True})
+
+    torch.load = load
+    try:
+        yield
+    finally:
+        torch.load = before
+
+
+def _imported(name: str) -> Callable[[Tensor], Tensor]:
+    module, _, attribute = name.partition(":")
+    try:
+        function: Any = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # also whatever the module itself raises
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"model={name} cannot be imported ({type(error).__name__}: {reason}); write MODULE:FUNCTION"
+        ) from error
+    if not callable(function):
+        raise ConfigError(f"model={name} is no function from images to logits; name one")
+    return function  # type: ignore[no-any-return]
+
+
+def _timm(name: str, preprocessing: Preprocessing, classes: Sequence[str], weights: str | Path | None) -> Predictor:
+    import timm
+
+    try:
+        if weights is None:
+            network: Any = timm.create_model(name, pretrained=True)
+        else:
+            tensors = read_tensors(Path(weights).expanduser())
+            network = _filled(name, tensors.get("state_dict", tensors), weights)
+    except WeightsError:
+        raise
+    except Exception as error:  # the hub, or timm
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+        raise WeightsError(
+            f"model={name} cannot be had ({reason}); give its tensors with weights=FILE, a .pth or .safetensors file"
+        ) from error
+    pretrained = network.pretrained_cfg
+    channels, height, width = pretrained.get("input_size", preprocessing.image)
+    side = preprocessing.image[1:] if not pretrained.get("fixed_input_size", False) else (height, width)
+    sees = Preprocessing((channels, *side), tuple(pretrained["mean"]), tuple(pretrained["std"]))
+    names = list(classes) or list(pretrained.get("label_names") or [])
+    return Foreign(network, names, sees)
+
+
+def _filled(name: str, tensors: dict[str, Tensor], weights: str | Path) -> nn.Module:
+    """The network with as many outputs as the file's last layer has."""
+    import timm
+
+    with torch.device("meta"):
+        bare: Any = timm.create_model(name, pretrained=False)
+    head = bare.pretrained_cfg["classifier"]
+    outputs = tensors.get(f"{head}.bias")
+    if outputs is None:
+        raise WeightsError(f"weights={weights} has no {head}.bias, so it is no {name} with a classifier; give another")
+    network: nn.Module = timm.create_model(name, pretrained=False, num_classes=len(outputs))
+    if problems := misfit(network.state_dict(), tensors):
+        raise WeightsError(f"weights={weights} does not fit {name}: {problems}; give another")
+    network.load_state_dict(tensors)
+    return network

@@ -1,0 +1,119 @@
+"""What is kept of single images when a model is evaluated: features and predictions, in files beside the rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgbench.batches import ErrorRecipe, EvalBatch
+from dgbench.callbacks.prediction_lines import PredictionLines, columns_of
+from dgbench.callbacks.predictions import PredictedRun
+from dgbench.data.environments import Environments
+from dgbench.errors import ConfigError
+from dgbench.records.files import write_whole_with
+from dgbench.records.prediction_file import need_pyarrow
+from dgbench.records.rows import FEATURE_FILE
+from dgbench.seeding import derive
+from dgbench.trained.predictor import LoadedModel, Predictor
+
+AT_ONCE = 256
+
+
+@torch.no_grad()
+def write_features(
+    folder: Path, model: Predictor, environments: Environments, recipes: Sequence[ErrorRecipe], most: int
+) -> None:
+    """Features of up to ``most`` images of each environment: ``test`` images where it has any, else ``val``.
+
+    The file holds ``features`` (n, m) float16, ``env``, ``held_out``, ``label`` and ``predicted`` (n,), and ``about``,
+    JSON with the names of environments and classes. Which images are taken depends on their eval set alone, so that
+    several models are seen on the same ones. Environments whose error mixes several eval sets are left out.
+
+    Args:
+        folder: that receives it.
+        model: a run on images as the dataset gives them.
+        environments: the dataset.
+        recipes: errors that were recorded.
+        most: images of an environment.
+
+    Raises:
+        ConfigError: the model has no features, or no environment has an eval set of its own.
+    """
+    if not isinstance(model, LoadedModel):
+        raise ConfigError("features= needs a run of dgbench, whose featurizer is known; leave it out for this model")
+    chosen = {r.env: r for r in sorted(recipes, key=lambda r: r.subset == "test") if len(r.mixture) == 1}
+    if not chosen:
+        raise ConfigError(
+            "features= needs environments with images of their own; set dataset.evaluation=sampled for painted ones"
+        )
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in ("features", "env", "held_out", "label", "predicted")}
+    for number, recipe in enumerate(chosen.values()):
+        (name,) = recipe.mixture
+        scored = environments.eval_sets([name])[name]
+        order = np.random.default_rng(derive(0, "features", name)).permutation(len(scored.indices))[:most]
+        held_out = recipe.env not in model.record.training if recipe.held_out is None else recipe.held_out
+        for rows in map(torch.from_numpy, np.split(order, range(AT_ONCE, len(order), AT_ONCE))):
+            feature = None if scored.feature is None else scored.feature[rows]
+            x, y = environments.gather(scored.indices[rows], feature)
+            features = model.features(x.to(model.run.networks.dtype))
+            logits = model.run.networks.classifier(features)
+            parts["features"].append(features.to(torch.float16).cpu().numpy())
+            parts["label"].append(y.cpu().numpy())
+            parts["predicted"].append(logits.argmax(1).cpu().numpy())
+            parts["env"].append(np.full(len(rows), number))
+            parts["held_out"].append(np.full(len(rows), held_out))
+    about = json.dumps({"environments": list(chosen), "classes": list(environments.class_names)})
+    arrays = {name: np.concatenate(array) for name, array in parts.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    save: Callable[..., None] = np.savez_compressed  # its stub takes names for its own options
+    write_whole_with(folder / FEATURE_FILE, lambda file: save(file, about=np.array(about), **arrays))
+
+
+Listen = Callable[[EvalBatch, Tensor], None]
+
+
+@contextmanager
+def kept(runs: Sequence[PredictedRun], step: int, environments: Environments) -> Iterator[Listen | None]:
+    """Listens to every batch and its (n, K) logits, and writes a file for each run once all went well.
+
+    Args:
+        runs: the folds that a model is evaluated in; none writes nothing.
+        step: optimizer steps of the weights.
+        environments: the images.
+
+    Raises:
+        ConfigError: pyarrow is not installed.
+    """
+    if not runs:
+        yield None
+        return
+    need_pyarrow("predictions=true")
+    attributes = list(environments.image_attributes(np.empty(0, np.int64)))
+    files: list[PredictionLines] = []
+    try:
+        for run in runs:
+            assert run.file is not None
+            run.file.parent.mkdir(parents=True, exist_ok=True)
+            recipes = [{"env": r.env, "subset": r.subset, "mixture": dict(r.mixture)} for r in run.recipes]
+            about = {**run.about, "step": step, "evaluation": "last", "recipes": recipes}
+            files.append(PredictionLines(run.file, about, attributes))
+
+        def listen(batch: EvalBatch, logits: Tensor) -> None:
+            (columns,) = columns_of(batch, logits[None], environments)
+            for run, file in zip(runs, files, strict=True):
+                for env, subset in run.places.get(batch.name, []):
+                    file.add({**columns, "eval_set": batch.name, "env": env, "subset": subset})
+
+        yield listen
+    except BaseException:
+        for file in files:
+            file.discard()
+        raise
+    for file in files:
+        file.finish()

@@ -1,0 +1,220 @@
+"""From what a user names (folders, files, functions, models of timm) to models, their datasets, and rows."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from dgbench.data.environments import Environments
+from dgbench.data.preprocessing import Preprocessing
+from dgbench.errors import ConfigError
+from dgbench.networks.weights import IMAGENET, ImageRecord
+from dgbench.plan.inputs import built, dataset_options
+from dgbench.plan.settings import TrainerSettings, trainer_settings
+from dgbench.records.prediction_file import PREDICTION_FILE
+from dgbench.records.status import STATUS_FILE
+from dgbench.trained.diwa import KINDS, Accuracy, Siblings, averaged, siblings
+from dgbench.trained.evaluation import Keep, evaluate_model, validation_accuracy
+from dgbench.trained.folds import subject_of
+from dgbench.trained.foreign import check_known, foreign
+from dgbench.trained.loading import load, run_folders
+from dgbench.trained.predictor import LoadedModel, Predictor
+from dgbench.training.model_record import MODEL_FILE, ModelRecord
+
+CHOOSE = ("dataset=", "corruptions=", "+corruptions=")  # a word that names another dataset than that of a run
+PACKED = (".ckpt", ".zip", ".tar", ".tgz", ".gz", ".xz", ".bz2")  # names of files that hold a run, or a part of one
+
+#: what to call a model, and how to load it; None for one that needs to know the dataset first
+Source = tuple[Any, Callable[[], Predictor] | None]
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Evaluates models by what names them; the options are those of :func:`dgbench.evaluate`.
+
+    Args:
+        compose: overrides -> keys of ``dataset``, ``protocol`` and ``trainer``.
+        tell: called with what is done next.
+    """
+
+    overrides: Sequence[str]
+    name: str
+    classes: Sequence[str]
+    weights: str | Path | None
+    step: str | None
+    averaging: str | None
+    ensemble: bool
+    features: int
+    predictions: bool
+    output: Path
+    compose: Callable[[Sequence[str]], dict[str, Any]]
+    tell: Callable[[str], None]
+    _datasets: dict[str, Environments] = field(default_factory=dict)
+
+    def evaluate(self, model: Any) -> list[Path]:
+        """Evaluate one model or several, and write their rows.
+
+        Args:
+            model: as :func:`dgbench.evaluate` takes it.
+
+        Returns:
+            Folders with rows.
+
+        Raises:
+            ConfigError: an unknown model or override, or a model that does not fit the dataset.
+        """
+        sources = self._means(model) if self.averaging else self._sources(model)
+        return [folder for source, make in sources for folder in self._evaluate(source, make() if make else None)]
+
+    def _evaluate(self, source: Any, model: Predictor | None) -> list[Path]:
+        """Evaluate a model that was loaded, or that is loaded once its dataset is known."""
+        if model is None and isinstance(source, str):
+            check_known(source)
+        record = model.record if model else None
+        dataset, protocol, settings = self._where(record, self.overrides)
+        device = torch.device(_device(settings.device))
+        environments = self._environments(dataset, model, device)
+        if model is None:
+            model = foreign(source, environments.preprocessing, self.classes, self.weights)
+        elif self.classes:
+            model.classes = tuple(self.classes)
+        title = self.name or (source if isinstance(source, str) else getattr(source, "__name__", ""))
+        if record is None and (not title or title == "<lambda>"):
+            raise ConfigError("a function has no name for the tables; give name=")
+        subject = subject_of(model, self.name, Path(title).name if "/" in title else title)
+        keep = Keep(self.features, self.predictions, dataset.get("root"))
+        folders = evaluate_model(
+            model.to(device), subject, environments, protocol, settings, self.output, self.tell, keep
+        )
+        if self.predictions and record is not None and folders[0].name.endswith(record.identity["run"]):
+            _complete(Path(source), folders[0])
+        return folders
+
+    def _sources(self, model: Any) -> list[Source]:
+        step = self.step or "last"
+        if self.ensemble:
+            members = model if isinstance(model, (list, tuple)) else run_folders(Path(str(model)))
+            return [("ensemble", partial(load, members, step))]
+        if isinstance(model, (list, tuple)):
+            return [source for member in model for source in self._sources(member)]
+        if isinstance(model, Predictor):
+            return [("", lambda: model)]
+        if isinstance(model, (str, Path)):
+            path = Path(model).expanduser()
+            if path.is_dir() and not (path / MODEL_FILE).exists():
+                return [(str(run), partial(load, run, step)) for run in run_folders(path)]
+            return [(str(model), partial(load, path, step) if path.is_dir() or path.name.endswith(PACKED) else None)]
+        return [(model, None)]
+
+    def _means(self, model: Any) -> list[Source]:
+        """The means of runs that belong together."""
+        kind = str(self.averaging)
+        if kind not in KINDS:
+            raise ConfigError(f"averaging={kind} is unknown; choose {' or '.join(KINDS)}")
+        if self.ensemble:
+            raise ConfigError(
+                "averaging= makes one model of several runs, and so does ensemble=true; choose one of them"
+            )
+        named = model if isinstance(model, (list, tuple)) else [model]
+        if unknown := [place for place in named if not isinstance(place, (str, Path))]:
+            raise ConfigError(f"averaging takes folders of runs, and {type(unknown[0]).__name__} is none")
+        return [(kind, partial(self._mean, group, kind)) for group in siblings(named)]
+
+    def _mean(self, group: Siblings, kind: str) -> Predictor:
+        """The mean of some runs. They are judged on the dataset that they were trained on, wherever the mean goes."""
+        elsewhere = any(word.startswith(CHOOSE) for word in self.overrides)
+        words = [word for word in self.overrides if word.startswith("trainer.") or not elsewhere]
+        dataset, protocol, settings = self._where(group.records[0], words)
+        device = torch.device(_device(settings.device))
+
+        def judge(member: LoadedModel) -> Accuracy:
+            return validation_accuracy(member, self._environments(dataset, member, device), protocol, settings)
+
+        place = "fold {fold}, seed {seed}".format(**group.records[0].identity)
+        self.tell(f"averaging {len(group.folders)} runs of {place} ...")
+        mean = averaged(group, kind, self.step, judge, device)
+        self.tell(f"{place}: the mean of {len(mean.members)} of {len(group.folders)} runs")
+        return mean
+
+    def _where(
+        self, record: ModelRecord | None, overrides: Sequence[str]
+    ) -> tuple[dict[str, Any], dict[str, Any], TrainerSettings]:
+        """Keys of the dataset and of the protocol, and settings of the evaluation.
+
+        A run has its own, with the keys that were typed, unless another dataset was named.
+        """
+        chosen = any(word.startswith(CHOOSE) for word in overrides)
+        if record is None or chosen:
+            if not chosen and not any(word.startswith("dataset.") for word in overrides):
+                raise ConfigError("dataset= is missing; name one of conf/dataset, since only a run brings its own")
+            config = self.compose(overrides)
+            return config["dataset"], config["protocol"], trainer_settings(config["trainer"])
+        trainer = self.compose([word for word in overrides if not word.startswith(("dataset.", "protocol."))])[
+            "trainer"
+        ]
+        dataset, protocol = (_set(getattr(record, group), overrides, group) for group in ("dataset", "protocol"))
+        typed = {key: trainer[key] for key in _typed(overrides, "trainer")}
+        settings = trainer_settings({**trainer, **record.trainer, "device": trainer["device"], **typed})
+        return dataset, {**protocol, "folds": [record.identity["fold"]]}, settings
+
+    def _environments(self, keys: dict[str, Any], model: Predictor | None, device: torch.device) -> Environments:
+        """The dataset on a device; what it leaves to the model is the model's own, or ImageNet's."""
+        usual = ImageRecord()
+        images = model.preprocessing if model else Preprocessing((3, usual.input_size, usual.input_size), *IMAGENET)
+        filled = deepcopy(keys)
+        if "image_size" in filled and filled["image_size"] is None:
+            filled["image_size"] = images.image[1]
+        normalize = filled.get("normalize")
+        if isinstance(normalize, dict) and images.pictures:
+            for key in ("mean", "std"):
+                if normalize.get(key) is None:
+                    normalize[key] = list(getattr(images, key))
+        text = repr(filled)
+        if text not in self._datasets:
+            self._datasets[text] = built(dataset_options(filled))
+        self._datasets[text].to(device)
+        return self._datasets[text]
+
+
+def _complete(run: Path, evaluated: Path) -> None:
+    """Give a run its predictions, as if it had been trained with ``trainer.predictions``, unless it has some."""
+    target = run.expanduser() / PREDICTION_FILE
+    if (target.parent / STATUS_FILE).exists() and not target.exists():
+        with suppress(OSError):  # of somebody else's; the evaluated folder has them
+            shutil.copyfile(evaluated / PREDICTION_FILE, target)
+
+
+def _typed(overrides: Sequence[str], group: str) -> dict[str, Any]:
+    """Values typed for keys of a group, by key."""
+    parser = OverridesParser.create()
+    parsed = [parser.parse_override(word) for word in overrides if word.startswith(f"{group}.")]
+    return {override.key_or_group.removeprefix(f"{group}."): override.value() for override in parsed}
+
+
+def _set(content: Mapping[str, Any], overrides: Sequence[str], group: str) -> dict[str, Any]:
+    """The keys of a run's group with those that were typed."""
+    changed = deepcopy(dict(content))
+    for key, value in _typed(overrides, group).items():
+        *parents, last = key.split(".")
+        node = changed
+        for part in parents:
+            node = node.get(part, {})
+        if last not in node:
+            raise ConfigError(f"{group}.{key} is no key of the run's {group}; choose from {', '.join(content)}")
+        node[last] = value
+    return changed
+
+
+def _device(device: str) -> str:
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return "cuda" if device == "gpu" else device

@@ -1,0 +1,104 @@
+"""Models of vectors: they predict from arrays, are exported, and are not evaluated on pictures."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import dgbench
+from dgbench.data.preprocessing import Preprocessing
+from dgbench.errors import ConfigError, DataError
+from dgbench.trained.evaluation import Adapted
+from dgbench.trained.foreign import Foreign, foreign
+from dgbench.trained.inputs import vector_batches
+from tests.studies import make_study, train_study
+from tests.trained.conftest import FOLD
+from tests.vectors import columns, save
+
+VECTORS, PICTURES = Preprocessing((4,), (), (), pictures=False), Preprocessing((3, 8, 8), (0.5,) * 3, (0.5,) * 3)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("vectors")
+    study = make_study(
+        folder, *FOLD, "dataset=features", f"dataset.path={save(folder / 'x.npz')}", "trainer.steps=40",
+        "trainer.eval_every=40", "trainer.device=cpu", "hparams.batch_size=8", "hparams.lr=0.01",
+    )  # fmt: skip
+    assert train_study(study) == {study.runs[0].hash: True}
+    return study.runs[0].folder
+
+
+def test_an_exported_model_predicts_as_the_run(run: Path, tmp_path: Path) -> None:
+    model = dgbench.load(run)
+    assert model.preprocessing == VECTORS
+    content = columns()
+    found = model.predict(content["features"])
+    assert np.mean(np.array(found.names) == content["label"]) > 0.9
+    one = model.predict(content["features"][3])
+    torch.testing.assert_close(one.logits, found.logits[3:4])
+    folder = dgbench.export(run, tmp_path / "model", formats=["pt2"])
+    torch.testing.assert_close(dgbench.load(folder).predict(content["features"]).logits, found.logits)
+    x = torch.tensor(content["features"], dtype=torch.float32)
+    program = foreign(str(folder / "model.pt2"), PICTURES)
+    torch.testing.assert_close(Adapted(program, model.classes, VECTORS)(x, "a", 0), found.logits)
+
+
+def test_the_card_says_vectors_and_its_code_runs(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = dgbench.export(run, tmp_path / "model")
+    card = (folder / "README.md").read_text()
+    assert "pipeline_tag: tabular-classification" in card
+    assert "A classifier of feature vectors, trained on the environments b, c of features" in card
+    assert "| input | 4 features, as they are |" in card
+    (code,) = re.findall(r"```python\n(.*?)```", card, re.S)
+    monkeypatch.chdir(folder)
+    exec(code, {})
+
+
+@pytest.mark.parametrize(
+    ("vectors", "said"),
+    [
+        (["a.png"], "(n, 4)"),
+        (np.zeros((2, 3)), "shape (2, 3)"),
+        (np.zeros((0, 4)), "shape (0, 4)"),
+        (torch.zeros(1, 3, 8, 8), "shape (1, 3, 8, 8)"),
+        ([[1.0, 2.0, float("nan"), 4.0]], "not finite"),
+    ],
+)
+def test_what_is_no_vector(vectors: Any, said: str) -> None:
+    with pytest.raises(DataError) as caught:
+        list(vector_batches(vectors, 4, 2))
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_batches_of_vectors() -> None:
+    parts = list(vector_batches(np.arange(20).reshape(5, 4), 4, 2))
+    assert [len(part) for part in parts] == [2, 2, 1]
+    assert torch.equal(torch.cat(parts), torch.arange(20.0).view(5, 4))
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "said"),
+    [
+        (VECTORS, PICTURES, "sees vectors, .* holds images"),
+        (PICTURES, VECTORS, "sees images, .* holds vectors"),
+        (VECTORS, Preprocessing((5,), (), ()), "of 4 features, .* has 5"),
+    ],
+)
+def test_another_kind_of_dataset(own: Preprocessing, given: Preprocessing, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Adapted(Foreign(lambda x: x, ["cat"], own), ["cat"], given)
+
+
+def test_networks_of_timm_see_pictures() -> None:
+    with pytest.raises(ConfigError, match=r"^model=resnet18 of timm"):
+        foreign("resnet18", VECTORS)
+
+
+def test_preprocessing_is_read_again() -> None:
+    assert Preprocessing.of_json(VECTORS.to_json()) == VECTORS
