@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from dgbench.cli.api import TrainResult as TrainResult
     from dgbench.cli.api import train as train
     from dgbench.cli.evaluate import evaluate as evaluate
-    from dgbench.estimation.arrays import estimate_shift as estimate_shift
     from dgbench.models.exporting import export as export
     from dgbench.models.loading import load as load
     from dgbench.reports.results import measures as measures
     from dgbench.reports.results import results as results
+    from dgbench.shift.job import estimate_shift as estimate_shift
     from dgbench.training.porting import algorithm as algorithm
 
 _HOME = {
     "TrainResult": "dgbench.cli.api",
     "algorithm": "dgbench.training.porting",
-    "estimate_shift": "dgbench.estimation.arrays",
+    "estimate_shift": "dgbench.shift.job",
     "evaluate": "dgbench.cli.evaluate",
     "export": "dgbench.models.exporting",
     "load": "dgbench.models.loading",

@@ -23,7 +23,7 @@ from dgbench.reports.settings.labels import dataset_titles
 from dgbench.reports.settings.selected_runs import of_collection
 from dgbench.selection.beyond import LooVal, OodVal
 from dgbench.selection.methods import Last, Oracle, TrainVal
-from tests.reports.synthetic_shifts import estimates, shift_identity, write_shifts
+from tests.shift.synthetic import estimates, shift_identity, write_shifts
 
 SHIFTS = {"sr_cmnist": "correlation", "pacs": "diversity"}
 

@@ -11,9 +11,8 @@ from typing import Any
 from dgbench.errors import ConfigError
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.repetitions import BY_SEED
+from dgbench.reports.reading.shift_estimates import DOMINANT, ShiftSetting, shift_settings, verdicts
 from dgbench.reports.reading.shift_files import read_shifts
-from dgbench.reports.shift.shift_estimates import ShiftSetting, shift_settings
-from dgbench.reports.shift.verdicts import DOMINANT, verdicts
 
 OTHER = "other"
 _FORM = ("dataset", "variant", "base", "data_seed", "given")  # what a verdict is of
