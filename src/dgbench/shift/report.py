@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import pandas as pd
-
 from dgbench.errors import MeasureError
 from dgbench.records.shift_rows import HALVES
 from dgbench.reports.document import Document, Figure, Section, leads, problem_table
+from dgbench.reports.frames import Table
 from dgbench.reports.published import Published, published
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
@@ -123,7 +122,7 @@ def _told(setting: ShiftSetting, name: str, title: str) -> list[str]:
 
 # The section of each estimator: its tables, figures and sentences.
 
-_Tables = list[pd.DataFrame | None]
+_Tables = list[Table | None]
 
 
 @dataclass(frozen=True)
