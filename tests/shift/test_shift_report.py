@@ -15,12 +15,7 @@ from dgbench.records.shift_rows import ShiftRow
 from dgbench.reports.document import Document
 from dgbench.reports.figures.drawing import canvas
 from dgbench.reports.figures.point_labels import PointLabel, label_points
-<<<<<<< HEAD:tests/shift/test_shift_report.py
-from dgbench.reports.frames import Cell, cells, look_of, show
-=======
 from dgbench.reports.frames import Cell, Table, cells, show
-from dgbench.reports.kinds.shift_report import ShiftReport
->>>>>>> table-ready:tests/reports/test_shift_report.py
 from dgbench.reports.published import published
 from dgbench.reports.renderers import write
 from dgbench.reports.renderers.terminal import plain_document
