@@ -32,25 +32,22 @@ def with_correlation(most: float) -> DensitiesAtPoints:
 
 def test_thresholds_are_bisected_until_both_null_means_are_small() -> None:
     """Means over two pairs: 1/4 of eps_div / 1e-6 is 0.0078 at 1/32, 0.03 (1 - eps_cor) is 0.0075 at 3/4."""
-    found = calibrated_thresholds([with_diversity(1e-6), with_correlation(0.06)])
-    assert (found.eps_div, found.eps_cor) == pytest.approx((1e-6 / 32, 0.75), rel=1e-12)
-    assert (found.div, found.cor) == pytest.approx((0.0078, 0.0075), abs=2e-4)
-    assert found.reached
+    eps_div, eps_cor = calibrated_thresholds([with_diversity(1e-6), with_correlation(0.06)])
+    assert (eps_div, eps_cor) == pytest.approx((1e-6 / 32, 0.75), rel=1e-12)
 
 
 def test_correlation_that_is_too_low_lowers_its_threshold() -> None:
-    found = calibrated_thresholds([with_diversity(1e-6), with_correlation(0.016)])
-    assert (found.eps_cor, found.eps_div) == (0.25, 1e-6 / 32)
+    eps_div, eps_cor = calibrated_thresholds([with_diversity(1e-6), with_correlation(0.016)])
+    assert (eps_cor, eps_div) == (0.25, 1e-6 / 32)
 
 
 def test_diversity_that_is_too_low_raises_its_threshold_and_may_never_reach() -> None:
-    found = calibrated_thresholds([with_diversity(2e-4), with_correlation(0.06)])
-    assert found.eps_div / 1e-6 == pytest.approx(1 - 2**-20, rel=1e-9)
-    assert found.eps_cor == 0.75  # inside from the second round on: kept
-    assert not found.reached
+    eps_div, eps_cor = calibrated_thresholds([with_diversity(2e-4), with_correlation(0.06)])
+    assert eps_div / 1e-6 == pytest.approx(1 - 2**-20, rel=1e-9)
+    assert eps_cor == 0.75  # inside from the second round on: kept
     # 1/4 of eps_div / 3e-5 is 0.0042 at 5e-7, 0.00625 at 7.5e-7
-    found = calibrated_thresholds([with_diversity(3e-5), with_correlation(0.06)])
-    assert (found.eps_div, found.reached) == (7.5e-7, True)
+    eps_div, eps_cor = calibrated_thresholds([with_diversity(3e-5), with_correlation(0.06)])
+    assert eps_div == 7.5e-7
 
 
 def test_nothing_to_calibrate_with() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dgbench.errors import ConfigError
-from dgbench.shift.posterior import colored_table, exact_shift
+from dgbench.shift.exact import colored_table, exact_shift
 
 
 def test_a_table() -> None:
@@ -45,8 +44,8 @@ def test_a_table() -> None:
 def test_colored_digits(
     e_p: float, e_q: float, color: float, color_shape: float, color_plus: float, color_shape_plus: float, tv: float
 ) -> None:
-    of_color = exact_shift(colored_table(e_p, 0.25), colored_table(e_q, 0.25))
-    of_both = exact_shift(colored_table(e_p, 0.25, "color_shape"), colored_table(e_q, 0.25, "color_shape"))
+    of_color = exact_shift(colored_table(e_p, 0.25, shape=False), colored_table(e_q, 0.25, shape=False))
+    of_both = exact_shift(colored_table(e_p, 0.25), colored_table(e_q, 0.25))
     assert (of_color["cor"], of_both["cor"]) == pytest.approx((color, color_shape), abs=1e-6)
     assert (of_color["cor_plus"], of_both["cor_plus"]) == pytest.approx((color_plus, color_shape_plus), abs=1e-6)
     assert (of_color["h2"], of_both["h2"]) == pytest.approx((color_plus, color_plus), abs=1e-6)
@@ -68,32 +67,32 @@ def test_three_environments_against_the_fourth(
 ) -> None:
     """Four environments, e = 0.80, 0.85, 0.90, 0.10; three are pooled: their mean e."""
     pooled = (2.65 - held_out) / 3
-    of_both = exact_shift(colored_table(pooled, 0.25, "color_shape"), colored_table(held_out, 0.25, "color_shape"))
+    of_both = exact_shift(colored_table(pooled, 0.25), colored_table(held_out, 0.25))
     assert of_both["cor"] == pytest.approx(color_shape, abs=1e-6)
     assert of_both["cor_plus"] == pytest.approx(plus, abs=1e-6)
     assert of_both["tv_z"] == pytest.approx(tv, abs=5e-4)
-    of_color = exact_shift(colored_table(pooled, 0.25), colored_table(held_out, 0.25))
+    of_color = exact_shift(colored_table(pooled, 0.25, shape=False), colored_table(held_out, 0.25, shape=False))
     assert of_color["cor"] == pytest.approx(color, abs=1e-6)
 
 
 def test_pooling_is_the_mean_of_the_tables() -> None:
-    mean = (colored_table(0.1, 0.25, "color_shape") + colored_table(0.4, 0.25, "color_shape")) / 2
-    assert mean == pytest.approx(colored_table(0.25, 0.25, "color_shape"))
+    mean = (colored_table(0.1, 0.25) + colored_table(0.4, 0.25)) / 2
+    assert mean == pytest.approx(colored_table(0.25, 0.25))
 
 
 def test_colored_digits_without_noise_or_exceptions() -> None:
-    certain = colored_table(0, 0, "color_shape")
+    certain = colored_table(0, 0)
     assert certain.tolist() == [[0.5, 0, 0, 0], [0, 0, 0, 0.5]]
-    reversed_colors = colored_table(1, 0, "color_shape")
+    reversed_colors = colored_table(1, 0)
     assert exact_shift(certain, reversed_colors)["div"] == 1
-    assert exact_shift(colored_table(0, 0), colored_table(1, 0))["cor"] == 1
+    assert exact_shift(colored_table(0, 0, shape=False), colored_table(1, 0, shape=False))["cor"] == 1
 
 
 def test_color_is_of_the_noisy_label() -> None:
     """p(label = 0, color = 0) = (1 - e) / 2 whatever the noise; p(label = 0, shape = 0, color = 1) = .75 e / 2."""
-    assert colored_table(0.2, 0.25)[0, 0] == pytest.approx(0.4)
-    assert colored_table(0.2, 0.25, "color_shape")[0, 1] == pytest.approx(0.75 * 0.2 / 2)
-    assert colored_table(0.2, 0.25, "color_shape")[1, 1] == pytest.approx(0.25 * 0.8 / 2)
+    assert colored_table(0.2, 0.25, shape=False)[0, 0] == pytest.approx(0.4)
+    assert colored_table(0.2, 0.25)[0, 1] == pytest.approx(0.75 * 0.2 / 2)
+    assert colored_table(0.2, 0.25)[1, 1] == pytest.approx(0.25 * 0.8 / 2)
 
 
 @pytest.mark.parametrize("shift", [0, 30, 100])
@@ -126,9 +125,7 @@ def test_bounds_and_sums(seed: int) -> None:
 
 
 def test_what_is_no_table() -> None:
-    table = colored_table(0.1, 0.25)
+    table = colored_table(0.1, 0.25, shape=False)
     for wrong in (table * 2, table - [[1, -1], [0, 0]]):
         with pytest.raises(ValueError, match="probabilities that sum to 1"):
             exact_shift(table, wrong)
-    with pytest.raises(ConfigError, match="features=shape is unknown; use features=color or features=color_shape"):
-        colored_table(0.1, 0.25, "shape")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dgbench.shift.posterior import balanced_accuracy, colored_table, exact_shift, shift_by_posterior
+from dgbench.shift.exact import colored_table, exact_shift
+from dgbench.shift.posterior import balanced_accuracy, shift_by_posterior
 from tests.shift.fixed_sets import normal_quantiles
 
 FOUR = np.array([[0.7, 0.1, 0.15, 0.05], [0.05, 0.25, 0.3, 0.4], [0.003, 0.002, 0.6, 0.395], [0.25] * 4])
@@ -70,7 +71,7 @@ def test_total_variation_and_hellinger_of_two_normals(mean: float, tv: float, h2
 
 @pytest.mark.parametrize("e_q", [0.9, 0.5, 0.1])
 def test_the_true_posterior_of_colored_digits_gives_the_exact_values(e_q: float) -> None:
-    p, q = colored_table(0.1, 0.25, "color_shape"), colored_table(e_q, 0.25, "color_shape")
+    p, q = colored_table(0.1, 0.25), colored_table(e_q, 0.25)
     joint = np.concatenate([p, q]).T / 2  # (4 features, 2K), each with its probability
     counts = np.rint(joint.sum(axis=1) * 8000).astype(int)
     points = np.repeat(joint / joint.sum(axis=1, keepdims=True), counts, axis=0)

@@ -1,27 +1,23 @@
-"""``python shift.py``: how far the environments of a dataset are apart."""
+"""``python shift.py``: how far the environments of a dataset are apart; its plan, and what it prints at the end."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
-
 from dgbench.cli.entry import hydra_main, sign_of_life
-from dgbench.configuration import command_words
-from dgbench.records.shift_rows import HALVES, NO_NULL, SHIFT_FILE, TRIAL, ShiftRow, read_shift_rows
-from dgbench.records.status import is_done
-from dgbench.training.jobs import Planner
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from omegaconf import DictConfig
 
-    from dgbench.shift.job import Ended
+    from dgbench.records.shift_rows import ShiftRow
+    from dgbench.training.jobs import Planner
+
+SHOWN = ("div", "cor", "emd", "mmd2", "ni", "tv", "min", "max", "noise", "d2", "d2_inf")
+MOST_LINES = 60
 
 
 @hydra_main(config_name="shift")
@@ -36,12 +32,12 @@ def shift(config: DictConfig) -> None:
     if config.plan:
         print_job_plan(job.values(), job.words, job.parent)
         return
-    ended = run_shift(job.values(), job.words, job.parent, job.key())
+    files = run_shift(job.values(), job.words, job.parent, job.key())
     if job.prints_plan:
-        print_estimates([each.planned.file for each in ended])
+        print_estimates(files)
 
 
-def run_shift(config: dict[str, Any], words: Sequence[str], parent: Path, key: str = "") -> list[Ended]:
+def run_shift(config: dict[str, Any], words: Sequence[str], parent: Path, key: str = "") -> list[Path]:
     """Estimate what is not estimated yet.
 
     Args:
@@ -49,6 +45,9 @@ def run_shift(config: dict[str, Any], words: Sequence[str], parent: Path, key: s
         words: overrides that were typed.
         parent: folder for the folders of rows.
         key: of the job, by which a sweep knows it; empty where there is none.
+
+    Returns:
+        The files of rows, one of each estimator.
 
     Raises:
         ConfigError, DataError, WeightsError: it cannot work; nothing was started.
@@ -67,65 +66,10 @@ def run_shift(config: dict[str, Any], words: Sequence[str], parent: Path, key: s
     planned_shift(config, words, parent)  # wrong values are refused before anything is downloaded
     planned = planned_shift(config, words, parent, download=True)
     prepare_process()
-    ended = estimate_all(planned, lambda: prepared(planned, sign_of_life), sign_of_life)
+    estimate_all(planned, lambda: prepared(planned, sign_of_life), sign_of_life)
     if key:
-        record_end(parent, key, [each.planned.folder for each in ended])
-    return ended
-
-
-# What ``shift.py`` prints: its plan, and at its end the estimates and the command of the report.
-
-SHOWN = ("div", "cor", "emd", "mmd2", "ni", "tv", "min", "max", "noise", "d2", "d2_inf")
-MOST_LINES = 60
-
-
-def print_estimates(files: Sequence[Path]) -> None:
-    """The mean of the trials of every pair, the same where there is no shift, and the command of the report."""
-    for file in files:
-        rows = read_shift_rows(file)[0] if file.exists() else []
-        if rows:
-            print(_table(rows))
-            print(f"rows: {file}")
-    folders = sorted({str(file.parent.parent) for file in files})
-    print(
-        "report: " + shlex.join([*command_words("report"), "report=shift", f"runs=[{','.join(folders)}]"]), flush=True
-    )
-
-
-def _table(rows: Sequence[ShiftRow]) -> str:
-    from dgbench.reports.frames import Column, table
-    from dgbench.reports.renderers.terminal import plain_table
-
-    identity = rows[0].identity
-    lines = []
-    names = [name for name in SHOWN if any(name in row.values for row in rows)]
-    for pair in dict.fromkeys((row.pairs, row.pair) for row in rows):
-        own = [row for row in rows if (row.pairs, row.pair) == pair and row.kind == TRIAL]
-        real, null = ([row for row in own if row.null == which] for which in (NO_NULL, HALVES))
-        line: dict[str, Any] = {"p": " + ".join(own[0].p), "q": " + ".join(own[0].q)}
-        for name in names:
-            line[name], line[f"null {name}"] = _mean(real, name), _mean(null, name)
-            exact = [row.exact[name] for row in real if name in row.exact]
-            line[f"exact {name}"] = exact[0] if exact else None
-        line["note"] = next((row.refused for row in real if row.refused), "")
-        lines.append(line)
-    shown = [title for name in names for title in (name, f"null {name}", f"exact {name}")]
-    filled = [title for title in shown if any(line[title] is not None for line in lines)]
-    columns = [
-        Column("p", key=True),
-        Column("q", key=True),
-        *(Column(title, unit="correlation") for title in filled),
-        *([Column("note")] if any(line["note"] for line in lines) else []),
-    ]
-    network = f"{identity.backbone}, {identity.init}, {identity.features}"
-    title = f"{identity.dataset}: {identity.estimator}, mean of trials ({network} features)"
-    notes = [f"and {len(lines) - MOST_LINES} more pairs, in the report"] if len(lines) > MOST_LINES else []
-    return plain_table(table(lines[:MOST_LINES], "end", title, columns, notes))
-
-
-def _mean(rows: Sequence[ShiftRow], name: str) -> float | None:
-    found = [row.values[name] for row in rows if name in row.values]
-    return fmean(found) if found else None
+        record_end(parent, key, [each.folder for each in planned.estimators])
+    return [each.file for each in planned.estimators]
 
 
 def print_end(n_jobs: int, done: int, folders: Sequence[Path], config: DictConfig) -> None:
@@ -137,6 +81,9 @@ def print_end(n_jobs: int, done: int, folders: Sequence[Path], config: DictConfi
         folders: of the rows of those that came to their end.
         config: of the sweep.
     """
+    from dgbench.records.shift_rows import SHIFT_FILE
+    from dgbench.records.status import is_done
+
     print(
         f"{done} of {n_jobs} job{'s' * (n_jobs != 1)} done: {sum(map(is_done, folders))} of {len(folders)} estimators"
     )
@@ -163,6 +110,9 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
         words: overrides that were typed.
         parent: folder for the folders of rows.
     """
+    from statistics import fmean
+
+    from dgbench.records.shift_rows import read_shift_rows
     from dgbench.shift.plan import planned_shift
     from dgbench.training.checked_values import check_values
 
@@ -171,8 +121,8 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
     for each in planned.estimators:
         n, left = each.size, len(list(each.left()))
         rows = read_shift_rows(each.file)[0] if each.file.exists() else []
-        known = [row.seconds for row in rows if not row.refused]
-        time = f", about {fmean(known) * left:.0f} s at the speed of those" if known and left else ""
+        seconds = [row.seconds for row in rows if not row.refused]
+        time = f", about {fmean(seconds) * left:.0f} s at the speed of those" if seconds and left else ""
         print(
             f"{planned.info.name}, {each.estimator.name}: {len(each.pairs)} pairs x {len(each.slots)} estimates, "
             f"{n - left} of {n} done{time}; {each.folder}"
@@ -180,3 +130,50 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
     if not planned.info.present:
         print(f"not here yet: images of {planned.info.name}")
     print("Nothing was started.", flush=True)
+
+
+def print_estimates(files: Sequence[Path]) -> None:
+    """The mean of the trials of every pair, the same where there is no shift, and the command of the report."""
+    from dgbench.configuration import command_words
+    from dgbench.records.shift_rows import read_shift_rows
+
+    for file in files:
+        rows = read_shift_rows(file)[0] if file.exists() else []
+        if rows:
+            print(_table(rows))
+            print(f"rows: {file}")
+    folders = sorted({str(file.parent.parent) for file in files})
+    print(
+        "report: " + shlex.join([*command_words("report"), "report=shift", f"runs=[{','.join(folders)}]"]), flush=True
+    )
+
+
+def _table(rows: Sequence[ShiftRow]) -> str:
+    """Means of the trials of one estimator: a line for each pair, as the terminal shows it."""
+    import pandas as pd
+
+    from dgbench.records.shift_rows import HALVES, NO_NULL, TRIAL
+    from dgbench.reports.frames import Column, table
+    from dgbench.reports.renderers.terminal import plain_table
+
+    identity, lines = rows[0].identity, []
+    for pair in dict.fromkeys((row.pairs, row.pair) for row in rows):
+        trials = [row for row in rows if (row.pairs, row.pair) == pair and row.kind == TRIAL]
+        real, null = ([row for row in trials if row.null == which] for which in (NO_NULL, HALVES))
+        lines.append({
+            "p": " + ".join(trials[0].p),
+            "q": " + ".join(trials[0].q),
+            **pd.DataFrame([row.values for row in real]).mean(),
+            **pd.DataFrame([row.values for row in null]).mean().add_prefix("null "),
+            **{f"exact {name}": value for row in reversed(real) for name, value in row.exact.items()},
+            "note": next((row.refused for row in real if row.refused), ""),
+        })  # fmt: skip
+    present = {title for line in lines for title, value in line.items() if value != ""}
+    shown = [title for name in SHOWN for title in (name, f"null {name}", f"exact {name}") if title in present]
+    columns = [Column("p", key=True), Column("q", key=True), *(Column(title, unit="correlation") for title in shown)]
+    if "note" in present:
+        columns.append(Column("note"))
+    network = f"{identity.backbone}, {identity.init}, {identity.features}"
+    title = f"{identity.dataset}: {identity.estimator}, mean of trials ({network} features)"
+    notes = [f"and {len(lines) - MOST_LINES} more pairs, in the report"] if len(lines) > MOST_LINES else []
+    return plain_table(table(lines[:MOST_LINES], "end", title, columns, notes))

@@ -11,11 +11,9 @@ import numpy as np
 from dgbench.errors import DataError
 from dgbench.seeding import derive
 from dgbench.shift.classifiers import LabelClassifier, SideClassifier, TargetClassifier
-from dgbench.shift.distances import concept, discrepancy
+from dgbench.shift.distances import concept, disagreement, discrepancy
 from dgbench.shift.estimators import Estimate, Estimator, Fitted, Fitting, Recipe, Sample, check_number
 from dgbench.shift.pairs import held_out_split
-
-MODELS = ("f_tr", "f_te", "first", "second")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,15 +53,14 @@ class ConceptEstimator(Estimator):
         return held_out_split(sample.groups, 0.5, sample.rng("judged"))
 
     def fittings(self, sample: Sample) -> list[Fitting]:
-        fit, judged = self._parts(sample)
-        sides = sample.sides
-        first, second = held_out_split(sample.groups[fit], 0.5, sample.rng("noise"))
-        own = (fit[sides[fit] == 0], fit[sides[fit] == 1], fit[first], fit[second])
-        labels = [
-            self._fitting(sample, LabelClassifier, (rows,), judged, name)
-            for name, rows in zip(MODELS, own, strict=True)
+        rows, judged = self._parts(sample)
+        of_p, of_q = (rows[sample.sides[rows] == side] for side in (0, 1))
+        first, second = held_out_split(sample.groups[rows], 0.5, sample.rng("noise"))
+        fitted_on = {"f_tr": (of_p,), "f_te": (of_q,), "first": (rows[first],), "second": (rows[second],)}
+        return [
+            *(self._fitting(sample, LabelClassifier, sides, judged, name) for name, sides in fitted_on.items()),
+            self._fitting(sample, SideClassifier, (of_p, of_q), judged, "side"),
         ]
-        return [*labels, self._fitting(sample, SideClassifier, own[:2], judged, "side")]
 
     def _fitting(
         self, sample: Sample, kind: type[TargetClassifier], sides: Sequence[np.ndarray], judged: np.ndarray, name: str
@@ -77,34 +74,26 @@ class ConceptEstimator(Estimator):
                 )
             train.append(sample.labeled(rows[kept]))
             validation.append(sample.labeled(rows[held_out]))
-        recipe = Recipe(
-            kind,
-            {"lr": self.lr, "weight_decay": self.weight_decay, "width": 0, "hidden": 0},
-            self.steps,
-            min(self.batch_size // len(sides) or 1, *(len(side.positions) for side in train)),
-            self.look_every,
-            chooses="loss",
-        )
+        hparams = {"lr": self.lr, "weight_decay": self.weight_decay, "width": 0, "hidden": 0}
+        batch = min(self.batch_size // len(sides) or 1, *(len(side.positions) for side in train))
         return Fitting(
-            recipe, sample.n_classes, tuple(train), tuple(validation), sample.positions[judged],
-            derive(sample.seed, "classifier", name),
+            Recipe(kind, hparams, self.steps, batch, self.look_every, chooses="loss"), sample.n_classes, tuple(train),
+            tuple(validation), sample.positions[judged], derive(sample.seed, "classifier", name),
         )  # fmt: skip
 
     def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
         _, judged = self._parts(sample)
         sides = sample.sides[judged]
-        predictions = np.stack([each.outputs.argmax(1) for each in fitted[:4]])  # (4, n)
-        on_p, on_q = predictions[:, sides == 0], predictions[:, sides == 1]
-        values = {name: float(value) for name, value in concept(on_p[0], on_p[1], on_q[0], on_q[1]).items()}
-        values["noise"] = float((predictions[2] != predictions[3]).mean())
-        told = fitted[4].outputs.argmax(1)
-        accuracy = float(np.mean([(told[sides == side] == side).mean() for side in (0, 1)]))
-        values["tv"] = max(0.0, 2 * accuracy - 1)
-        values["disc"] = float(discrepancy(on_p, on_q, sample.rng("discrepancy")))
-        diagnostics = {
-            "accuracy": accuracy,
-            "error_on_own": float(np.mean([fitted[0].error, fitted[1].error])),
+        predictions = np.stack([classifier.outputs.argmax(1) for classifier in fitted])  # (5, n): four of labels
+        on_p, on_q = predictions[:4, sides == 0], predictions[:4, sides == 1]
+        accuracy = float(np.mean([(predictions[4, sides == side] == side).mean() for side in (0, 1)]))
+        values = {
+            **concept(on_p[0], on_p[1], on_q[0], on_q[1]),
+            "noise": disagreement(predictions[2], predictions[3]),
+            "tv": max(0.0, 2 * accuracy - 1),
+            "disc": discrepancy(on_p, on_q, sample.rng("discrepancy")),
         }
+        diagnostics = {"accuracy": accuracy, "error_on_own": float(np.mean([fitted[0].error, fitted[1].error]))}
         flags = []
         if values["max"] - values["min"] > values["tv"] + 0.05:
             flags.append("max - min is above tv, which therefore underestimates covariate shift")

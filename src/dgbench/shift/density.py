@@ -1,4 +1,9 @@
-"""Gaussian kernel density estimates in logarithms, and the standardization that goes before them."""
+"""Diversity and correlation shift from kernel densities (Ye et al. 2022, "OoD-Bench", definition 1 and algorithm 2).
+
+The features are those of a classifier that tells p from q, standardized. The densities of both sides and of their
+classes are estimated at points (:func:`densities_at`), and thresholds turn them into shifts (:func:`from_densities`),
+by the formula of definition 1 and by that of the paper's released code, with squared differences of roots (``plus``).
+"""
 
 from __future__ import annotations
 
@@ -10,12 +15,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dgbench.errors import ConfigError, DataError
+from dgbench.errors import DataError
 
 Floats = NDArray[np.floating[Any]]
+Ints = NDArray[np.int64]
 
 RANK = 1e-10  # directions with a smaller share of the largest variance count as constant
 BLOCK = 512  # points at a time: bounds memory
+
+FORMULAS = {"ye2022": ("div", "cor"), "hellinger": ("div_plus", "cor_plus")}  # formula -> the values that it means
+CLASS_WEIGHTS: Mapping[str, Callable[[Floats], Floats]] = {
+    "counts": lambda counts: counts / counts.sum(),
+    "uniform": lambda counts: np.full(len(counts), 1 / max(1, len(counts))),
+}
+SEPARATE, MIXTURE, POOLED = "separate", "mixture", "pooled"
+DENSITIES, PROPOSALS = (SEPARATE, MIXTURE), (POOLED, MIXTURE)
+
+LOW, HIGH = 0.005, 0.01  # what null pairs should show on average, of diversity and of correlation shift
+LARGEST = (1e-6, 1.0)  # ends of the ranges that are bisected, from 0: eps_div, eps_cor
+RISING = (True, False)  # whether the estimate rises with its threshold
+ROUNDS = 20
 
 
 class SingularError(ValueError):
@@ -76,7 +95,7 @@ class GaussianKDE:
         return np.asarray(highest[:, 0] + np.log(total) - self._constant)
 
 
-def standardized(z_p: Floats, z_q: Floats) -> tuple[Floats, Floats, int]:
+def standardized(z_p: Floats, z_q: Floats) -> tuple[Floats, Floats]:
     """Both samples with mean 0 and variance 1 (divisor N) of every coordinate of their union.
 
     Directions without variance have no density: constant coordinates are dropped, and where others are collinear the
@@ -86,7 +105,7 @@ def standardized(z_p: Floats, z_q: Floats) -> tuple[Floats, Floats, int]:
         z_p, z_q: (n_p, m), (n_q, m).
 
     Returns:
-        The samples, (n_p, rank) and (n_q, rank), and the rank; it is m unless something was dropped.
+        The samples, (n_p, rank) and (n_q, rank); the rank is m unless something was dropped.
 
     Raises:
         DataError: all features are equal.
@@ -100,47 +119,7 @@ def standardized(z_p: Floats, z_q: Floats) -> tuple[Floats, Floats, int]:
     varying = variances >= RANK * variances[-1]
     if not varying.all():
         union = union @ directions[:, varying]
-    return union[: len(z_p)], union[len(z_p) :], union.shape[1]
-
-
-# Densities of two sides and of their classes, estimated at points (Ye et al. 2022, "OoD-Bench", algorithm 2).
-
-Ints = NDArray[np.int64]
-
-FORMULAS = {"ye2022": ("div", "cor"), "hellinger": ("div_plus", "cor_plus")}  # formula -> the values that it means
-CLASS_WEIGHTS: Mapping[str, Callable[[Floats], Floats]] = {
-    "counts": lambda counts: counts / counts.sum(),
-    "uniform": lambda counts: np.full(len(counts), 1 / max(1, len(counts))),
-}
-SEPARATE, MIXTURE, POOLED = "separate", "mixture", "pooled"
-_CHOICES = {
-    "formula": tuple(FORMULAS),
-    "density": (SEPARATE, MIXTURE),
-    "proposal": (POOLED, MIXTURE),
-    "class_weights": tuple(CLASS_WEIGHTS),
-}
-
-
-@dataclass(frozen=True)
-class DensityOptions:
-    """How densities become numbers; the defaults are those of the paper's released code, with the paper's formula.
-
-    Raises:
-        ConfigError: a choice that does not exist.
-    """
-
-    formula: str = "ye2022"  #: which values are the estimate, see FORMULAS; both are computed
-    eps_div: float = 1e-12  #: a density below it counts as zero; unit 1 / volume of standardized features
-    eps_cor: float = 5e-4  #: correlation shift is taken where both densities are above it; same unit
-    points: int = 10_000  #: points drawn for the integrals
-    density: str = SEPARATE  #: of a side: ``separate``, its own estimate; ``mixture``, its classes' weighted
-    proposal: str = POOLED  #: points come from: ``pooled``, the estimate of the union; ``mixture``, (p + q) / 2
-    class_weights: str = "counts"  #: of a class in the sums: ``counts``, its share of the images; ``uniform``
-
-    def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            if (value := getattr(self, name)) not in choices:
-                raise ConfigError(f"{name}={value} is unknown; use {name}={f' or {name}='.join(choices)}")
+    return union[: len(z_p)], union[len(z_p) :]
 
 
 @dataclass(frozen=True)
@@ -184,45 +163,48 @@ def densities_at(
     y_p: Ints,
     z_q: Floats,
     y_q: Ints,
-    options: DensityOptions,
-    points: Floats | None = None,
-    weights: Floats | None = None,
     rng: np.random.Generator | None = None,
+    *,
+    n_points: int = 10_000,
+    density: str = SEPARATE,
+    proposal: str = POOLED,
+    class_weights: str = "counts",
+    grid: tuple[Floats, Floats] | None = None,
 ) -> DensitiesAtPoints:
     """Estimate the densities of both sides and of their classes, at points drawn from the proposal.
 
     Args:
         z_p, y_p, z_q, y_q: (n_p, m), (n_p,), (n_q, m), (n_q,) standardized features and labels of balanced sides.
-        options: which densities, and which points.
-        points: (M, m) in place of draws.
-        weights: (M,) density that these points were drawn from; needed with ``points``.
-        rng: source of the draws; needed without ``points``.
+        rng: source of the draws; needed without ``grid``.
+        n_points: points drawn, M.
+        density: of a side: ``separate``, its own estimate; ``mixture``, its classes' weighted.
+        proposal: points come from: ``pooled``, the estimate of the union; ``mixture``, (p + q) / 2.
+        class_weights: of a class in the sums: ``counts``, its share of the images; ``uniform``.
+        grid: (M, m) points in place of draws, and (M,) the density that they come from.
 
     Raises:
         DataError: a side has no density.
-        ValueError: neither points with their density nor a generator.
     """
     fits, failed = _class_fits(z_p, y_p, z_q, y_q)
     classes = np.array(list(fits), dtype=np.int64)
     counts = np.array([(y_p == label).sum() + (y_q == label).sum() for label in classes], dtype=np.float64)
-    shares = CLASS_WEIGHTS[options.class_weights](counts)
-    if options.density == MIXTURE and not fits:
+    shares = CLASS_WEIGHTS[class_weights](counts)
+    if density == MIXTURE and not fits:
         raise DataError("no class has enough images for a density of its features; use more images or density=separate")
     of_p, of_q = (
-        _Side(None if options.density == MIXTURE else _whole(z, name), [pair[side] for pair in fits.values()], shares)
+        _Side(None if density == MIXTURE else _whole(z, name), [pair[side] for pair in fits.values()], shares)
         for side, (z, name) in enumerate([(z_p, "p"), (z_q, "q")])
     )
     log_proposal = None
-    if points is not None and weights is not None:
-        log_proposal = np.log(weights)
-    elif points is not None or rng is None:
-        raise ValueError("points with the density that they were drawn from are needed, or a generator")
-    elif options.proposal == MIXTURE:
-        from_p = options.points // 2
-        points = np.concatenate([of_p.draw(from_p, rng), of_q.draw(options.points - from_p, rng)])
+    if grid is not None:
+        points, log_proposal = grid[0], np.log(grid[1])
+    elif rng is None:
+        raise ValueError("a generator is needed to draw points, or points with the density that they were drawn from")
+    elif proposal == MIXTURE:
+        points = np.concatenate([of_p.draw(n_points // 2, rng), of_q.draw(n_points - n_points // 2, rng)])
     else:
         union = _whole(np.concatenate([z_p, z_q]), "p and q together")
-        points = union.draw(options.points, rng)
+        points = union.draw(n_points, rng)
         log_proposal = union.log_density(points)
     (log_p, log_p_class), (log_q, log_q_class) = of_p.log_densities(points), of_q.log_densities(points)
     if log_proposal is None:
@@ -252,9 +234,6 @@ def _whole(z: Floats, name: str) -> GaussianKDE:
         ) from None
 
 
-# Diversity and correlation shift from kernel densities (Ye et al. 2022, "OoD-Bench", definition 1 and algorithm 2).
-
-
 @dataclass(frozen=True)
 class DensityShift:
     """Shift between p and q, symmetric in them; integrals over drawn points may come out above 1."""
@@ -264,32 +243,11 @@ class DensityShift:
     div_plus: float
     cor_plus: float  #: NaN where no class has densities
     by_class: Floats  #: (K',) correlation shift of each class; cor is their weighted mean
-    by_class_plus: Floats  #: (K',)
     in_s: float  #: share of the points where a density counts as zero
     in_t: float  #: share of the points where correlation shift is taken; where it is tiny, cor means nothing
     ess: float  #: effective sample size of the points for integrals over (p + q) / 2 (Kish 1965), at most M
     classes_used: Ints  #: (K',)
     classes_failed: Ints  #: left out: too few images for the dimensions, or features in a plane
-
-    def of_formula(self, formula: str) -> tuple[float, float]:
-        """Diversity and correlation shift by one of FORMULAS."""
-        div, cor = FORMULAS[formula]
-        return getattr(self, div), getattr(self, cor)
-
-
-def shift_by_density(
-    z_p: Floats,
-    y_p: Ints,
-    z_q: Floats,
-    y_q: Ints,
-    options: DensityOptions,
-    points: Floats | None = None,
-    weights: Floats | None = None,
-    rng: np.random.Generator | None = None,
-) -> DensityShift:
-    """Shift between two sides; arguments and errors as in :func:`~dgbench.shift.density.densities_at`."""
-    densities = densities_at(z_p, y_p, z_q, y_q, options, points, weights, rng)
-    return from_densities(densities, options.eps_div, options.eps_cor)
 
 
 def from_densities(d: DensitiesAtPoints, eps_div: float, eps_cor: float) -> DensityShift:
@@ -321,7 +279,6 @@ def from_densities(d: DensitiesAtPoints, eps_div: float, eps_cor: float) -> Dens
         div_plus=float(np.mean(in_s * np.square(np.sqrt(p) - np.sqrt(q)))) / 2,
         cor_plus=_weighted(by_class_plus, d.weights),
         by_class=by_class,
-        by_class_plus=by_class_plus,
         in_s=float(in_s.mean()),
         in_t=float(in_t.mean()),
         ess=float(either.sum() ** 2 / np.square(either).sum()),
@@ -334,31 +291,11 @@ def _weighted(by_class: Floats, weights: Floats) -> float:
     return float(by_class @ weights) if len(by_class) else float("nan")
 
 
-# Thresholds of the density estimator under which two halves of one distribution show next to no shift.
+def calibrated_thresholds(nulls: Sequence[DensitiesAtPoints]) -> tuple[float, float]:
+    """Bisect eps_div and eps_cor until null pairs show next to no shift, in at most 20 rounds.
 
-LOW, HIGH = 0.005, 0.01  # what null pairs should show on average, of diversity and of correlation shift
-LARGEST = (1e-6, 1.0)  # ends of the ranges that are bisected, from 0: eps_div, eps_cor
-RISING = (True, False)  # whether the estimate rises with its threshold
-ROUNDS = 20
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """Calibrated thresholds, and what null pairs show under them."""
-
-    eps_div: float
-    eps_cor: float
-    div: float  #: mean diversity shift of the null pairs
-    cor: float  #: mean correlation shift of the null pairs
-
-    @property
-    def reached(self) -> bool:
-        """Whether both means are in the range that was aimed at; if not, the last thresholds were kept."""
-        return _inside(self.div) and _inside(self.cor)
-
-
-def calibrated_thresholds(nulls: Sequence[DensitiesAtPoints]) -> Thresholds:
-    """Bisect the thresholds on the densities of null pairs, at most 20 rounds.
+    As the released code of Ye et al. 2022 does: the estimate of null pairs, by the formula with squared differences of
+    roots whatever formula is reported, shall be small but not 0. Thresholds that do not get there stay as they are.
 
     Args:
         nulls: densities at points of one or more null pairs; they are computed once, only thresholds change.
@@ -366,20 +303,16 @@ def calibrated_thresholds(nulls: Sequence[DensitiesAtPoints]) -> Thresholds:
     Raises:
         DataError: no null pair, or one without any class that has densities.
     """
-    if not nulls or not all(len(each.classes) for each in nulls):
+    if not nulls or not all(len(pair.classes) for pair in nulls):
         raise DataError("null pairs without densities of classes cannot calibrate; use more images or fixed thresholds")
     ranges = [[0.0, largest] for largest in LARGEST]
     for _ in range(ROUNDS):
         eps_div, eps_cor = (sum(ends) / 2 for ends in ranges)
-        shifts = [from_densities(each, eps_div, eps_cor) for each in nulls]
-        means = [float(np.mean([each.div_plus for each in shifts])), float(np.mean([each.cor_plus for each in shifts]))]
-        if all(map(_inside, means)):
+        shifts = [from_densities(pair, eps_div, eps_cor) for pair in nulls]
+        means = np.mean([shift.div_plus for shift in shifts]), np.mean([shift.cor_plus for shift in shifts])
+        missed = [k for k, mean in enumerate(means) if not LOW <= mean <= HIGH]
+        if not missed:
             break
-        for ends, middle, mean, rising in zip(ranges, (eps_div, eps_cor), means, RISING, strict=True):
-            if not _inside(mean):
-                ends[0 if (mean < LOW) is rising else 1] = middle
-    return Thresholds(eps_div, eps_cor, *means)
-
-
-def _inside(mean: float) -> bool:
-    return LOW <= mean <= HIGH
+        for k in missed:
+            ranges[k][0 if bool(means[k] < LOW) == RISING[k] else 1] = (eps_div, eps_cor)[k]
+    return eps_div, eps_cor

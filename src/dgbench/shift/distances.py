@@ -1,12 +1,14 @@
-"""Distances between two sets of features: earth mover's distance, maximum mean discrepancy, the index NI.
+"""Distances between two sets of features or of predictions; none is 0 for two samples of one distribution.
 
-Ye et al. 2022, "OoD-Bench", table 3, prints all three beside its own quantities without saying how they were computed.
-Here: on standardized features of balanced sides. None of them is 0 for two samples of one distribution.
+Earth mover's distance, maximum mean discrepancy and the index NI: Ye et al. 2022, "OoD-Bench", table 3, prints all
+three without saying how they were computed; here, on standardized features of balanced sides.
+Fréchet distance: Heusel et al. 2017, equation 6; Yu et al. 2024.
+Disagreement of classifiers: Zhang et al. 2023, "NICO++", section 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -132,17 +134,13 @@ def ni_by_class(a: Floats, y_a: Ints, b: Floats, y_b: Ints) -> tuple[float, dict
     return float(np.average(list(values.values()), weights=counts)), values
 
 
-def permutation_p(
-    statistic: Callable[[Any, Ints], Floats], z: Any, env: Ints, y: Ints, repeats: int, rng: np.random.Generator
-) -> float:
-    """Share of permutations in which the sides are as far apart as they are: (1 + #{>= observed}) / (repeats + 1).
+def permutation_p(kernel: Floats, env: Ints, y: Ints, repeats: int, rng: np.random.Generator) -> float:
+    """Share of permutations in which the unbiased discrepancy is as large: (1 + #{>= observed}) / (repeats + 1).
 
     Sides are permuted within each class, so that only the features of a class are compared.
 
     Args:
-        statistic: of z and (R, N) sides, (R,) distances; for instance
-            ``lambda kernel, env: mmd2_of_kernel(kernel, env)[1]``.
-        z: what the statistic takes: features, or a kernel matrix that is computed once.
+        kernel: (N, N), see :func:`kernel_matrix`.
         env: (N,) side of each point.
         y: (N,) class of each point.
         repeats: permutations drawn.
@@ -151,17 +149,18 @@ def permutation_p(
     drawn = np.tile(env, (repeats + 1, 1))  # the first line stays as observed
     for label in np.unique(y):
         drawn[1:, y == label] = rng.permuted(drawn[1:, y == label], axis=1)
-    observed, *others = statistic(z, drawn)
+    observed, *others = mmd2_of_kernel(kernel, drawn)[1]
     # equal lines may differ by rounding
     reached = np.asarray(others) >= observed - 1e-12 * abs(observed)
     return float((1 + reached.sum()) / (repeats + 1))
 
 
-# Fréchet distance between the features of two sets of images (Heusel et al. 2017, equation 6; Yu et al. 2024).
-
-
 def frechet(a: Floats, b: Floats) -> float:
     """Squared Fréchet distance of two samples; unit: that of the features, squared.
+
+    d^2 = |mean_1 - mean_2|^2 + Tr(C_1 + C_2 - 2 (C_1 C_2)^(1/2)), covariances with divisor n - 1. With any factor F of
+    a covariance, C = F^T F, the trace of the root is the sum of the singular values of F_1 F_2^T: no root of a matrix
+    that rounding has made asymmetric, nothing added to diagonals, exact with fewer images than features.
 
     Biased upwards, by about c / n for samples of one law: only values of equal n can be compared.
 
@@ -213,11 +212,8 @@ def _factor_of_covariance(covariance: Floats) -> Floats:
     return np.asarray(np.sqrt(variances.clip(0))[:, None] * directions.T)
 
 
-# Concept and covariate shift from how often classifiers disagree (Zhang et al. 2023, "NICO++", section 4).
-
-
 def disagreement(pred_a: Ints, pred_b: Ints) -> float:
-    """Share of the images, (n,) predictions each, on which two classifiers differ."""
+    """Share of the images, (n,) predictions each, on which two classifiers differ: their loss, with the 0-1 loss."""
     return float(np.mean(pred_a != pred_b))
 
 
@@ -257,4 +253,4 @@ def discrepancy(on_p: Ints, on_q: Ints, rng: np.random.Generator) -> float:
 
 def _all_disagreements(predictions: Ints) -> NDArray[np.float64]:
     """(C, C) disagreement of every two of C classifiers."""
-    return np.array([(predictions != own).mean(axis=1) for own in predictions])
+    return np.array([(predictions != others).mean(axis=1) for others in predictions])

@@ -1,10 +1,11 @@
-"""What classifiers of shift are asked for: how they train, on which images, and what they gave."""
+"""What every estimator of dataset shift is: the classifiers that it needs, and the values that it makes of them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +17,8 @@ from dgbench.records.spec import digest
 from dgbench.seeding import derive
 from dgbench.shift.classifiers import ShiftClassifier
 
+FEATURE_KINDS = ("frozen", "trained")
+LEAST_OVERLAP = 0.01  # share of images where both sides have density, below which correlation shift is not estimated
 EARLY = 100  # steps
 LOOKS_MORE = 5
 
@@ -114,13 +117,6 @@ class Fitted:
     together: int
 
 
-# What every estimator of dataset shift is: the classifiers that it needs, and the values that it makes of them.
-
-FEATURE_KINDS = ("frozen", "trained")
-LEAST_OVERLAP = 0.01  # share of images where both sides have density, below which correlation shift is not estimated
-Features = Callable[[np.ndarray], np.ndarray]  # (n,) positions -> (n, m) float64
-
-
 @dataclass(frozen=True)
 class Reference:
     """Moments of the features of pretraining images.
@@ -147,8 +143,9 @@ class Sample:
         names: names of the K classes.
         seed: base seed of everything that is drawn for this estimate.
         null: why there is no shift between the sides, ``none`` where there may be.
-        features: gives the features of images; of the initial weights.
+        features: gives the features of images, (n,) positions -> (n, m) float64; of the initial weights.
         reference: what environments are compared with in place of p, if anything.
+        dropped: class that is left out -> its images in p and q.
     """
 
     p: np.ndarray
@@ -158,8 +155,9 @@ class Sample:
     names: tuple[str, ...]
     seed: int
     null: str
-    features: Features = field(repr=False)
+    features: Callable[[np.ndarray], np.ndarray] = field(repr=False)
     reference: Reference | None = field(default=None, repr=False)
+    dropped: dict[str, list[int]] = field(default_factory=dict)
 
     @property
     def n_classes(self) -> int:
@@ -184,8 +182,7 @@ class Sample:
     @property
     def groups(self) -> np.ndarray:
         """(n_p + n_q,) numbers of side and class together, side K + y."""
-        found: np.ndarray = self.sides * self.n_classes + self.labels
-        return found
+        return np.asarray(self.sides * self.n_classes + self.labels)
 
     def labeled(self, rows: np.ndarray) -> Labeled:
         """Some of the images, by their rows in :attr:`positions`, with their labels."""
@@ -199,10 +196,6 @@ class Sample:
     def rng(self, *purpose: str | int) -> np.random.Generator:
         """A generator for one purpose."""
         return np.random.default_rng(derive(self.seed, *purpose))
-
-    def split(self) -> tuple[np.ndarray, np.ndarray]:
-        """(n_p, m) and (n_q, m) features."""
-        return self.features(self.p), self.features(self.q)
 
 
 @dataclass(frozen=True)
@@ -263,7 +256,11 @@ class Estimator(ABC):
 
     def settings(self) -> dict[str, Any]:
         """Every key, for the rows."""
-        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+        values = {key.name: getattr(self, key.name) for key in fields(self)}
+        return {
+            key: list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+            for key, value in values.items()
+        }
 
     def reference_of(
         self, features_of: Callable[[Sequence[Path]], np.ndarray], features: str, smallest: int
@@ -309,15 +306,23 @@ class Estimator(ABC):
             nulls: whether each is a trial of a pair without shift.
             fitted: the classifiers of each.
         """
-        return [lambda own=own, done=done: self.estimate(own, done) for own, done in zip(samples, fitted, strict=True)]  # type: ignore[misc]
+        return [partial(self.estimate, *pair) for pair in zip(samples, fitted, strict=True)]
 
 
-def no_overlap(share: float) -> str:
-    """Why there is no correlation shift."""
-    return (
+def without_overlap(values: Mapping[str, float], share: float) -> tuple[dict[str, float], list[str]]:
+    """Values less those of correlation shift where the sides hardly overlap, and a flag that says so.
+
+    Args:
+        values: by name.
+        share: of the images where both sides have density.
+    """
+    if share >= LEAST_OVERLAP:
+        return dict(values), []
+    flag = (
         f"no correlation shift: both sides have density at {100 * share:.1f} % of the images only, and it is defined "
         "where they overlap"
     )
+    return {name: value for name, value in values.items() if not name.startswith("cor")}, [flag]
 
 
 def check_number(key: str, value: Any, low: float, high: float = float("inf"), whole: bool = False) -> None:
@@ -341,7 +346,3 @@ def check_choice(key: str, value: Any, choices: Sequence[str]) -> None:
     """
     if value not in choices:
         raise ConfigError(f"estimator.{key}={value} is unknown; choose from {', '.join(choices)}")
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

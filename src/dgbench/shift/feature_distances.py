@@ -1,4 +1,4 @@
-"""Distances between the features of two sides: earth mover's distance, maximum mean discrepancy, non-i.i.d. index."""
+"""Estimators of distances between features: of two sides, and of pretraining images and every environment."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ from dgbench.shift.distances import (
 )
 from dgbench.shift.estimators import Estimate, Estimator, Fitted, Reference, Sample, check_number
 
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
+FEWEST_IMAGES = 100  # images, below which the bias is larger than any distance of interest
+SIZES = 5  # numbers of images between half of them and all, equally far apart in 1 / n
+
 
 @dataclass(frozen=True, kw_only=True)
 class DistanceEstimator(Estimator):
@@ -52,34 +56,26 @@ class DistanceEstimator(Estimator):
 
     def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
         rng = sample.rng("images")
-        rows = [rng.permutation(len(side))[: self.max_images] for side in (sample.p, sample.q)]
-        (a, b), (y_a, y_b) = sample.split(), (sample.y_p[rows[0]], sample.y_q[rows[1]])
-        a, b = a[rows[0]], b[rows[1]]
+        of_p, of_q = (rng.permutation(len(side))[: self.max_images] for side in (sample.p, sample.q))
+        a, b = sample.features(sample.p)[of_p], sample.features(sample.q)[of_q]
+        y_a, y_b = sample.y_p[of_p], sample.y_q[of_q]
         both = np.concatenate([a, b])
         std = both.std(0)
         varies = std > 1e-12 * (1 + np.abs(both).max())
-        a, b = ((own[:, varies] - both.mean(0)[varies]) / std[varies] for own in (a, b))
+        a, b = ((side[:, varies] - both.mean(0)[varies]) / std[varies] for side in (a, b))
         sigma = median_distance(a, b)
         kernel, sides = kernel_matrix(a, b, sigma), np.repeat([0, 1], [len(a), len(b)])
-        biased, unbiased = (float(own[0]) for own in mmd2_of_kernel(kernel, sides[None]))
+        biased, unbiased = (float(values[0]) for values in mmd2_of_kernel(kernel, sides[None]))
         if self.mean_over_widths:
             biased, unbiased = mmd2_mean_over_widths(a, b, sigma)
         index, by_class = ni_by_class(a, y_a, b, y_b)
         values = {"emd": emd(a, b), "mmd2": unbiased, "mmd2_biased": biased, "ni": index, "ni_pooled": ni(a, b)}
         if self.permutations and sample.null == NO_NULL:
             values["mmd2_p"] = permutation_p(
-                lambda matrix, drawn: mmd2_of_kernel(matrix, drawn)[1], kernel, sides, np.concatenate([y_a, y_b]),
-                self.permutations, sample.rng("permutations"),
-            )  # fmt: skip
+                kernel, sides, np.concatenate([y_a, y_b]), self.permutations, sample.rng("permutations")
+            )
         values |= {f"ni:{sample.names[label]}": value for label, value in by_class.items()}
         return Estimate(values, {"sigma": sigma, "dimensions": float(varies.sum()), "images": float(len(a))})
-
-
-# Fréchet distance between pretraining images and every environment (Yu et al. 2024), on the job's features.
-
-PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
-FEWEST_IMAGES = 100  # images, below which the bias is larger than any distance of interest
-SIZES = 5  # numbers of images between half of them and all, equally far apart in 1 / n
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,29 +125,31 @@ class FrechetEstimator(Estimator):
             return Reference(z.mean(0), np.cov(z, rowvar=False), len(z), common)
         try:
             with np.load(path, allow_pickle=False) as file:
-                own, mean, cov, n = str(file["features"]), file["mean"], file["cov"], int(file["n"])
+                of_features, mean, cov, n = str(file["features"]), file["mean"], file["cov"], int(file["n"])
         except (OSError, ValueError, KeyError, BadZipFile) as error:
             raise DataError(f"{path} holds no moments ({error}); it needs mean, cov, n and features") from error
-        if own != features:
-            raise DataError(f"{path} holds moments of {own}, and these are features of {features}; make them anew")
+        if of_features != features:
+            raise DataError(
+                f"{path} holds moments of {of_features}, and these are features of {features}; make them anew"
+            )
         return Reference(mean, cov, n, common)
 
     def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
         assert sample.reference is not None
-        of_p, z = sample.split()
+        z = sample.features(sample.q)
         n = min(len(z), sample.reference.common)
         if n <= FEWEST_IMAGES:
             raise DataError(f"{n} images are too few for a Fréchet distance; give more than {FEWEST_IMAGES}")
         rng = sample.rng("images")
         flags = [f"fewer images ({n}) than features ({z.shape[1]})"] if n <= z.shape[1] else []
         if sample.null == HALVES:
-            return Estimate({"d2": frechet(of_p, z)}, {"n": float(len(z))}, tuple(flags))
+            return Estimate({"d2": frechet(sample.features(sample.p), z)}, {"n": float(len(z))}, tuple(flags))
         sizes = np.array([round(1 / inverse) for inverse in np.linspace(2 / n, 1 / n, SIZES)])
         order, reference = rng.permutation(len(z)), sample.reference
-        found = [_distance(reference, z[order[:size]]) for size in sizes]
-        values = {"d2": found[-1], "d2_inf": float(extrapolated(sizes, np.array(found)))}
+        distances = [_distance(reference, z[order[:size]]) for size in sizes]
+        values = {"d2": distances[-1], "d2_inf": extrapolated(sizes, distances)}
         return Estimate(values, {"n": float(n), "n_reference": float(reference.n)}, tuple(flags))
 
 
 def _distance(reference: Reference, z: np.ndarray) -> float:
-    return float(frechet_of_moments(reference.mean, reference.cov, z.mean(0), np.cov(z, rowvar=False)))
+    return frechet_of_moments(reference.mean, reference.cov, z.mean(0), np.cov(z, rowvar=False))

@@ -43,7 +43,7 @@ class ClassifierTraining:
         backbone: makes a network with initial weights for a seed, where it learns too; None where the source holds
             features.
         features_of: features of image files, (n, m), where the source holds features.
-        told: called with a line of progress.
+        tell: called with a line of progress.
         scratch: folder for checkpoints; None keeps none.
     """
 
@@ -53,7 +53,7 @@ class ClassifierTraining:
     max_runs: int | None = None
     backbone: Callable[[int], nn.Module] | None = None
     features_of: Callable[[Sequence[Path]], np.ndarray] = field(default=lambda files: np.empty((0, 0)))
-    told: Callable[[str], None] = field(default=lambda line: None)
+    tell: Callable[[str], None] = field(default=lambda line: None)
     scratch: Path | None = None
 
     @property
@@ -75,15 +75,14 @@ class ClassifierTraining:
         """Numbers of the classifiers that train together."""
         shapes: dict[tuple[Any, ...], list[int]] = defaultdict(list)
         stacks = self.mode != "single" and self._stacks()
-        for i, each in enumerate(fittings):
+        for i, fitting in enumerate(fittings):
             alone = () if stacks else (i,)
-            shapes[each.recipe.key, each.n_classes, len(each.sides), *alone].append(i)
-        return [
-            own[first : first + most]
-            for own in shapes.values()
-            for most in (self._most(fittings[own[0]]),)
-            for first in range(0, len(own), most)
-        ]
+            shapes[fitting.recipe.key, fitting.n_classes, len(fitting.sides), *alone].append(i)
+        groups = []
+        for numbers in shapes.values():
+            most = self._most(fittings[numbers[0]])
+            groups += [numbers[first : first + most] for first in range(0, len(numbers), most)]
+        return groups
 
     def _stacks(self) -> bool:
         """Whether stacks of such classifiers gain: small networks without convolutions (benchmarks/stacked.py)."""
@@ -123,20 +122,21 @@ class Standardized(nn.Module):
 
 def _train(training: ClassifierTraining, fittings: Sequence[Fitting]) -> list[Fitted | None]:
     recipe, n = fittings[0].recipe, len(fittings)
-    modules = [_module(training, each) for each in fittings]
+    modules = [_module(training, fitting) for fitting in fittings]
     module: RunModule = modules[0] if n == 1 and training.mode != "stacked" else StackedRuns(modules)
     store = SampleStore(training.source, fittings[0].n_classes)
     data = _data(store, fittings, stacked=module is not modules[0])
-    judged = [_judged(store, i, each) for i, each in enumerate(fittings)]
-    checkpoint = training.scratch / f"{digest([_key(each) for each in fittings])}.ckpt" if training.scratch else None
-    judge = Judge(recipe, store, judged, data, checkpoint, training.settings.checkpoint_seconds, training.told)
+    judged = [_judged(store, i, fitting) for i, fitting in enumerate(fittings)]
+    file = f"{digest([_key(fitting) for fitting in fittings])}.ckpt"
+    checkpoint = training.scratch / file if training.scratch else None
+    judge = Judge(recipe, store, judged, data, checkpoint, training.settings.checkpoint_seconds, training.tell)
     judge.restore(module)
     intervals = -(-recipe.steps // recipe.interval) - module.steps_done // recipe.interval
     trainer = make_trainer(training.settings, [judge], intervals)
     trainer.limit_val_batches = 0
     what = f"{n} classifiers together" if n > 1 else "1 classifier"
     begins = f" from step {module.steps_done}" if module.steps_done else ""
-    training.told(f"training {what}{begins}, {recipe.steps} steps")
+    training.tell(f"training {what}{begins}, {recipe.steps} steps")
     try:
         fit_quietly(trainer, module, data)
     except DivergedError:
@@ -155,15 +155,14 @@ def _key(fitting: Fitting) -> list[Any]:
 
 
 def _module(training: ClassifierTraining, fitting: Fitting) -> SingleRun:
-    recipe, image = fitting.recipe, training.source.image
-    body = training.backbone(fitting.seed) if training.backbone else _standardized(training, fitting)
-    features: Any = body
-    sizes = Sizes(features.n_features, fitting.n_classes, len(fitting.sides), tuple(image), recipe.steps)
+    recipe, image = fitting.recipe, tuple(training.source.image)
+    features: Any = training.backbone(fitting.seed) if training.backbone else _standardized(training, fitting)
+    sizes = Sizes(features.n_features, fitting.n_classes, len(fitting.sides), image, recipe.steps)
     algorithm = recipe.algorithm(sizes, recipe.hparams)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(fitting.seed, "init"))
         needed = algorithm.networks_needed(sizes, recipe.hparams)
-        networks = assembled({"featurizer": body}, needed, tuple(image), lambda: body)
+        networks = assembled({"featurizer": features}, needed, image, lambda: features)
     return SingleRun(algorithm, networks, fitting.seed, UpdateRule(recipe.steps), training.dtype)
 
 
@@ -175,25 +174,24 @@ def _standardized(training: ClassifierTraining, fitting: Fitting) -> Standardize
 
 def _data(store: SampleStore, fittings: Sequence[Fitting], stacked: bool) -> EnvironmentData:
     recipe = fittings[0].recipe
-    kind = EpochOrder if recipe.epochs else RunOrder
-    orders = []
-    for i, each in enumerate(fittings):
-        names = [f"{i}/{side}" for side in range(len(each.sides))]
-        for name, side in zip(names, each.sides, strict=True):
+    orders: list[RunOrder] = []
+    for i, fitting in enumerate(fittings):
+        names = [f"{i}/{side}" for side in range(len(fitting.sides))]
+        for name, side in zip(names, fitting.sides, strict=True):
             store.add(name, side.positions, side.labels)
-        orders.append(kind(store, names, recipe.batch_size, each.seed))
+        orders.append((EpochOrder if recipe.epochs else RunOrder)(store, names, recipe.batch_size, fitting.seed))
     data = EnvironmentData(
         store, orders[0].training, [], steps=recipe.steps, eval_every=recipe.interval,
         batch_size=recipe.batch_size, eval_batch_size=recipe.batch_size, seed=0,
     )  # fmt: skip
-    data.runs, data.stacked = list(orders), stacked
+    data.runs, data.stacked = orders, stacked
     return data
 
 
 def _judged(store: SampleStore, i: int, fitting: Fitting) -> Judged:
     validation = [
-        store.add(f"{i}/validation/{side}", own.positions, own.labels) for side, own in enumerate(fitting.validation)
+        store.add(f"{i}/validation/{side}", part.positions, part.labels) for side, part in enumerate(fitting.validation)
     ]
-    sides = np.concatenate([np.full(len(rows), side) for side, rows in enumerate(validation)])
+    sides = np.repeat(np.arange(len(validation)), [len(rows) for rows in validation])
     predicted = store.add(f"{i}/predicted", fitting.predicted, np.zeros(len(fitting.predicted), dtype=np.int64))
     return Judged(np.concatenate(validation), sides, predicted)

@@ -15,7 +15,6 @@ from dgbench.records.shift_rows import HALVES, LABELS, NO_NULL
 from dgbench.seeding import derive
 from dgbench.shift.classifiers import JointClassifier
 from dgbench.shift.estimators import (
-    LEAST_OVERLAP,
     Estimate,
     Estimator,
     Fitted,
@@ -23,7 +22,7 @@ from dgbench.shift.estimators import (
     Recipe,
     Sample,
     check_number,
-    no_overlap,
+    without_overlap,
 )
 from dgbench.shift.pairs import cross_fit, held_out_split
 from dgbench.shift.posterior import balanced_accuracy, shift_by_labels, shift_by_posterior
@@ -87,42 +86,32 @@ class JointEstimator(Estimator):
         return cross_fit(sample.groups, sample.rng("folds"))
 
     def _fitting(self, sample: Sample, seen: np.ndarray, unseen: np.ndarray, k: int) -> Fitting:
-        parts = held_out_split(sample.groups[seen], self.val_fraction, sample.rng("split", k))
-        train, validation = (seen[part] for part in parts)
+        train, validation = held_out_split(sample.groups[seen], self.val_fraction, sample.rng("split", k))
         if not len(validation):  # no class has enough: a plain random part
-            order = sample.rng("split", k).permutation(seen)
+            order = sample.rng("split", k).permutation(len(seen))
             cut = math.ceil(self.val_fraction * len(seen))
             train, validation = order[cut:], order[:cut]
-
-        own = sample.by_side(train)
-        fewest = min(len(side.positions) for side in own)
+        sides = sample.by_side(seen[train])
+        fewest = min(len(side.positions) for side in sides)
         if fewest < FEWEST:
             raise DataError(f"{fewest} images of a side to train on are too few; drop the pair, or add images")
+        hparams = {key: getattr(self, key) for key in ("lr", "weight_decay", "width", "hidden")}
+        batch = min(self.batch_size // 2, fewest)
+        recipe = Recipe(JointClassifier, hparams, self.steps, batch, self.look_every, chooses="loss")
         return Fitting(
-            Recipe(
-                JointClassifier,
-                {"lr": self.lr, "weight_decay": self.weight_decay, "width": self.width, "hidden": self.hidden},
-                self.steps,
-                min(self.batch_size // 2, fewest),
-                self.look_every,
-                chooses="loss",
-            ),
-            sample.n_classes,
-            own,
-            sample.by_side(validation),
-            sample.positions[unseen],
+            recipe, sample.n_classes, sides, sample.by_side(seen[validation]), sample.positions[unseen],
             derive(sample.seed, "classifier", k),
-        )
+        )  # fmt: skip
 
     def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
         prior = np.bincount(sample.groups, minlength=2 * sample.n_classes) / len(sample.groups)
         entropy = float(-(prior[prior > 0] * np.log(prior[prior > 0])).sum())
-        loss = float(np.mean([each.loss for each in fitted]))
+        loss = float(np.mean([fit.loss for fit in fitted]))
         diagnostics = {
             "val_loss": loss,
             "prior_entropy": entropy,
-            "val_error": float(np.mean([each.error for each in fitted])),
-            "step": float(np.mean([each.step for each in fitted])),
+            "val_error": float(np.mean([fit.error for fit in fitted])),
+            "step": float(np.mean([fit.step for fit in fitted])),
         }
         if loss >= entropy and sample.null == NO_NULL:
             return Estimate(
@@ -133,7 +122,7 @@ class JointEstimator(Estimator):
         # fold k was predicted by classifier k, in the order of the fold
         order = np.concatenate(self._folds(sample))
         posterior = np.empty((len(order), 2 * sample.n_classes))
-        posterior[order] = np.concatenate([softmax(each.outputs, axis=1) for each in fitted])
+        posterior[order] = np.concatenate([softmax(fit.outputs, axis=1) for fit in fitted])
         if loss >= entropy:  # there is nothing to learn, and guessing is best
             posterior[:] = prior
         plugin = shift_by_posterior(posterior, self.delta)
@@ -146,12 +135,9 @@ class JointEstimator(Estimator):
         of_p = posterior[:, : sample.n_classes].sum(1)
         diagnostics["in_t"] = float((np.minimum(of_p, 1 - of_p) >= self.delta).mean())
         for delta in self.deltas:
-            own = shift_by_labels(posterior, sample.sides, sample.labels, delta)
-            values |= {f"{name}_{delta:g}": own[name] for name in ("div", "cor")}
-        flags = []
-        if diagnostics["in_t"] < LEAST_OVERLAP:
-            values = {name: value for name, value in values.items() if not name.startswith("cor")}
-            flags.append(no_overlap(diagnostics["in_t"]))
+            counted = shift_by_labels(posterior, sample.sides, sample.labels, delta)
+            values |= {f"{name}_{delta:g}": counted[name] for name in ("div", "cor")}
+        values, flags = without_overlap(values, diagnostics["in_t"])
         if values["div"] > 2 * values["accuracy"] - 1 + 0.1:
             flags.append("the posteriors say that the sides are further apart than the classifier can tell them")
         return Estimate(values, diagnostics, tuple(flags))

@@ -54,7 +54,7 @@ class Judge(pl.Callback):
         data: their minibatches.
         checkpoint: file for the state of a stack that is interrupted; None keeps none.
         every: least seconds between two checkpoints.
-        told: called with a line of progress.
+        tell: called with a line of progress.
 
     Attributes:
         results: of each classifier outputs (k, c), validation loss, validation error, and the step that counts.
@@ -70,18 +70,16 @@ class Judge(pl.Callback):
         data: EnvironmentData,
         checkpoint: Path | None,
         every: float,
-        told: Callable[[str], None],
+        tell: Callable[[str], None],
     ) -> None:
         self.recipe, self.store, self.judged, self.data = recipe, store, judged, data
-        self.checkpoint, self.every, self.told = checkpoint, every, told
+        self.checkpoint, self.every, self.tell = checkpoint, every, tell
         self.results: list[tuple[np.ndarray, float, float, int]] = []
         self.seconds, self.interrupted = 0.0, True
         self._best: list[tuple[float, float, int, Tensors] | None] = [None] * len(judged)
         self._mean: dict[str, Tensor] = {}
         self._averaged = 0
         self._saved = self._spoke = time.monotonic()
-
-    # ---- while it trains ----------------------------------------------------------------------------------------
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         self._begun = time.monotonic()
@@ -96,7 +94,7 @@ class Judge(pl.Callback):
                 self._look(pl_module, i)
         if not last and time.monotonic() - self._spoke > LINE_SECONDS:
             self._spoke = time.monotonic()
-            self.told(f"step {pl_module.steps_done} of {self.recipe.steps}")
+            self.tell(f"step {pl_module.steps_done} of {self.recipe.steps}")
         if self.checkpoint and not last and time.monotonic() - self._saved >= self.every:
             self._save(pl_module)
 
@@ -120,8 +118,6 @@ class Judge(pl.Callback):
             mean = self._mean.setdefault(name, torch.zeros_like(value))
             mean += (value.detach() - mean) / self._averaged
 
-    # ---- at the end ---------------------------------------------------------------------------------------------
-
     @torch.no_grad()
     def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if pl_module.steps_done < self.recipe.steps:
@@ -143,12 +139,12 @@ class Judge(pl.Callback):
     def _with_mean(self, module: RunModule, networks: AnyNetworks, i: int) -> AnyNetworks:
         """The networks with their mean weights, and with statistics of BatchNorm for these."""
         alone = isinstance(module, SingleRun)
-        own = {name: value if alone else value[i] for name, value in self._mean.items()}
+        means = {name: value if alone else value[i] for name, value in self._mean.items()}
         if not alone:
-            return networks.bind(own)
+            return networks.bind(means)
         trained = module.runs[0].networks
         for name, parameter in trained.params().items():
-            parameter.copy_(own[name])
+            parameter.copy_(means[name])
         steps = range(getattr(self.data.runs[0], "per_epoch", self.recipe.steps))
         images = (self.data.batches(step, 1)[0].x.to(trained.dtype) for step in steps)
         renew_statistics(trained, trained.featurizer, images)
@@ -175,8 +171,6 @@ class Judge(pl.Callback):
             found.append((algorithm.outputs(networks, x.to(module.runs[0].networks.dtype)), y))
         outputs, labels = zip(*found, strict=True)
         return torch.cat(outputs), torch.cat(labels)
-
-    # ---- checkpoints --------------------------------------------------------------------------------------------
 
     def _save(self, module: RunModule) -> None:
         assert self.checkpoint is not None

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 from scipy.special import softmax
 
-from dgbench.errors import ConfigError, DataError
+from dgbench.errors import DataError
 from dgbench.records.shift_rows import NO_NULL
 from dgbench.seeding import derive
 from dgbench.shift.classifiers import BottleneckClassifier
 from dgbench.shift.density import (
+    CLASS_WEIGHTS,
+    DENSITIES,
+    FORMULAS,
+    PROPOSALS,
     DensitiesAtPoints,
-    DensityOptions,
     calibrated_thresholds,
     densities_at,
     from_densities,
     standardized,
 )
 from dgbench.shift.estimators import (
-    LEAST_OVERLAP,
     Estimate,
     Estimator,
     Fitted,
@@ -32,7 +34,7 @@ from dgbench.shift.estimators import (
     Sample,
     check_choice,
     check_number,
-    no_overlap,
+    without_overlap,
 )
 from dgbench.shift.pairs import held_out_split, shuffled_labels
 
@@ -42,6 +44,14 @@ RECIPES: dict[str, dict[str, Any]] = {
     "paper": {"optimizer": "adam", "lr": 3e-4, "weight_decay": 0.0},
 }
 PAPER_STEPS, LOOK_EVERY, BATCH = 2000, 50, 32
+CHOICES = {
+    "recipe": tuple(RECIPES),
+    "formula": tuple(FORMULAS),
+    "thresholds": ("fixed", "calibrated"),
+    "density": DENSITIES,
+    "proposal": PROPOSALS,
+    "class_weights": tuple(CLASS_WEIGHTS),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,20 +86,12 @@ class DensityEstimator(Estimator):
     points: int = 10_000
 
     def __post_init__(self) -> None:
-        check_choice("ood_bench.recipe", self.recipe, list(RECIPES))
-        check_choice("ood_bench.thresholds", self.thresholds, ("fixed", "calibrated"))
+        for key, choices in CHOICES.items():
+            check_choice(f"ood_bench.{key}", getattr(self, key), choices)
         check_number("ood_bench.bottleneck", self.bottleneck, 1, whole=True)
         check_number("ood_bench.points", self.points, 100, whole=True)
         check_number("ood_bench.eps_div", self.eps_div, 0)
         check_number("ood_bench.eps_cor", self.eps_cor, 0)
-        try:
-            self._options()
-        except ConfigError as error:
-            raise ConfigError(f"estimator.ood_bench.{error}") from None
-
-    def _options(self) -> DensityOptions:
-        names = ("formula", "eps_div", "eps_cor", "points", "density", "proposal", "class_weights")
-        return DensityOptions(**{name: getattr(self, name) for name in names})
 
     @property
     def whole_pair(self) -> bool:
@@ -97,22 +99,20 @@ class DensityEstimator(Estimator):
 
     def fittings(self, sample: Sample) -> list[Fitting]:
         train, held_out = self._split(sample)
-        own, judged = sample.by_side(train), sample.by_side(held_out)
-        fewest = min(len(side.positions) for side in own)
-        if not all(len(side.positions) for side in judged) or not fewest:
+        sides, validation = sample.by_side(train), sample.by_side(held_out)
+        fewest = min(len(side.positions) for side in sides)
+        if not all(len(side.positions) for side in validation) or not fewest:
             raise DataError("too few images of every class to hold some out; raise min_per_class, or add images")
         batch = min(BATCH, fewest)
-        per_epoch = fewest // batch
-        common = {**RECIPES[self.recipe], "bottleneck": self.bottleneck}
+        hparams = {**RECIPES[self.recipe], "bottleneck": self.bottleneck, "decay_steps": 0}
         if self.recipe == "code":
-            half = EPOCHS // 2 * per_epoch
-            hparams = {**common, "decay_steps": half}
+            half = EPOCHS // 2 * (fewest // batch)
+            hparams["decay_steps"] = half
             recipe = Recipe(BottleneckClassifier, hparams, 2 * half, batch, 2 * half, mean_from=half, epochs=True)
         else:
-            hparams = {**common, "decay_steps": 0}
             recipe = Recipe(BottleneckClassifier, hparams, PAPER_STEPS, batch, LOOK_EVERY, chooses="error")
         predicted = sample.positions[self._measured(sample)]
-        return [Fitting(recipe, sample.n_classes, own, judged, predicted, derive(sample.seed, "classifier"))]
+        return [Fitting(recipe, sample.n_classes, sides, validation, predicted, derive(sample.seed, "classifier"))]
 
     def _split(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
         """Rows to train on and held out: 20 % of every class of either side, or 10 % at random."""
@@ -125,79 +125,62 @@ class DensityEstimator(Estimator):
         return self._split(sample)[1] if self.recipe == "code" else np.arange(len(sample.labels))
 
     def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
-        return self._values(sample, fitted, self._densities(sample, fitted), (self.eps_div, self.eps_cor))
+        return self._values(sample, fitted[0], self._densities(sample, fitted[0]), (self.eps_div, self.eps_cor))
 
     def estimates(
         self, samples: Sequence[Sample], nulls: Sequence[bool], fitted: Sequence[Sequence[Fitted]]
     ) -> list[Callable[[], Estimate]]:
         if not self.whole_pair:
             return super().estimates(samples, nulls, fitted)
-        known: dict[int, DensitiesAtPoints] = {}
-        thresholds: list[tuple[float, float]] = []
-
-        def densities(i: int) -> DensitiesAtPoints:
-            if i not in known:
-                known[i] = self._densities(samples[i], fitted[i])
-            return known[i]
-
-        def make(i: int) -> Estimate:
-            if not thresholds:
-                found = calibrated_thresholds([densities(k) for k, null in enumerate(nulls) if null])
-                thresholds.append((found.eps_div, found.eps_cor))
-            return self._values(samples[i], fitted[i], densities(i), thresholds[0])
-
-        return [partial(make, i) for i in range(len(samples))]
-
-    def _features(self, sample: Sample, fitted: Sequence[Fitted]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(N, m) features, (N,) labels and (N,) sides of the images whose densities are estimated."""
-        rows = self._measured(sample)
-        return fitted[0].outputs[:, : self.bottleneck], sample.labels[rows], sample.sides[rows]
+        densities = cache(lambda i: self._densities(samples[i], fitted[i][0]))
+        thresholds = cache(lambda: calibrated_thresholds([densities(i) for i, null in enumerate(nulls) if null]))
+        return [
+            lambda i=i: self._values(samples[i], fitted[i][0], densities(i), thresholds())  # type: ignore[misc]
+            for i in range(len(samples))
+        ]
 
     def _densities(
-        self, sample: Sample, fitted: Sequence[Fitted], labels: Callable[[np.ndarray], np.ndarray] | None = None
+        self, sample: Sample, fitted: Fitted, labels: Callable[[np.ndarray], np.ndarray] | None = None
     ) -> DensitiesAtPoints:
-        z, y, sides = self._features(sample, fitted)
-        of_p, of_q = z[sides == 0], z[sides == 1]
-        z_p, z_q, _ = standardized(of_p, of_q)
+        """Of the features of held-out images, those of one side with ``labels`` made of their own."""
+        rows = self._measured(sample)
+        z, y, sides = fitted.outputs[:, : self.bottleneck], sample.labels[rows], sample.sides[rows]
+        z_p, z_q = standardized(z[sides == 0], z[sides == 1])
         y_p, y_q = y[sides == 0], y[sides == 1]
         if labels is not None:
             y_p, y_q = labels(y_p), labels(y_q)
-        return densities_at(z_p, y_p, z_q, y_q, self._options(), rng=sample.rng("points"))
+        return densities_at(
+            z_p, y_p, z_q, y_q, sample.rng("points"),
+            n_points=self.points, density=self.density, proposal=self.proposal, class_weights=self.class_weights,
+        )  # fmt: skip
 
     def _values(
-        self,
-        sample: Sample,
-        fitted: Sequence[Fitted],
-        densities: DensitiesAtPoints,
-        thresholds: tuple[float, float],
+        self, sample: Sample, fitted: Fitted, densities: DensitiesAtPoints, thresholds: tuple[float, float]
     ) -> Estimate:
-        found = from_densities(densities, *thresholds)
-        values = {name: float(getattr(found, name)) for name in ("div", "cor", "div_plus", "cor_plus")}
-        _, y, sides = self._features(sample, fitted)
-        logits = fitted[0].outputs[:, self.bottleneck :].reshape(len(y), -1, 2)[np.arange(len(y)), y]
-        told = softmax(logits, axis=1)[:, 1] > 0.5
-        accuracy = float(np.mean([(told[sides == side] == bool(side)).mean() for side in (0, 1)]))
+        shift = from_densities(densities, *thresholds)
+        rows = self._measured(sample)
+        y, sides = sample.labels[rows], sample.sides[rows]
+        logits = fitted.outputs[:, self.bottleneck :].reshape(len(y), -1, 2)[np.arange(len(y)), y]
+        predicted = softmax(logits, axis=1)[:, 1] > 0.5
+        accuracy = float(np.mean([(predicted[sides == side] == bool(side)).mean() for side in (0, 1)]))
         diagnostics = {
-            "in_s": found.in_s, "in_t": found.in_t, "ess": found.ess, "accuracy": accuracy,
-            "eps_div": thresholds[0], "eps_cor": thresholds[1], "classes_used": len(found.classes_used),
-            "val_loss": fitted[0].loss,
+            "in_s": shift.in_s, "in_t": shift.in_t, "ess": shift.ess, "accuracy": accuracy,
+            "eps_div": thresholds[0], "eps_cor": thresholds[1], "classes_used": len(shift.classes_used),
+            "val_loss": fitted.loss,
         }  # fmt: skip
         if sample.null == NO_NULL:  # the same classifier, without correlation shift
-            rng = sample.rng("shuffled")
-            shuffled = self._densities(sample, fitted, lambda own: shuffled_labels(own, rng))
+            shuffled = self._densities(sample, fitted, partial(shuffled_labels, rng=sample.rng("shuffled")))
             diagnostics["cor_shuffled"] = from_densities(shuffled, *thresholds).cor
-        flags = []
-        if found.in_t < LEAST_OVERLAP:
-            values = {name: value for name, value in values.items() if not name.startswith("cor")}
-            flags.append(no_overlap(found.in_t))
-        used = np.isin(y, found.classes_used).mean()
+        values = {name: getattr(shift, name) for name in ("div", "cor", "div_plus", "cor_plus")}
+        values, flags = without_overlap(values, shift.in_t)
+        used = np.isin(y, shift.classes_used).mean()
         if used < 0.5:
             raise DataError(
                 f"the classes with enough images for a density hold {100 * used:.0f} % of them only; use more images "
                 "of a class, or a smaller estimator.ood_bench.bottleneck"
             )
-        if len(found.classes_failed):
-            names = ", ".join(sample.names[label] for label in found.classes_failed)
+        if len(shift.classes_failed):
+            names = ", ".join(sample.names[label] for label in shift.classes_failed)
             flags.append(f"too few images for a density: {names}")
         flags += [f"{name} {value:.2f} is above 1" for name, value in values.items() if value > 1]
         if values["div"] > 2 * accuracy - 1 + 0.1:

@@ -8,7 +8,7 @@ the generator that it is given, within each class, and returns positions ordered
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,11 +67,12 @@ def null_pair(y_p: Ints, y_q: Ints, rng: np.random.Generator) -> tuple[Ints, Int
         rng: source of the draws.
 
     Returns:
-        Two arrays (n, 2), the new p and the new q; a line is (side it comes from: 0 for p, 1 for q; position there).
+        The new p and the new q, (n,) each: positions in p and q together, those of p first.
     """
     first_p, second_p = _cut(y_p, _half_of, rng)
     first_q, second_q = _cut(y_q, _half_of, rng)
-    return _of_both(first_p, second_q), _of_both(second_p, first_q)
+    n = len(y_p)
+    return np.concatenate([first_p, n + second_q]), np.concatenate([second_p, n + first_q])
 
 
 def held_out_split(y: Ints, fraction: float, rng: np.random.Generator) -> tuple[Ints, Ints]:
@@ -114,18 +115,9 @@ def _draw(y: Ints, label: int, rng: np.random.Generator) -> Ints:
 def _cut(y: Ints, size: Callable[[int], int], rng: np.random.Generator) -> tuple[Ints, Ints]:
     """Of every class ``size(n)`` positions at random, and the others."""
 
-    def parts() -> Iterator[tuple[Ints, Ints]]:
-        for label in np.unique(y):
-            drawn = _draw(y, label, rng)
-            yield drawn[: size(len(drawn))], drawn[size(len(drawn)) :]
-
-    first, others = zip(*parts(), strict=True)
+    drawn = [_draw(y, label, rng) for label in np.unique(y)]
+    first, others = [rows[: size(len(rows))] for rows in drawn], [rows[size(len(rows)) :] for rows in drawn]
     return np.concatenate(first), np.concatenate(others)
-
-
-def _of_both(from_p: Ints, from_q: Ints) -> Ints:
-    sides = np.repeat(np.array([0, 1], dtype=np.int64), [len(from_p), len(from_q)])
-    return np.stack([sides, np.concatenate([from_p, from_q])], axis=1)
 
 
 def _nothing_left(dropped: dict[int, tuple[int, int]], min_per_class: int) -> str:

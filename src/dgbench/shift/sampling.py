@@ -1,9 +1,9 @@
-"""The images or features of a job, and what its classifiers are trained with."""
+"""The images or features of a job, and the samples that its estimates take from them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -44,13 +44,14 @@ def prepared(job: PlannedShift, tell: Callable[[str], None]) -> ClassifierTraini
     source = built(job.dataset)
     execution = job.config["execution"]
     make = partial(_network, job, source)
+    training = ClassifierTraining(source, job.settings, execution["mode"], execution["max_runs"], make)
     if job.config["features"] == "trained":
-        return ClassifierTraining(source, job.settings, execution["mode"], execution["max_runs"], make)
+        return training
     tell("computing the features of all images, or reading them")
     stages = _stages(job, make(job.config["seed"]))
-    frozen = _frozen(job, source, stages)
-    features_of = partial(_of_files, stages, source)
-    return ClassifierTraining(frozen, job.settings, execution["mode"], execution["max_runs"], features_of=features_of)
+    return replace(
+        training, source=_frozen(job, source, stages), backbone=None, features_of=partial(_of_files, stages, source)
+    )
 
 
 def _network(job: PlannedShift, source: Environments, seed: int) -> nn.Module:
@@ -85,22 +86,6 @@ def _of_files(stages: FirstStages, source: Environments, files: Sequence[Path]) 
     return np.concatenate(parts)
 
 
-# From pairs of environments to the samples of their estimates.
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """The sample of one estimate, and what was left out of it.
-
-    Args:
-        sample: the images.
-        dropped: class -> images of p and q, of classes that are left out.
-    """
-
-    sample: Sample
-    dropped: dict[str, list[int]]
-
-
 class Pools:
     """The images of every given environment, from which samples are drawn.
 
@@ -124,76 +109,73 @@ class Pools:
 
     @cached_property
     def _labels(self) -> dict[str, np.ndarray]:
-        return {env: self.source.labels_at(own) for env, own in self._positions.items()}
+        return {env: self.source.labels_at(positions) for env, positions in self._positions.items()}
 
     def size(self, env: str) -> int:
         """Images of an environment."""
         return len(self._positions[env])
 
-    def drawn(self, estimator: Estimator, pair: Pair, slot: Slot) -> Drawn:
+    def sample(self, estimator: Estimator, pair: Pair, slot: Slot) -> Sample:
         """The sample of one estimate.
 
         Raises:
-            DataError: no class has enough images on both sides.
+            DataError: no class has enough images on both sides, or the features of all images are the same.
         """
         seed = slot.seed(self.seed, pair)
-        if estimator.against_reference:
-            return Drawn(self._alone(pair, slot, seed), {})
-        rng = np.random.default_rng(derive(seed, "sample"))
-        whole = [self._pool(envs) for envs in (pair.p, pair.q)]
-        names = self.source.class_names
-        first = balanced(whole[0][1], whole[1][1], self.min_per_class, rng, self.max_per_class)
-        if len(first.classes) < 2:
-            raise DataError(
-                f"one class only, {names[first.classes[0]]}, has {self.min_per_class} images on both sides; lower "
-                "min_per_class, or choose other environments"
-            )
-        sides = whole if slot.kind != HALF else [self._pool(envs, slot.number) for envs in (pair.p, pair.q)]
-        kept = [np.isin(labels, first.classes) for _, labels in sides]
-        (p, y_p), (q, y_q) = (
-            (positions[own], labels[own]) for (positions, labels), own in zip(sides, kept, strict=True)
+        sample = (
+            self._alone(pair, slot, seed)
+            if estimator.against_reference
+            else self._of_pair(pair, slot, seed, estimator.balances)
         )
-        if estimator.balances:
-            cap = self.max_per_class if slot.kind != HALF or self.max_per_class is None else self.max_per_class // 2
-            both = balanced(y_p, y_q, 2, rng, cap)
-            (p, y_p), (q, y_q) = (p[both.p], y_p[both.p]), (q[both.q], y_q[both.q])
-        if slot.null == HALVES:
-            (p, y_p), (q, y_q) = _null(p, y_p, q, y_q, rng)
-        elif slot.null == LABELS:
-            y_p, y_q = shuffled_labels(y_p, rng), shuffled_labels(y_q, rng)
-        sample = Sample(
-            p, q, np.searchsorted(first.classes, y_p), np.searchsorted(first.classes, y_q),
-            tuple(names[label] for label in first.classes), seed, slot.null, self.features,
-        )  # fmt: skip
-        return Drawn(sample, {names[label]: list(counts) for label, counts in first.dropped.items()})
+        if len(self.source.image) == 1 and np.ptp(self.features(sample.positions), axis=0).max() < 1e-12:
+            raise DataError("every image has the same features; choose another backbone or init")
+        return sample
 
     def features(self, positions: np.ndarray) -> np.ndarray:
         """(n,) positions -> (n, m) float64."""
         if len(self.source.image) > 1:
             raise ConfigError("features=trained leaves no fixed features; set features=frozen")
-        x, _ = self.source.gather(torch.from_numpy(positions))
-        found: np.ndarray = x.double().cpu().numpy()
-        return found
+        return np.asarray(self.source.gather(torch.from_numpy(positions))[0].double().cpu().numpy())
 
-    def check_varying(self, sample: Sample) -> None:
-        """Refuse features that say nothing.
-
-        Raises:
-            DataError: all of them are the same for every image.
-        """
-        if len(self.source.image) == 1 and np.ptp(self.features(sample.positions), axis=0).max() < 1e-12:
-            raise DataError("every image has the same features; choose another backbone or init")
+    def _of_pair(self, pair: Pair, slot: Slot, seed: int, balances: bool) -> Sample:
+        rng, names = np.random.default_rng(derive(seed, "sample")), self.source.class_names
+        sides = [self._pool(envs) for envs in (pair.p, pair.q)]
+        first = balanced(sides[0][1], sides[1][1], self.min_per_class, rng, self.max_per_class)
+        if len(first.classes) < 2:
+            raise DataError(
+                f"one class only, {names[first.classes[0]]}, has {self.min_per_class} images on both sides; lower "
+                "min_per_class, or choose other environments"
+            )
+        most = self.max_per_class
+        if slot.kind == HALF:
+            sides = [self._pool(envs, slot.number) for envs in (pair.p, pair.q)]
+            most = most and most // 2
+        kept = [np.isin(labels, first.classes) for _, labels in sides]
+        (p, y_p), (q, y_q) = (
+            (positions[rows], labels[rows]) for (positions, labels), rows in zip(sides, kept, strict=True)
+        )
+        if balances:
+            both = balanced(y_p, y_q, 2, rng, most)
+            (p, y_p), (q, y_q) = (p[both.p], y_p[both.p]), (q[both.q], y_q[both.q])
+        if slot.null == HALVES:
+            positions, labels = np.concatenate([p, q]), np.concatenate([y_p, y_q])
+            (p, y_p), (q, y_q) = ((positions[rows], labels[rows]) for rows in null_pair(y_p, y_q, rng))
+        elif slot.null == LABELS:
+            y_p, y_q = shuffled_labels(y_p, rng), shuffled_labels(y_q, rng)
+        return Sample(
+            p, q, np.searchsorted(first.classes, y_p), np.searchsorted(first.classes, y_q),
+            tuple(names[label] for label in first.classes), seed, slot.null, self.features,
+            dropped={names[label]: list(counts) for label, counts in first.dropped.items()},
+        )  # fmt: skip
 
     def _pool(self, envs: Sequence[str], half_number: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Positions and labels of environments together; of a half, the same half of an environment in every pair."""
-        own: list[tuple[np.ndarray, np.ndarray]] = []
-        for env in envs:
-            positions, labels = self._positions[env], self._labels[env]
-            if half_number is not None:
-                rows = half(labels, np.random.default_rng(derive(self.seed, "shift", "half", env, half_number)))
-                positions, labels = positions[rows], labels[rows]
-            own.append((positions, labels))
-        positions, labels = zip(*own, strict=True)
+        pools = [(self._positions[env], self._labels[env]) for env in envs]
+        if half_number is not None:
+            rngs = [np.random.default_rng(derive(self.seed, "shift", "half", env, half_number)) for env in envs]
+            rows = [half(labels, rng) for (_, labels), rng in zip(pools, rngs, strict=True)]
+            pools = [(positions[own], labels[own]) for (positions, labels), own in zip(pools, rows, strict=True)]
+        positions, labels = zip(*pools, strict=True)
         return np.concatenate(positions), np.concatenate(labels)
 
     def _alone(self, pair: Pair, slot: Slot, seed: int) -> Sample:
@@ -203,7 +185,7 @@ class Pools:
         if slot.null == HALVES:
             rows = half(labels, np.random.default_rng(derive(seed, "null")))
             p, positions = positions[rows], np.delete(positions, rows)
-        y_p, y_q = (np.zeros(len(each), dtype=np.int64) for each in (p, positions))
+        y_p, y_q = (np.zeros(len(side), dtype=np.int64) for side in (p, positions))
         return Sample(p, positions, y_p, y_q, ("all",), seed, slot.null, self.features, self.reference)
 
 
@@ -212,21 +194,11 @@ def own_images(source: Environments, env: str, images: str) -> np.ndarray:
 
     Test images that all environments share, painted as the environment would be, are no images of their own.
     """
-    found = [source.subset(env, "train")]
+    subsets = [source.subset(env, "train")]
     if images == "all":
-        found.append(source.subset(env, "val"))
+        subsets.append(source.subset(env, "val"))
         for recipe in source.error_recipes(False, ["test"]):
             if recipe.env == env and len(recipe.mixture) == 1:
                 (scored,) = source.eval_sets(list(recipe.mixture)).values()
-                found += [] if scored.feature is not None else [scored.indices.cpu().numpy()]
-    return np.unique(np.concatenate(found))
-
-
-def _null(
-    p: np.ndarray, y_p: np.ndarray, q: np.ndarray, y_q: np.ndarray, rng: np.random.Generator
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    found = []
-    for members in null_pair(y_p, y_q, rng):
-        of_p, of_q = (members[members[:, 0] == side, 1] for side in (0, 1))
-        found.append((np.concatenate([p[of_p], q[of_q]]), np.concatenate([y_p[of_p], y_q[of_q]])))
-    return found
+                subsets += [] if scored.feature is not None else [scored.indices.cpu().numpy()]
+    return np.unique(np.concatenate(subsets))

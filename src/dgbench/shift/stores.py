@@ -15,7 +15,19 @@ from dgbench.seeding import derive
 from dgbench.tensors import ErrorRecipe
 
 
-class ArrayEnvironments(Environments):
+class _Unscored(Environments):
+    """Environments in which no errors are recorded."""
+
+    def error_recipes(
+        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
+    ) -> list[ErrorRecipe]:
+        return []
+
+    def eval_sets(self, names: Sequence[str]) -> Mapping[str, EvalSet]:
+        return {}
+
+
+class ArrayEnvironments(_Unscored):
     """Environments of features in memory.
 
     Args:
@@ -45,16 +57,8 @@ class ArrayEnvironments(Environments):
         rows = indices.to(self._x.device)
         return self._x[rows], self._y[rows]
 
-    def error_recipes(
-        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
-    ) -> list[ErrorRecipe]:
-        return []
 
-    def eval_sets(self, names: Sequence[str]) -> Mapping[str, EvalSet]:
-        return {}
-
-
-class SampleStore(Environments):
+class SampleStore(_Unscored):
     """A view of images in which the same image may have different labels in different samples.
 
     Args:
@@ -98,23 +102,14 @@ class SampleStore(Environments):
 
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
         if self._tables is None:
-            positions, labels = (torch.from_numpy(np.concatenate(own)) for own in (self._positions, self._labels))
+            positions, labels = (torch.from_numpy(np.concatenate(parts)) for parts in (self._positions, self._labels))
             self._tables = positions.to(self._device), labels.to(self._device)
         positions, labels = self._tables
         rows = indices.to(self._device)
         return self.source.gather(positions[rows])[0], labels[rows]
 
     def labels_at(self, indices: np.ndarray) -> np.ndarray:
-        own: np.ndarray = np.concatenate(self._labels)[indices]
-        return own
-
-    def error_recipes(
-        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
-    ) -> list[ErrorRecipe]:
-        return []
-
-    def eval_sets(self, names: Sequence[str]) -> Mapping[str, EvalSet]:
-        return {}
+        return np.asarray(np.concatenate(self._labels)[indices])
 
 
 class EpochOrder(RunOrder):
@@ -138,7 +133,7 @@ class EpochOrder(RunOrder):
             ]
             self._epoch = (epoch, shuffled)
         rows = slice(k * self.batch_size, (k + 1) * self.batch_size)
-        return np.concatenate([own[rows] for own in self._epoch[1]])
+        return np.concatenate([positions[rows] for positions in self._epoch[1]])
 
 
 # Training classifiers of shift: those of one shape as one stack, on the machinery that trains every run.
