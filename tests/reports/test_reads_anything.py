@@ -30,8 +30,7 @@ from dgbench.reports.kinds.status_report import status_text
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.folders import Problem, RunFolder, fold_of, typed_overrides
 from dgbench.reports.reading.run_states import run_states
-from dgbench.reports.reading.shift_estimates import shift_settings
-from dgbench.reports.reading.shift_files import read_shifts
+from dgbench.reports.reading.shifts import read_shifts, shift_settings
 from dgbench.reports.renderers import write
 from dgbench.reports.results import measures, results
 from dgbench.selection.methods import Last

@@ -7,7 +7,7 @@ import pytest
 
 from dgbench.errors import MeasureError
 from dgbench.shift.pairs import half
-from dgbench.statistics.shift_intervals import half_sampling, over_folds, spread_of_trials
+from dgbench.statistics.shift_verdicts import half_sampling, spread_of_trials
 
 T_2 = 4.302652730  # Student's t of 2 degrees of freedom at 0.975
 
@@ -20,13 +20,7 @@ def test_the_deviation_of_halves_is_the_standard_error() -> None:
 
 
 def test_trials_have_a_mean() -> None:
-    assert spread_of_trials([1, 2, 3]) == pytest.approx((2 - T_2 / np.sqrt(3), 2 + T_2 / np.sqrt(3)), rel=1e-8)
-
-
-def test_halves_are_averaged_over_folds_by_their_number() -> None:
-    """The columns' means are 1, 2, 3, whatever the lines do."""
-    halves = [[11, -8, 5], [-9, 12, 1]]
-    assert over_folds([0.25, 0.75], halves) == pytest.approx((0.5, 0.5 - T_2, 0.5 + T_2), rel=1e-8)
+    assert spread_of_trials(2, [1, 2, 3]) == pytest.approx((2 - T_2 / np.sqrt(3), 2 + T_2 / np.sqrt(3)), rel=1e-8)
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [[1.0, 2.0]]])
@@ -34,7 +28,7 @@ def test_too_few(values: list[float]) -> None:
     with pytest.raises(MeasureError, match="halves have no standard deviation; use halves=2 or more"):
         half_sampling(0, values)
     with pytest.raises(MeasureError, match="use trials=2 or more"):
-        spread_of_trials(values)
+        spread_of_trials(0, values)
 
 
 def test_half_sampling_covers_the_mean_of_the_law() -> None:

@@ -9,16 +9,14 @@ import pytest
 
 from dgbench.errors import ConfigError
 from dgbench.records.shift_rows import ShiftRow
-from dgbench.reports.reading.shift_estimates import (
+from dgbench.reports.reading.shifts import (
     ALL_PAIRS,
     DIAGNOSTIC,
-    Estimate,
     ShiftSetting,
     shift_settings,
-    value_line,
-    verdict_kind,
     verdicts,
 )
+from dgbench.statistics.shift_verdicts import Estimate, verdict_kind
 from tests.shift.synthetic import estimates, shift_identity, shift_row
 
 T7, T2 = 2.3646242510, 4.3026527299  # Student's t, 97.5%, 7 and 2 degrees of freedom
@@ -31,30 +29,29 @@ def only(rows: list[ShiftRow]) -> ShiftSetting:
     return setting
 
 
-def line(setting: ShiftSetting, name: str, **where: Any) -> dict[str, Any]:
-    found = value_line(setting, setting.lines[0].title, name, **where)
-    assert found is not None
-    return dict(found)
+def value(setting: ShiftSetting, name: str, **where: Any) -> Estimate:
+    estimate = setting.lines[0].value(name, **where)
+    assert estimate is not None
+    return estimate
 
 
 def test_half_sampling_by_hand() -> None:
     """Trials .49 .5 .51 have mean .5; the halves' deviation is the standard error, without a root of 8."""
-    own = line(only(estimates(shift_identity(), {"0": {"div": 0.5}}, halves=HALVES)), "div", pair="0")
-    assert own["value"] == pytest.approx(0.5)
-    assert own["std"] == pytest.approx(0.01)
+    own = value(only(estimates(shift_identity(), {"0": {"div": 0.5}}, halves=HALVES)), "div", pair="0")
+    assert own.value == pytest.approx(0.5)
     reach = T7 * 0.02 * math.sqrt(8 / 7)
-    assert (own["low"], own["high"]) == (pytest.approx(0.5 - reach), pytest.approx(0.5 + reach))
-    assert (own["trials"], own["halves"], own["interval"]) == (3, 8, "half-sampling")
+    assert (own.low, own.high) == (pytest.approx(0.5 - reach), pytest.approx(0.5 + reach))
+    assert (own.trials, own.interval) == (3, "half-sampling")
 
 
 def test_without_halves_it_is_the_spread_of_trials() -> None:
     """.49 .5 .51: standard error .01 / sqrt(3)."""
-    own = line(only(estimates(shift_identity(), {"0": {"div": 0.5}})), "div")
-    assert own["high"] - own["value"] == pytest.approx(T2 * 0.01 / math.sqrt(3))
-    assert own["interval"] == "spread of trials"
-    alone = line(only([shift_row(shift_identity(), values={"div": 0.5})]), "div")
-    assert alone["interval"] == "none"
-    assert math.isnan(alone["low"])
+    own = value(only(estimates(shift_identity(), {"0": {"div": 0.5}})), "div")
+    assert own.high - own.value == pytest.approx(T2 * 0.01 / math.sqrt(3))
+    assert own.interval == "spread of trials"
+    alone = value(only([shift_row(shift_identity(), values={"div": 0.5})]), "div")
+    assert alone.interval == "none"
+    assert alone.low is None
 
 
 def test_a_dataset_is_the_mean_of_its_folds_and_its_halves_are_averaged_first() -> None:
@@ -62,20 +59,19 @@ def test_a_dataset_is_the_mean_of_its_folds_and_its_halves_are_averaged_first() 
     who = shift_identity()
     rows = estimates(who, {"0": {"div": 0.2}}, halves=HALVES)
     rows += estimates(who, {"1": {"div": 0.6}}, halves=[-offset for offset in HALVES])
-    own = line(only(rows), "div")
-    assert own["value"] == pytest.approx(0.4)
-    assert own["high"] - own["low"] == pytest.approx(0, abs=1e-12)
+    own = value(only(rows), "div")
+    assert own.value == pytest.approx(0.4)
+    assert own.high - own.low == pytest.approx(0, abs=1e-12)
     together = only(estimates(who, {"0": {"div": 0.2}, "1": {"div": 0.6}}, halves=HALVES))
-    assert line(together, "div")["high"] == pytest.approx(0.4 + T7 * 0.02 * math.sqrt(8 / 7))
-    assert line(together, "div")["pairs"] == 2
+    assert value(together, "div").high == pytest.approx(0.4 + T7 * 0.02 * math.sqrt(8 / 7))
+    assert value(together, "div").pairs == 2
 
 
 def test_halves_that_one_fold_lacks_do_not_count() -> None:
     who = shift_identity()
     rows = estimates(who, {"0": {"div": 0.2}}, halves=HALVES) + estimates(who, {"1": {"div": 0.6}}, halves=HALVES[:4])
-    own = line(only(rows), "div")
-    assert own["halves"] == 4
-    assert own["high"] == pytest.approx(0.4 + 3.1824463053 * 0.02 * math.sqrt(4 / 3))  # t with 3 degrees of freedom
+    own = value(only(rows), "div")
+    assert own.high == pytest.approx(0.4 + 3.1824463053 * 0.02 * math.sqrt(4 / 3))  # t with 3 degrees of freedom
 
 
 def test_nulls_exact_values_and_diagnostics_stand_apart() -> None:
@@ -84,19 +80,19 @@ def test_nulls_exact_values_and_diagnostics_stand_apart() -> None:
         exact={"cor": 0.45},
     )  # fmt: skip
     setting = only(rows)
-    assert line(setting, "cor")["value"] == pytest.approx(0.4)
-    assert line(setting, "cor")["exact"] == pytest.approx(0.45)
-    assert line(setting, "cor", null="halves")["value"] == pytest.approx(0.02)
-    assert math.isnan(line(setting, "cor", null="halves")["exact"])
-    assert line(setting, "cor", null="labels")["value"] == pytest.approx(0.04)
-    assert line(setting, "accuracy", part=DIAGNOSTIC)["value"] == pytest.approx(0.8)
+    assert value(setting, "cor").value == pytest.approx(0.4)
+    assert value(setting, "cor").exact == pytest.approx(0.45)
+    assert value(setting, "cor", null="halves").value == pytest.approx(0.02)
+    assert value(setting, "cor", null="halves").exact is None
+    assert value(setting, "cor", null="labels").value == pytest.approx(0.04)
+    assert value(setting, "accuracy", part=DIAGNOSTIC).value == pytest.approx(0.8)
 
 
 def test_a_true_value_is_unknown_where_one_fold_does_not_tell_it() -> None:
     who = shift_identity()
     rows = [shift_row(who, "0", {"div": 0.5}, exact={"div": 0.4}), shift_row(who, "1", {"div": 0.3})]
-    assert math.isnan(line(only(rows), "div")["exact"])
-    assert line(only(rows), "div", pair="0")["exact"] == 0.4
+    assert value(only(rows), "div").exact is None
+    assert value(only(rows), "div", pair="0").exact == 0.4
 
 
 def test_pairs_carry_counts_flags_and_refusals() -> None:
@@ -107,11 +103,11 @@ def test_pairs_carry_counts_flags_and_refusals() -> None:
         shift_row(who, "1", refused="no common classes; give other environments"),
     ]
     setting = only(rows)
-    zero, one = setting.pairs.to_dict("records")
+    zero, one = setting.lines[0].pairs.to_dict("records")
     assert (zero["n_p"], zero["n_q"], zero["classes"], zero["of"]) == (90, 80, 1, 2)
     assert (zero["dropped"], zero["flags"], zero["refused"]) == ("y (3/40)", "few images (1 of 2 trials)", "")
     assert one["refused"] == "no common classes; give other environments"
-    assert line(setting, "div", pair=ALL_PAIRS)["pairs"] == 1
+    assert value(setting, "div", pair=ALL_PAIRS).pairs == 1
 
 
 def test_estimators_features_networks_and_settings_are_never_mixed() -> None:

@@ -12,7 +12,7 @@ import pytest
 from dgbench.errors import RecordError
 from dgbench.records.shift_rows import SHIFT_FILE
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.reading.shift_files import read_shifts
+from dgbench.reports.reading.shifts import read_shifts
 from tests.shift.synthetic import estimates, shift_identity, shift_row, write_shifts
 
 ROWS = estimates(shift_identity(), {"0": {"div": 0.5}, "1": {"div": 0.3}})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from dgbench.records.shift_rows import HALVES
 from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.published import published
-from dgbench.reports.reading.shift_estimates import VALUE, ShiftSetting, estimate_of, value_line
+from dgbench.reports.reading.shifts import ShiftLine, ShiftSetting
 from dgbench.shift.tables import (
     COVARIATE_AND_CONCEPT,
     DATASET,
+    FLAGS,
     PRETRAINING,
     filled,
     interval_words,
@@ -18,7 +18,6 @@ from dgbench.shift.tables import (
     other_features,
     over_pairs,
     pair_text,
-    pairs_of,
     printed,
     value_cell,
     with_null,
@@ -38,15 +37,17 @@ _PRINTED = {"tv": "cov", "min": "cpt_min", "max": "cpt_max"}
 def distance_table(setting: ShiftSetting) -> Table:
     """EMD, MMD² and NI of every dataset with their nulls (Ye et al. 2022, Table 3)."""
     lines = []
-    for each in setting.lines:
-        line: dict[str, Any] = {"dataset": each.title, "pairs": pair_text(setting, each.title)}
+    for line in setting.lines:
+        cells: dict[str, Any] = {"dataset": line.title, "pairs": pair_text(line)}
         for name in DISTANCE_TITLES:
-            line |= with_null(setting, each.title, name)
-        tests = [value_line(setting, each.title, "mmd2_p", pair=pair) for pair in pairs_of(setting, each.title)]
-        line |= entry("mmd2_p", max((float(one["value"]) for one in tests if one), default=None))
-        lines.append(line | with_null(setting, each.title, "ni_pooled"))
-    columns = [DATASET, Column("pairs"), *null_columns("emd", "EMD", "earth mover's distance, Euclidean")]
-    columns += [
+            cells |= with_null(line, name)
+        tests = [test.value for pair in line.pairs.index if (test := line.value("mmd2_p", pair=pair))]
+        cells |= entry("mmd2_p", max(tests, default=None))
+        lines.append(cells | with_null(line, "ni_pooled"))
+    columns = [
+        DATASET,
+        Column("pairs"),
+        *null_columns("emd", "EMD", "earth mover's distance, Euclidean"),
         *null_columns("mmd2", "MMD²", "unbiased, so it may be negative; Gaussian kernel of the median distance"),
         Column("mmd2_p", "p of MMD², largest", "distance", "permutation test within classes, of the pair least apart"),
         *null_columns("ni", "NI", "difference of means over deviations, per class, weighted (He et al. 2020, Def. 1)"),
@@ -62,16 +63,15 @@ def distance_table(setting: ShiftSetting) -> Table:
 
 def class_distance_table(setting: ShiftSetting) -> Table | None:
     """The distances of each class, mean over pairs; None where no row has them."""
-    own = setting.values[setting.values["part"] == VALUE]
-    classes = dict.fromkeys(name.split(":", 1)[1] for name in own["name"] if ":" in name)
-    lines: list[dict[str, Any]] = []
-    for each in setting.lines:
+    classes = dict.fromkeys(name.split(":", 1)[1] for name in setting.names() if ":" in name)
+    lines = []
+    for line in setting.lines:
         for label in classes:
-            line: dict[str, Any] = {"dataset": each.title, "class": label}
+            cells: dict[str, Any] = {"dataset": line.title, "class": label}
             for name in DISTANCE_TITLES:
-                line |= value_cell(setting, name, each.title, f"{name}:{label}")
-            if any(line[name] is not None for name in DISTANCE_TITLES):
-                lines.append(line)
+                cells |= value_cell(line, name, f"{name}:{label}")
+            if any(cells[name] is not None for name in DISTANCE_TITLES):
+                lines.append(cells)
     if not lines:
         return None
     columns = [DATASET, Column("class", key=True), *(Column(n, t, "distance") for n, t in DISTANCE_TITLES.items())]
@@ -80,16 +80,15 @@ def class_distance_table(setting: ShiftSetting) -> Table | None:
 
 def concept_table(setting: ShiftSetting) -> Table:
     """Covariate and concept shift of every dataset, published ones beside (Zhang et al. 2023, Table 1)."""
-    theirs, lines, beside = published(COVARIATE_AND_CONCEPT), [], False
-    for each in setting.lines:
-        line: dict[str, Any] = {"dataset": each.title, "pairs": pair_text(setting, each.title)}
+    source, lines = published(COVARIATE_AND_CONCEPT), []
+    for line in setting.lines:
+        cells: dict[str, Any] = {"dataset": line.title, "pairs": pair_text(line)}
         for name in CONCEPT_TITLES:
-            line |= over_pairs(setting, name, each.title, name)
+            cells |= over_pairs(line, name)
         for name, column in _PRINTED.items():
-            dataset = str(each.identity["dataset"])
-            line |= printed(theirs, dataset, column, f"{name} published", other_features(setting))
-            beside = beside or line[f"{name} published"] is not None
-        lines.append(line)
+            row = str(line.identity["dataset"])
+            cells |= printed(source, row, column, f"{name} published", other_features(setting))
+        lines.append(cells)
     meaning = {
         "tv": "2 accuracy - 1 of telling p from q, at least 0: a lower bound of the total variation",
         "disc": "largest difference of two classifiers' disagreement on p and on q, over those trained here",
@@ -100,17 +99,17 @@ def concept_table(setting: ShiftSetting) -> Table:
     columns = [DATASET, Column("pairs")]
     columns += [Column(name, title, "distance", meaning[name]) for name, title in CONCEPT_TITLES.items()]
     columns += [
-        Column(f"{name} published", f"{CONCEPT_TITLES[name].split(',')[0]}, published", "distance", theirs.source)
+        Column(f"{name} published", f"{CONCEPT_TITLES[name].split(',')[0]}, published", "distance", source.source)
         for name in _PRINTED
     ]
     notes = ["Mean ± standard deviation (divisor n-1) over pairs; of one pair, its interval."]
-    if beside:
+    if any(cells[f"{name} published"] is not None for cells in lines for name in _PRINTED):
         notes.append(
-            f"Published: {theirs.source}; {theirs.note}. Their M_cov is taken over another class of hypotheses: 0.325 "
+            f"Published: {source.source}; {source.note}. Their M_cov is taken over another class of hypotheses: 0.325 "
             "for PACS as a total variation would mean that photographs and sketches can be told apart in only 66% of "
             "cases, and a network tells them apart nearly always. Compare orders, not sizes."
         )
-    if low := underestimated(setting):
+    if low := [line.title for line in setting.lines if _underestimated(line)]:
         notes.append(
             f"{', '.join(low)}: M_cpt max - min exceeds the interval of the total variation, which it cannot: "
             "the total variation is underestimated there."
@@ -119,31 +118,25 @@ def concept_table(setting: ShiftSetting) -> Table:
     return table(lines, "concept", title, filled(columns, lines), notes)
 
 
-def underestimated(setting: ShiftSetting) -> list[str]:
-    """Datasets whose concept shifts differ by more than M_cov, which cannot be: M_cpt max - min <= M_cov."""
-    found = []
-    for each in setting.lines:
-        low, high, tv = (estimate_of(setting, each.title, name) for name in ("min", "max", "tv"))
-        if low and high and tv and high.value - low.value > (tv.value if tv.high is None else tv.high):
-            found.append(each.title)
-    return found
+def _underestimated(line: ShiftLine) -> bool:
+    """Whether concept shifts differ by more than M_cov, which cannot be: M_cpt max - min <= M_cov."""
+    low, high, tv = (line.value(name) for name in ("min", "max", "tv"))
+    return bool(low and high and tv and high.value - low.value > (tv.value if tv.high is None else tv.high))
 
 
 def frechet_table(setting: ShiftSetting) -> Table:
     """Distance of the pretraining images to every environment (Yu et al. 2024, Table 2)."""
-    theirs, lines = published(PRETRAINING), []
-    for each in setting.lines:
-        facts = setting.pairs[setting.pairs["dataset"] == each.title].set_index("pair")
-        for pair in pairs_of(setting, each.title):
-            env = str(facts.loc[pair, "q"])
-            row = f"{each.identity['dataset']}/{env}"
-            line: dict[str, Any] = {"dataset": each.title, "environment": env, "n": facts.loc[pair, "n_q"]}
-            line |= value_cell(setting, "d2_inf", each.title, "d2_inf", pair=pair)
-            line |= value_cell(setting, "d2", each.title, "d2", pair=pair)
-            line |= value_cell(setting, "d2 null", each.title, "d2", null=HALVES, pair=pair)
-            line |= printed(theirs, row, "gap", "gap published")
-            line |= printed(theirs, row, "fid", "distance published", other_features(setting))
-            lines.append(line | {"flags": facts.loc[pair, "flags"]})
+    source, lines = published(PRETRAINING), []
+    for line in setting.lines:
+        for name, facts in line.pairs.iterrows():
+            pair, env = str(name), str(facts["q"])
+            row = f"{line.identity['dataset']}/{env}"
+            cells: dict[str, Any] = {"dataset": line.title, "environment": env, "n": facts["n_q"]}
+            cells |= value_cell(line, "d2_inf", "d2_inf", pair=pair)
+            cells |= with_null(line, "d2", pair)
+            cells |= printed(source, row, "gap", "gap published")
+            cells |= printed(source, row, "fid", "distance published", other_features(setting))
+            lines.append(cells | {"flags": facts["flags"]})
     columns = [
         DATASET,
         Column("environment", key=True),
@@ -152,15 +145,15 @@ def frechet_table(setting: ShiftSetting) -> Table:
         Column("d2", "distance at a common n", "distance", "squared, of Gaussians; biased by about c/n"),
         Column("d2 null", "two halves of one environment", "distance", "the same estimate where the truth is 0"),
         Column("gap published", "gap, published", "distance", "(linear probing - fine-tuning) / fine-tuning"),
-        Column("distance published", "distance, published", "distance", theirs.source),
-        Column("flags"),
+        Column("distance published", "distance, published", "distance", source.source),
+        FLAGS,
     ]
     notes = [
         "Between features of the pretraining images and of an environment, by the network that is named above. This is "
         "no FID, which is of 2,048 features of one certain Inception network; the published distances are called so.",
         "The scale is that of the features: distances of other networks are not comparable.",
     ]
-    if len(set(setting.pairs["n_q"])) > 1:
+    if len({cells["n"] for cells in lines}) > 1:
         notes.append("Environments have different numbers of images: rank the distances for n to infinity alone.")
     title = f"Frechet distance, {setting.identity['backbone']}/{setting.identity['init']}"
     return table(lines, "frechet", title, filled(columns, lines), notes)

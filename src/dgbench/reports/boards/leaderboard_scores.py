@@ -11,12 +11,12 @@ from dgbench.reports.boards.board_values import averages, lines_of, why_absent
 from dgbench.reports.boards.boards import Board
 from dgbench.reports.boards.shift_split import OTHER, ShiftSplit
 from dgbench.reports.frames import Column, Table, entry, table
-from dgbench.reports.reading.shift_estimates import DOMINANT
 from dgbench.reports.settings.measure_tables import ALGORITHM
 from dgbench.reports.settings.over_seeds import mean
 from dgbench.reports.settings.study_values import algorithms_of
 from dgbench.statistics.accuracy_summary import SPREADS, spread
 from dgbench.statistics.ranking import ranking_score
+from dgbench.statistics.shift_verdicts import DOMINANT
 
 Score = tuple[int | None, str]  # or None and why
 

@@ -24,13 +24,13 @@ from dgbench.reports.boards.shift_split import ShiftSplit, shift_split
 from dgbench.reports.document import Document, Section, leads, problem_table, warnings
 from dgbench.reports.frames import Table
 from dgbench.reports.reading.collect import Collection
-from dgbench.reports.reading.shift_estimates import DOMINANT
 from dgbench.reports.settings.apply_selection import select_runs
 from dgbench.reports.settings.choices import choices
 from dgbench.reports.settings.labels import slug, variant_text
 from dgbench.reports.settings.selected_runs import of_collection
 from dgbench.selection.methods import Selection, describe
 from dgbench.statistics.accuracy_summary import DIVISORS, SPREADS
+from dgbench.statistics.shift_verdicts import DOMINANT
 
 
 @dataclass(frozen=True)
