@@ -168,8 +168,10 @@ def _table(rows: Sequence[ShiftRow]) -> str:
             **{f"exact {name}": value for row in reversed(real) for name, value in row.exact.items()},
             "note": next((row.refused for row in real if row.refused), ""),
         })  # fmt: skip
+    estimated = {name for row in rows for name in row.values}
     present = {title for line in lines for title, value in line.items() if value != ""}
-    shown = [title for name in SHOWN for title in (name, f"null {name}", f"exact {name}") if title in present]
+    titles = [title for name in SHOWN if name in estimated for title in (name, f"null {name}", f"exact {name}")]
+    shown = [title for title in titles if title in present]
     columns = [Column("p", key=True), Column("q", key=True), *(Column(title, unit="correlation") for title in shown)]
     if "note" in present:
         columns.append(Column("note"))

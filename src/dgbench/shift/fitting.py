@@ -20,8 +20,8 @@ from dgbench.records.spec import digest
 from dgbench.requests import Sizes
 from dgbench.seeding import derive
 from dgbench.shift.estimators import Fitted, Fitting
-from dgbench.shift.judging import Judge, Judged
-from dgbench.shift.stores import EpochOrder, SampleStore
+from dgbench.shift.judging import Judge
+from dgbench.shift.samples import EpochOrder, SampleStore
 from dgbench.training.fit import fit_quietly, make_trainer
 from dgbench.training.groups import CPU_PARAMETERS
 from dgbench.training.modules import RunModule, SingleRun, StackedRuns
@@ -124,12 +124,10 @@ def _train(training: ClassifierTraining, fittings: Sequence[Fitting]) -> list[Fi
     recipe, n = fittings[0].recipe, len(fittings)
     modules = [_module(training, fitting) for fitting in fittings]
     module: RunModule = modules[0] if n == 1 and training.mode != "stacked" else StackedRuns(modules)
-    store = SampleStore(training.source, fittings[0].n_classes)
-    data = _data(store, fittings, stacked=module is not modules[0])
-    judged = [_judged(store, i, fitting) for i, fitting in enumerate(fittings)]
+    data = _data(training.source, fittings, stacked=module is not modules[0])
     file = f"{digest([_key(fitting) for fitting in fittings])}.ckpt"
     checkpoint = training.scratch / file if training.scratch else None
-    judge = Judge(recipe, store, judged, data, checkpoint, training.settings.checkpoint_seconds, training.tell)
+    judge = Judge(recipe, data, checkpoint, training.settings.checkpoint_seconds, training.tell)
     judge.restore(module)
     intervals = -(-recipe.steps // recipe.interval) - module.steps_done // recipe.interval
     trainer = make_trainer(training.settings, [judge], intervals)
@@ -172,26 +170,16 @@ def _standardized(training: ClassifierTraining, fitting: Fitting) -> Standardize
     return Standardized(x.mean(0), x.std(0, correction=0))
 
 
-def _data(store: SampleStore, fittings: Sequence[Fitting], stacked: bool) -> EnvironmentData:
-    recipe = fittings[0].recipe
+def _data(source: Environments, fittings: Sequence[Fitting], stacked: bool) -> EnvironmentData:
+    recipe, store = fittings[0].recipe, SampleStore(source, fittings)
+    kind = EpochOrder if recipe.epochs else RunOrder
     orders: list[RunOrder] = []
     for i, fitting in enumerate(fittings):
         names = [f"{i}/{side}" for side in range(len(fitting.sides))]
-        for name, side in zip(names, fitting.sides, strict=True):
-            store.add(name, side.positions, side.labels)
-        orders.append((EpochOrder if recipe.epochs else RunOrder)(store, names, recipe.batch_size, fitting.seed))
+        orders.append(kind(store, names, recipe.batch_size, fitting.seed))
     data = EnvironmentData(
         store, orders[0].training, [], steps=recipe.steps, eval_every=recipe.interval,
         batch_size=recipe.batch_size, eval_batch_size=recipe.batch_size, seed=0,
     )  # fmt: skip
     data.runs, data.stacked = orders, stacked
     return data
-
-
-def _judged(store: SampleStore, i: int, fitting: Fitting) -> Judged:
-    validation = [
-        store.add(f"{i}/validation/{side}", part.positions, part.labels) for side, part in enumerate(fitting.validation)
-    ]
-    sides = np.repeat(np.arange(len(validation)), [len(rows) for rows in validation])
-    predicted = store.add(f"{i}/predicted", fitting.predicted, np.zeros(len(fitting.predicted), dtype=np.int64))
-    return Judged(np.concatenate(validation), sides, predicted)

@@ -14,6 +14,9 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
+from dgbench.data.datasets.feature_environments import FeatureEnvironments
+from dgbench.data.datasets.feature_table import FeatureTable
+from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError, DataError, DgbenchError
 from dgbench.records.code import code_version
 from dgbench.records.locks import RunLocks, lock_holder
@@ -24,7 +27,6 @@ from dgbench.shift.exact import exact_values
 from dgbench.shift.fitting import ClassifierTraining
 from dgbench.shift.plan import Pair, PlannedEstimator, PlannedShift, Slot, slots_of
 from dgbench.shift.sampling import Pools
-from dgbench.shift.stores import ArrayEnvironments
 from dgbench.training.building import build
 from dgbench.training.known_keys import options
 from dgbench.training.prepare import prepare_process
@@ -270,12 +272,28 @@ def estimate_shift(
     if built.against_reference:
         raise ConfigError(f"estimator={estimator} compares with a reference; call dgbench.shift.distances itself")
     prepare_process()
-    training = ClassifierTraining(ArrayEnvironments({"p": (x_p, y_p), "q": (x_q, y_q)}), TrainerSettings(device=device))
+    source = _environments(np.concatenate([x_p, x_q]), np.concatenate([y_p, y_q]), len(y_p))
+    training = ClassifierTraining(source, TrainerSettings(device=device))
     identity = ShiftIdentity(
-        run="", **training.source.info.facts(), backbone="", init="", features="frozen", images="all",
+        run="", **source.info.facts(), backbone="", init="", features="frozen", images="all",
         estimator=estimator, settings=built.settings(), seed=seed, code=code_version(),
     )  # fmt: skip
     pair = Pair("each", "p|q", ("p",), ("q",))
     wanted = [(pair, slot) for slot in slots_of(trials, halves, built.nulls_of(null))]
-    pools = Pools(training.source, "all", seed, min_per_class, max_per_class)
+    pools = Pools(source, "all", seed, min_per_class, max_per_class)
     return [row_of(identity, done, {}) for done in make_estimates(built, wanted, pools, training)]
+
+
+def _environments(x: np.ndarray, y: np.ndarray, n_p: int) -> FeatureEnvironments:
+    """Features (n, m) and labels (n,) as environments p, of the first ``n_p`` rows, and q; all rows are trained on."""
+    rows, names, n_classes = np.arange(len(y)), ("p", "q"), int(y.max()) + 1
+    info = DatasetInfo(
+        name="arrays", variant={}, base="arrays", evaluation="sampled", data_seed=0, split_seed=0, given=names,
+        everywhere=names, n_classes=n_classes, image=x.shape[1:], beyond=False,
+    )  # fmt: skip
+    table = FeatureTable(
+        x.astype(np.float32), rows, list(names), list(map(str, range(n_classes))), (rows >= n_p).astype(np.int64),
+        y.astype(np.int64), np.zeros_like(rows), {},
+    )  # fmt: skip
+    subsets = {(env, subset): rows[:0] for env in names for subset in ("val", "test")}
+    return FeatureEnvironments(info, {**subsets, ("p", "train"): rows[:n_p], ("q", "train"): rows[n_p:]}, table)

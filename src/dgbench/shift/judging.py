@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from dgbench.modules import AnyNetworks
 from dgbench.networks.batchnorm import renew_statistics
 from dgbench.shift.classifiers import ShiftClassifier
 from dgbench.shift.estimators import Recipe
-from dgbench.shift.stores import SampleStore
+from dgbench.shift.samples import SampleStore
 from dgbench.tensors import Tensors
 from dgbench.training.activations import images_at_once
 from dgbench.training.checkpoints import Snapshot
@@ -29,29 +28,12 @@ FEATURES_AT_ONCE = 16384
 LINE_SECONDS = 15.0  # between two lines of progress
 
 
-@dataclass(frozen=True)
-class Judged:
-    """Images of one classifier, by their rows in the store.
-
-    Args:
-        validation: (n,) that choose the step.
-        sides: (n,) of them, 0 for p and 1 for q.
-        predicted: (k,) whose outputs are wanted.
-    """
-
-    validation: np.ndarray
-    sides: np.ndarray
-    predicted: np.ndarray
-
-
 class Judge(pl.Callback):
     """Looks at the validation images after every interval, keeps the weights that count, and predicts at the end.
 
     Args:
         recipe: of all classifiers.
-        store: holds their images.
-        judged: images of each.
-        data: their minibatches.
+        data: their minibatches, of a :class:`SampleStore`.
         checkpoint: file for the state of a stack that is interrupted; None keeps none.
         every: least seconds between two checkpoints.
         tell: called with a line of progress.
@@ -65,18 +47,17 @@ class Judge(pl.Callback):
     def __init__(
         self,
         recipe: Recipe,
-        store: SampleStore,
-        judged: Sequence[Judged],
         data: EnvironmentData,
         checkpoint: Path | None,
         every: float,
         tell: Callable[[str], None],
     ) -> None:
-        self.recipe, self.store, self.judged, self.data = recipe, store, judged, data
+        assert isinstance(data.environments, SampleStore)
+        self.recipe, self.data, self.store, self.n = recipe, data, data.environments, len(data.runs)
         self.checkpoint, self.every, self.tell = checkpoint, every, tell
         self.results: list[tuple[np.ndarray, float, float, int]] = []
         self.seconds, self.interrupted = 0.0, True
-        self._best: list[tuple[float, float, int, Tensors] | None] = [None] * len(judged)
+        self._best: list[tuple[float, float, int, Tensors] | None] = [None] * self.n
         self._mean: dict[str, Tensor] = {}
         self._averaged = 0
         self._saved = self._spoke = time.monotonic()
@@ -90,7 +71,7 @@ class Judge(pl.Callback):
         last = pl_module.steps_done >= self.recipe.steps
         chooses = self.recipe.chooses and self.recipe.looks(pl_module.steps_done)
         if chooses or (last and self.recipe.mean_from is None):
-            for i in range(len(self.judged)):
+            for i in range(self.n):
                 self._look(pl_module, i)
         if not last and time.monotonic() - self._spoke > LINE_SECONDS:
             self._spoke = time.monotonic()
@@ -122,7 +103,7 @@ class Judge(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if pl_module.steps_done < self.recipe.steps:
             return  # Ctrl-C
-        for i, images in enumerate(self.judged):
+        for i in range(self.n):
             networks = pl_module.evaluated(i)[0]
             if self.recipe.mean_from is None:
                 best = self._best[i]
@@ -132,7 +113,7 @@ class Judge(pl.Callback):
             else:
                 networks, step = self._with_mean(pl_module, networks, i), self.recipe.steps
                 loss, error = self._validated(pl_module, networks, i)
-            outputs = self._outputs(pl_module, networks, images.predicted)[0]
+            outputs = self._outputs(pl_module, networks, self.store.subset(f"{i}/predicted", "train"))[0]
             self.results.append((outputs.double().cpu().numpy(), loss, error, step))
         self.seconds, self.interrupted = time.monotonic() - self._begun, False
 
@@ -153,9 +134,9 @@ class Judge(pl.Callback):
     def _validated(self, module: RunModule, networks: AnyNetworks, i: int) -> tuple[float, float]:
         """Mean cross entropy and fraction wrong."""
         algorithm: Any = module.runs[i].algorithm
-        outputs, y = self._outputs(module, networks, self.judged[i].validation)
-        sides = torch.from_numpy(self.judged[i].sides).to(y.device)
-        logits, target = algorithm.judged(outputs, y, sides)
+        rows, sides = self.store.validation(i)
+        outputs, y = self._outputs(module, networks, rows)
+        logits, target = algorithm.judged(outputs, y, torch.from_numpy(sides).to(y.device))
         wrong = (logits.argmax(1) != target).double().mean()
         return float(F.cross_entropy(logits.double(), target)), float(wrong)
 
@@ -174,7 +155,7 @@ class Judge(pl.Callback):
 
     def _save(self, module: RunModule) -> None:
         assert self.checkpoint is not None
-        states = {str(i): {**module.run_state(i), "best": self._best[i]} for i in range(len(self.judged))}
+        states = {str(i): {**module.run_state(i), "best": self._best[i]} for i in range(self.n)}
         states["mean"] = {"n": self._averaged, "weights": {name: value.cpu() for name, value in self._mean.items()}}
         diverged = {str(i): (step, float(value)) for i, (step, value) in module.diverged.items()}
         self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
@@ -184,11 +165,11 @@ class Judge(pl.Callback):
     def restore(self, module: RunModule) -> None:
         """Continue from a checkpoint, if there is one."""
         found = Snapshot.load(self.checkpoint) if self.checkpoint else None
-        if found is None or len(found.runs) != len(self.judged) + 1:
+        if found is None or len(found.runs) != self.n + 1:
             return
         mean = found.runs.pop("mean")
         self._averaged, self._mean = mean["n"], mean["weights"]
-        states = [found.runs[str(i)] for i in range(len(self.judged))]
+        states = [found.runs[str(i)] for i in range(self.n)]
         self._best = [state.pop("best") for state in states]
         module.load_run_states(states)
         module.diverged.update({int(i): how for i, how in found.diverged.items()})

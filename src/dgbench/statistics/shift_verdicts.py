@@ -80,11 +80,13 @@ def spread_of_trials(value: float, trials: ArrayLike, level: float = LEVEL) -> t
     return _about(value, trials, "trials", level, np.size(trials))
 
 
-def interval(value: float, trials: NDArray[np.float64], halves: NDArray[np.float64]) -> tuple[float, float, str] | None:
+def interval(
+    value: float, trials: NDArray[np.float64], halves: NDArray[np.float64]
+) -> tuple[float | None, float | None, str]:
     """The 95% interval of a mean of trials and its kind: by half-sampling where there are halves, else their spread."""
     if len(halves) > 1:
         return *half_sampling(value, halves), HALF_SAMPLING
-    return (*spread_of_trials(value, trials), SPREAD) if len(trials) > 1 else None
+    return (*spread_of_trials(value, trials), SPREAD) if len(trials) > 1 else (None, None, NO_INTERVAL)
 
 
 def verdict_kind(div: Estimate, cor: Estimate, null_div: Estimate, null_cor: Estimate) -> str:

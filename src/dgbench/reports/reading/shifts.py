@@ -328,32 +328,31 @@ def _estimates(rows: Sequence[ShiftRow]) -> dict[tuple[str, str, str, str], Esti
     ).drop_duplicates([*keys, "kind", "number"], keep="last")
     exact = {(row.pair, name): value for row in rows if row.null == NO_NULL for name, value in row.exact.items()}
     estimates = {}
-    for (part, null, name), group in frame.groupby(["part", "null", "name"], sort=False):
-        wide = group.pivot(index="pair", columns=["kind", "number"], values="value")
-        if TRIAL not in wide:
-            continue
-        trials = wide[TRIAL].reindex(group["pair"].unique()).dropna(how="all")
-        halves = wide[HALF].reindex(trials.index) if HALF in wide else trials.iloc[:, :0]
-        truth = {pair: exact.get((pair, name)) if (part, null) == (VALUE, NO_NULL) else None for pair in trials.index}
+    for key, group in frame.groupby(keys[:3], sort=False):
+        part, null, name = map(str, key)
+        trials, halves = _by_number(group, TRIAL), _by_number(group, HALF)
+        pairs = [pair for pair in group["pair"].unique() if pair in trials.index]
+        trials, halves = trials.reindex(pairs), halves.reindex(pairs)
+        true = [exact.get((pair, name)) if (part, null) == (VALUE, NO_NULL) else None for pair in pairs]
         values = trials.mean(axis=1)
-        for pair in trials.index:
-            estimates[part, null, pair, name] = _estimate(
-                values[pair], trials.loc[pair], halves.loc[pair], [truth[pair]]
-            )
-        estimates[part, null, ALL_PAIRS, name] = _estimate(
-            values.mean(), trials.mean(skipna=False), halves.mean(skipna=False), list(truth.values())
-        )
+        for at, pair in enumerate(pairs):
+            estimates[part, null, pair, name] = _estimate(values.iloc[at], trials.iloc[at], halves.iloc[at], [true[at]])
+        if pairs:
+            means = trials.mean(skipna=False), halves.mean(skipna=False)
+            estimates[part, null, ALL_PAIRS, name] = _estimate(values.mean(), *means, true)
     return estimates
 
 
-def _estimate(value: float, trials: pd.Series, halves: pd.Series, exact: Sequence[float | None]) -> Estimate:
+def _by_number(group: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """Values of trials or halves: a line for each pair, a column for each number."""
+    return group[group["kind"] == kind].pivot(index="pair", columns="number", values="value")
+
+
+def _estimate(value: Any, trials: pd.Series[Any], halves: pd.Series[Any], exact: Sequence[float | None]) -> Estimate:
     known = [true for true in exact if true is not None]
-    trials = trials.dropna()
-    ends = interval(float(value), trials.to_numpy(), halves.dropna().to_numpy())
-    return Estimate(
-        float(value), *(ends or ()), trials=len(trials), pairs=len(exact),
-        exact=math.fsum(known) / len(known) if len(known) == len(exact) else None,
-    )  # fmt: skip
+    trials, truth = trials.dropna(), math.fsum(known) / len(known) if len(known) == len(exact) else None
+    low, high, kind = interval(float(value), trials.to_numpy(), halves.dropna().to_numpy())
+    return Estimate(float(value), low, high, kind, len(trials), len(exact), truth)
 
 
 def _pairs(rows: Sequence[ShiftRow]) -> pd.DataFrame:
