@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dgbench.errors import DataError
-from dgbench.shift.pairs import balanced, cross_fit, half, held_out_split, null_pair, shuffled_labels
+from dgbench.shift.pairs import balanced, cross_fit, half, held_out_split, null_pair
 
 Y_P = np.array([0] * 5 + [1] * 2 + [2] * 7 + [5] * 9)
 Y_Q = np.array([2] * 4 + [0] * 6 + [1] * 8 + [7] * 9)
@@ -99,11 +99,3 @@ def test_folds_differ_by_one_at_most_in_all_and_in_every_group() -> None:
     assert abs(len(first) - len(second)) == 1
     assert np.abs(np.bincount(groups[first], minlength=6) - np.bincount(groups[second], minlength=6)).max() == 1
     assert set(first) != set(cross_fit(groups, rng(1))[0])
-
-
-def test_shuffled_labels_stay_the_same_labels() -> None:
-    y = np.repeat([0, 1, 2], 20)
-    shuffled = shuffled_labels(y, rng())
-    assert Counter(shuffled.tolist()) == Counter(y.tolist())
-    assert 5 < (shuffled == y).sum() < 35  # 20 expected
-    assert y.tolist() == sorted(y)

@@ -68,8 +68,8 @@ def run_shift(config: dict[str, Any], words: Sequence[str], parent: Path, key: s
     prepare_process()
     estimate_all(planned, lambda: prepared(planned, sign_of_life), sign_of_life)
     if key:
-        record_end(parent, key, [each.folder for each in planned.estimators])
-    return [each.file for each in planned.estimators]
+        record_end(parent, key, [estimator.folder for estimator in planned.estimators])
+    return [estimator.file for estimator in planned.estimators]
 
 
 def print_end(n_jobs: int, done: int, folders: Sequence[Path], config: DictConfig) -> None:
@@ -118,14 +118,14 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
 
     check_values(config)
     planned = planned_shift(config, words, parent)
-    for each in planned.estimators:
-        n, left = each.size, len(list(each.left()))
-        rows = read_shift_rows(each.file)[0] if each.file.exists() else []
+    for part in planned.estimators:
+        n, left = part.size, len(list(part.left()))
+        rows = read_shift_rows(part.file)[0] if part.file.exists() else []
         seconds = [row.seconds for row in rows if not row.refused]
         time = f", about {fmean(seconds) * left:.0f} s at the speed of those" if seconds and left else ""
         print(
-            f"{planned.info.name}, {each.estimator.name}: {len(each.pairs)} pairs x {len(each.slots)} estimates, "
-            f"{n - left} of {n} done{time}; {each.folder}"
+            f"{planned.info.name}, {part.estimator.name}: {len(part.pairs)} pairs x {len(part.slots)} estimates, "
+            f"{n - left} of {n} done{time}; {part.folder}"
         )
     if not planned.info.present:
         print(f"not here yet: images of {planned.info.name}")

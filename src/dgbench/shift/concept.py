@@ -12,7 +12,7 @@ from dgbench.errors import DataError
 from dgbench.seeding import derive
 from dgbench.shift.classifiers import LabelClassifier, SideClassifier, TargetClassifier
 from dgbench.shift.distances import concept, disagreement, discrepancy
-from dgbench.shift.estimators import Estimate, Estimator, Fitted, Fitting, Recipe, Sample, check_number
+from dgbench.shift.estimators import Estimate, Estimator, Fitted, Fitting, Sample, Schedule, check_number
 from dgbench.shift.pairs import held_out_split
 
 
@@ -77,7 +77,7 @@ class ConceptEstimator(Estimator):
         hparams = {"lr": self.lr, "weight_decay": self.weight_decay, "width": 0, "hidden": 0}
         batch = min(self.batch_size // len(sides) or 1, *(len(side.positions) for side in train))
         return Fitting(
-            Recipe(kind, hparams, self.steps, batch, self.look_every, chooses="loss"), sample.n_classes, tuple(train),
+            Schedule(kind, hparams, self.steps, batch, self.look_every, chooses="loss"), sample.n_classes, tuple(train),
             tuple(validation), sample.positions[judged], derive(sample.seed, "classifier", name),
         )  # fmt: skip
 

@@ -24,7 +24,7 @@ LOOKS_MORE = 5
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Schedule:
     """How a classifier is trained.
 
     Args:
@@ -59,7 +59,7 @@ class Recipe:
 
     @property
     def key(self) -> str:
-        """Equal for recipes that are."""
+        """Equal for schedules that are."""
         return digest({**vars(self), "algorithm": self.algorithm.__name__})
 
 
@@ -81,7 +81,7 @@ class Fitting:
     """One classifier to train.
 
     Args:
-        recipe: how.
+        schedule: how.
         n_classes: K.
         sides: images that it trains on, of p and of q (or of one side alone).
         validation: images that choose the step, by side.
@@ -89,7 +89,7 @@ class Fitting:
         seed: of its weights and minibatches.
     """
 
-    recipe: Recipe
+    schedule: Schedule
     n_classes: int
     sides: tuple[Labeled, ...]
     validation: tuple[Labeled, ...]

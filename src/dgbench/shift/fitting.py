@@ -77,7 +77,7 @@ class ClassifierTraining:
         stacks = self.mode != "single" and self._stacks()
         for i, fitting in enumerate(fittings):
             alone = () if stacks else (i,)
-            shapes[fitting.recipe.key, fitting.n_classes, len(fitting.sides), *alone].append(i)
+            shapes[fitting.schedule.key, fitting.n_classes, len(fitting.sides), *alone].append(i)
         groups = []
         for numbers in shapes.values():
             most = self._most(fittings[numbers[0]])
@@ -95,7 +95,7 @@ class ClassifierTraining:
     def _most(self, fitting: Fitting) -> int:
         if self.max_runs is not None:
             return self.max_runs
-        minibatch = 8 * fitting.recipe.batch_size * len(fitting.sides) * int(np.prod(self.source.image))
+        minibatch = 8 * fitting.schedule.batch_size * len(fitting.sides) * int(np.prod(self.source.image))
         weights = 5 * sum(p.numel() for p in _module(self, fitting).networks.parameters())
         return max(1, STACK_BYTES // (4 * (minibatch + weights)))
 
@@ -121,20 +121,20 @@ class Standardized(nn.Module):
 
 
 def _train(training: ClassifierTraining, fittings: Sequence[Fitting]) -> list[Fitted | None]:
-    recipe, n = fittings[0].recipe, len(fittings)
+    schedule, n = fittings[0].schedule, len(fittings)
     modules = [_module(training, fitting) for fitting in fittings]
     module: RunModule = modules[0] if n == 1 and training.mode != "stacked" else StackedRuns(modules)
     data = _data(training.source, fittings, stacked=module is not modules[0])
     file = f"{digest([_key(fitting) for fitting in fittings])}.ckpt"
     checkpoint = training.scratch / file if training.scratch else None
-    judge = Judge(recipe, data, checkpoint, training.settings.checkpoint_seconds, training.tell)
+    judge = Judge(schedule, data, checkpoint, training.settings.checkpoint_seconds, training.tell)
     judge.restore(module)
-    intervals = -(-recipe.steps // recipe.interval) - module.steps_done // recipe.interval
+    intervals = -(-schedule.steps // schedule.interval) - module.steps_done // schedule.interval
     trainer = make_trainer(training.settings, [judge], intervals)
     trainer.limit_val_batches = 0
     what = f"{n} classifiers together" if n > 1 else "1 classifier"
     begins = f" from step {module.steps_done}" if module.steps_done else ""
-    training.tell(f"training {what}{begins}, {recipe.steps} steps")
+    training.tell(f"training {what}{begins}, {schedule.steps} steps")
     try:
         fit_quietly(trainer, module, data)
     except DivergedError:
@@ -149,19 +149,19 @@ def _train(training: ClassifierTraining, fittings: Sequence[Fitting]) -> list[Fi
 
 
 def _key(fitting: Fitting) -> list[Any]:
-    return [fitting.recipe.key, fitting.seed, *(len(side.positions) for side in fitting.sides)]
+    return [fitting.schedule.key, fitting.seed, *(len(side.positions) for side in fitting.sides)]
 
 
 def _module(training: ClassifierTraining, fitting: Fitting) -> SingleRun:
-    recipe, image = fitting.recipe, tuple(training.source.image)
+    schedule, image = fitting.schedule, tuple(training.source.image)
     features: Any = training.backbone(fitting.seed) if training.backbone else _standardized(training, fitting)
-    sizes = Sizes(features.n_features, fitting.n_classes, len(fitting.sides), image, recipe.steps)
-    algorithm = recipe.algorithm(sizes, recipe.hparams)
+    sizes = Sizes(features.n_features, fitting.n_classes, len(fitting.sides), image, schedule.steps)
+    algorithm = schedule.algorithm(sizes, schedule.hparams)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(fitting.seed, "init"))
-        needed = algorithm.networks_needed(sizes, recipe.hparams)
+        needed = algorithm.networks_needed(sizes, schedule.hparams)
         networks = assembled({"featurizer": features}, needed, image, lambda: features)
-    return SingleRun(algorithm, networks, fitting.seed, UpdateRule(recipe.steps), training.dtype)
+    return SingleRun(algorithm, networks, fitting.seed, UpdateRule(schedule.steps), training.dtype)
 
 
 def _standardized(training: ClassifierTraining, fitting: Fitting) -> Standardized:
@@ -171,15 +171,15 @@ def _standardized(training: ClassifierTraining, fitting: Fitting) -> Standardize
 
 
 def _data(source: Environments, fittings: Sequence[Fitting], stacked: bool) -> EnvironmentData:
-    recipe, store = fittings[0].recipe, SampleStore(source, fittings)
-    kind = EpochOrder if recipe.epochs else RunOrder
+    schedule, store = fittings[0].schedule, SampleStore(source, fittings)
+    kind = EpochOrder if schedule.epochs else RunOrder
     orders: list[RunOrder] = []
     for i, fitting in enumerate(fittings):
         names = [f"{i}/{side}" for side in range(len(fitting.sides))]
-        orders.append(kind(store, names, recipe.batch_size, fitting.seed))
+        orders.append(kind(store, names, schedule.batch_size, fitting.seed))
     data = EnvironmentData(
-        store, orders[0].training, [], steps=recipe.steps, eval_every=recipe.interval,
-        batch_size=recipe.batch_size, eval_batch_size=recipe.batch_size, seed=0,
+        store, orders[0].training, [], steps=schedule.steps, eval_every=schedule.interval,
+        batch_size=schedule.batch_size, eval_batch_size=schedule.batch_size, seed=0,
     )  # fmt: skip
     data.runs, data.stacked = orders, stacked
     return data

@@ -101,8 +101,8 @@ def estimate_all(job: PlannedShift, make_training: Callable[[], ClassifierTraini
                 mark_interrupted(planned.folder)
                 raise
             except Exception as error:
-                known = isinstance(error, DgbenchError)
-                finish(planned.folder, str(error) if known else f"{type(error).__name__}: {error}")
+                reason = str(error) if isinstance(error, DgbenchError) else f"{type(error).__name__}: {error}"
+                finish(planned.folder, reason)
                 raise
             finish(planned.folder)
 

@@ -19,8 +19,8 @@ from dgbench.shift.estimators import (
     Estimator,
     Fitted,
     Fitting,
-    Recipe,
     Sample,
+    Schedule,
     check_number,
     without_overlap,
 )
@@ -97,9 +97,9 @@ class JointEstimator(Estimator):
             raise DataError(f"{fewest} images of a side to train on are too few; drop the pair, or add images")
         hparams = {key: getattr(self, key) for key in ("lr", "weight_decay", "width", "hidden")}
         batch = min(self.batch_size // 2, fewest)
-        recipe = Recipe(JointClassifier, hparams, self.steps, batch, self.look_every, chooses="loss")
+        schedule = Schedule(JointClassifier, hparams, self.steps, batch, self.look_every, chooses="loss")
         return Fitting(
-            recipe, sample.n_classes, sides, sample.by_side(seen[validation]), sample.positions[unseen],
+            schedule, sample.n_classes, sides, sample.by_side(seen[validation]), sample.positions[unseen],
             derive(sample.seed, "classifier", k),
         )  # fmt: skip
 

@@ -17,7 +17,7 @@ from dgbench.data.minibatches import EnvironmentData
 from dgbench.modules import AnyNetworks
 from dgbench.networks.batchnorm import renew_statistics
 from dgbench.shift.classifiers import ShiftClassifier
-from dgbench.shift.estimators import Recipe
+from dgbench.shift.estimators import Schedule
 from dgbench.shift.samples import SampleStore
 from dgbench.tensors import Tensors
 from dgbench.training.activations import images_at_once
@@ -32,7 +32,7 @@ class Judge(pl.Callback):
     """Looks at the validation images after every interval, keeps the weights that count, and predicts at the end.
 
     Args:
-        recipe: of all classifiers.
+        schedule: of all classifiers.
         data: their minibatches, of a :class:`SampleStore`.
         checkpoint: file for the state of a stack that is interrupted; None keeps none.
         every: least seconds between two checkpoints.
@@ -46,14 +46,14 @@ class Judge(pl.Callback):
 
     def __init__(
         self,
-        recipe: Recipe,
+        schedule: Schedule,
         data: EnvironmentData,
         checkpoint: Path | None,
         every: float,
         tell: Callable[[str], None],
     ) -> None:
         assert isinstance(data.environments, SampleStore)
-        self.recipe, self.data, self.store, self.n = recipe, data, data.environments, len(data.runs)
+        self.schedule, self.data, self.store, self.n = schedule, data, data.environments, len(data.runs)
         self.checkpoint, self.every, self.tell = checkpoint, every, tell
         self.results: list[tuple[np.ndarray, float, float, int]] = []
         self.seconds, self.interrupted = 0.0, True
@@ -64,18 +64,18 @@ class Judge(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         self._begun = time.monotonic()
-        if self.recipe.mean_from is not None:
+        if self.schedule.mean_from is not None:
             pl_module.after_step.append(lambda done: self._average(pl_module, done))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        last = pl_module.steps_done >= self.recipe.steps
-        chooses = self.recipe.chooses and self.recipe.looks(pl_module.steps_done)
-        if chooses or (last and self.recipe.mean_from is None):
+        last = pl_module.steps_done >= self.schedule.steps
+        chooses = self.schedule.chooses and self.schedule.looks(pl_module.steps_done)
+        if chooses or (last and self.schedule.mean_from is None):
             for i in range(self.n):
                 self._look(pl_module, i)
         if not last and time.monotonic() - self._spoke > LINE_SECONDS:
             self._spoke = time.monotonic()
-            self.tell(f"step {pl_module.steps_done} of {self.recipe.steps}")
+            self.tell(f"step {pl_module.steps_done} of {self.schedule.steps}")
         if self.checkpoint and not last and time.monotonic() - self._saved >= self.every:
             self._save(pl_module)
 
@@ -84,15 +84,15 @@ class Judge(pl.Callback):
         networks = module.evaluated(i)[0]
         loss, error = self._validated(module, networks, i)
         best = self._best[i]
-        better = best is None or (error < best[1] if self.recipe.chooses == "error" else loss < best[0])
-        if better or self.recipe.chooses is None:
+        better = best is None or (error < best[1] if self.schedule.chooses == "error" else loss < best[0])
+        if better or self.schedule.chooses is None:
             kept = {**networks.params(), **networks.statistics()}
             self._best[i] = loss, error, module.steps_done, {k: v.detach().clone() for k, v in kept.items()}
 
     @torch.no_grad()
     def _average(self, module: RunModule, done: int) -> None:
-        assert self.recipe.mean_from is not None
-        if done <= self.recipe.mean_from:
+        assert self.schedule.mean_from is not None
+        if done <= self.schedule.mean_from:
             return
         self._averaged += 1
         for name, value in module.live_parameters().items():
@@ -101,17 +101,17 @@ class Judge(pl.Callback):
 
     @torch.no_grad()
     def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        if pl_module.steps_done < self.recipe.steps:
+        if pl_module.steps_done < self.schedule.steps:
             return  # Ctrl-C
         for i in range(self.n):
             networks = pl_module.evaluated(i)[0]
-            if self.recipe.mean_from is None:
+            if self.schedule.mean_from is None:
                 best = self._best[i]
                 assert best is not None
                 loss, error, step, weights = best
                 networks = networks.bind(weights)
             else:
-                networks, step = self._with_mean(pl_module, networks, i), self.recipe.steps
+                networks, step = self._with_mean(pl_module, networks, i), self.schedule.steps
                 loss, error = self._validated(pl_module, networks, i)
             outputs = self._outputs(pl_module, networks, self.store.subset(f"{i}/predicted", "train"))[0]
             self.results.append((outputs.double().cpu().numpy(), loss, error, step))
@@ -126,7 +126,7 @@ class Judge(pl.Callback):
         trained = module.runs[0].networks
         for name, parameter in trained.params().items():
             parameter.copy_(means[name])
-        steps = range(getattr(self.data.runs[0], "per_epoch", self.recipe.steps))
+        steps = range(getattr(self.data.runs[0], "per_epoch", self.schedule.steps))
         images = (self.data.batches(step, 1)[0].x.to(trained.dtype) for step in steps)
         renew_statistics(trained, trained.featurizer, images)
         return trained.eval()
@@ -146,11 +146,11 @@ class Judge(pl.Callback):
         assert isinstance(algorithm, ShiftClassifier)
         images = len(self.store.image) > 1
         size = images_at_once(module.runs[0].activations(self.store.image), module.device) if images else 0
-        found = []
+        parts = []
         for part in torch.split(torch.from_numpy(rows), size or FEATURES_AT_ONCE):
             x, y = self.store.gather(part)
-            found.append((algorithm.outputs(networks, x.to(module.runs[0].networks.dtype)), y))
-        outputs, labels = zip(*found, strict=True)
+            parts.append((algorithm.outputs(networks, x.to(module.runs[0].networks.dtype)), y))
+        outputs, labels = zip(*parts, strict=True)
         return torch.cat(outputs), torch.cat(labels)
 
     def _save(self, module: RunModule) -> None:
@@ -158,18 +158,17 @@ class Judge(pl.Callback):
         states = {str(i): {**module.run_state(i), "best": self._best[i]} for i in range(self.n)}
         states["mean"] = {"n": self._averaged, "weights": {name: value.cpu() for name, value in self._mean.items()}}
         diverged = {str(i): (step, float(value)) for i, (step, value) in module.diverged.items()}
-        self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
         Snapshot(module.steps_done, states, diverged).save(self.checkpoint)
         self._saved = time.monotonic()
 
     def restore(self, module: RunModule) -> None:
         """Continue from a checkpoint, if there is one."""
-        found = Snapshot.load(self.checkpoint) if self.checkpoint else None
-        if found is None or len(found.runs) != self.n + 1:
+        snapshot = Snapshot.load(self.checkpoint) if self.checkpoint else None
+        if snapshot is None or len(snapshot.runs) != self.n + 1:
             return
-        mean = found.runs.pop("mean")
+        mean = snapshot.runs.pop("mean")
         self._averaged, self._mean = mean["n"], mean["weights"]
-        states = [found.runs[str(i)] for i in range(self.n)]
+        states = [snapshot.runs[str(i)] for i in range(self.n)]
         self._best = [state.pop("best") for state in states]
         module.load_run_states(states)
-        module.diverged.update({int(i): how for i, how in found.diverged.items()})
+        module.diverged.update({int(i): how for i, how in snapshot.diverged.items()})

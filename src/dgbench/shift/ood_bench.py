@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,13 +30,13 @@ from dgbench.shift.estimators import (
     Estimator,
     Fitted,
     Fitting,
-    Recipe,
     Sample,
+    Schedule,
     check_choice,
     check_number,
     without_overlap,
 )
-from dgbench.shift.pairs import held_out_split, shuffled_labels
+from dgbench.shift.pairs import held_out_split
 
 EPOCHS = 10  # of the code's recipe: in the first half the learning rate falls, over the second weights are averaged
 RECIPES: dict[str, dict[str, Any]] = {
@@ -108,11 +108,11 @@ class DensityEstimator(Estimator):
         if self.recipe == "code":
             half = EPOCHS // 2 * (fewest // batch)
             hparams["decay_steps"] = half
-            recipe = Recipe(BottleneckClassifier, hparams, 2 * half, batch, 2 * half, mean_from=half, epochs=True)
+            schedule = Schedule(BottleneckClassifier, hparams, 2 * half, batch, 2 * half, mean_from=half, epochs=True)
         else:
-            recipe = Recipe(BottleneckClassifier, hparams, PAPER_STEPS, batch, LOOK_EVERY, chooses="error")
+            schedule = Schedule(BottleneckClassifier, hparams, PAPER_STEPS, batch, LOOK_EVERY, chooses="error")
         predicted = sample.positions[self._measured(sample)]
-        return [Fitting(recipe, sample.n_classes, sides, validation, predicted, derive(sample.seed, "classifier"))]
+        return [Fitting(schedule, sample.n_classes, sides, validation, predicted, derive(sample.seed, "classifier"))]
 
     def _split(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
         """Rows to train on and held out: 20 % of every class of either side, or 10 % at random."""
@@ -169,7 +169,7 @@ class DensityEstimator(Estimator):
             "val_loss": fitted.loss,
         }  # fmt: skip
         if sample.null == NO_NULL:  # the same classifier, without correlation shift
-            shuffled = self._densities(sample, fitted, partial(shuffled_labels, rng=sample.rng("shuffled")))
+            shuffled = self._densities(sample, fitted, sample.rng("shuffled").permutation)
             diagnostics["cor_shuffled"] = from_densities(shuffled, *thresholds).cor
         values = {name: getattr(shift, name) for name in ("div", "cor", "div_plus", "cor_plus")}
         values, flags = without_overlap(values, shift.in_t)

@@ -98,11 +98,6 @@ def cross_fit(groups: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
     return order[::2], order[1::2]
 
 
-def shuffled_labels(y: Ints, rng: np.random.Generator) -> Ints:
-    """The labels in random order: features no longer tell them, their numbers stay."""
-    return rng.permutation(y)
-
-
 def _half_of(n: int) -> int:
     return n // 2
 

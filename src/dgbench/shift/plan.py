@@ -15,20 +15,16 @@ from dgbench.records.code import code_version
 from dgbench.records.shift_rows import HALF, LABELS, SHIFT_FILE, TRIAL, ShiftIdentity, read_shift_rows
 from dgbench.records.spec import digest
 from dgbench.seeding import derive
-from dgbench.shift.estimators import Estimator
+from dgbench.shift.estimators import FEATURE_KINDS, Estimator
 from dgbench.training.building import build, without
 from dgbench.training.dataset_options import dataset_options, described
 from dgbench.training.fold_plan import planned_folds
 from dgbench.training.initial import InitialWeights, filled_dataset, named_weights
 from dgbench.training.settings import TrainerSettings, trainer_settings
 
-PAIRS = ("folds", "each")
-IMAGES = ("all", "train")
-FEATURES = ("frozen", "trained")
+CHOICES = {"pairs": ("folds", "each"), "images": ("all", "train"), "features": FEATURE_KINDS}
 REFERENCE = "reference"
 USED = ("device", "precision", "matmul", "checkpoint_seconds")  # keys of conf/trainer that count here
-
-Key = tuple[str, str, str, int, str]  # of a row
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class Slot:
     number: int
     null: str
 
-    def key(self, pair: Pair) -> Key:
+    def key(self, pair: Pair) -> tuple[str, str, str, int, str]:
         """Of its row."""
         return pair.pairs, pair.name, self.kind, self.number, self.null
 
@@ -92,15 +88,9 @@ class PlannedEstimator:
         """Rows that it is to have."""
         return len(self.pairs) * len(self.slots)
 
-    def done(self) -> set[Key]:
-        """Rows that are there."""
-        if not self.file.exists():
-            return set()
-        return {row.key for row in read_shift_rows(self.file)[0]}
-
     def left(self) -> Iterator[tuple[Pair, Slot]]:
         """What is to be estimated yet; all of a pair whose estimates depend on one another."""
-        done = self.done()
+        done = {row.key for row in read_shift_rows(self.file)[0]} if self.file.exists() else set()
         for pair in self.pairs:
             left = [slot for slot in self.slots if slot.key(pair) not in done]
             yield from ((pair, slot) for slot in (self.slots if left and self.estimator.whole_pair else left))
@@ -155,8 +145,8 @@ def planned_shift(
             raise ConfigError(
                 f"estimator={estimator.name} compares fixed features; set features=frozen, or leave the estimator out"
             )
-    found = [_planned(estimator, config, info, weights, settings, parent) for estimator in estimators]
-    return PlannedShift(config, dataset, info, weights, settings, found)
+    planned = [_planned(estimator, config, info, weights, settings, parent) for estimator in estimators]
+    return PlannedShift(config, dataset, info, weights, settings, planned)
 
 
 def check_keys(config: Mapping[str, Any], words: Sequence[str]) -> None:
@@ -165,7 +155,7 @@ def check_keys(config: Mapping[str, Any], words: Sequence[str]) -> None:
     Raises:
         ConfigError: the first one.
     """
-    for key, choices in (("pairs", PAIRS), ("images", IMAGES), ("features", FEATURES)):
+    for key, choices in CHOICES.items():
         if config[key] not in choices:
             raise ConfigError(f"{key}={config[key]} is unknown; choose {' or '.join(choices)}")
     for key, low in (("trials", 1), ("halves", 0), ("min_per_class", 2), ("max_per_class", 2)):
@@ -209,16 +199,16 @@ def pairs_of(how: str, folds: Sequence[Fold], given: Sequence[str]) -> list[Pair
         raise ConfigError(f"shift needs at least 2 given environments, these are {len(given)}; give more")
     if how == "each":
         return [Pair(how, f"{a}|{b}", (a,), (b,)) for a, b in combinations(given, 2)]
-    found = []
+    pairs = []
     for fold in folds:
         if fold.membership is not None:
             raise ConfigError("protocol=flexible has other environments for every class; choose pairs=each or another")
         apart = tuple(env for env in fold.tested if env not in fold.training) if fold.held_out else ()
         if apart:
-            found.append(Pair(how, fold.name, tuple(fold.training), apart))
-    if not found:
+            pairs.append(Pair(how, fold.name, tuple(fold.training), apart))
+    if not pairs:
         raise ConfigError("no fold of this protocol holds an environment out; choose protocol=loo, or pairs=each")
-    return found
+    return pairs
 
 
 def slots_of(trials: int, halves: int, nulls: Sequence[str]) -> list[Slot]:
@@ -238,14 +228,13 @@ def _planned(
     settings: TrainerSettings,
     parent: Path,
 ) -> PlannedEstimator:
-    common = {key: config[key] for key in ("min_per_class", "max_per_class")}
-    own = {**estimator.settings(), **common}
+    keys = {**estimator.settings(), **{key: config[key] for key in ("min_per_class", "max_per_class")}}
     what = {
         **info.facts(),
         "backbone": without(config, "backbone", "hparams")["backbone"],
         "init": weights.identity,
         **{key: config[key] for key in ("features", "images", "seed")},
-        "estimator": own,
+        "estimator": keys,
         "precision": settings.precision,
         "matmul": settings.matmul,
     }
@@ -257,7 +246,7 @@ def _planned(
         features=config["features"],
         images=config["images"],
         estimator=estimator.name,
-        settings=own,
+        settings=keys,
         seed=config["seed"],
         code=code_version(),
     )

@@ -73,9 +73,9 @@ class ShiftReport:
         self, collection: Collection | None, selection: Selection | None, split_by: str | None = None
     ) -> Document:
         source = published_shifts(self.published)
-        found = read_shifts(self.roots)
-        settings, odd = shift_settings(found.rows, split_by)
-        problems = [*found.problems, *odd]
+        shifts = read_shifts(self.roots)
+        settings, odd = shift_settings(shifts.rows, split_by)
+        problems = [*shifts.problems, *odd]
         sections = []
         for setting in settings:
             estimator = str(setting.identity["estimator"])
@@ -84,14 +84,14 @@ class ShiftReport:
             else:
                 known = ", ".join(_BUILDERS)
                 problems.append(Problem("unknown estimator", setting.title, f"{estimator}; known are {known}"))
-        datasets = {row.identity.dataset for row in found.rows}
-        counted = (_count(len(found.rows), "estimate"), _count(len(datasets), "dataset"))
+        datasets = {row.identity.dataset for row in shifts.rows}
+        counted = (_count(len(shifts.rows), "estimate"), _count(len(datasets), "dataset"))
         return Document(
             title="How far the environments of datasets are apart",
             selection="",
             sections=sections,
             problems=problem_table(problems),
-            lead=leads(f"{' of '.join(counted)} in {_count(len(found.folders), 'folder')}", problems),
+            lead=leads(f"{' of '.join(counted)} in {_count(len(shifts.folders), 'folder')}", problems),
             words=WORDS,
         )
 

@@ -22,7 +22,7 @@ from dgbench.records.shift_rows import HALF, HALVES, LABELS
 from dgbench.seeding import derive
 from dgbench.shift.estimators import Estimator, Reference, Sample
 from dgbench.shift.fitting import ClassifierTraining
-from dgbench.shift.pairs import balanced, half, null_pair, shuffled_labels
+from dgbench.shift.pairs import balanced, half, null_pair
 from dgbench.shift.plan import Pair, PlannedShift, Slot
 from dgbench.training.activations import activations, images_at_once
 from dgbench.training.building import build, without
@@ -161,7 +161,7 @@ class Pools:
             positions, labels = np.concatenate([p, q]), np.concatenate([y_p, y_q])
             (p, y_p), (q, y_q) = ((positions[rows], labels[rows]) for rows in null_pair(y_p, y_q, rng))
         elif slot.null == LABELS:
-            y_p, y_q = shuffled_labels(y_p, rng), shuffled_labels(y_q, rng)
+            y_p, y_q = rng.permutation(y_p), rng.permutation(y_q)
         return Sample(
             p, q, np.searchsorted(first.classes, y_p), np.searchsorted(first.classes, y_q),
             tuple(names[label] for label in first.classes), seed, slot.null, self.features,
@@ -174,7 +174,7 @@ class Pools:
         if half_number is not None:
             rngs = [np.random.default_rng(derive(self.seed, "shift", "half", env, half_number)) for env in envs]
             rows = [half(labels, rng) for (_, labels), rng in zip(pools, rngs, strict=True)]
-            pools = [(positions[own], labels[own]) for (positions, labels), own in zip(pools, rows, strict=True)]
+            pools = [(positions[kept], labels[kept]) for (positions, labels), kept in zip(pools, rows, strict=True)]
         positions, labels = zip(*pools, strict=True)
         return np.concatenate(positions), np.concatenate(labels)
 

@@ -60,7 +60,7 @@ _TITLES = {
 _ORDER = tuple(_TITLES)
 _FORMULAS = {"ye2022": ("div", "cor"), "hellinger": ("div_plus", "cor_plus")}
 
-_Found = tuple[str, ShiftRow]  # folder, row
+_Placed = tuple[str, ShiftRow]  # folder, row
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class ShiftLine:
 
     def names(self, part: str = VALUE) -> list[str]:
         """Of all values or diagnostics."""
-        return list(dict.fromkeys(name for own, _, _, name in self.values if own == part))
+        return list(dict.fromkeys(name for of_part, _, _, name in self.values if of_part == part))
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +142,7 @@ def read_shifts(roots: str | Path | Iterable[str | Path]) -> ShiftCollection:
         RecordError: there is not one estimate.
     """
     where, problems = places(roots), []
-    found: list[_Found] = []
+    rows: list[_Placed] = []
     seen: set[str] = set()
     for root in where:
         if not os.path.isdir(root):
@@ -151,19 +151,19 @@ def read_shifts(roots: str | Path | Iterable[str | Path]) -> ShiftCollection:
         for folder, files in searched(root, (SHIFT_FILE, STATUS_FILE), problems):
             if SHIFT_FILE in files and (real := os.path.realpath(folder)) not in seen:
                 seen.add(real)
-                found += _read_folder(Path(folder), problems)
-    if not found:
+                rows += _read_folder(Path(folder), problems)
+    if not rows:
         estimate = " ".join([*command_words("shift"), "dataset=pacs"])
         raise RecordError(
             f"{nothing_found(where, problems, f'rows of {SHIFT_FILE}')}; make some with `{estimate}`, or name a folder "
             "with runs=[DIR]"
         )
-    kept = _each_once(found, problems)
+    kept = _each_once(rows, problems)
     folders = list(dict.fromkeys(folder for folder, _ in kept))
     return ShiftCollection([row for _, row in kept], list(dict.fromkeys(problems)), folders)
 
 
-def _read_folder(folder: Path, problems: list[Problem]) -> list[_Found]:
+def _read_folder(folder: Path, problems: list[Problem]) -> list[_Placed]:
     where, file = printable(folder), folder / SHIFT_FILE
     status = read_status(folder)
     if status.word not in ("", DONE):
@@ -182,17 +182,17 @@ def _read_folder(folder: Path, problems: list[Problem]) -> list[_Found]:
     return [(where, row) for row in rows]
 
 
-def _each_once(found: Sequence[_Found], problems: list[Problem]) -> list[_Found]:
+def _each_once(rows: Sequence[_Placed], problems: list[Problem]) -> list[_Placed]:
     """One row for each estimate: of the folder with the most rows, then the first by name."""
     count: dict[str, int] = defaultdict(int)
-    same: dict[tuple[Any, ...], list[_Found]] = defaultdict(list)
-    for folder, row in found:
+    same: dict[tuple[Any, ...], list[_Placed]] = defaultdict(list)
+    for folder, row in rows:
         count[folder] += 1
         same[_content(row), *row.key].append((folder, row))
-    kept: list[_Found] = []
+    kept: list[_Placed] = []
     differences_of: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for rows in same.values():
-        used, *rest = sorted(rows, key=lambda one: (-count[one[0]], one[0]))
+    for copies in same.values():
+        used, *rest = sorted(copies, key=lambda one: (-count[one[0]], one[0]))
         kept.append(used)
         for folder, row in rest:
             differences_of[folder, used[0]].append(_difference(used[1], row))
@@ -237,9 +237,9 @@ def shift_settings(rows: Sequence[ShiftRow], split_by: str | None = None) -> tup
     Raises:
         ConfigError: ``split_by`` is no identity key.
     """
-    known = tuple(ShiftIdentity.__dataclass_fields__)
-    if split_by is not None and split_by not in known:
-        raise ConfigError(f"split_by={split_by} is no identity key of shifts; choose one of {', '.join(known)}")
+    identity_keys = tuple(ShiftIdentity.__dataclass_fields__)
+    if split_by is not None and split_by not in identity_keys:
+        raise ConfigError(f"split_by={split_by} is no identity key of shifts; choose one of {', '.join(identity_keys)}")
     keys = SETTING_KEYS + ((split_by,) if split_by and split_by not in SETTING_KEYS else ())
     groups = _grouped([{key: getattr(row.identity, key) for key in keys} for row in rows], rows)
     groups.sort(key=lambda group: (_place(group[0]["estimator"]), _key(group[0])))
