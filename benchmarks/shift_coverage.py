@@ -14,10 +14,10 @@ import time
 
 import numpy as np
 
-from dgbench.estimation.arrays import estimate_shift
 from dgbench.records.shift_rows import HALF, HALVES, NO_NULL, TRIAL, ShiftRow
-from dgbench.shifts.exact import colored_table, exact_shift
-from dgbench.shifts.intervals import half_sampling
+from dgbench.shift.exact import colored_table, exact_shift
+from dgbench.shift.job import estimate_shift
+from dgbench.statistics.shift_verdicts import half_sampling
 
 NOISE, DIMENSIONS, E_P = 0.25, 10, 0.1
 
@@ -60,7 +60,7 @@ def main() -> None:
     )
     for estimator in given.estimator:
         for e in given.e:
-            exact = exact_shift(*(colored_table(own, NOISE, features="color_shape") for own in (E_P, e)))["cor"]
+            exact = exact_shift(*(colored_table(own, NOISE) for own in (E_P, e)))["cor"]
             covered, held, values, nulls, begun = 0, 0, [], [], time.perf_counter()
             for number in range(given.sets):
                 rng = np.random.default_rng([number, int(100 * e)])

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from dgbench.cli.api import TrainResult as TrainResult
     from dgbench.cli.api import train as train
     from dgbench.cli.evaluate import evaluate as evaluate
-    from dgbench.estimation.arrays import estimate_shift as estimate_shift
     from dgbench.reports.results import measures as measures
     from dgbench.reports.results import results as results
+    from dgbench.shift.job import estimate_shift as estimate_shift
     from dgbench.trained.export import export as export
     from dgbench.trained.loading import load as load
     from dgbench.training.porting import algorithm as algorithm
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _HOME = {
     "TrainResult": "dgbench.cli.api",
     "algorithm": "dgbench.training.porting",
-    "estimate_shift": "dgbench.estimation.arrays",
+    "estimate_shift": "dgbench.shift.job",
     "evaluate": "dgbench.cli.evaluate",
     "export": "dgbench.trained.export",
     "load": "dgbench.trained.loading",

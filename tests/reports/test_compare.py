@@ -36,15 +36,15 @@ def test_differences_by_hand(sides: tuple[Path, Path]) -> None:
     document = compared(first=str(sides[0]), second=str(sides[1]))
     [section] = document.sections
     measures, differences, cells = section.tables
-    [line] = differences.to_dict("records")
+    [line] = differences.frame.to_dict("records")
     everywhere = 21 + sum(env not in {f"{i / 20:.2f}" for i in range(21)} for env in ("0.90", "0.85", "0.80", "0.10"))
     assert (line["algorithm"], line["cells"], line["equal"]) == ("erm", 2 * (4 + everywhere), 2 * (4 + everywhere) - 1)
     assert line["largest"] == pytest.approx(0.1)
     assert line["mean"] == pytest.approx(0.1 / line["cells"])
     assert line["where"] == "seed 0, 0.10 held out"
-    [cell] = cells.to_dict("records")
+    [cell] = cells.frame.to_dict("records")
     assert (cell["env"], cell["error.first"], cell["error.second"]) == ("0.10", 0.2, 0.3)
-    average = measures.set_index("measure").loc["average"]
+    average = measures.frame.set_index("measure").loc["average"]
     assert (average["first"], average["second"]) == pytest.approx((0.2, 0.2125))  # 0.225 and 0.2 over the seeds
     assert average["largest"] == pytest.approx(0.025)
     assert "differ by 10 points on average and by at most 10 (erm, seed 0, 0.10 held out)" in section.answer[0]
@@ -52,7 +52,7 @@ def test_differences_by_hand(sides: tuple[Path, Path]) -> None:
 
 def test_what_one_side_lacks_is_named(sides: tuple[Path, Path]) -> None:
     document = compared(first=str(sides[0]), second=str(sides[1]))
-    lines = document.problems.query("problem == 'one side only'").to_dict("records")
+    lines = document.problems.frame.query("problem == 'one side only'").to_dict("records")
     assert [(line["where"].rpartition(", ")[2], line["reason"]) for line in lines] == [
         ("vrex", f"1 errors are not in {sides[1]}")
     ]

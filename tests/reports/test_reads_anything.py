@@ -26,18 +26,17 @@ from dgbench.reports.archive.packed_runs import write_archive
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
 from dgbench.reports.kinds.measures_report import MeasuresReport
-from dgbench.reports.kinds.shift_report import ShiftReport
 from dgbench.reports.kinds.status_report import status_text
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.folders import Problem, RunFolder, fold_of, typed_overrides
 from dgbench.reports.reading.run_states import run_states
-from dgbench.reports.reading.shift_files import read_shifts
+from dgbench.reports.reading.shifts import read_shifts, shift_settings
 from dgbench.reports.renderers import write
 from dgbench.reports.results import measures, results
-from dgbench.reports.shift.shift_estimates import shift_settings
 from dgbench.selection.methods import Last
+from dgbench.shift.report import ShiftReport
 from tests.reports.mutations import mutated
-from tests.reports.synthetic_shifts import estimates, shift_identity, write_shifts
+from tests.shift.synthetic import estimates, shift_identity, write_shifts
 
 CASES = int(os.environ.get("DGBENCH_FUZZ_CASES", 4000))
 PATIENCE = 20.0  # seconds; a case takes some milliseconds, so this is a hang

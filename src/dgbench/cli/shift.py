@@ -1,24 +1,28 @@
-"""``python shift.py``: how far the environments of a dataset are apart."""
+"""``python shift.py``: how far the environments of a dataset are apart; its plan, and what it prints at the end."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgbench.cli.entry import hydra_main, sign_of_life
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from omegaconf import DictConfig
 
-    from dgbench.estimation.shift_job import Ended
+    from dgbench.plan.studies import Planner
+    from dgbench.records.shift_rows import ShiftRow
+
+SHOWN = ("div", "cor", "emd", "mmd2", "ni", "tv", "min", "max", "noise", "d2", "d2_inf")
+MOST_LINES = 60
 
 
 @hydra_main(config_name="shift")
 def shift(config: DictConfig) -> None:
     """Estimate what is not estimated yet."""
-    from dgbench.cli.shift_end import print_estimates, print_job_plan
     from dgbench.errors import ConfigError
     from dgbench.plan.command import Command
 
@@ -28,12 +32,12 @@ def shift(config: DictConfig) -> None:
     if config.plan:
         print_job_plan(command.values(), command.words, command.parent)
         return
-    ended = run_shift(command.values(), command.words, command.parent, command.key())
+    files = run_shift(command.values(), command.words, command.parent, command.key())
     if command.prints_plan:
-        print_estimates([each.planned.file for each in ended])
+        print_estimates(files)
 
 
-def run_shift(config: dict[str, Any], words: Sequence[str], parent: Path, key: str = "") -> list[Ended]:
+def run_shift(config: dict[str, Any], words: Sequence[str], parent: Path, key: str = "") -> list[Path]:
     """Estimate what is not estimated yet.
 
     Args:
@@ -41,6 +45,9 @@ def run_shift(config: dict[str, Any], words: Sequence[str], parent: Path, key: s
         words: overrides that were typed.
         parent: folder for the folders of rows.
         key: of the job, by which a sweep knows it; empty where there is none.
+
+    Returns:
+        The files of rows, one of each estimator.
 
     Raises:
         ConfigError, DataError, WeightsError: it cannot work; nothing was started.
@@ -50,16 +57,125 @@ def run_shift(config: dict[str, Any], words: Sequence[str], parent: Path, key: s
     check_values(config)
     sign_of_life(f"{config['dataset']['name']}, shift: starting ...")
 
-    from dgbench.estimation.preparing import prepared
-    from dgbench.estimation.shift_job import estimate_all
-    from dgbench.estimation.shift_plan import planned_shift
     from dgbench.records.commands import record_end
+    from dgbench.shift.job import estimate_all
+    from dgbench.shift.plan import planned_shift
+    from dgbench.shift.sampling import prepared
     from dgbench.training.prepare import prepare_process
 
     planned_shift(config, words, parent)  # wrong values are refused before anything is downloaded
     planned = planned_shift(config, words, parent, download=True)
     prepare_process()
-    ended = estimate_all(planned, lambda: prepared(planned, sign_of_life), sign_of_life)
+    estimate_all(planned, lambda: prepared(planned, sign_of_life), sign_of_life)
     if key:
-        record_end(parent, key, [each.planned.folder for each in ended])
-    return ended
+        record_end(parent, key, [estimator.folder for estimator in planned.estimators])
+    return [estimator.file for estimator in planned.estimators]
+
+
+def print_end(n_jobs: int, done: int, folders: Sequence[Path], config: DictConfig) -> None:
+    """Print how a sweep ended.
+
+    Args:
+        n_jobs: of the sweep.
+        done: of them, with nothing left.
+        folders: of the rows of those that came to their end.
+        config: of the sweep.
+    """
+    from dgbench.records.shift_rows import SHIFT_FILE
+    from dgbench.records.status import is_done
+
+    print(
+        f"{done} of {n_jobs} job{'s' * (n_jobs != 1)} done: {sum(map(is_done, folders))} of {len(folders)} estimators"
+    )
+    print_estimates([folder / SHIFT_FILE for folder in folders])
+
+
+def print_plan(jobs: Sequence[Sequence[str]], planner: Planner, folder: Path, **_: Any) -> None:
+    """The plan of a sweep.
+
+    Args:
+        jobs: overrides of each.
+        planner: composes their configurations.
+        folder: where rows go.
+    """
+    for words in jobs:
+        print_job_plan(planner.compose(words).plain(), words, folder)
+
+
+def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path) -> None:
+    """How many estimates a job makes, and how many are there; nothing is started.
+
+    Args:
+        config: plain resolved values by top-level key.
+        words: overrides that were typed.
+        parent: folder for the folders of rows.
+    """
+    from statistics import fmean
+
+    from dgbench.plan.settings import check_values
+    from dgbench.records.shift_rows import read_shift_rows
+    from dgbench.shift.plan import planned_shift
+
+    check_values(config)
+    planned = planned_shift(config, words, parent)
+    for part in planned.estimators:
+        n, left = part.size, len(list(part.left()))
+        rows = read_shift_rows(part.file)[0] if part.file.exists() else []
+        seconds = [row.seconds for row in rows if not row.refused]
+        time = f", about {fmean(seconds) * left:.0f} s at the speed of those" if seconds and left else ""
+        print(
+            f"{planned.info.name}, {part.estimator.name}: {len(part.pairs)} pairs x {len(part.slots)} estimates, "
+            f"{n - left} of {n} done{time}; {part.folder}"
+        )
+    if not planned.info.present:
+        print(f"not here yet: images of {planned.info.name}")
+    print("Nothing was started.", flush=True)
+
+
+def print_estimates(files: Sequence[Path]) -> None:
+    """The mean of the trials of every pair, the same where there is no shift, and the command of the report."""
+    from dgbench.configuration import command_words
+    from dgbench.records.shift_rows import read_shift_rows
+
+    for file in files:
+        rows = read_shift_rows(file)[0] if file.exists() else []
+        if rows:
+            print(_table(rows))
+            print(f"rows: {file}")
+    folders = sorted({str(file.parent.parent) for file in files})
+    print(
+        "report: " + shlex.join([*command_words("report"), "report=shift", f"runs=[{','.join(folders)}]"]), flush=True
+    )
+
+
+def _table(rows: Sequence[ShiftRow]) -> str:
+    """Means of the trials of one estimator: a line for each pair, as the terminal shows it."""
+    import pandas as pd
+
+    from dgbench.records.shift_rows import HALVES, NO_NULL, TRIAL
+    from dgbench.reports.frames import Column, table
+    from dgbench.reports.renderers.terminal import plain_table
+
+    identity, lines = rows[0].identity, []
+    for pair in dict.fromkeys((row.pairs, row.pair) for row in rows):
+        trials = [row for row in rows if (row.pairs, row.pair) == pair and row.kind == TRIAL]
+        real, null = ([row for row in trials if row.null == which] for which in (NO_NULL, HALVES))
+        lines.append({
+            "p": " + ".join(trials[0].p),
+            "q": " + ".join(trials[0].q),
+            **pd.DataFrame([row.values for row in real]).mean(),
+            **pd.DataFrame([row.values for row in null]).mean().add_prefix("null "),
+            **{f"exact {name}": value for row in reversed(real) for name, value in row.exact.items()},
+            "note": next((row.refused for row in real if row.refused), ""),
+        })  # fmt: skip
+    estimated = {name for row in rows for name in row.values}
+    present = {title for line in lines for title, value in line.items() if value != ""}
+    titles = [title for name in SHOWN if name in estimated for title in (name, f"null {name}", f"exact {name}")]
+    shown = [title for title in titles if title in present]
+    columns = [Column("p", key=True), Column("q", key=True), *(Column(title, unit="correlation") for title in shown)]
+    if "note" in present:
+        columns.append(Column("note"))
+    network = f"{identity.backbone}, {identity.init}, {identity.features}"
+    title = f"{identity.dataset}: {identity.estimator}, mean of trials ({network} features)"
+    notes = [f"and {len(lines) - MOST_LINES} more pairs, in the report"] if len(lines) > MOST_LINES else []
+    return plain_table(table(lines[:MOST_LINES], "end", title, columns, notes))

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-import pandas as pd
-
 from dgbench.errors import RecordError
 from dgbench.reports.archive.archive_entry import Entry
 from dgbench.reports.archive.entry_tables import CODE, evaluated, selection_named
 from dgbench.reports.archive.packed_runs import read_lines
-from dgbench.reports.frames import Column, look_of, table
+from dgbench.reports.frames import Column, Table, table
 from dgbench.reports.kinds.measures_report import setting_facts
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.renderers.markdown import markdown_table
@@ -99,14 +97,15 @@ def _holders(
     return {key: list(entries.values()) for key, entries in found.items()}
 
 
-def _table(evaluation: Evaluation, holders: Mapping[tuple[str, str], Sequence[Entry]]) -> pd.DataFrame:
+def _table(evaluation: Evaluation, holders: Mapping[tuple[str, str], Sequence[Entry]]) -> Table:
     """The measure table of one setting, with who made each line."""
     (setting,) = evaluation.settings
-    frame = measure_table(evaluation)
-    look = look_of(frame)
-    entries = [holders[setting.title, str(algorithm)] for algorithm in frame["algorithm"]]
-    frame["who"] = ["; ".join(dict.fromkeys(entry.names for entry in own)) for own in entries]
-    frame["entry"] = [", ".join(entry.name for entry in own) for own in entries]
-    known = {column.name: column for column in look.columns}
+    made = measure_table(evaluation)
+    entries = [holders[setting.title, str(algorithm)] for algorithm in made.frame["algorithm"]]
+    lines = made.frame.assign(
+        who=["; ".join(dict.fromkeys(entry.names for entry in own)) for own in entries],
+        entry=[", ".join(entry.name for entry in own) for own in entries],
+    )
+    known = {column.name: column for column in made.columns}
     columns = [known["algorithm"], *(known[name] for name in _SHOWN), known["seeds"], Column("who"), Column("entry")]
-    return table(frame, look.name, look.title, columns, look.notes)
+    return table(lines, made.name, made.title, columns, made.notes)

@@ -67,7 +67,7 @@ def leaderboard_csv(evaluation: Evaluation, selection: str) -> str:
     """``leaderboard.csv``: one line per setting and algorithm, in the order of the measure table."""
     lines = []
     for title, setting in _settings(evaluation, selection).items():
-        for line in measure_table(evaluation.of(title)).to_dict("records"):
+        for line in measure_table(evaluation.of(title)).frame.to_dict("records"):
             own = {"algorithm": line["algorithm"], "seeds": int(line["seeds"])}
             for name in MEASURES:
                 own |= {name: _number(line[name]), f"{name}_std": _number(line.get(f"{name}.std"))}

@@ -11,9 +11,8 @@ from typing import Any
 from dgbench.errors import ConfigError
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.repetitions import BY_SEED
-from dgbench.reports.reading.shift_files import read_shifts
-from dgbench.reports.shift.shift_estimates import ShiftSetting, shift_settings
-from dgbench.reports.shift.verdicts import DOMINANT, verdicts
+from dgbench.reports.reading.shifts import ShiftSetting, read_shifts, shift_settings, verdicts
+from dgbench.statistics.shift_verdicts import DOMINANT
 
 OTHER = "other"
 _FORM = ("dataset", "variant", "base", "data_seed", "given")  # what a verdict is of
@@ -73,8 +72,9 @@ def shift_split(
     settings, odd = shift_settings(found.rows)
     setting = _chosen([each for each in settings if each.axes], estimator)
     kinds: dict[str, set[str]] = {}
+    identities = {line.title: line.identity for line in setting.lines}
     for title, verdict in verdicts(setting).items():
-        identity = setting.line_of(title).identity
+        identity = identities[title]
         for form in (identity, {**identity, "data_seed": BY_SEED}):  # of runs whose data are drawn for every seed
             kinds.setdefault(_form(form), set()).add(verdict.kind)
     dominant = {form: next(iter(own)) for form, own in kinds.items() if len(own) == 1 and own <= set(DOMINANT)}

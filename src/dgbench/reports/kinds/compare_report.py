@@ -11,7 +11,7 @@ import pandas as pd
 
 from dgbench.errors import ConfigError, RecordError
 from dgbench.reports.document import Document, Section, leads, problem_table, warnings
-from dgbench.reports.frames import Column, table
+from dgbench.reports.frames import Column, Table, table
 from dgbench.reports.reading.collect import Collection, code_parts, collect
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.settings.apply_selection import select_runs
@@ -116,7 +116,7 @@ def side_by_side(first: pd.DataFrame, second: pd.DataFrame, cell: Sequence[str],
     return made
 
 
-def difference_of_errors(cells: pd.DataFrame) -> pd.DataFrame:
+def difference_of_errors(cells: pd.DataFrame) -> Table:
     """One line per algorithm: how many errors are equal, and by how much the others differ."""
     lines = []
     for algorithm, own in cells.groupby("algorithm", sort=True):
@@ -142,7 +142,7 @@ def difference_of_errors(cells: pd.DataFrame) -> pd.DataFrame:
     return table(lines, "differences", "Errors, second less first", columns)
 
 
-def difference_of_measures(cells: pd.DataFrame) -> pd.DataFrame:
+def difference_of_measures(cells: pd.DataFrame) -> Table:
     """One line per algorithm and measure: its mean over the seeds of both sides, and the difference."""
     lines = []
     for algorithm, own in cells.groupby("algorithm", sort=True):
@@ -166,7 +166,7 @@ def difference_of_measures(cells: pd.DataFrame) -> pd.DataFrame:
     return table(lines, "measures", "Measures, mean over the seeds of both sides", columns, notes)
 
 
-def differing_cells(cells: pd.DataFrame) -> pd.DataFrame:
+def differing_cells(cells: pd.DataFrame) -> Table:
     """Every error that differs, the largest difference first."""
     own = cells[cells["error"].abs() > TOLERANCE]
     own = own.reindex(own["error"].abs().sort_values(ascending=False, kind="stable").index)

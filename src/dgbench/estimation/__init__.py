@@ -1,1 +1,0 @@
-"""Estimating dataset shift: a job that trains the classifiers which the estimators of ``dgbench.shifts`` need."""

@@ -1,0 +1,410 @@
+"""Estimates of shift under folders: every ``shifts.jsonl`` is read, each estimate once, and sorted into settings.
+
+A setting holds what may be compared. Whatever cannot be used is named.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from dgbench.configuration import command_words
+from dgbench.errors import ConfigError, RecordError
+from dgbench.records.shift_rows import (
+    HALF,
+    HALVES,
+    NO_NULL,
+    SHIFT_FILE,
+    TRIAL,
+    ShiftIdentity,
+    ShiftRow,
+    read_shift_rows,
+)
+from dgbench.records.status import DONE, STATUS_FILE, read_status
+from dgbench.reports.reading.folders import (
+    NO_FOLDER,
+    UNREADABLE_FILE,
+    Problem,
+    nothing_found,
+    places,
+    printable,
+    searched,
+)
+from dgbench.reports.settings.labels import dataset_titles, slug, words_of
+from dgbench.statistics.shift_verdicts import Estimate, interval, verdict_kind, verdict_words
+
+TOLERANCE = 1e-9  # that sums in another order may change
+ALL_PAIRS = ""  #: in place of a pair's name: mean over the pairs of a dataset
+VALUE, DIAGNOSTIC = "value", "diagnostic"
+#: what must be equal for two estimates to be compared
+SETTING_KEYS = ("estimator", "settings", "features", "backbone", "init", "images")
+#: what tells the lines of a table apart
+LINE_KEYS = (
+    "dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "content", "seed", "pairs",
+)  # fmt: skip
+_TITLES = {
+    "joint": "Joint classifier",
+    "ood_bench": "OoD-Bench estimator",
+    "distances": "Distances",
+    "concept": "Covariate and concept shift",
+    "frechet": "Frechet distance",
+}
+_ORDER = tuple(_TITLES)
+_FORMULAS = {"ye2022": ("div", "cor"), "hellinger": ("div_plus", "cor_plus")}
+
+_Placed = tuple[str, ShiftRow]  # folder, row
+
+
+@dataclass(frozen=True)
+class ShiftCollection:
+    """All estimates of shift under some roots, each once."""
+
+    rows: list[ShiftRow]
+    problems: list[Problem]
+    folders: list[str]  #: those that the rows are from
+
+
+@dataclass(frozen=True, eq=False)
+class ShiftLine:
+    """One form of a dataset with one way to pair its environments."""
+
+    title: str  #: unique in its setting
+    identity: Mapping[str, Any]  #: :data:`LINE_KEYS`
+    #: by part (value or diagnostic), null, pair (or :data:`ALL_PAIRS`) and name
+    values: Mapping[tuple[str, str, str, str], Estimate]
+    #: of every ``pair`` (the index): ``p``, ``q`` (names of environments), ``n_p``, ``n_q``, ``classes``, ``of`` (how
+    #: many there are), ``dropped``, ``flags``, ``refused`` (texts, empty where there is nothing)
+    pairs: pd.DataFrame
+
+    def value(self, name: str, null: str = NO_NULL, pair: str = ALL_PAIRS, part: str = VALUE) -> Estimate | None:
+        """The estimate of that name, by default over all pairs; None where there is none."""
+        return self.values.get((part, null, pair, name))
+
+    def names(self, part: str = VALUE) -> list[str]:
+        """Of all values or diagnostics."""
+        return list(dict.fromkeys(name for of_part, _, _, name in self.values if of_part == part))
+
+
+@dataclass(frozen=True, eq=False)
+class ShiftSetting:
+    """Estimates that may be compared."""
+
+    title: str  #: unique in a report
+    identity: Mapping[str, Any]  #: :data:`SETTING_KEYS`, and what the report is split by
+    lines: tuple[ShiftLine, ...]
+    codes: tuple[str, ...]  #: versions of dgbench that wrote the rows
+
+    @property
+    def name(self) -> str:
+        """For files and anchors."""
+        return slug(self.title)
+
+    @property
+    def formula(self) -> str:
+        """``ye2022`` or ``hellinger``."""
+        return str(self.identity["settings"].get("formula", "ye2022"))
+
+    @property
+    def axes(self) -> tuple[str, str] | None:
+        """Names of the values that are diversity and correlation shift; None where the estimator has none."""
+        names = _FORMULAS.get(self.formula, _FORMULAS["ye2022"])
+        return names if set(names) <= set(self.names()) else None
+
+    def names(self, part: str = VALUE) -> list[str]:
+        """Of all values or diagnostics."""
+        return list(dict.fromkeys(name for line in self.lines for name in line.names(part)))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What may be said of a dataset."""
+
+    kind: str  #: see :func:`~dgbench.statistics.shift_verdicts.verdict_kind`; empty where nothing may be said
+    why: str  #: why nothing may be said, else empty
+    sentence: str
+
+
+def read_shifts(roots: str | Path | Iterable[str | Path]) -> ShiftCollection:
+    """Read every ``shifts.jsonl`` under ``roots``, recursively; hidden folders are passed over.
+
+    Args:
+        roots: folders, or one.
+
+    Raises:
+        RecordError: there is not one estimate.
+    """
+    where, problems = places(roots), []
+    rows: list[_Placed] = []
+    seen: set[str] = set()
+    for root in where:
+        if not os.path.isdir(root):
+            problems.append(Problem(NO_FOLDER, printable(root), "nothing read from it"))
+            continue
+        for folder, files in searched(root, (SHIFT_FILE, STATUS_FILE), problems):
+            if SHIFT_FILE in files and (real := os.path.realpath(folder)) not in seen:
+                seen.add(real)
+                rows += _read_folder(Path(folder), problems)
+    if not rows:
+        estimate = " ".join([*command_words("shift"), "dataset=pacs"])
+        raise RecordError(
+            f"{nothing_found(where, problems, f'rows of {SHIFT_FILE}')}; make some with `{estimate}`, or name a folder "
+            "with runs=[DIR]"
+        )
+    kept = _each_once(rows, problems)
+    folders = list(dict.fromkeys(folder for folder, _ in kept))
+    return ShiftCollection([row for _, row in kept], list(dict.fromkeys(problems)), folders)
+
+
+def _read_folder(folder: Path, problems: list[Problem]) -> list[_Placed]:
+    where, file = printable(folder), folder / SHIFT_FILE
+    status = read_status(folder)
+    if status.word not in ("", DONE):
+        why = f"{printable(status.reason)}; " if status.reason else ""
+        problems.append(Problem(f"{status.word.lower()} estimates", where, f"{why}the same command continues them"))
+    try:
+        rows, faults = read_shift_rows(file)
+    except OSError as error:
+        problems.append(Problem(UNREADABLE_FILE, printable(file), f"{error.strerror or error}; make it readable"))
+        return []
+    problems += [
+        Problem("unreadable row", f"{printable(file)}:{fault.line}", printable(fault.reason)) for fault in faults
+    ]
+    if not rows and not faults:
+        problems.append(Problem("estimates without rows", where, f"nothing in {SHIFT_FILE} yet"))
+    return [(where, row) for row in rows]
+
+
+def _each_once(rows: Sequence[_Placed], problems: list[Problem]) -> list[_Placed]:
+    """One row for each estimate: of the folder with the most rows, then the first by name."""
+    count: dict[str, int] = defaultdict(int)
+    same: dict[tuple[Any, ...], list[_Placed]] = defaultdict(list)
+    for folder, row in rows:
+        count[folder] += 1
+        same[_content(row), *row.key].append((folder, row))
+    kept: list[_Placed] = []
+    differences_of: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for copies in same.values():
+        used, *rest = sorted(copies, key=lambda one: (-count[one[0]], one[0]))
+        kept.append(used)
+        for folder, row in rest:
+            differences_of[folder, used[0]].append(_difference(used[1], row))
+    for (folder, used_folder), differences in differences_of.items():
+        differ = [text for text in differences if text]
+        kind = "disagreement" if differ else "duplicate"
+        text = f"{len(differences)} estimates stand in {used_folder} too, which is used"
+        problems.append(Problem(kind, folder, f"{text}; {len(differ)} differ, e.g. {differ[0]}" if differ else text))
+    return kept
+
+
+def _content(row: ShiftRow) -> str:
+    """What is estimated and how; not by which version of the code."""
+    identity = {key: value for key, value in asdict(row.identity).items() if key not in ("run", "code")}
+    return json.dumps(identity, sort_keys=True, default=str)
+
+
+def _difference(used: ShiftRow, other: ShiftRow) -> str:
+    """How two rows of one estimate differ, in words; empty where they agree."""
+    who = f"{used.pair}, {used.kind} {used.number}, null={used.null}"
+    code = "" if used.identity.code == other.identity.code else f"; code {used.identity.code}, {other.identity.code}"
+    if bool(used.refused) != bool(other.refused):
+        return f"{who}: one of them is refused{code}"
+    name, apart = _farthest(used.values, other.values)
+    return f"{who}: {name} differs by {apart:.3g}{code}" if apart > TOLERANCE else ""
+
+
+def _farthest(ours: Mapping[str, float], theirs: Mapping[str, float]) -> tuple[str, float]:
+    """The value that differs most, infinitely where only one has it."""
+    names = sorted({*ours, *theirs})
+    apart = [abs(ours[name] - theirs[name]) if name in ours and name in theirs else math.inf for name in names]
+    return max(zip(names, apart, strict=True), key=lambda one: one[1], default=("", 0.0))
+
+
+def shift_settings(rows: Sequence[ShiftRow], split_by: str | None = None) -> tuple[list[ShiftSetting], list[Problem]]:
+    """All settings that the rows allow, estimators of diversity and correlation first, and what is odd in them.
+
+    Args:
+        rows: each estimate once.
+        split_by: one more identity key whose values get settings of their own.
+
+    Raises:
+        ConfigError: ``split_by`` is no identity key.
+    """
+    identity_keys = tuple(ShiftIdentity.__dataclass_fields__)
+    if split_by is not None and split_by not in identity_keys:
+        raise ConfigError(f"split_by={split_by} is no identity key of shifts; choose one of {', '.join(identity_keys)}")
+    keys = SETTING_KEYS + ((split_by,) if split_by and split_by not in SETTING_KEYS else ())
+    groups = _grouped([{key: getattr(row.identity, key) for key in keys} for row in rows], rows)
+    groups.sort(key=lambda group: (_place(group[0]["estimator"]), _key(group[0])))
+    settings, problems = [], list[Problem]()
+    for title, (identity, members) in zip(_titles([identity for identity, _ in groups]), groups, strict=True):
+        lines = _lines(members)
+        codes = {line.title: sorted({row.identity.code for row in of_line}) for line, of_line in lines}
+        for line_title, versions in codes.items():
+            if len(versions) > 1:
+                why = f"rows of code {' and '.join(versions)} in one line; split_by=code keeps them apart"
+                problems.append(Problem("several code versions", f"{line_title}, {title}", why))
+        versions = sorted({version for versions in codes.values() for version in versions})
+        settings.append(ShiftSetting(title, identity, tuple(line for line, _ in lines), tuple(versions)))
+    return settings, problems
+
+
+def _grouped(
+    identities: Iterable[Mapping[str, Any]], rows: Sequence[ShiftRow]
+) -> list[tuple[Mapping[str, Any], list[ShiftRow]]]:
+    """Rows of equal identity."""
+    groups: dict[str, tuple[Mapping[str, Any], list[ShiftRow]]] = {}
+    for identity, row in zip(identities, rows, strict=True):
+        groups.setdefault(_key(identity), (identity, []))[1].append(row)
+    return list(groups.values())
+
+
+def _place(estimator: str) -> tuple[int, str]:
+    return (_ORDER.index(estimator) if estimator in _ORDER else len(_ORDER), estimator)
+
+
+def _key(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, sort_keys=True, default=str)
+
+
+def _titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of settings: estimator, network and features, with every setting in which those of one estimator differ."""
+    titles = []
+    plain = [{**who["settings"], **{k: v for k, v in who.items() if k != "settings"}} for who in identities]
+    shown = ("estimator", "backbone", "init", "features")
+    for mine in plain:
+        others = [other for other in plain if other["estimator"] == mine["estimator"]]
+        differing = [
+            key
+            for key, value in mine.items()
+            if key not in shown and value is not None and any(other.get(key) != value for other in others)
+        ]
+        words = [_TITLES.get(mine["estimator"], mine["estimator"]), f"{mine['backbone']}/{mine['init']}"]
+        words += [f"{mine['features']} features", *(f"{key}={words_of(mine[key])}" for key in differing)]
+        if "formula" in mine and "formula" not in differing:
+            words.append(f"formula={mine['formula']}")
+        titles.append(", ".join(words))
+    return titles
+
+
+def _lines(rows: Sequence[ShiftRow]) -> list[tuple[ShiftLine, list[ShiftRow]]]:
+    """The lines of a setting by their titles, each with its rows."""
+    groups = _grouped([_line_identity(row) for row in rows], rows)
+    titles = dataset_titles([identity for identity, _ in groups], LINE_KEYS)
+    lines = [
+        (ShiftLine(title, identity, _estimates(members), _pairs(members)), members)
+        for title, (identity, members) in zip(titles, groups, strict=True)
+    ]
+    return sorted(lines, key=lambda line: line[0].title)
+
+
+def _line_identity(row: ShiftRow) -> dict[str, Any]:
+    identity = asdict(row.identity)
+    return {key: row.pairs if key == "pairs" else identity[key] for key in LINE_KEYS}
+
+
+def _estimates(rows: Sequence[ShiftRow]) -> dict[tuple[str, str, str, str], Estimate]:
+    """The values of one line: of every pair, and of the mean over the pairs that have the value.
+
+    Trials and halves are averaged over pairs by their number, as far as all pairs have it: halves are drawn once for
+    all pairs.
+    """
+    keys = ["part", "null", "name", "pair"]
+    frame = pd.DataFrame(
+        [
+            (part, row.null, name, row.pair, row.kind, row.number, value)
+            for row in rows
+            for part, numbers in ((VALUE, row.values), (DIAGNOSTIC, row.diagnostics))
+            for name, value in numbers.items()
+        ],
+        columns=[*keys, "kind", "number", "value"],
+    ).drop_duplicates([*keys, "kind", "number"], keep="last")
+    exact = {(row.pair, name): value for row in rows if row.null == NO_NULL for name, value in row.exact.items()}
+    estimates = {}
+    for key, group in frame.groupby(keys[:3], sort=False):
+        part, null, name = map(str, key)
+        trials, halves = _by_number(group, TRIAL), _by_number(group, HALF)
+        pairs = [pair for pair in group["pair"].unique() if pair in trials.index]
+        trials, halves = trials.reindex(pairs), halves.reindex(pairs)
+        true = [exact.get((pair, name)) if (part, null) == (VALUE, NO_NULL) else None for pair in pairs]
+        values = trials.mean(axis=1)
+        for at, pair in enumerate(pairs):
+            estimates[part, null, pair, name] = _estimate(values.iloc[at], trials.iloc[at], halves.iloc[at], [true[at]])
+        if pairs:
+            means = trials.mean(skipna=False), halves.mean(skipna=False)
+            estimates[part, null, ALL_PAIRS, name] = _estimate(values.mean(), *means, true)
+    return estimates
+
+
+def _by_number(group: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """Values of trials or halves: a line for each pair, a column for each number."""
+    return group[group["kind"] == kind].pivot(index="pair", columns="number", values="value")
+
+
+def _estimate(value: Any, trials: pd.Series[Any], halves: pd.Series[Any], exact: Sequence[float | None]) -> Estimate:
+    known = [true for true in exact if true is not None]
+    trials, truth = trials.dropna(), math.fsum(known) / len(known) if len(known) == len(exact) else None
+    low, high, kind = interval(float(value), trials.to_numpy(), halves.dropna().to_numpy())
+    return Estimate(float(value), low, high, kind, len(trials), len(exact), truth)
+
+
+def _pairs(rows: Sequence[ShiftRow]) -> pd.DataFrame:
+    """What is known of every pair of a line, see :class:`ShiftLine`."""
+    by_pair: dict[str, list[ShiftRow]] = defaultdict(list)
+    for row in rows:
+        by_pair[row.pair].append(row)
+    lines = []
+    for pair, members in by_pair.items():
+        trials = [row for row in members if row.kind == TRIAL and row.null == NO_NULL] or members
+        first = next((row for row in trials if not row.refused), trials[0])
+        flags = Counter(flag for row in trials for flag in dict.fromkeys(row.flags))
+        refused = Counter(row.refused for row in trials if row.refused)
+        lines.append({
+            "pair": pair, "p": "+".join(first.p), "q": "+".join(first.q),
+            "n_p": first.n[0] if first.n else None, "n_q": first.n[-1] if first.n else None,
+            "classes": len(first.classes), "of": len(first.classes) + len(first.dropped),
+            "dropped": ", ".join(f"{name} ({'/'.join(map(str, n))})" for name, n in first.dropped.items()),
+            "flags": _counted(flags, len(trials)), "refused": _counted(refused, len(trials)),
+        })  # fmt: skip
+    return pd.DataFrame(lines).set_index("pair")
+
+
+def _counted(texts: Mapping[str, int], of: int) -> str:
+    return "; ".join(text if count == of else f"{text} ({count} of {of} trials)" for text, count in texts.items())
+
+
+def verdicts(setting: ShiftSetting) -> dict[str, Verdict]:
+    """Dataset -> which shift dominates it; empty where the estimator has no diversity and correlation shift."""
+    return {line.title: _verdict(line, setting.axes) for line in setting.lines} if setting.axes else {}
+
+
+def _verdict(line: ShiftLine, axes: tuple[str, str]) -> Verdict:
+    estimates = [line.value(name, null) for name in axes for null in (NO_NULL, HALVES)]
+    if why := _why_not(line, estimates):
+        return Verdict("", why, f"{line.title}: no verdict, {why}.")
+    div, null_div, cor, null_cor = (estimate for estimate in estimates if estimate)
+    kind = verdict_kind(div, cor, null_div, null_cor)
+    measured = f"diversity {div} against {null_div} without shift, correlation {cor} against {null_cor}"
+    return Verdict(kind, "", f"{line.title}: {verdict_words(kind, div, null_div)} ({measured}; 95% intervals).")
+
+
+def _why_not(line: ShiftLine, estimates: Sequence[Estimate | None]) -> str:
+    """Why nothing may be said of a dataset, of diversity with its null and of correlation with its null."""
+    if None in estimates[::2]:
+        why = next((text for text in line.pairs["refused"] if text), "a value is missing")
+        return f"not estimated: {why}"
+    if None in estimates[1::2]:
+        return "nothing to compare with: estimate the null too (null=true)"
+    for estimate, what in zip(estimates, ("a value", "a null") * 2, strict=True):
+        if estimate is not None and estimate.pairs < len(line.pairs):
+            return f"only {estimate.pairs} of {len(line.pairs)} pairs have {what}"
+    if not all(estimate.ends for estimate in estimates if estimate):
+        return "one trial has no interval: estimate again with trials=5 halves=8"
+    return ""

@@ -1,1 +1,0 @@
-"""Estimates of dataset shift: frames of them, tables, and what they allow to say."""

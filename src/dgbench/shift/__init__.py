@@ -1,0 +1,1 @@
+"""Dataset shift as one slice: estimators, their job, and their report."""

@@ -1,0 +1,104 @@
+"""Covariate and concept shift as NICO++ defines them (Zhang et al. 2023), from classifiers of labels of either side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dgbench.errors import DataError
+from dgbench.seeding import derive
+from dgbench.shift.classifiers import LabelClassifier, SideClassifier, TargetClassifier
+from dgbench.shift.distances import concept, disagreement, discrepancy
+from dgbench.shift.estimators import Estimate, Estimator, Fitted, Fitting, Sample, Schedule, check_number
+from dgbench.shift.pairs import held_out_split
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConceptEstimator(Estimator):
+    """How much classifiers of p and of q disagree, on images of either side that neither of them saw.
+
+    The paper does not say how it estimates its quantities. Here each side is halved within its classes; f_tr is fitted
+    on one half of p, f_te on one of q, and both are judged on the other halves. ``noise`` is the disagreement of two
+    classifiers of two halves of both sides together: what is left of it without concept shift.
+
+    Args:
+        name: of the estimator in the rows.
+        steps, batch_size, lr, weight_decay: of the linear classifiers, trained with AdamW.
+        val_fraction: of the images that a classifier is fitted on, those that choose its step.
+        look_every: steps between two looks at these.
+    """
+
+    balances: ClassVar[bool] = False
+
+    name: str = "concept"
+    steps: int = 600
+    batch_size: int = 64
+    lr: float = 1e-2
+    weight_decay: float = 1e-2
+    val_fraction: float = 0.2
+    look_every: int = 50
+
+    def __post_init__(self) -> None:
+        for key in ("steps", "batch_size", "look_every"):
+            check_number(f"concept.{key}", getattr(self, key), 1, whole=True)
+        check_number("concept.lr", self.lr, 0)
+        check_number("concept.weight_decay", self.weight_decay, 0)
+        check_number("concept.val_fraction", self.val_fraction, 0.01, 0.9)
+
+    def _parts(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
+        """Rows that classifiers are fitted on, and judged on."""
+        return held_out_split(sample.groups, 0.5, sample.rng("judged"))
+
+    def fittings(self, sample: Sample) -> list[Fitting]:
+        rows, judged = self._parts(sample)
+        of_p, of_q = (rows[sample.sides[rows] == side] for side in (0, 1))
+        first, second = held_out_split(sample.groups[rows], 0.5, sample.rng("noise"))
+        fitted_on = {"f_tr": (of_p,), "f_te": (of_q,), "first": (rows[first],), "second": (rows[second],)}
+        return [
+            *(self._fitting(sample, LabelClassifier, sides, judged, name) for name, sides in fitted_on.items()),
+            self._fitting(sample, SideClassifier, (of_p, of_q), judged, "side"),
+        ]
+
+    def _fitting(
+        self, sample: Sample, kind: type[TargetClassifier], sides: Sequence[np.ndarray], judged: np.ndarray, name: str
+    ) -> Fitting:
+        train, validation = [], []
+        for number, rows in enumerate(sides):
+            kept, held_out = held_out_split(sample.labels[rows], self.val_fraction, sample.rng("split", name, number))
+            if not len(held_out) or not len(kept):
+                raise DataError(
+                    "too few images of every class to choose a step with; raise min_per_class, or add images"
+                )
+            train.append(sample.labeled(rows[kept]))
+            validation.append(sample.labeled(rows[held_out]))
+        hparams = {"lr": self.lr, "weight_decay": self.weight_decay, "width": 0, "hidden": 0}
+        batch = min(self.batch_size // len(sides) or 1, *(len(side.positions) for side in train))
+        return Fitting(
+            Schedule(kind, hparams, self.steps, batch, self.look_every, chooses="loss"), sample.n_classes, tuple(train),
+            tuple(validation), sample.positions[judged], derive(sample.seed, "classifier", name),
+        )  # fmt: skip
+
+    def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
+        _, judged = self._parts(sample)
+        sides = sample.sides[judged]
+        predictions = np.stack([classifier.outputs.argmax(1) for classifier in fitted])  # (5, n): four of labels
+        on_p, on_q = predictions[:4, sides == 0], predictions[:4, sides == 1]
+        accuracy = float(np.mean([(predictions[4, sides == side] == side).mean() for side in (0, 1)]))
+        values = {
+            **concept(on_p[0], on_p[1], on_q[0], on_q[1]),
+            "noise": disagreement(predictions[2], predictions[3]),
+            "tv": max(0.0, 2 * accuracy - 1),
+            "disc": discrepancy(on_p, on_q, sample.rng("discrepancy")),
+        }
+        diagnostics = {"accuracy": accuracy, "error_on_own": float(np.mean([fitted[0].error, fitted[1].error]))}
+        flags = []
+        if values["max"] - values["min"] > values["tv"] + 0.05:
+            flags.append("max - min is above tv, which therefore underestimates covariate shift")
+        if values["max"] <= values["noise"]:
+            flags.append(
+                "the two sides' classifiers agree as well as two of both sides together: no concept shift is seen"
+            )
+        return Estimate(values, diagnostics, tuple(flags))

@@ -1,0 +1,348 @@
+"""What every estimator of dataset shift is: the classifiers that it needs, and the values that it makes of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dgbench.errors import ConfigError
+from dgbench.records.shift_rows import HALVES, NO_NULL
+from dgbench.records.spec import digest
+from dgbench.seeding import derive
+from dgbench.shift.classifiers import ShiftClassifier
+
+FEATURE_KINDS = ("frozen", "trained")
+LEAST_OVERLAP = 0.01  # share of images where both sides have density, below which correlation shift is not estimated
+EARLY = 100  # steps
+LOOKS_MORE = 5
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a classifier is trained.
+
+    Args:
+        algorithm: what it is.
+        hparams: of the algorithm.
+        steps: optimizer steps.
+        batch_size: images of each side and step.
+        look_every: steps between two looks at the validation images; in the first :data:`EARLY` steps, where small
+            samples are best, a fifth of it.
+        chooses: ``loss`` or ``error``: the step with the lowest on the validation images counts; None: the last.
+        mean_from: the mean of the weights after every later step counts; None: it does not.
+        epochs: draw minibatches without replacement, epoch by epoch; otherwise uniformly with replacement.
+    """
+
+    algorithm: type[ShiftClassifier]
+    hparams: Mapping[str, Any]
+    steps: int
+    batch_size: int
+    look_every: int
+    chooses: str | None = None
+    mean_from: int | None = None
+    epochs: bool = False
+
+    @property
+    def interval(self) -> int:
+        """Steps after which training pauses."""
+        return max(1, self.look_every // LOOKS_MORE)
+
+    def looks(self, step: int) -> bool:
+        """Whether the validation images are looked at after this step."""
+        return step <= EARLY or step % self.look_every == 0 or step >= self.steps
+
+    @property
+    def key(self) -> str:
+        """Equal for schedules that are."""
+        return digest({**vars(self), "algorithm": self.algorithm.__name__})
+
+
+@dataclass(frozen=True)
+class Labeled:
+    """Images of one side with labels.
+
+    Args:
+        positions: (n,) in the source of images.
+        labels: (n,) int64 in 0..K-1.
+    """
+
+    positions: np.ndarray
+    labels: np.ndarray
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """One classifier to train.
+
+    Args:
+        schedule: how.
+        n_classes: K.
+        sides: images that it trains on, of p and of q (or of one side alone).
+        validation: images that choose the step, by side.
+        predicted: (n,) positions of images whose outputs are wanted.
+        seed: of its weights and minibatches.
+    """
+
+    schedule: Schedule
+    n_classes: int
+    sides: tuple[Labeled, ...]
+    validation: tuple[Labeled, ...]
+    predicted: np.ndarray
+    seed: int
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A classifier that was trained.
+
+    Args:
+        outputs: (n, c) float64, of the images that were asked for.
+        loss, error: on the validation images, mean cross entropy and fraction wrong.
+        step: that counts.
+        seconds: its share of those of its stack.
+        together: classifiers of its stack.
+    """
+
+    outputs: np.ndarray
+    loss: float
+    error: float
+    step: int
+    seconds: float
+    together: int
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Moments of the features of pretraining images.
+
+    Args:
+        mean, cov: (m,) and (m, m), divisor n - 1.
+        n: images that they are of.
+        common: images of every environment that are compared with them.
+    """
+
+    mean: np.ndarray
+    cov: np.ndarray
+    n: int
+    common: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The images of one estimate.
+
+    Args:
+        p, q: (n_p,) and (n_q,) positions of the images of either side.
+        y_p, y_q: their labels in 0..K-1.
+        names: names of the K classes.
+        seed: base seed of everything that is drawn for this estimate.
+        null: why there is no shift between the sides, ``none`` where there may be.
+        features: gives the features of images, (n,) positions -> (n, m) float64; of the initial weights.
+        reference: what environments are compared with in place of p, if anything.
+        dropped: class that is left out -> its images in p and q.
+    """
+
+    p: np.ndarray
+    q: np.ndarray
+    y_p: np.ndarray
+    y_q: np.ndarray
+    names: tuple[str, ...]
+    seed: int
+    null: str
+    features: Callable[[np.ndarray], np.ndarray] = field(repr=False)
+    reference: Reference | None = field(default=None, repr=False)
+    dropped: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def n_classes(self) -> int:
+        """K."""
+        return len(self.names)
+
+    @property
+    def positions(self) -> np.ndarray:
+        """(n_p + n_q,), those of p first."""
+        return np.concatenate([self.p, self.q])
+
+    @property
+    def labels(self) -> np.ndarray:
+        """(n_p + n_q,)."""
+        return np.concatenate([self.y_p, self.y_q])
+
+    @property
+    def sides(self) -> np.ndarray:
+        """(n_p + n_q,), 0 for p and 1 for q."""
+        return np.repeat([0, 1], [len(self.p), len(self.q)])
+
+    @property
+    def groups(self) -> np.ndarray:
+        """(n_p + n_q,) numbers of side and class together, side K + y."""
+        return np.asarray(self.sides * self.n_classes + self.labels)
+
+    def labeled(self, rows: np.ndarray) -> Labeled:
+        """Some of the images, by their rows in :attr:`positions`, with their labels."""
+        return Labeled(self.positions[rows], self.labels[rows])
+
+    def by_side(self, rows: np.ndarray) -> tuple[Labeled, Labeled]:
+        """Those of p and those of q among some of the images."""
+        sides = self.sides[rows]
+        return self.labeled(rows[sides == 0]), self.labeled(rows[sides == 1])
+
+    def rng(self, *purpose: str | int) -> np.random.Generator:
+        """A generator for one purpose."""
+        return np.random.default_rng(derive(self.seed, *purpose))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The values of one estimate, or why there are none.
+
+    Args:
+        values: by name.
+        diagnostics: by name.
+        flags: what a reader must know, one line each.
+        refused: why there are no values, in one line; empty where there are.
+    """
+
+    values: dict[str, float] = field(default_factory=dict)
+    diagnostics: dict[str, float] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    refused: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimator(ABC):
+    """Base of all estimators; a subclass is a file of ``conf/estimator``.
+
+    Attributes:
+        nulls: of which pairs without shift it tells something.
+        kinds: the features that it can work on.
+        balances: give both sides equally many images of every class.
+        against_reference: it compares every environment with pretraining images instead of two environments.
+    """
+
+    name: str
+
+    nulls: ClassVar[tuple[str, ...]] = (NO_NULL, HALVES)
+    kinds: ClassVar[tuple[str, ...]] = FEATURE_KINDS
+    balances: ClassVar[bool] = True
+    against_reference: ClassVar[bool] = False
+
+    @property
+    def whole_pair(self) -> bool:
+        """Whether the estimates of one pair depend on one another."""
+        return False
+
+    def nulls_of(self, asked: bool) -> tuple[str, ...]:
+        """Which pairs are estimated besides those that are compared.
+
+        Args:
+            asked: whether pairs without shift are wanted.
+
+        Raises:
+            ConfigError: they are not, and the estimator cannot do without.
+        """
+        if self.whole_pair and not asked:
+            raise ConfigError(
+                f"estimator.{self.name}.thresholds=calibrated needs pairs without shift; set null=true, or "
+                "thresholds=fixed"
+            )
+        return self.nulls if asked else (NO_NULL,)
+
+    def settings(self) -> dict[str, Any]:
+        """Every key, for the rows."""
+        values = {key.name: getattr(self, key.name) for key in fields(self)}
+        return {
+            key: list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+            for key, value in values.items()
+        }
+
+    def reference_of(
+        self, features_of: Callable[[Sequence[Path]], np.ndarray], features: str, smallest: int
+    ) -> Reference | None:
+        """What environments are compared with in place of one another.
+
+        Args:
+            features_of: image files -> (n, m) features.
+            features: says of what network.
+            smallest: images of the smallest environment.
+
+        Raises:
+            DataError: it cannot be had.
+        """
+        return None
+
+    def fittings(self, sample: Sample) -> list[Fitting]:
+        """The classifiers that one estimate needs.
+
+        Args:
+            sample: its images.
+
+        Raises:
+            DataError: there are too few images.
+        """
+        return []
+
+    @abstractmethod
+    def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
+        """The values, given the classifiers of :meth:`fittings`.
+
+        Raises:
+            DgbenchError: there are none, and why.
+        """
+
+    def estimates(
+        self, samples: Sequence[Sample], nulls: Sequence[bool], fitted: Sequence[Sequence[Fitted]]
+    ) -> list[Callable[[], Estimate]]:
+        """How to make the estimates of several samples of one pair.
+
+        Args:
+            samples: of trials and halves.
+            nulls: whether each is a trial of a pair without shift.
+            fitted: the classifiers of each.
+        """
+        return [partial(self.estimate, *pair) for pair in zip(samples, fitted, strict=True)]
+
+
+def without_overlap(values: Mapping[str, float], share: float) -> tuple[dict[str, float], list[str]]:
+    """Values less those of correlation shift where the sides hardly overlap, and a flag that says so.
+
+    Args:
+        values: by name.
+        share: of the images where both sides have density.
+    """
+    if share >= LEAST_OVERLAP:
+        return dict(values), []
+    flag = (
+        f"no correlation shift: both sides have density at {100 * share:.1f} % of the images only, and it is defined "
+        "where they overlap"
+    )
+    return {name: value for name, value in values.items() if not name.startswith("cor")}, [flag]
+
+
+def check_number(key: str, value: Any, low: float, high: float = float("inf"), whole: bool = False) -> None:
+    """Refuse a value outside [low, high].
+
+    Raises:
+        ConfigError: it is no such number.
+    """
+    kinds = int if whole else (int, float)
+    if not isinstance(value, kinds) or isinstance(value, bool) or not low <= value <= high:
+        what = "an integer" if whole else "a number"
+        bounds = f"from {low:g} to {high:g}" if high < float("inf") else f">= {low:g}"
+        raise ConfigError(f"estimator.{key}={value} is not {what} {bounds}; give one")
+
+
+def check_choice(key: str, value: Any, choices: Sequence[str]) -> None:
+    """Refuse a value that is none of the choices.
+
+    Raises:
+        ConfigError: it is unknown.
+    """
+    if value not in choices:
+        raise ConfigError(f"estimator.{key}={value} is unknown; choose from {', '.join(choices)}")

@@ -1,0 +1,185 @@
+"""Pictures of shift: datasets in the plane of diversity and correlation shift, and every two environments as matrices.
+
+The plane is that of Ye et al. 2022, Figure 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgbench.records.shift_rows import HALVES
+from dgbench.reports.document import Figure
+from dgbench.reports.figures.drawing import COLORS, GRAY, canvas, finish, grid, heat, label_of
+from dgbench.reports.figures.point_labels import PointLabel, label_points
+from dgbench.reports.figures.saving import INK
+from dgbench.reports.published import Published
+from dgbench.reports.reading.shifts import ShiftLine, ShiftSetting
+from dgbench.reports.settings.labels import slug
+from dgbench.shift.tables import interval_words, nearest, other_features, points
+from dgbench.statistics.shift_verdicts import Estimate
+
+_MOST_NUMBERS = 12  # environments up to which cells of a matrix hold numbers
+_LETTERS = 16  # of a name that is shown
+_MARKERS = "osD^v"
+_MOST, _LEAST = 1.25, -0.1  #: what intervals may stretch the axes to
+
+_Place = tuple[float, float]
+
+
+def shift_matrices(setting: ShiftSetting) -> list[Figure]:
+    """One figure for each dataset whose every two environments were compared, if they are three or more."""
+    lines = [line for line in setting.lines if setting.axes and line.identity["pairs"] == "each"]
+    return [figure for line in lines if (figure := _matrix(setting, line))]
+
+
+def _matrix(setting: ShiftSetting, line: ShiftLine) -> Figure | None:
+    present = {*line.pairs["p"], *line.pairs["q"]}
+    envs = [env for env in line.identity["given"] if env in present]
+    if len(envs) < 3:
+        return None
+    values = np.full((2, len(envs), len(envs)), np.nan)
+    for pair, p, q in line.pairs[["p", "q"]].itertuples():
+        for at, name in enumerate(setting.axes or ()):
+            estimate = line.value(name, pair=pair)
+            if estimate and {p, q} <= set(envs):
+                row, column = envs.index(p), envs.index(q)
+                values[at, row, column] = values[at, column, row] = estimate.value
+    name = f"shift_matrix_{setting.name}_{slug(line.title)}"
+    side = 0.5 if len(envs) <= _MOST_NUMBERS else 6 / len(envs)
+    shown = [label_of(env if len(env) <= _LETTERS else f"{env[: _LETTERS - 1]}…") for env in envs]
+    letters = 0.085 * max(map(len, shown))
+    with canvas(name, max(5.0, 0.6 + letters + 2.2 * side * len(envs)), 0.6 + letters + side * len(envs)) as drawn:
+        panels = drawn.subplots(1, 2, sharey=True)
+        written = "{:.2f}".format if len(envs) <= _MOST_NUMBERS else None
+        for axes, matrix, title in zip(panels, values, ("diversity shift", "correlation shift"), strict=True):
+            heat(axes, matrix, written)
+            axes.set_xticks(range(len(envs)), shown, rotation=90, fontsize=9)
+            axes.set_title(title, fontsize=10)
+        panels[0].set_yticks(range(len(envs)), shown, fontsize=9)
+        caption = "Mean of the trials of every two environments, the same in both directions. Darker: further apart."
+        return finish(drawn, name, f"Every two environments of {line.title}, {setting.title}", caption)
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A dataset in the plane."""
+
+    name: str
+    div: Estimate
+    cor: Estimate
+    null: _Place | None
+    pairs: Sequence[_Place]  #: none where there is one pair only
+
+    @property
+    def place(self) -> _Place:
+        return self.div.value, self.cor.value
+
+    @property
+    def along(self) -> list[_Place]:
+        """Places along both intervals, which no name may cover."""
+        steps = [step / 10 for step in range(11)]
+        across = [(low + step * (high - low), self.cor.value) for low, high in self.div.ends for step in steps]
+        return across + [(self.div.value, low + step * (high - low)) for low, high in self.cor.ends for step in steps]
+
+
+def shift_plane(setting: ShiftSetting, source: Published | None = None) -> Figure | None:
+    """One point per dataset with both intervals, its pairs, its null, and published points; None without a dataset.
+
+    Args:
+        setting: of :func:`~dgbench.reports.reading.shifts.shift_settings`.
+        source: a published table of shifts.
+    """
+    datasets = [point for line in setting.lines if (point := _point(line, setting.axes))]
+    if not datasets:
+        return None
+    name, printed = f"shift_plane_{setting.name}", points(source) if source else {}
+    with canvas(name, 6.4, 5.0) as drawn:
+        axes = drawn.add_subplot()
+        labels, places = [], list(printed.values())
+        axes.plot(*_coordinates(places), linestyle="", marker="o", color=GRAY, markersize=4, mew=0, zorder=1)
+        for at, point in enumerate(datasets):
+            color, marker = COLORS[at % len(COLORS)], _MARKERS[at // len(COLORS) % len(_MARKERS)]
+            _draw(axes, point, color, marker)
+            labels.append(PointLabel(point.name, point.place, {"color": color, "fontsize": 10, "fontweight": "bold"}))
+            places += [point.place, *point.pairs, *([point.null] if point.null else [])]
+        labels += [PointLabel(row, place, {"color": GRAY, "fontsize": 8}) for row, place in printed.items()]
+        _limits(axes, datasets, places)
+        axes.set_xlabel("diversity shift")
+        axes.set_ylabel("correlation shift")
+        grid(axes, "both")
+        _legend(drawn, datasets, bool(printed))
+        label_points(axes, labels, [*places, *(spot for point in datasets for spot in point.along)])
+        caption = _caption(setting, datasets, source)
+        return finish(drawn, name, f"Diversity and correlation shift, {setting.title}", caption)
+
+
+def _point(line: ShiftLine, names: tuple[str, str] | None) -> _Point | None:
+    if names is None:
+        return None
+    div, cor = (line.value(name) for name in names)
+    null_div, null_cor = (line.value(name, HALVES) for name in names)
+    of_pairs = [[line.value(name, pair=pair) for name in names] for pair in line.pairs.index]
+    pairs = [(x.value, y.value) for x, y in of_pairs if x and y]
+    if div is None or cor is None:
+        return None
+    null = (null_div.value, null_cor.value) if null_div and null_cor else None
+    return _Point(line.title, div, cor, null, pairs if len(pairs) > 1 else [])
+
+
+def _draw(axes: Any, point: _Point, color: str, marker: str) -> None:
+    x, y = point.place
+    axes.plot(
+        *_coordinates(point.pairs), linestyle="", marker=".", color=color, alpha=0.55, markersize=5, mew=0, zorder=2
+    )
+    if point.null:
+        axes.plot(*_coordinates([point.null]), linestyle="", marker=marker, markerfacecolor="none", color=color,
+                  markersize=6, zorder=3)  # fmt: skip
+    for ends in point.div.ends:
+        axes.plot(ends, [y, y], color=color, linewidth=1.3, zorder=3)
+    for ends in point.cor.ends:
+        axes.plot([x, x], ends, color=color, linewidth=1.3, zorder=3)
+    axes.plot([x], [y], linestyle="", marker=marker, color=color, markersize=8, zorder=4)
+
+
+def _coordinates(places: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [x for x, _ in places], [y for _, y in places]
+
+
+def _limits(axes: Any, datasets: Sequence[_Point], places: Sequence[tuple[float, float]]) -> None:
+    """Room for every point, for intervals as far as shifts can be, and for names."""
+    for axis, setter in ((0, axes.set_xlim), (1, axes.set_ylim)):
+        ends = [end for point in datasets for both in (point.div, point.cor)[axis].ends for end in both]
+        inside = [min(max(end, _LEAST), _MOST) for end in ends] + [place[axis] for place in places]
+        low, high = min(0.0, *inside), max(0.25, *inside)
+        setter(low - 0.05 * (high - low), high + 0.1 * (high - low))
+
+
+def _legend(drawn: Any, datasets: Sequence[_Point], published: bool) -> None:
+    from matplotlib.lines import Line2D
+
+    look: dict[str, Any] = {"linestyle": "", "color": INK}
+    entries = [Line2D([], [], marker="o", markersize=8, label="dataset", **look)]
+    if any(point.pairs for point in datasets):
+        entries.append(Line2D([], [], marker=".", markersize=5, alpha=0.55, label="its pairs", **look))
+    if any(point.null for point in datasets):
+        entries.append(
+            Line2D([], [], marker="o", markersize=6, markerfacecolor="none", label="no shift (null)", **look)
+        )
+    if published:
+        entries.append(Line2D([], [], marker="o", linestyle="", markersize=4, mew=0, color=GRAY, label="published"))
+    drawn.legend(handles=entries, loc="outside lower center", ncols=len(entries), frameon=False, fontsize=9)
+
+
+def _caption(setting: ShiftSetting, datasets: Sequence[_Point], source: Published | None) -> str:
+    kinds = interval_words(setting, setting.axes or ())
+    text = f"Mean over pairs; lines: intervals ({kinds}). Hollow: two halves of one distribution, where both are 0."
+    if source:
+        near = [(point.name, *nearest(*point.place, source)) for point in datasets]
+        named = ", ".join(f"{name}: {row} ({apart:.2f})" for name, row, apart in near)
+        other = "of other features, " if other_features(setting) else ""
+        text += f" Gray: {other}{source.source}. Nearest of them, and how far: {named}."
+    return text

@@ -1,0 +1,299 @@
+"""The job of ``shift.py``: rows that are there are left alone, the rest is estimated and appended.
+
+All classifiers of one shape train as one stack, and values are made as soon as their classifiers are trained.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from omegaconf import OmegaConf
+
+from dgbench.configuration import CONF
+from dgbench.data.datasets.feature_environments import FeatureEnvironments
+from dgbench.data.datasets.feature_table import FeatureTable
+from dgbench.data.description import DatasetInfo
+from dgbench.errors import ConfigError, DataError, DgbenchError
+from dgbench.plan.building import build
+from dgbench.plan.keys import options
+from dgbench.plan.settings import TrainerSettings
+from dgbench.records.code import code_version
+from dgbench.records.locks import RunLocks, lock_holder
+from dgbench.records.shift_rows import HALVES, NO_NULL, TRIAL, ShiftIdentity, ShiftRow, append_shift_rows
+from dgbench.records.status import RUNNING, finish, mark_interrupted, write_status
+from dgbench.shift.estimators import Estimate, Estimator, Fitted, Fitting, Sample
+from dgbench.shift.exact import exact_values
+from dgbench.shift.fitting import ClassifierTraining
+from dgbench.shift.plan import Pair, PlannedEstimator, PlannedShift, Slot, slots_of
+from dgbench.shift.sampling import Pools
+from dgbench.training.prepare import prepare_process
+
+DIVERGED = "the loss of its classifier stopped being finite; lower its lr"
+LINE_SECONDS = 15.0  # between two lines of progress
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Done:
+    """An estimate that was made or refused.
+
+    Args:
+        pair, slot: which one.
+        estimate: its values.
+        sample: its images; None where there are too few.
+        seconds: of computation.
+        together: classifiers that trained with its own.
+    """
+
+    pair: Pair
+    slot: Slot
+    estimate: Estimate
+    sample: Sample | None = None
+    seconds: float = 0.0
+    together: int = 1
+
+
+@dataclass
+class _Waiting:
+    """An estimate whose classifiers are not all trained."""
+
+    slot: Slot
+    sample: Sample
+    fittings: Sequence[Fitting]
+    fitted: dict[int, Fitted | None] = field(default_factory=dict)
+
+    @property
+    def ready(self) -> bool:
+        return len(self.fitted) == len(self.fittings)
+
+
+def estimate_all(job: PlannedShift, make_training: Callable[[], ClassifierTraining], tell: Tell) -> None:
+    """Make every row of a job that is not there yet.
+
+    Args:
+        job: what is planned.
+        make_training: gives images or features, and how classifiers are trained; called once, if something is left.
+        tell: is given lines of progress.
+
+    Raises:
+        DgbenchError: nothing can be estimated.
+    """
+    training: list[ClassifierTraining] = []
+    for planned in job.estimators:
+        if not any(True for _ in planned.left()):
+            tell(f"{planned.estimator.name}: all {planned.size} estimates were done before")
+            continue
+        with RunLocks() as locks:
+            if not locks.take(planned.folder):
+                holder = lock_holder(planned.folder) or "another process"
+                tell(f"{planned.estimator.name}: {planned.folder} is estimated by {holder}; left to it")
+                continue
+            training = training or [make_training()]
+            planned.file.touch()  # whoever looks for runs knows by it that this is none
+            write_status(planned.folder, RUNNING)
+            try:
+                _estimate(job, planned, training[0], tell)
+            except KeyboardInterrupt:
+                mark_interrupted(planned.folder)
+                raise
+            except Exception as error:
+                reason = str(error) if isinstance(error, DgbenchError) else f"{type(error).__name__}: {error}"
+                finish(planned.folder, reason)
+                raise
+            finish(planned.folder)
+
+
+def _estimate(job: PlannedShift, planned: PlannedEstimator, training: ClassifierTraining, tell: Tell) -> None:
+    estimator, identity, wanted = planned.estimator, planned.identity, list(planned.left())
+    name = estimator.name
+    training.scratch = planned.folder / "checkpoints"
+    training.tell = lambda line: tell(f"{name}: {line}")
+    bounds = identity.settings["min_per_class"], identity.settings["max_per_class"]
+    pools = Pools(training.source, identity.images, identity.seed, *bounds)
+    if estimator.against_reference:
+        smallest = min(map(pools.size, training.source.given))
+        pools.reference = estimator.reference_of(training.features_of, f"{identity.backbone}/{identity.init}", smallest)
+    begun = last_line = time.monotonic()
+    refusals = set[tuple[str, str]]()
+    for count, done in enumerate(make_estimates(estimator, wanted, pools, training), start=1):
+        pair, refused = done.pair, done.estimate.refused
+        exact: dict[str, float] = {}
+        if estimator.balances:
+            exact = exact_values(job.dataset, job.info.n_classes, (pair.p, pair.q), pools.size)
+        append_shift_rows(planned.file, [row_of(identity, done, exact)])
+        if refused and (pair.name, refused) not in refusals:
+            refusals.add((pair.name, refused))
+            tell(f"{name}: {' + '.join(pair.p)} against {' + '.join(pair.q)} is refused: {refused}")
+        if time.monotonic() - last_line > LINE_SECONDS:
+            last_line = time.monotonic()
+            tell(f"{name}: {count} of {len(wanted)} estimates")
+    tell(f"{name}: {len(wanted)} estimates in {time.monotonic() - begun:.0f} s")
+
+
+def make_estimates(
+    estimator: Estimator, wanted: Sequence[tuple[Pair, Slot]], pools: Pools, training: ClassifierTraining
+) -> Iterator[Done]:
+    """Make estimates, each as soon as its classifiers are trained.
+
+    Args:
+        estimator: what makes the values.
+        wanted: which estimates.
+        pools: images of the environments.
+        training: how classifiers are trained.
+    """
+    waiting: dict[Pair, list[_Waiting]] = {pair: [] for pair, _ in wanted}
+    for pair, slot in wanted:
+        try:
+            sample = pools.sample(estimator, pair, slot)
+            fittings = estimator.fittings(sample)
+        except DgbenchError as error:
+            yield Done(pair, slot, Estimate(refused=str(error)))
+        else:
+            waiting[pair].append(_Waiting(slot, sample, fittings))
+    owners = [(work, k) for works in waiting.values() for work in works for k in range(len(work.fittings))]
+    yield from _ready(estimator, waiting)
+    for trained in training.fit([work.fittings[k] for work, k in owners]):
+        for number, fitted in trained.items():
+            work, k = owners[number]
+            work.fitted[k] = fitted
+        yield from _ready(estimator, waiting)
+
+
+def _ready(estimator: Estimator, waiting: Mapping[Pair, list[_Waiting]]) -> Iterator[Done]:
+    """Values of all that is ready; of a pair whose estimates depend on one another, once all of it is."""
+    for pair, works in waiting.items():
+        ready = [work for work in works if work.ready]
+        if not ready or (estimator.whole_pair and len(ready) < len(works)):
+            continue
+        works[:] = [work for work in works if not work.ready]
+        for work in ready:
+            if None in work.fitted.values():
+                yield Done(pair, work.slot, Estimate(refused=DIVERGED), work.sample)
+        yield from _values(estimator, pair, [work for work in ready if None not in work.fitted.values()])
+
+
+def _values(estimator: Estimator, pair: Pair, works: Sequence[_Waiting]) -> Iterator[Done]:
+    numbered = [sorted(work.fitted.items()) for work in works]
+    fitted = [[classifier for _, classifier in classifiers if classifier] for classifiers in numbered]
+    nulls = [work.slot.kind == TRIAL and work.slot.null == HALVES for work in works]
+    makes = estimator.estimates([work.sample for work in works], nulls, fitted)
+    for work, make, classifiers in zip(works, makes, fitted, strict=True):
+        begun = time.monotonic()
+        try:
+            estimate = make()
+        except DgbenchError as error:
+            estimate = Estimate(refused=str(error))
+        seconds = time.monotonic() - begun + sum(classifier.seconds for classifier in classifiers)
+        together = max((classifier.together for classifier in classifiers), default=1)
+        yield Done(pair, work.slot, estimate, work.sample, seconds, together)
+
+
+def row_of(identity: ShiftIdentity, done: Done, exact: Mapping[str, float]) -> ShiftRow:
+    """An estimate as a row.
+
+    Args:
+        identity: of the folder.
+        done: what was made.
+        exact: true values, where they are known; there is no shift in a pair that is made without.
+    """
+    pair, slot, estimate, sample = done.pair, done.slot, done.estimate, done.sample
+    return ShiftRow(
+        identity=identity,
+        pairs=pair.pairs,
+        pair=pair.name,
+        p=list(pair.p),
+        q=list(pair.q),
+        kind=slot.kind,
+        number=slot.number,
+        null=slot.null,
+        n=[len(sample.p), len(sample.q)] if sample else [0, 0],
+        classes=list(sample.names) if sample else [],
+        dropped=sample.dropped if sample else {},
+        values=_finite(estimate.values),
+        diagnostics=_finite(estimate.diagnostics),
+        exact=dict(exact) if slot.null == NO_NULL else dict.fromkeys(exact, 0.0),
+        flags=list(estimate.flags),
+        refused=estimate.refused,
+        seconds=done.seconds,
+        together=done.together,
+    )
+
+
+def _finite(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items() if np.isfinite(value)}
+
+
+def estimate_shift(
+    x_p: np.ndarray,
+    y_p: np.ndarray,
+    x_q: np.ndarray,
+    y_q: np.ndarray,
+    estimator: str = "joint",
+    *,
+    keys: Mapping[str, Any] | None = None,
+    trials: int = 5,
+    halves: int = 8,
+    null: bool = True,
+    min_per_class: int = 20,
+    max_per_class: int | None = None,
+    seed: int = 0,
+    device: str = "auto",
+) -> list[ShiftRow]:
+    """How far two sets of labeled features are apart, as ``shift.py`` estimates it.
+
+    Args:
+        x_p, x_q: (n_p, m) and (n_q, m) features.
+        y_p, y_q: (n_p,) and (n_q,) integer labels >= 0.
+        estimator: a file of ``conf/estimator`` that needs no reference.
+        keys: of that file, in place of its own.
+        trials, halves, null, min_per_class, max_per_class, seed: as in ``conf/shift.yaml``.
+        device: Lightning's accelerator.
+
+    Returns:
+        One row per estimate; ``dgbench.statistics.shift_verdicts`` makes intervals of them.
+
+    Raises:
+        ConfigError: an unknown estimator or key.
+        DataError: arrays that do not fit together.
+    """
+    if estimator not in options("estimator"):
+        raise ConfigError(f"estimator={estimator} is unknown; choose from {', '.join(options('estimator'))}")
+    if x_p.ndim != 2 or x_p.shape[1:] != x_q.shape[1:] or (len(x_p), len(x_q)) != (len(y_p), len(y_q)):
+        raise DataError(
+            f"features of shapes {x_p.shape} and {x_q.shape} with {len(y_p)} and {len(y_q)} labels do not fit; give "
+            "(n, m) features with n labels each"
+        )
+    defaults: Any = OmegaConf.to_container(OmegaConf.load(CONF / "estimator" / f"{estimator}.yaml"))
+    built: Estimator = build({"estimator": {**defaults, **(keys or {})}}, "estimator")
+    if built.against_reference:
+        raise ConfigError(f"estimator={estimator} compares with a reference; call dgbench.shift.distances itself")
+    prepare_process()
+    source = _environments(np.concatenate([x_p, x_q]), np.concatenate([y_p, y_q]), len(y_p))
+    training = ClassifierTraining(source, TrainerSettings(device=device))
+    identity = ShiftIdentity(
+        run="", **source.info.facts(), backbone="", init="", features="frozen", images="all",
+        estimator=estimator, settings=built.settings(), seed=seed, code=code_version(),
+    )  # fmt: skip
+    pair = Pair("each", "p|q", ("p",), ("q",))
+    wanted = [(pair, slot) for slot in slots_of(trials, halves, built.nulls_of(null))]
+    pools = Pools(source, "all", seed, min_per_class, max_per_class)
+    return [row_of(identity, done, {}) for done in make_estimates(built, wanted, pools, training)]
+
+
+def _environments(x: np.ndarray, y: np.ndarray, n_p: int) -> FeatureEnvironments:
+    """Features (n, m) and labels (n,) as environments p, of the first ``n_p`` rows, and q; all rows are trained on."""
+    rows, names, n_classes = np.arange(len(y)), ("p", "q"), int(y.max()) + 1
+    info = DatasetInfo(
+        name="arrays", variant={}, base="arrays", evaluation="sampled", data_seed=0, split_seed=0, given=names,
+        everywhere=names, n_classes=n_classes, image=x.shape[1:], beyond=False,
+    )  # fmt: skip
+    table = FeatureTable(
+        x.astype(np.float32), rows, list(names), list(map(str, range(n_classes))), (rows >= n_p).astype(np.int64),
+        y.astype(np.int64), np.zeros_like(rows), {},
+    )  # fmt: skip
+    subsets = {(env, subset): rows[:0] for env in names for subset in ("val", "test")}
+    return FeatureEnvironments(info, {**subsets, ("p", "train"): rows[:n_p], ("q", "train"): rows[n_p:]}, table)

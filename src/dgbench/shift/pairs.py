@@ -1,0 +1,125 @@
+"""Which images of two sides p and q enter an estimate of shift: balanced classes, null pairs, splits, halves.
+
+An estimate of diversity and correlation shift assumes that the classes have the same shares on both sides (Ye et al.
+2022, "OoD-Bench", assumption 1), so both sides keep the same number of images of every class. Every function draws from
+the generator that it is given, within each class, and returns positions ordered by class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgbench.errors import DataError
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Balanced:
+    """The images of either side that count: the same number of every class."""
+
+    p: Ints  #: (n,) positions in p, ordered by class
+    q: Ints  #: (n,) positions in q, ordered by class
+    classes: Ints  #: (K',) labels that were kept, ascending
+    dropped: dict[int, tuple[int, int]]  #: label that was left out -> its images in p and in q
+
+
+def balanced(
+    y_p: Ints, y_q: Ints, min_per_class: int, rng: np.random.Generator, max_per_class: int | None = None
+) -> Balanced:
+    """Keep min(n_y of p, n_y of q) images of every class y on either side, at random.
+
+    Args:
+        y_p, y_q: (n_p,), (n_q,) labels of the two sides.
+        min_per_class: classes with fewer images on either side are dropped; so are those of one side only.
+        rng: source of the draws.
+        max_per_class: at most that many images of a class are kept on either side.
+
+    Raises:
+        DataError: no class is left.
+    """
+    counts = {int(label): (int((y_p == label).sum()), int((y_q == label).sum())) for label in np.union1d(y_p, y_q)}
+    classes = [label for label, both in counts.items() if min(both) >= max(1, min_per_class)]
+    dropped = {label: both for label, both in counts.items() if label not in classes}
+    if not classes:
+        raise DataError(_nothing_left(dropped, min_per_class))
+    p, q = [], []
+    for label in classes:
+        kept = min(*counts[label], max_per_class or max(counts[label]))
+        p.append(_draw(y_p, label, rng)[:kept])
+        q.append(_draw(y_q, label, rng)[:kept])
+    return Balanced(np.concatenate(p), np.concatenate(q), np.array(classes, dtype=np.int64), dropped)
+
+
+def null_pair(y_p: Ints, y_q: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Two sides of one distribution: whatever shift an estimator finds between them is its noise and bias.
+
+    Every class of either side is halved at random, the smaller half first; the new p is the first half of p and the
+    second of q, the new q the rest. From balanced sides come balanced sides of the same size.
+
+    Args:
+        y_p, y_q: (n,), (n,) labels of balanced sides.
+        rng: source of the draws.
+
+    Returns:
+        The new p and the new q, (n,) each: positions in p and q together, those of p first.
+    """
+    first_p, second_p = _cut(y_p, _half_of, rng)
+    first_q, second_q = _cut(y_q, _half_of, rng)
+    n = len(y_p)
+    return np.concatenate([first_p, n + second_q]), np.concatenate([second_p, n + first_q])
+
+
+def held_out_split(y: Ints, fraction: float, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Positions to train on and positions held out: of every class floor(fraction * n) images are held out."""
+    # 0.29 * 100 is 28.999999999999996: a product that is whole but for rounding counts as whole
+    held_out, train = _cut(y, lambda n: math.floor(fraction * n + 1e-9), rng)
+    return train, held_out
+
+
+def half(y: Ints, rng: np.random.Generator) -> Ints:
+    """Positions of a random half, floor(n / 2) images of every class; a class of one image is lost."""
+    return _cut(y, _half_of, rng)[0]
+
+
+def cross_fit(groups: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Positions of two folds; their sizes differ by at most 1, and so do their numbers of every group.
+
+    Args:
+        groups: (N,) strata, for instance environment * K + class.
+        rng: source of the draws.
+    """
+    order = np.concatenate([_draw(groups, group, rng) for group in np.unique(groups)])
+    return order[::2], order[1::2]
+
+
+def _half_of(n: int) -> int:
+    return n // 2
+
+
+def _draw(y: Ints, label: int, rng: np.random.Generator) -> Ints:
+    """Positions of one class in random order."""
+    return rng.permutation(np.flatnonzero(y == label))
+
+
+def _cut(y: Ints, size: Callable[[int], int], rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Of every class ``size(n)`` positions at random, and the others."""
+
+    drawn = [_draw(y, label, rng) for label in np.unique(y)]
+    first, others = [rows[: size(len(rows))] for rows in drawn], [rows[size(len(rows)) :] for rows in drawn]
+    return np.concatenate(first), np.concatenate(others)
+
+
+def _nothing_left(dropped: dict[int, tuple[int, int]], min_per_class: int) -> str:
+    most = sorted(dropped, key=lambda label: min(dropped[label]), reverse=True)[:5]
+    named = ", ".join(f"class {label}: {dropped[label][0]} and {dropped[label][1]}" for label in most)
+    more = f" and {len(dropped) - len(most)} others" if len(dropped) > len(most) else ""
+    return (
+        f"no class has {min_per_class} images in p and in q ({named or 'no images at all'}{more}); "
+        "lower min_per_class or choose environments with common classes"
+    )

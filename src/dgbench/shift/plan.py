@@ -1,0 +1,261 @@
+"""What a job estimates: the pairs of environments, the estimators, and which rows each is to have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from dgbench.data.description import DatasetInfo
+from dgbench.errors import ConfigError
+from dgbench.plan.building import build, without
+from dgbench.plan.folds import Fold, planned_folds
+from dgbench.plan.inputs import InitialWeights, dataset_options, described, filled_dataset, named_weights
+from dgbench.plan.settings import TrainerSettings, trainer_settings
+from dgbench.records.code import code_version
+from dgbench.records.shift_rows import HALF, LABELS, SHIFT_FILE, TRIAL, ShiftIdentity, read_shift_rows
+from dgbench.records.spec import digest
+from dgbench.seeding import derive
+from dgbench.shift.estimators import FEATURE_KINDS, Estimator
+
+CHOICES = {"pairs": ("folds", "each"), "images": ("all", "train"), "features": FEATURE_KINDS}
+REFERENCE = "reference"
+USED = ("device", "precision", "matmul", "checkpoint_seconds")  # keys of conf/trainer that count here
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two sides of given environments.
+
+    Args:
+        pairs: how they were chosen, ``folds``, ``each`` or ``reference``.
+        name: of the pair among those.
+        p, q: environments.
+    """
+
+    pairs: str
+    name: str
+    p: tuple[str, ...]
+    q: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One estimate of a pair: its row is written once."""
+
+    kind: str
+    number: int
+    null: str
+
+    def key(self, pair: Pair) -> tuple[str, str, str, int, str]:
+        """Of its row."""
+        return pair.pairs, pair.name, self.kind, self.number, self.null
+
+    def seed(self, base: int, pair: Pair) -> int:
+        """Of everything that is drawn for it."""
+        return derive(base, "shift", pair.pairs, *pair.p, "|", *pair.q, self.kind, self.number, self.null)
+
+
+@dataclass(frozen=True)
+class PlannedEstimator:
+    """One estimator on one dataset.
+
+    Args:
+        estimator: what makes the values.
+        identity: what its rows have in common.
+        folder: where they are kept.
+        pairs: that it compares.
+        slots: estimates of each pair.
+    """
+
+    estimator: Estimator
+    identity: ShiftIdentity
+    folder: Path
+    pairs: Sequence[Pair]
+    slots: Sequence[Slot]
+
+    @property
+    def file(self) -> Path:
+        """Of its rows."""
+        return self.folder / SHIFT_FILE
+
+    @property
+    def size(self) -> int:
+        """Rows that it is to have."""
+        return len(self.pairs) * len(self.slots)
+
+    def left(self) -> Iterator[tuple[Pair, Slot]]:
+        """What is to be estimated yet; all of a pair whose estimates depend on one another."""
+        done = {row.key for row in read_shift_rows(self.file)[0]} if self.file.exists() else set()
+        for pair in self.pairs:
+            left = [slot for slot in self.slots if slot.key(pair) not in done]
+            yield from ((pair, slot) for slot in (self.slots if left and self.estimator.whole_pair else left))
+
+
+@dataclass(frozen=True)
+class PlannedShift:
+    """A whole job.
+
+    Args:
+        config: plain resolved values by top-level key.
+        dataset: options of the dataset, which can also build it.
+        info: what the dataset tells of itself.
+        weights: initial weights of the backbone.
+        settings: device and precision.
+        estimators: what is estimated.
+    """
+
+    config: Mapping[str, Any]
+    dataset: Any
+    info: DatasetInfo
+    weights: InitialWeights
+    settings: TrainerSettings
+    estimators: Sequence[PlannedEstimator]
+
+
+def planned_shift(
+    config: Mapping[str, Any], words: Sequence[str], parent: Path, download: bool = False
+) -> PlannedShift:
+    """Everything that a job estimates, checked; nothing is decoded, trained or written.
+
+    Args:
+        config: plain resolved values by top-level key.
+        words: overrides that were typed.
+        parent: folder that the folders of estimators stand in.
+        download: try to download images that are absent.
+
+    Raises:
+        ConfigError, DataError, WeightsError: it cannot work.
+    """
+    check_keys(config, words)
+    weights = named_weights(config)
+    plain = {**config["dataset"], **({"augment": "none"} if "augment" in config["dataset"] else {})}
+    filled = filled_dataset(weights, plain)
+    dataset = dataset_options(filled)
+    info = described(dataset, absent_ok=not download, download=download)
+    settings = trainer_settings(config["trainer"])
+    config = {**config, "dataset": filled}
+    estimators: list[Estimator] = [build(config["estimator"], name) for name in config["estimator"]]
+    for estimator in estimators:
+        if config["features"] not in estimator.kinds:
+            raise ConfigError(
+                f"estimator={estimator.name} compares fixed features; set features=frozen, or leave the estimator out"
+            )
+    planned = [_planned(estimator, config, info, weights, settings, parent) for estimator in estimators]
+    return PlannedShift(config, dataset, info, weights, settings, planned)
+
+
+def check_keys(config: Mapping[str, Any], words: Sequence[str]) -> None:
+    """Refuse keys of the job that cannot work.
+
+    Raises:
+        ConfigError: the first one.
+    """
+    for key, choices in CHOICES.items():
+        if config[key] not in choices:
+            raise ConfigError(f"{key}={config[key]} is unknown; choose {' or '.join(choices)}")
+    for key, low in (("trials", 1), ("halves", 0), ("min_per_class", 2), ("max_per_class", 2)):
+        value = config[key]
+        if value is None and key == "max_per_class":
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < low:
+            raise ConfigError(f"{key}={value} is not an integer >= {low}; give one")
+    if config["halves"] == 1:
+        raise ConfigError("halves=1 has no spread; give 2 or more (8 is the default), or 0 for no interval")
+    if not isinstance(config["null"], bool):
+        raise ConfigError(f"null={config['null']} is unknown; choose true or false")
+    if not config.get("estimator"):
+        raise ConfigError("estimator=[] estimates nothing; name files of conf/estimator, e.g. estimator=[joint]")
+    typed = [word.lstrip("+").partition("=")[0] for word in words]
+    if unused := [key for key in typed if key.startswith("trainer.") and key.partition(".")[2] not in USED]:
+        read = ", ".join(f"trainer.{key}" for key in USED)
+        raise ConfigError(
+            f"{unused[0]} says how algorithms are trained; shift.py reads {read}, and steps, learning rates and the "
+            "like are keys of estimators"
+        )
+    if config["trainer"]["devices"] != 1:
+        raise ConfigError("trainer.devices is 1 for shift.py, whose classifiers are small; leave trainer=ddp out")
+    if "dataset.augment" in typed:
+        raise ConfigError("dataset.augment says how training images change, and shift is estimated on images as they "
+                          "are; leave it out")  # fmt: skip
+
+
+def pairs_of(how: str, folds: Sequence[Fold], given: Sequence[str]) -> list[Pair]:
+    """The pairs of environments.
+
+    Args:
+        how: ``folds`` or ``each``.
+        folds: of the protocol.
+        given: names of all given environments.
+
+    Raises:
+        ConfigError: there is no pair of two sides.
+    """
+    if len(given) < 2:
+        raise ConfigError(f"shift needs at least 2 given environments, these are {len(given)}; give more")
+    if how == "each":
+        return [Pair(how, f"{a}|{b}", (a,), (b,)) for a, b in combinations(given, 2)]
+    pairs = []
+    for fold in folds:
+        if fold.membership is not None:
+            raise ConfigError("protocol=flexible has other environments for every class; choose pairs=each or another")
+        apart = tuple(env for env in fold.tested if env not in fold.training) if fold.held_out else ()
+        if apart:
+            pairs.append(Pair(how, fold.name, tuple(fold.training), apart))
+    if not pairs:
+        raise ConfigError("no fold of this protocol holds an environment out; choose protocol=loo, or pairs=each")
+    return pairs
+
+
+def slots_of(trials: int, halves: int, nulls: Sequence[str]) -> list[Slot]:
+    """The estimates of a pair; labels are shuffled for trials only."""
+    over_halves = [null for null in nulls if null != LABELS]
+    return [
+        *(Slot(TRIAL, number, null) for number in range(trials) for null in nulls),
+        *(Slot(HALF, number, null) for number in range(halves) for null in over_halves),
+    ]
+
+
+def _planned(
+    estimator: Estimator,
+    config: Mapping[str, Any],
+    info: DatasetInfo,
+    weights: InitialWeights,
+    settings: TrainerSettings,
+    parent: Path,
+) -> PlannedEstimator:
+    keys = {**estimator.settings(), **{key: config[key] for key in ("min_per_class", "max_per_class")}}
+    what = {
+        **info.facts(),
+        "backbone": without(config, "backbone", "hparams")["backbone"],
+        "init": weights.identity,
+        **{key: config[key] for key in ("features", "images", "seed")},
+        "estimator": keys,
+        "precision": settings.precision,
+        "matmul": settings.matmul,
+    }
+    identity = ShiftIdentity(
+        run=digest(what),
+        **info.facts(),
+        backbone=config["backbone"]["name"],
+        init=weights.identity,
+        features=config["features"],
+        images=config["images"],
+        estimator=estimator.name,
+        settings=keys,
+        seed=config["seed"],
+        code=code_version(),
+    )
+    if estimator.against_reference:
+        pairs = [Pair(REFERENCE, env, (REFERENCE,), (env,)) for env in info.given]
+    else:
+        pairs = pairs_of(config["pairs"], planned_folds(config["protocol"], info), info.given)
+    return PlannedEstimator(
+        estimator,
+        identity,
+        parent / f"shift-{info.name}-{estimator.name}-{identity.run}",
+        pairs,
+        slots_of(config["trials"], config["halves"], estimator.nulls_of(config["null"])),
+    )

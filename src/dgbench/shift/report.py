@@ -1,0 +1,226 @@
+"""``report=shift``: how far the environments of datasets are apart, from the rows of ``python shift.py``.
+
+Every setting is a section with the tables and figures of its estimator, and a sentence or two that its estimates allow;
+sentences are made of estimates, never of rendered text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dgbench.errors import MeasureError
+from dgbench.records.shift_rows import HALVES
+from dgbench.reports.document import Document, Figure, Section, leads, problem_table
+from dgbench.reports.frames import Table
+from dgbench.reports.published import Published, published
+from dgbench.reports.reading.collect import Collection
+from dgbench.reports.reading.folders import Problem
+from dgbench.reports.reading.shifts import DIAGNOSTIC, VALUE, ShiftSetting, read_shifts, shift_settings, verdicts
+from dgbench.reports.settings.labels import variant_text, words_of
+from dgbench.selection.methods import Selection
+from dgbench.shift.distance_tables import (
+    CONCEPT_TITLES,
+    DISTANCE_TITLES,
+    class_distance_table,
+    concept_table,
+    distance_table,
+    frechet_table,
+)
+from dgbench.shift.figures import shift_matrices, shift_plane
+from dgbench.shift.tables import (
+    PRETRAINING,
+    class_text,
+    number_table,
+    pair_tables,
+    pair_text,
+    published_shifts,
+    refusal_table,
+    shift_table,
+)
+from dgbench.statistics import spearman
+from dgbench.statistics.shift_verdicts import is_above
+
+WORDS = {
+    "diversity shift": "share of images with features that occur on one side alone (Ye et al. 2022, Definition 1).",
+    "correlation shift": "change of the label's distribution given features of both sides (Ye et al. 2022).",
+    "no shift": "the same estimate between two halves of both sides together, where every shift is 0.",
+    "half-sampling": "whole estimates on halves of the images; their standard deviation is the standard error.",
+    "M_cov": "covariate shift: largest difference between two sides of the disagreement of two functions.",
+    "M_cpt": "concept shift: disagreement of the labeling functions of two sides (Zhang et al. 2023).",
+    "EMD": "earth mover's distance: least mean distance over which features must be moved.",
+    "MMD²": "squared maximum mean discrepancy, with a Gaussian kernel.",
+    "NI": "non-i.i.d. index: difference of the means of features over their deviations.",
+}
+
+
+@dataclass(frozen=True)
+class ShiftReport:
+    """Builds the tables and figures of estimated shift.
+
+    Args:
+        name: names the output folder.
+        roots: folders searched.
+        published: table of shifts that stands beside ours; None for none.
+    """
+
+    name: str = "shift"
+    roots: Sequence[str] = ()
+    published: str | None = "ye2022_table8"
+    reads_itself = True
+
+    def __call__(
+        self, collection: Collection | None, selection: Selection | None, split_by: str | None = None
+    ) -> Document:
+        source = published_shifts(self.published)
+        shifts = read_shifts(self.roots)
+        settings, odd = shift_settings(shifts.rows, split_by)
+        problems = [*shifts.problems, *odd]
+        sections = []
+        for setting in settings:
+            estimator = str(setting.identity["estimator"])
+            if estimator in _BUILDERS:
+                sections.append(_section(setting, source))
+            else:
+                known = ", ".join(_BUILDERS)
+                problems.append(Problem("unknown estimator", setting.title, f"{estimator}; known are {known}"))
+        datasets = {row.identity.dataset for row in shifts.rows}
+        counted = (_count(len(shifts.rows), "estimate"), _count(len(datasets), "dataset"))
+        return Document(
+            title="How far the environments of datasets are apart",
+            selection="",
+            sections=sections,
+            problems=problem_table(problems),
+            lead=leads(f"{' of '.join(counted)} in {_count(len(shifts.folders), 'folder')}", problems),
+            words=WORDS,
+        )
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What stands in a section besides what all of them have."""
+
+    tables: Sequence[Table | None]
+    answer: list[str]
+    figures: Sequence[Figure | None] = ()
+
+
+def _plane(setting: ShiftSetting, source: Published | None) -> _Parts:
+    names = dict(zip(setting.axes or (), ("diversity", "correlation"), strict=False))
+    tables = [shift_table(setting, source), *pair_tables(setting, names), number_table(setting, VALUE)]
+    sentences = [verdict.sentence for verdict in verdicts(setting).values()]
+    return _Parts(tables, sentences, [shift_plane(setting, source), *shift_matrices(setting)])
+
+
+def _distances(setting: ShiftSetting, source: Published | None) -> _Parts:
+    tables = [distance_table(setting), class_distance_table(setting), *pair_tables(setting, DISTANCE_TITLES)]
+    return _Parts(tables, _distance_answer(setting))
+
+
+def _concept(setting: ShiftSetting, source: Published | None) -> _Parts:
+    return _Parts([concept_table(setting), *pair_tables(setting, CONCEPT_TITLES)], _concept_answer(setting))
+
+
+def _frechet(setting: ShiftSetting, source: Published | None) -> _Parts:
+    return _Parts([frechet_table(setting)], _frechet_answer(setting))
+
+
+_BUILDERS: dict[str, Callable[[ShiftSetting, Published | None], _Parts]] = {
+    "joint": _plane,
+    "ood_bench": _plane,
+    "distances": _distances,
+    "concept": _concept,
+    "frechet": _frechet,
+}
+
+
+def _section(setting: ShiftSetting, source: Published | None) -> Section:
+    """Tables and figures of one setting, whose estimator is one of :data:`_BUILDERS`."""
+    parts = _BUILDERS[str(setting.identity["estimator"])](setting, source)
+    tables = [*parts.tables, refusal_table(setting), number_table(setting, DIAGNOSTIC)]
+    return Section(
+        setting.name,
+        setting.title,
+        [table for table in tables if table is not None],
+        [figure for figure in parts.figures if figure is not None],
+        answer=parts.answer,
+        facts=_facts(setting),
+    )
+
+
+def _facts(setting: ShiftSetting) -> list[tuple[str, str]]:
+    who = setting.identity
+    facts = [
+        ("estimator", str(who["estimator"])),
+        ("network", f"{who['backbone']}, {who['init']} init"),
+        ("features", str(who["features"])),
+        ("images", str(who["images"])),
+        ("settings", ", ".join(f"{key}={words_of(value)}" for key, value in sorted(who["settings"].items()))),
+    ]
+    for line in setting.lines:
+        environments = f"environments {', '.join(map(str, line.identity['given']))}"
+        classes = f"classes {class_text(line)}"
+        facts.append((line.title, "; ".join([variant_text(line.identity), pair_text(line), environments, classes])))
+    return [*facts, ("code", ", ".join(setting.codes))]
+
+
+def _distance_answer(setting: ShiftSetting) -> list[str]:
+    """Which datasets the earth mover's distance tells from no shift."""
+    titles: dict[bool, list[str]] = {True: [], False: []}
+    for line in setting.lines:
+        estimate, null = line.value("emd"), line.value("emd", HALVES)
+        if estimate and null and estimate.ends and null.ends:
+            titles[is_above(estimate, null)].append(line.title)
+    sentences = []
+    if titles[True]:
+        sentences.append(f"EMD tells from no shift: {', '.join(titles[True])} (95% intervals apart).")
+    if titles[False]:
+        sentences.append(f"EMD does not tell from no shift: {', '.join(titles[False])}.")
+    return sentences or ["EMD has no null or no interval here: estimate with null=true and trials=5."]
+
+
+def _concept_answer(setting: ShiftSetting) -> list[str]:
+    """Where classifiers of two sides disagree more than those of two halves of one distribution."""
+    sentences = []
+    for line in setting.lines:
+        low, noise = line.value("min"), line.value("noise")
+        if low is None or noise is None:
+            continue
+        if not low.ends or not noise.ends:
+            words = "which has no interval, so concept shift cannot be told from estimation error"
+        elif is_above(low, noise):
+            words = "so there is concept shift besides estimation error"
+        else:
+            words = "so concept shift cannot be told from estimation error"
+        sentences.append(f"{line.title}: M_cpt min is {low}, without shift {noise} (95% intervals), {words}.")
+    return sentences
+
+
+def _frechet_answer(setting: ShiftSetting) -> list[str]:
+    """The environments nearest to and farthest from the pretraining images, and their order in a paper's table."""
+    source, sentences = published(PRETRAINING), []
+    for line in setting.lines:
+        distances = {}
+        for pair, env in line.pairs["q"].items():
+            if estimate := line.value("d2_inf", pair=str(pair)) or line.value("d2", pair=str(pair)):
+                distances[str(env)] = estimate.value
+        if not distances:
+            continue
+        order = sorted(distances, key=lambda env: distances[env])
+        text = f"{line.title}: nearest to the pretraining images is {order[0]} ({distances[order[0]]:.1f})"
+        text += f", farthest {order[-1]} ({distances[order[-1]]:.1f})" if len(order) > 1 else ""
+        rows = {env: f"{line.identity['dataset']}/{env}".replace(" ", "_") for env in distances}
+        gaps = {env: source.values[row]["gap"].mean for env, row in rows.items() if row in source.values}
+        if len(gaps) > 2:
+            paper, *_, place = source.source.split(", ")
+            try:
+                rho = spearman({env: distances[env] for env in gaps}, gaps)
+                text += f"; rank correlation with the gap printed in {paper}, {place}: {rho:.2f} (n={len(gaps)})"
+            except MeasureError:  # all distances are equal
+                pass
+        sentences.append(f"{text}.")
+    return sentences
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'s' * (number != 1)}"

@@ -1,0 +1,203 @@
+"""The images or features of a job, and the samples that its estimates take from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from dgbench.containers import example_of
+from dgbench.data.environments import Environments, EvalSet
+from dgbench.data.store.features import CachedFeatures
+from dgbench.errors import ConfigError, DataError
+from dgbench.networks.featurizer import FirstStages
+from dgbench.plan.building import build, without
+from dgbench.plan.inputs import built
+from dgbench.records.shift_rows import HALF, HALVES, LABELS
+from dgbench.seeding import derive
+from dgbench.shift.estimators import Estimator, Reference, Sample
+from dgbench.shift.fitting import ClassifierTraining
+from dgbench.shift.pairs import balanced, half, null_pair
+from dgbench.shift.plan import Pair, PlannedShift, Slot
+from dgbench.trained.inputs import batches
+from dgbench.training.activations import activations, images_at_once
+from dgbench.training.compatibility import check_backbone, check_weights
+
+FILES_AT_ONCE = 64
+
+
+def prepared(job: PlannedShift, tell: Callable[[str], None]) -> ClassifierTraining:
+    """Images and network of a job; with ``features=frozen`` the features of all images, computed once and kept.
+
+    Raises:
+        ConfigError, DataError, WeightsError: something cannot be had.
+    """
+    check_backbone(job.config, job.info)
+    check_weights(job.weights, job.config)
+    source = built(job.dataset)
+    execution = job.config["execution"]
+    make = partial(_network, job, source)
+    training = ClassifierTraining(source, job.settings, execution["mode"], execution["max_runs"], make)
+    if job.config["features"] == "trained":
+        return training
+    tell("computing the features of all images, or reading them")
+    stages = _stages(job, make(job.config["seed"]))
+    return replace(
+        training, source=_frozen(job, source, stages), backbone=None, features_of=partial(_of_files, stages, source)
+    )
+
+
+def _network(job: PlannedShift, source: Environments, seed: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(seed, "init"))
+        keys = without(job.config, "backbone", "name", "hparams")["backbone"]
+        network: nn.Module = build({"backbone": keys}, "backbone", image=source.image)
+        job.weights.load(network)
+    return network
+
+
+def _stages(job: PlannedShift, network: Any) -> FirstStages:
+    if reason := getattr(network, "why_not_frozen", None):
+        raise ConfigError(f"features=frozen cannot freeze this backbone: {reason}, or features=trained")
+    stages = FirstStages(network, len(network.stages()))
+    return stages.to(torch.float64 if job.settings.precision == "64-true" else torch.float32)
+
+
+def _frozen(job: PlannedShift, source: Environments, stages: FirstStages) -> CachedFeatures:
+    asked = [EvalSet(torch.from_numpy(own_images(source, env, job.config["images"]))) for env in source.given]
+    at_once = partial(images_at_once, activations(stages, source.image))
+    folder = job.config["cache_dir"]
+    where, smaller = Path(folder) if folder else None, "raise cache_gb, or set features=trained"
+    return CachedFeatures(source, stages, at_once, asked, job.config["cache_gb"], where, smaller)
+
+
+@torch.no_grad()
+def _of_files(stages: FirstStages, source: Environments, files: Sequence[Path]) -> np.ndarray:
+    """Image files, brought to what the dataset's images are, -> (n, m) features."""
+    like = example_of(stages)
+    parts = [stages(x.to(like)).double().cpu().numpy() for x in batches(files, source.preprocessing, FILES_AT_ONCE)]
+    return np.concatenate(parts)
+
+
+class Pools:
+    """The images of every given environment, from which samples are drawn.
+
+    Attributes:
+        reference: what environments are compared with, where it is not one another.
+
+    Args:
+        source: the images, or their features.
+        images: ``all``, or ``train``, those that are trained on.
+        seed: base seed of the job.
+        min_per_class, max_per_class: of either side, see :func:`~dgbench.shift.pairs.balanced`.
+    """
+
+    def __init__(
+        self, source: Environments, images: str, seed: int, min_per_class: int, max_per_class: int | None
+    ) -> None:
+        self.source, self.seed = source, seed
+        self.min_per_class, self.max_per_class = min_per_class, max_per_class
+        self.reference: Reference | None = None
+        self._positions = {env: own_images(source, env, images) for env in source.given}
+
+    @cached_property
+    def _labels(self) -> dict[str, np.ndarray]:
+        return {env: self.source.labels_at(positions) for env, positions in self._positions.items()}
+
+    def size(self, env: str) -> int:
+        """Images of an environment."""
+        return len(self._positions[env])
+
+    def sample(self, estimator: Estimator, pair: Pair, slot: Slot) -> Sample:
+        """The sample of one estimate.
+
+        Raises:
+            DataError: no class has enough images on both sides, or the features of all images are the same.
+        """
+        seed = slot.seed(self.seed, pair)
+        sample = (
+            self._alone(pair, slot, seed)
+            if estimator.against_reference
+            else self._of_pair(pair, slot, seed, estimator.balances)
+        )
+        if len(self.source.image) == 1 and np.ptp(self.features(sample.positions), axis=0).max() < 1e-12:
+            raise DataError("every image has the same features; choose another backbone or init")
+        return sample
+
+    def features(self, positions: np.ndarray) -> np.ndarray:
+        """(n,) positions -> (n, m) float64."""
+        if len(self.source.image) > 1:
+            raise ConfigError("features=trained leaves no fixed features; set features=frozen")
+        return np.asarray(self.source.gather(torch.from_numpy(positions))[0].double().cpu().numpy())
+
+    def _of_pair(self, pair: Pair, slot: Slot, seed: int, balances: bool) -> Sample:
+        rng, names = np.random.default_rng(derive(seed, "sample")), self.source.class_names
+        sides = [self._pool(envs) for envs in (pair.p, pair.q)]
+        first = balanced(sides[0][1], sides[1][1], self.min_per_class, rng, self.max_per_class)
+        if len(first.classes) < 2:
+            raise DataError(
+                f"one class only, {names[first.classes[0]]}, has {self.min_per_class} images on both sides; lower "
+                "min_per_class, or choose other environments"
+            )
+        most = self.max_per_class
+        if slot.kind == HALF:
+            sides = [self._pool(envs, slot.number) for envs in (pair.p, pair.q)]
+            most = most and most // 2
+        kept = [np.isin(labels, first.classes) for _, labels in sides]
+        (p, y_p), (q, y_q) = (
+            (positions[rows], labels[rows]) for (positions, labels), rows in zip(sides, kept, strict=True)
+        )
+        if balances:
+            both = balanced(y_p, y_q, 2, rng, most)
+            (p, y_p), (q, y_q) = (p[both.p], y_p[both.p]), (q[both.q], y_q[both.q])
+        if slot.null == HALVES:
+            positions, labels = np.concatenate([p, q]), np.concatenate([y_p, y_q])
+            (p, y_p), (q, y_q) = ((positions[rows], labels[rows]) for rows in null_pair(y_p, y_q, rng))
+        elif slot.null == LABELS:
+            y_p, y_q = rng.permutation(y_p), rng.permutation(y_q)
+        return Sample(
+            p, q, np.searchsorted(first.classes, y_p), np.searchsorted(first.classes, y_q),
+            tuple(names[label] for label in first.classes), seed, slot.null, self.features,
+            dropped={names[label]: list(counts) for label, counts in first.dropped.items()},
+        )  # fmt: skip
+
+    def _pool(self, envs: Sequence[str], half_number: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Positions and labels of environments together; of a half, the same half of an environment in every pair."""
+        pools = [(self._positions[env], self._labels[env]) for env in envs]
+        if half_number is not None:
+            rngs = [np.random.default_rng(derive(self.seed, "shift", "half", env, half_number)) for env in envs]
+            rows = [half(labels, rng) for (_, labels), rng in zip(pools, rngs, strict=True)]
+            pools = [(positions[kept], labels[kept]) for (positions, labels), kept in zip(pools, rows, strict=True)]
+        positions, labels = zip(*pools, strict=True)
+        return np.concatenate(positions), np.concatenate(labels)
+
+    def _alone(self, pair: Pair, slot: Slot, seed: int) -> Sample:
+        """An environment against a reference that the estimator knows; its null compares two halves of itself."""
+        positions, labels = self._pool(pair.q, slot.number if slot.kind == HALF else None)
+        p = positions[:0]
+        if slot.null == HALVES:
+            rows = half(labels, np.random.default_rng(derive(seed, "null")))
+            p, positions = positions[rows], np.delete(positions, rows)
+        y_p, y_q = (np.zeros(len(side), dtype=np.int64) for side in (p, positions))
+        return Sample(p, positions, y_p, y_q, ("all",), seed, slot.null, self.features, self.reference)
+
+
+def own_images(source: Environments, env: str, images: str) -> np.ndarray:
+    """Positions of the images of an environment, each once: those it is trained and validated on, and lists of its own.
+
+    Test images that all environments share, painted as the environment would be, are no images of their own.
+    """
+    subsets = [source.subset(env, "train")]
+    if images == "all":
+        subsets.append(source.subset(env, "val"))
+        for recipe in source.error_recipes(False, ["test"]):
+            if recipe.env == env and len(recipe.mixture) == 1:
+                (scored,) = source.eval_sets(list(recipe.mixture)).values()
+                subsets += [] if scored.feature is not None else [scored.indices.cpu().numpy()]
+    return np.unique(np.concatenate(subsets))

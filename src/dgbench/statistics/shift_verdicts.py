@@ -1,0 +1,139 @@
+"""How far an estimate of shift could be off, and which shift dominates: from estimates on halves, trials and nulls.
+
+A verdict is given only where intervals tell an estimate from that between two halves of one distribution.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dgbench.errors import MeasureError
+
+LEVEL = 0.95
+HALF_SAMPLING, SPREAD, NO_INTERVAL = "half-sampling", "spread of trials", "none"
+DIVERSITY, CORRELATION, BOTH, NEITHER, UNDECIDED = "diversity", "correlation", "both", "neither", "undecided"
+DOMINANT = (DIVERSITY, CORRELATION)
+_SENTENCES = {
+    DIVERSITY: "dominated by diversity shift",
+    CORRELATION: "dominated by correlation shift",
+    BOTH: "both shifts",
+    NEITHER: "neither can be told from no shift",
+}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean of trials with its interval; without one, ``low`` and ``high`` are None."""
+
+    value: float  #: over pairs the mean of their means
+    low: float | None = None
+    high: float | None = None
+    interval: str = NO_INTERVAL  #: its kind: half-sampling, spread of trials, none
+    trials: int = 1
+    pairs: int = 1  #: that have the value
+    exact: float | None = None  #: the true value, where it is known of all pairs
+
+    @property
+    def ends(self) -> list[tuple[float, float]]:
+        """Of its interval, as a list of one; empty without one."""
+        return [] if self.low is None or self.high is None else [(self.low, self.high)]
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f}" + "".join(f" [{low:.2f}, {high:.2f}]" for low, high in self.ends)
+
+
+def half_sampling(value: float, halves: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
+    """Interval of an estimate from whole estimates on random halves of either side's images.
+
+    A mean of n/2 of n images, drawn without replacement, differs from that of all n by the variance of one image / n:
+    the standard deviation of the halves' estimates (divisor n - 1) *is* the standard error of the full one, without a
+    root of 2. It holds the luck of the images as well as that of training; trials share their images and show the
+    latter only. Source: Shao & Wu 1989, the jackknife that deletes n/2 of n.
+
+    Args:
+        value: the estimate on all images.
+        halves: (H,) estimates on halves, H >= 2. Of a mean over folds, the means over folds: a half is drawn once for
+            all of them, and folds share environments, so that they are no independent values.
+        level: nominal coverage; Student's t with H - 1 degrees of freedom.
+
+    Raises:
+        MeasureError: fewer than 2 halves.
+    """
+    return _about(value, halves, "halves", level)
+
+
+def spread_of_trials(value: float, trials: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
+    """Student's interval of the mean of trials. Trials share their images: it is too narrow for another sample of them.
+
+    Args:
+        value: the mean; of several pairs not all may have every trial.
+        trials: (T,) estimates on all images, which differ in subsample, split, initial weights and draws.
+        level: nominal coverage.
+
+    Raises:
+        MeasureError: fewer than 2 trials.
+    """
+    return _about(value, trials, "trials", level, np.size(trials))
+
+
+def interval(
+    value: float, trials: NDArray[np.float64], halves: NDArray[np.float64]
+) -> tuple[float | None, float | None, str]:
+    """The 95% interval of a mean of trials and its kind: by half-sampling where there are halves, else their spread."""
+    if len(halves) > 1:
+        return *half_sampling(value, halves), HALF_SAMPLING
+    return (*spread_of_trials(value, trials), SPREAD) if len(trials) > 1 else (None, None, NO_INTERVAL)
+
+
+def verdict_kind(div: Estimate, cor: Estimate, null_div: Estimate, null_cor: Estimate) -> str:
+    """Compares the excess of either shift over its null, as intervals.
+
+    A shift is there where the interval of the estimate lies above that of the null, ends excluded; two 95% intervals
+    that do not meet are stronger evidence than a test at 5%. It dominates where, besides, the whole interval of its
+    excess lies above that of the other shift's.
+
+    Args:
+        div, cor: with intervals.
+        null_div, null_cor: the same of two halves of one distribution.
+    """
+    div_low, div_high = _excess(div, null_div)
+    cor_low, cor_high = _excess(cor, null_cor)
+    if div_low <= 0 and cor_low <= 0:
+        return NEITHER
+    if div_low > max(0.0, cor_high):
+        return DIVERSITY
+    if cor_low > max(0.0, div_high):
+        return CORRELATION
+    return BOTH if min(div_low, cor_low) > 0 else UNDECIDED
+
+
+def verdict_words(kind: str, div: Estimate, null_div: Estimate) -> str:
+    """What a verdict says; arguments as of :func:`verdict_kind`."""
+    if kind in _SENTENCES:
+        return _SENTENCES[kind]
+    there, other = (DIVERSITY, CORRELATION) if is_above(div, null_div) else (CORRELATION, DIVERSITY)
+    return f"a {there} shift; the {other} shift is known too poorly to say which dominates"
+
+
+def is_above(estimate: Estimate, null: Estimate) -> bool:
+    """Whether the interval of an estimate lies above that of its null; both have one."""
+    return _excess(estimate, null)[0] > 0
+
+
+def _excess(estimate: Estimate, null: Estimate) -> tuple[float, float]:
+    ((low, high),), ((null_low, null_high),) = estimate.ends, null.ends
+    return low - null_high, high - null_low
+
+
+def _about(value: float, several: ArrayLike, what: str, level: float, divisor: int = 1) -> tuple[float, float]:
+    from scipy.stats import t
+
+    values = np.asarray(several, dtype=np.float64)
+    if values.ndim != 1 or len(values) < 2:
+        raise MeasureError(f"{values.size} {what} have no standard deviation; use {what}=2 or more")
+    reach = float(t.ppf((1 + level) / 2, len(values) - 1)) * float(values.std(ddof=1)) / math.sqrt(divisor)
+    return value - reach, value + reach
