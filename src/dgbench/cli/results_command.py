@@ -67,8 +67,7 @@ def _results(words: Sequence[str]) -> None:
 
 def _pack(given: argparse.Namespace) -> None:
     sign_of_life("reading runs ...")
-    from dgbench.reports.archive.archive_entry import BLANK
-    from dgbench.reports.archive.archive_pack import pack
+    from dgbench.reports.archive.entries import BLANK, pack
 
     folder, left_out = pack(given.name, given.runs, given.results, given.selection)
     for why in left_out:
@@ -79,7 +78,7 @@ def _pack(given: argparse.Namespace) -> None:
 
 def _check(given: argparse.Namespace) -> None:
     sign_of_life("computing everything again ...")
-    from dgbench.reports.archive.archive_check import check_archive
+    from dgbench.reports.archive.check import check_archive
 
     findings = check_archive(given.results, given.entry)
     for finding in findings:
@@ -91,7 +90,7 @@ def _check(given: argparse.Namespace) -> None:
 
 
 def _index(given: argparse.Namespace) -> None:
-    from dgbench.reports.archive.archive_index import write_index
+    from dgbench.reports.archive.index import write_index
 
     changed = write_index(given.results)
     print("\n".join(f"written: {path}" for path in changed) or "nothing to write")

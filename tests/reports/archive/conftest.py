@@ -14,12 +14,19 @@ import yaml
 
 from dgbench.records.rows import ROW_FILE, Row, RunIdentity, append_rows
 from dgbench.records.spec import RunSpec
-from dgbench.reports.archive.archive_entry import CHECKSUMMED, LEADERBOARD_FILE, MEASURES_FILE
-from dgbench.reports.archive.archive_index import write_index
-from dgbench.reports.archive.archive_pack import pack
-from dgbench.reports.archive.entry_tables import evaluated, leaderboard_csv, measures_csv
-from dgbench.reports.archive.packed_runs import read_lines, write_lines
-from dgbench.reports.archive.recorded import recorded_of
+from dgbench.reports.archive.entries import (
+    CHECKSUMMED,
+    LEADERBOARD_FILE,
+    MEASURES_FILE,
+    evaluated,
+    leaderboard_csv,
+    measures_csv,
+    pack,
+    read_lines,
+    recorded_of,
+    write_lines,
+)
+from dgbench.reports.archive.index import write_index
 
 GIVEN = ["0.80", "0.90", "0.8250", "0.10"]
 GRID = [f"{i / 10:.2f}" for i in range(11)]

@@ -10,10 +10,10 @@ import pytest
 
 from dgbench.errors import RecordError
 from dgbench.records.spec import RunSpec
-from dgbench.reports.archive import archive_check
-from dgbench.reports.archive.archive_check import check_archive
-from dgbench.reports.archive.archive_index import write_index
-from dgbench.reports.archive.packed_runs import read_lines, write_lines
+from dgbench.reports.archive import check as archive_check
+from dgbench.reports.archive.check import check_archive
+from dgbench.reports.archive.entries import read_lines, write_lines
+from dgbench.reports.archive.index import write_index
 
 ROOT = Path(__file__).resolve().parents[3]
 Change = Callable[[list[Any]], object]
@@ -250,7 +250,7 @@ def test_any_byte_of_an_entry_makes_the_index_stale(archive: Any) -> None:
 
 
 def test_what_entries_say_of_one_another(archive: Any, study: Path) -> None:
-    from dgbench.reports.archive.archive_pack import pack
+    from dgbench.reports.archive.entries import pack
 
     copy, _ = pack("newer", [study], archive.results)
     for name in ("entry.yaml", "README.md"):

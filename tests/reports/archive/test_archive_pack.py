@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from dgbench.errors import DgbenchError, RecordError
-from dgbench.reports.archive.archive_check import check_entry
-from dgbench.reports.archive.archive_pack import pack
-from dgbench.reports.archive.packed_runs import read_lines
+from dgbench.reports.archive.check import check_entry
+from dgbench.reports.archive.entries import pack, read_lines
 from tests.reports.archive.conftest import fill_in, spec_of, write_run, write_study
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from dgbench.errors import RecordError
-from dgbench.reports.archive.packed_runs import write_archive
+from dgbench.reports.archive.entries import write_archive
 from dgbench.reports.reading.collect import collect
 
 ROOT = Path(__file__).resolve().parents[3]

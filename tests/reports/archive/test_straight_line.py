@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.reports.archive.straight_line import line_faults
+from dgbench.reports.archive.check import line_faults
 
 
 def packed(e: Sequence[float], wrong: Sequence[float], decimals: int = 2, **identity: Any) -> dict[str, Any]:
