@@ -22,7 +22,7 @@ import pytest
 from dgbench.errors import DgbenchError, RecordError
 from dgbench.records.locks import is_locked
 from dgbench.records.row_checks import SUBSETS
-from dgbench.reports.archive.entries import write_archive
+from dgbench.reports.archive.entries import packed, write_lines
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
 from dgbench.reports.kinds.measures_report import MeasuresReport
@@ -178,7 +178,7 @@ def test_archives(make: Any, tmp_path: Path) -> None:
     for name, seeds in (("a", (0, 1)), ("b", (2,))):
         for seed in seeds:
             make.write_run(tmp_path / name, make.identity(seed=seed), steps=(100,))
-        write_archive(collect([tmp_path / name]), shelf / f"{name}.jsonl.xz")
+        write_lines(packed(collect([tmp_path / name])), shelf / f"{name}.jsonl.xz")
     file = shelf / "a.jsonl.xz"
     pack = partial(lzma.compress, preset=0)
     for case in share(0.15):

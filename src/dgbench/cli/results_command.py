@@ -24,7 +24,7 @@ Examples:
   dgbench results index                        results/README.md, LEADERBOARD.md and the CSV files over all entries
 
 Options:
-  RUNS         run folders, folders of sweeps, packed files
+  RUNS         run folders, folders of sweeps
   DIR          the archive (default: results)
   --selection  last, train_val or loo_val: which evaluated step counts (default: last)
 
