@@ -6,14 +6,13 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import yaml
 
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
-from dgbench.reports.document import Document, name_of
-from dgbench.reports.frames import Cell, cells, look_of
+from dgbench.reports.document import Document
+from dgbench.reports.frames import Cell, Table, cells
 from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
 from dgbench.reports.published import boards, published
 from dgbench.reports.reading.collect import collect
@@ -41,15 +40,15 @@ def report(root: Path, names: list[str], selection: Selection | None = None) -> 
     return LeaderboardReport(published=names)(collect([root]), selection or TrainVal())
 
 
-def beside(document: Document) -> dict[str, pd.DataFrame]:
+def beside(document: Document) -> dict[str, Table]:
     """Name of the published table -> frame, in the order of the page."""
     tables = [table for section in document.sections for table in section.tables]
-    return {name_of(table).removeprefix("beside_"): table for table in tables if name_of(table).startswith("beside_")}
+    return {table.name.removeprefix("beside_"): table for table in tables if table.name.startswith("beside_")}
 
 
-def line(found: pd.DataFrame, algorithm: str) -> dict[str, Cell]:
+def line(found: Table, algorithm: str) -> dict[str, Cell]:
     (row,) = [row for row in cells(found) if row[0].value == algorithm]
-    return {column.name: cell for column, cell in zip(look_of(found).columns, row, strict=True)}
+    return {column.name: cell for column, cell in zip(found.columns, row, strict=True)}
 
 
 @pytest.fixture
@@ -112,7 +111,7 @@ def test_a_note_says_which_settings_differ(make: Any, pacs: Path, name: str, sel
     write(make, pacs, "pacs", dict.fromkeys(PACS, 0.1), averaging="swad")
     write(make, pacs, "pacs", dict.fromkeys(PACS, 0.1), "erm_pp", averaging="eoa")
     for frame in beside(report(pacs, [name], selection)).values():
-        (note,) = look_of(frame).notes
+        (note,) = frame.notes
         assert said in note
         assert "\n" not in note
 
@@ -121,7 +120,7 @@ def test_every_board_has_its_own_note(make: Any, pacs: Path) -> None:
     """Runs from other initial weights are another board, beside which the same table stands again."""
     write(make, pacs, "pacs", dict.fromkeys(PACS, 0.1), "coral", init="moco_v2:43c0b48e0000")
     tables = [table for section in report(pacs, [TRAIN_VAL]).sections for table in section.tables]
-    notes = [look_of(table).notes[0] for table in tables if name_of(table) == f"beside_{TRAIN_VAL}"]
+    notes = [table.notes[0] for table in tables if table.name == f"beside_{TRAIN_VAL}"]
     assert sorted("init moco_v2 here, supervised_tv_in1k there" in note for note in notes) == [False, True]
 
 
@@ -197,6 +196,6 @@ def test_leave_one_domain_out_selection_of_the_presets(make: Any, tmp_path: Path
     for selection, name, accuracy in ((LooVal(), LOO_VAL, 0.7), (TrainVal(), TRAIN_VAL, 0.6)):
         document = report(tmp_path, [name], selection)
         place = next(i for i, section in enumerate(document.sections) if section.title.endswith("protocol multi_test"))
-        shown = {name_of(table): table for table in document.sections[place].tables}
+        shown = {table.name: table for table in document.sections[place].tables}
         assert line(shown[f"beside_{name}"], "erm")["pacs ours"].value == pytest.approx(accuracy)
-        assert "The same here as there" in look_of(shown[f"beside_{name}_pacs"]).notes[0]
+        assert "The same here as there" in shown[f"beside_{name}_pacs"].notes[0]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dgbench.reports.frames import cells, look_of, show
+from dgbench.reports.frames import cells, show
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.settings.apply_selection import select_runs
 from dgbench.reports.settings.certainty_tables import certainty_table, difference_table, separation_words
@@ -39,7 +39,7 @@ def test_differences_of_paired_seeds(small_study: Path) -> None:
     assert show(erm[1], "points") == "65.0 [65.0, 65.0]"
     assert show(erm[2], "rank") == "2 [2, 2]"
     assert (erm[3].value, cells(table)[0][3].value) == (0, 1)
-    assert "worst+gap: vrex is lowest; 2 seeds separate it from the other." in look_of(table).notes
+    assert "worst+gap: vrex is lowest; 2 seeds separate it from the other." in table.notes
     [pair] = cells(difference_table(studied(small_study), Statistics()))
     assert (pair[0].value, pair[1].value, pair[2].best) == ("erm", "vrex", True)
 
@@ -51,4 +51,4 @@ def test_one_seed_resamples_environments_alone(make: Any, tmp_path: Path) -> Non
     table = certainty_table(studied(tmp_path), Statistics())
     assert "1 seed: nothing can be resampled" in cells(table)[0][1].reason
     assert cells(table)[0][4].low is not None
-    assert "only environments are resampled" in look_of(table).notes[0]
+    assert "only environments are resampled" in table.notes[0]

@@ -137,7 +137,7 @@ def document(folder: Path, **options: Any) -> Document:
 
 def tables(found: Document) -> dict[str, pd.DataFrame]:
     (section,) = found.sections
-    return {table.attrs["table"]["name"]: table for table in section.tables}
+    return {table.name: table.frame for table in section.tables}
 
 
 def test_the_tables(study: Path) -> None:
@@ -185,12 +185,13 @@ def test_many_classes(make: SimpleNamespace, tmp_path: Path) -> None:
     """The 10 most probable of 40 classes: no AUROC, and no matrix that nobody can read."""
     who = make.identity("erm", "0")
     write_predictions(make.write_run(tmp_path, who), who, [True] * 5 + [False] * 5, k=40)
-    found = tables(document(tmp_path))
+    (section,) = document(tmp_path).sections
+    found = {table.name: table for table in section.tables}
     assert "confusion_erm" not in found
-    assert found["errors"]["auroc.reason"].tolist() == [
+    assert found["errors"].frame["auroc.reason"].tolist() == [
         "predictions hold the 10 most probable classes, AUROC needs the probabilities of all"
     ]
-    assert "AUROC is left out" in " ".join(found["errors"].attrs["table"]["notes"])
+    assert "AUROC is left out" in " ".join(found["errors"].notes)
 
 
 def test_runs_without_predictions_are_named(study: Path, make: SimpleNamespace) -> None:
@@ -198,7 +199,7 @@ def test_runs_without_predictions_are_named(study: Path, make: SimpleNamespace) 
     make.write_run(study, make.identity("irm", "full"))  # nothing is held out, nothing is missed
     broken = make.write_run(study, make.identity("mmd", "0"))
     (broken / PREDICTION_FILE).write_bytes(b"PAR1, cut short")
-    problems = document(study).problems.set_index("problem")
+    problems = document(study).problems.frame.set_index("problem")
     assert "1 finished run(s) have none; train with trainer.predictions=last" in problems["reason"]["no predictions"]
     assert "holds no predictions of dgbench" in problems["reason"]["unreadable predictions"]
 

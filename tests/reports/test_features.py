@@ -60,7 +60,7 @@ def test_a_damaged_file_is_a_problem(kept: Path, tmp_path: Path) -> None:
         file.write_bytes(whole[:100])
         document = FeaturesReport()(collect([kept]), Last())
         assert len(document.sections) == 1
-        assert "features" in document.problems["problem"].tolist()
+        assert "features" in document.problems.frame["problem"].tolist()
     finally:
         file.write_bytes(whole)
 

@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from dgbench.errors import RecordError
 from dgbench.reports.boards.board_values import lines_of
 from dgbench.reports.boards.boards import boards
-from dgbench.reports.document import name_of
-from dgbench.reports.frames import Cell, cells
+from dgbench.reports.frames import Cell, Table, cells
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
 from dgbench.reports.settings.apply_selection import select_runs
@@ -158,7 +156,7 @@ def printed(values: list[float]) -> tuple[float, float]:
 # ---- the tests ----
 
 
-def row(table: pd.DataFrame, algorithm: str) -> list[Cell]:
+def row(table: Table, algorithm: str) -> list[Cell]:
     (line,) = (line for line in cells(table) if line[0].value == algorithm)
     return line
 
@@ -199,7 +197,7 @@ def test_tables_equal_domainbeds(sweep: Any, selection: Any, way: Way) -> None:
     root, records = sweep
     document = LeaderboardReport()(read_domainbed(root), selection)
     section = next(s for s in document.sections if s.title.endswith("loo"))
-    tables = {name_of(table): table for table in section.tables}
+    tables = {table.name: table for table in section.tables}
     for dataset, title in (("PACS", "dataset_pacs"), ("VLCS", "dataset_vlcs")):
         line = row(tables[title], "erm")
         theirs = accuracies(records, dataset, "ERM", way)
@@ -228,7 +226,7 @@ def test_missing_runs_are_named_with_the_fix(sweep: Any) -> None:
     document = LeaderboardReport()(read_domainbed(root), TrainVal())
     board = next(s for s in document.sections if s.title.endswith("loo")).tables[0]
     assert row(board, "vrex")[2].flag == "(n=2)"
-    problems = document.problems
+    problems = document.problems.frame
     (why,) = problems.loc[problems["where"].str.contains("vlcs, vrex seed 2"), "reason"]
     assert "not planned: no run holds out VOC2007" in why
     assert "import the folder again" in why

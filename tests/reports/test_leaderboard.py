@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from dgbench.errors import ConfigError, RecordError
-from dgbench.reports.document import Document, name_of, title_of
-from dgbench.reports.frames import Cell, cells, look_of, show
+from dgbench.reports.document import Document, title_of
+from dgbench.reports.frames import Cell, Table, cells, show
 from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
 from dgbench.reports.kinds.leakage_report import LeakageReport
 from dgbench.reports.reading.collect import collect
@@ -28,14 +27,14 @@ from tests.reports.synthetic_shifts import estimates, shift_identity, write_shif
 SHIFTS = {"sr_cmnist": "correlation", "pacs": "diversity"}
 
 
-def table(document: Document, name: str, section: int = 0) -> pd.DataFrame:
-    return next(table for table in document.sections[section].tables if name_of(table) == name)
+def table(document: Document, name: str, section: int = 0) -> Table:
+    return next(table for table in document.sections[section].tables if table.name == name)
 
 
-def line(found: pd.DataFrame, first: str) -> dict[str, Cell]:
+def line(found: Table, first: str) -> dict[str, Cell]:
     """Column name -> cell, of the line of that algorithm."""
     (row,) = [row for row in cells(found) if row[0].value == first]
-    return {column.name: cell for column, cell in zip(look_of(found).columns, row, strict=True)}
+    return {column.name: cell for column, cell in zip(found.columns, row, strict=True)}
 
 
 def number(cell: Cell) -> float:
@@ -70,7 +69,7 @@ def test_leaderboard_by_hand(two_datasets: Path) -> None:
     """
     document = LeaderboardReport(shifts=SHIFTS)(collect([two_datasets]), Last())
     board = table(document, "leaderboard")
-    assert board["algorithm"].tolist() == ["vrex", "erm", "group_dro"]
+    assert board.frame["algorithm"].tolist() == ["vrex", "erm", "group_dro"]
     erm = line(board, "erm")
     assert number(erm["sr_cmnist"]) == pytest.approx(0.64)
     assert erm["sr_cmnist"].std == pytest.approx(0.01 / math.sqrt(2))
@@ -78,8 +77,8 @@ def test_leaderboard_by_hand(two_datasets: Path) -> None:
     assert number(erm["average"]) == pytest.approx(0.595)
     assert number(line(board, "vrex")["average"]) == pytest.approx(0.7075)
     assert (number(erm["rank"]), number(line(board, "vrex")["rank"])) == (2, 1)
-    assert "population std / sqrt(n)" in look_of(board).title
-    assert "n = 2 seeds." in look_of(board).notes
+    assert "population std / sqrt(n)" in board.title
+    assert "n = 2 seeds." in board.notes
 
 
 def test_an_empty_cell_says_why_and_what_fills_it(two_datasets: Path) -> None:
@@ -88,7 +87,7 @@ def test_an_empty_cell_says_why_and_what_fills_it(two_datasets: Path) -> None:
     assert empty["sr_cmnist"].value is None
     assert empty["sr_cmnist"].reason.startswith("not planned: no run of group_dro here; to fill: python train.py")
     assert empty["rank"].reason == "no average, so no place"
-    notes = look_of(table(document, "leaderboard")).notes
+    notes = table(document, "leaderboard").notes
     assert any("Without a place" in note and "group_dro" in note for note in notes)
 
 
@@ -103,7 +102,7 @@ def test_failed_unfinished_and_missing_folds_are_told_apart(make: Any, small_stu
     cells = line(table(document, "dataset_sr_cmnist"), "erm")
     assert cells["0.90"].flag == "(n=1)"
     assert cells["average"].flag == "(uneven n)"
-    problems = document.problems
+    problems = document.problems.frame
     (text,) = problems.loc[problems["problem"] == "missing cells", "reason"]
     assert "0.90 held out: failed: loss became NaN" in text
     assert "0.85 held out: unfinished (status RUNNING), last row at step 200" in text
@@ -138,7 +137,7 @@ def test_domains_of_one_dataset(small_study: Path, divisor: str, std: float) -> 
     erm = line(found, "erm")
     assert number(erm["std"]) == pytest.approx(std)
     assert number(erm["overall"]) == pytest.approx(0.64)
-    assert f"divisor {divisor} as in NICO++'s" in look_of(found).notes[0]
+    assert f"divisor {divisor} as in NICO++'s" in found.notes[0]
 
 
 def test_variance_and_oracle_gap_by_hand(make: Any, tmp_path: Path) -> None:
@@ -176,7 +175,7 @@ def test_leakage_report_with_two_test_domains(make: Any, tmp_path: Path) -> None
     """The arithmetic stands in the test of the measure: validation .5; K=1 .8; K=2 .5."""
     write_search(make, tmp_path, DRAWS, ["0.90", "0.10"])
     document = LeakageReport()(collect([tmp_path]), TrainVal())
-    rows = table(document, "leakage")[["chosen by", "average", "leakage"]].to_numpy().tolist()
+    rows = table(document, "leakage").frame[["chosen by", "average", "leakage"]].to_numpy().tolist()
     assert rows == [
         ["validation", pytest.approx(0.5), 0.0],
         ["oracle, K=1", pytest.approx(0.8), pytest.approx(0.3)],
@@ -196,8 +195,8 @@ def test_leakage_of_single_test_domains_says_so(make: Any, tmp_path: Path) -> No
     for env in make.GIVEN:
         write_search(make, tmp_path, DRAWS, [env], protocol="loo", fold=str(make.GIVEN.index(env)))
     found = table(LeakageReport()(collect([tmp_path]), TrainVal()), "leakage")
-    assert "only K=1 exists" in look_of(found).notes[0]
-    assert found["chosen by"].tolist() == ["validation", "oracle, K=1"]
+    assert "only K=1 exists" in found.notes[0]
+    assert found.frame["chosen by"].tolist() == ["validation", "oracle, K=1"]
 
 
 def test_leakage_needs_draws_and_an_honest_choice(small_study: Path) -> None:
@@ -206,7 +205,7 @@ def test_leakage_needs_draws_and_an_honest_choice(small_study: Path) -> None:
         with pytest.raises(ConfigError, match="choose selection=train_val"):
             LeakageReport()(collection, selection)
     document = LeakageReport()(collection, TrainVal())
-    assert "1 finished hyperparameter draw; an oracle needs 2 or more" in document.problems["reason"][0]
+    assert "1 finished hyperparameter draw; an oracle needs 2 or more" in document.problems.frame["reason"][0]
 
 
 def test_a_search_is_one_line_and_its_best_draw_counts(make: Any, tmp_path: Path) -> None:
@@ -221,7 +220,7 @@ def test_a_search_is_one_line_and_its_best_draw_counts(make: Any, tmp_path: Path
     assert chosen["hyperparameters"].value == "lr=1"
     apart = table(LeaderboardReport()(collection, Last()), "leaderboard")
     assert len(apart) == 3
-    assert all("draw=" in name for name in apart["algorithm"])
+    assert all("draw=" in name for name in apart.frame["algorithm"])
 
 
 def test_measures_take_the_chosen_draw(make: Any, tmp_path: Path) -> None:
@@ -257,9 +256,9 @@ def test_validation_environments_are_not_reported(make: Any, tmp_path: Path) -> 
     write_search(make, tmp_path, DRAWS, ["0.90", "0.10"])
     document = LeaderboardReport()(collect([tmp_path]), OodVal(["0.90"]))
     found = table(document, "dataset_sr_cmnist")
-    assert look_of(found).columns[1].shown == "accuracy in 0.10 (%)"
+    assert found.columns[1].shown == "accuracy in 0.10 (%)"
     assert number(line(found, "erm")["0.10"]) == pytest.approx(0.1)
-    assert "0.90" not in found
+    assert "0.90" not in found.frame
     assert "OoD validation on 0.90" in title_of(found, document)
 
 
@@ -267,7 +266,7 @@ def test_environments_that_only_choose_make_no_board(make: Any, tmp_path: Path) 
     write_search(make, tmp_path, DRAWS, ["0.90"], protocol="loo")
     document = LeaderboardReport()(collect([tmp_path]), OodVal(["0.90", "0.85", "0.80", "0.10"]))
     assert not document.sections
-    (why,) = document.problems.loc[document.problems["problem"] == "no leaderboard", "reason"]
+    (why,) = document.problems.frame.loc[document.problems.frame["problem"] == "no leaderboard", "reason"]
     assert why == "every tested environment is one that chooses among models"
 
 
@@ -294,7 +293,7 @@ def test_published_beside_ours_with_rank_changes(two_datasets: Path) -> None:
     board = table(document, "leaderboard")
     assert (line(board, "vrex")["Δ rank"].value, line(board, "erm")["Δ rank"].value) == (1, -1)
     correlations = table(document, "leaderboard_correlation", section=-1)
-    assert set(correlations["leaderboard"]) >= {"OoD-Bench diversity (ye2022 Table 1)"}
+    assert set(correlations.frame["leaderboard"]) >= {"OoD-Bench diversity (ye2022 Table 1)"}
 
 
 def test_the_oracle_is_marked_everywhere(two_datasets: Path) -> None:
@@ -350,7 +349,7 @@ def shifts_of_both(root: Path, **changes: Any) -> Path:
 
 def split_of(document: Document) -> dict[str, str]:
     found = table(document, "ranking_score")
-    return {column.name: column.help for column in look_of(found).columns if column.name in ("pacs", "sr_cmnist")}
+    return {column.name: column.help for column in found.columns if column.name in ("pacs", "sr_cmnist")}
 
 
 def test_the_split_may_come_from_estimates(two_datasets: Path, tmp_path: Path) -> None:
@@ -359,11 +358,11 @@ def test_the_split_may_come_from_estimates(two_datasets: Path, tmp_path: Path) -
     folder = shifts_of_both(tmp_path / "shifts")
     document = LeaderboardReport(shifts=wrong, shifts_from=str(folder))(collect([two_datasets]), Last())
     assert split_of(document) == {"pacs": "diversity", "sr_cmnist": "correlation"}
-    note = look_of(table(document, "ranking_score")).notes[-1]
+    note = table(document, "ranking_score").notes[-1]
     assert note.startswith("Kinds of shift: estimated (Joint classifier, resnet18/supervised, frozen features; ")
     without = LeaderboardReport(shifts=wrong)(collect([two_datasets]), Last())
     assert split_of(without) == wrong
-    assert not any("estimated" in note for note in look_of(table(without, "ranking_score")).notes)
+    assert not any("estimated" in note for note in table(without, "ranking_score").notes)
 
 
 def test_what_estimates_do_not_settle_is_under_other(two_datasets: Path, tmp_path: Path) -> None:

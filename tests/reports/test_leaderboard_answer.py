@@ -42,7 +42,7 @@ def test_a_lead_that_holds(make: Any, tmp_path: Path) -> None:
     assert text.startswith("x has the highest average accuracy, 82.0 %, 11.0 points above y ([8.5, 13.5], 95% interval")
     assert "in 1 of 4 cases (permutation test)" in text
     assert "3 seeds separate it from the other" in text
-    assert leaderboard_table(board)["pacs.best"].tolist() == [True, False]
+    assert leaderboard_table(board).frame["pacs.best"].tolist() == [True, False]
 
 
 def test_a_lead_within_noise_is_not_crowned(make: Any, tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_lead_within_noise_is_not_crowned(make: Any, tmp_path: Path) -> None:
     (text,) = leaderboard_answer(board)
     assert "x has the highest average accuracy, 77.0 %, 2.0 points above y" in text
     assert "3 seeds cannot separate it from y; 1 is worse." in text
-    assert not leaderboard_table(board)["pacs.best"].any()
+    assert not leaderboard_table(board).frame["pacs.best"].any()
 
 
 def test_several_datasets_are_averaged_by_seed(make: Any, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_several_datasets_are_averaged_by_seed(make: Any, tmp_path: Path) -> Non
         "x has the highest average accuracy over 2 datasets, 60.0 %, 10.0 points above y ([10.0, 10.0]"
     )
     assert absent == "Not ranked, since a dataset is missing: q."
-    made = leaderboard_table(board).set_index("algorithm")
+    made = leaderboard_table(board).frame.set_index("algorithm")
     assert made["average.best"].to_dict() == {"x": True, "y": False, "q": False}
     assert not made["vlcs.best"].any()
 
@@ -94,7 +94,7 @@ def test_other_seeds_are_not_compared(make: Any, tmp_path: Path) -> None:
 def test_too_little_to_conclude(make: Any, tmp_path: Path, accuracies: Accuracies, text: str) -> None:
     board = board_of(make, tmp_path, pacs=accuracies)
     assert text in leaderboard_answer(board)[0]
-    assert not leaderboard_table(board)["pacs.best"].any()
+    assert not leaderboard_table(board).frame["pacs.best"].any()
     figure = average_figure(board)
     assert figure is not None
     assert "1 seed: no interval" in figure.caption

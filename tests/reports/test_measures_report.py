@@ -10,14 +10,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
 
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.rows import ROW_FILE, append_rows
 from dgbench.reports.document import title_of
-from dgbench.reports.frames import Cell, cells, look_of, show
+from dgbench.reports.frames import Cell, Table, cells, show
 from dgbench.reports.kinds.measures_report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.renderers import write
@@ -34,13 +33,13 @@ def build(root: Path, **options: object):  # type: ignore[no-untyped-def]
     return MeasuresReport()(collect([root]), Last(), **options)  # type: ignore[arg-type]
 
 
-def line(table: pd.DataFrame, key: str) -> dict[str, Cell]:
+def line(table: Table, key: str) -> dict[str, Cell]:
     row = next(row for row in cells(table) if row[0].value == key)
-    return {column.shown: cell for column, cell in zip(look_of(table).columns, row, strict=True)}
+    return {column.shown: cell for column, cell in zip(table.columns, row, strict=True)}
 
 
 def problems(document: Any) -> dict[str, str]:
-    return dict(zip(document.problems["problem"], document.problems["reason"], strict=True))
+    return dict(zip(document.problems.frame["problem"], document.problems.frame["reason"], strict=True))
 
 
 def test_measures_by_hand(small_study: Path) -> None:
@@ -76,7 +75,7 @@ def test_a_wrong_pick_costs_its_ideal_error(make: Any, tmp_path: Path) -> None:
     assert line(selected, "average")["degradation"].value == pytest.approx(0.6)
     assert line(selected, "worst+gap")["degradation"].value == 0
     assert line(correlation, "average")["seed 0"].value == pytest.approx(-1)
-    assert "2 algorithms: a rank correlation can only be 1 or -1" in " ".join(look_of(correlation).notes)
+    assert "2 algorithms: a rank correlation can only be 1 or -1" in " ".join(correlation.notes)
 
 
 def test_without_worst_gap_the_average_ranks_answer_table_and_note(make: Any, tmp_path: Path) -> None:
@@ -90,9 +89,9 @@ def test_without_worst_gap_the_average_ranks_answer_table_and_note(make: Any, tm
     section = build(tmp_path).sections[0]
     table = section.tables[0]
     assert section.answer[0].startswith("b has the lowest average error, 25.0%, 10.0 points below c")
-    assert list(table["algorithm"]) == ["b", "c", "a"]
+    assert list(table.frame["algorithm"]) == ["b", "c", "a"]
     assert line(table, "b")["worst+gap (%)"].value is None
-    assert "Lowest average error: b, then c, higher in 2 of 2 seeds" in " ".join(look_of(table).notes)
+    assert "Lowest average error: b, then c, higher in 2 of 2 seeds" in " ".join(table.notes)
 
 
 def test_algorithms_without_a_common_seed_are_counted_by_their_seeds(make: Any, tmp_path: Path) -> None:
@@ -133,7 +132,7 @@ def test_missing_and_failed_folds_are_not_averaged_over(make: Any, tmp_path: Pat
     (hydra / "overrides.yaml").write_text("[algorithm=erm, 'protocol.folds=[0,1]', dataset.scale=2]")
     fill = "python train.py algorithm=erm dataset.scale=2 'protocol.folds=[2,3]'"
     assert problems(build(tmp_path))["missing folds"].endswith(fill)
-    assert "1 seed: no standard deviation" in " ".join(look_of(document.sections[0].tables[0]).notes)
+    assert "1 seed: no standard deviation" in " ".join(document.sections[0].tables[0].notes)
 
 
 def test_a_fold_that_failed_before_its_first_row_says_so(make: Any, tmp_path: Path) -> None:
@@ -179,7 +178,7 @@ def test_hyperparameter_sets_get_names_of_their_own(make: Any, tmp_path: Path) -
     for weight in (1, 10):
         who = make.identity("vrex", "0", run=str(weight), hparams={"lr": 0.001, "penalty": weight})
         make.write_run(tmp_path, who, folder=str(weight))
-    names = build(tmp_path).sections[0].tables[1]["algorithm"].tolist()
+    names = build(tmp_path).sections[0].tables[1].frame["algorithm"].tolist()
     assert names == ["vrex (penalty=1)", "vrex (penalty=10)"]
 
 
@@ -210,7 +209,7 @@ def test_the_ideal_is_refused_where_an_environment_is_missing(make: Any, tmp_pat
     assert line(table, "vrex")["ideal (%)"].value is None
     assert line(table, "vrex")["ideal (%)"].reason == "fold full: no test row of 0.00, 0.05 at step 200"
     assert line(table, "irm")["ideal (%)"].reason == "fold full: no test row of 0.90 at step 200"
-    [told] = document.problems.query("problem == 'environments differ'").to_dict("records")
+    [told] = document.problems.frame.query("problem == 'environments differ'").to_dict("records")
     assert told["where"] == "irm, vrex"
     found = measures(results(tmp_path)).set_index("label")["ideal"]
     assert found.isna().to_dict() == {"erm": False, "vrex": True, "irm": True}
@@ -245,7 +244,7 @@ def test_the_lead_is_judged_by_a_test_of_the_two_that_the_data_chose(small_study
         "Lowest worst+gap: vrex, then erm, higher in 2 of 2 seeds; one of two equal algorithms would lead by as much "
         "in 1 of 2 cases (permutation test), the fewest that 2 seeds can show."
     )
-    assert expected in look_of(build(small_study).sections[0].tables[0]).notes
+    assert expected in build(small_study).sections[0].tables[0].notes
 
 
 @pytest.mark.parametrize(
@@ -261,7 +260,7 @@ def test_what_six_seeds_say_of_a_lead(make: Any, tmp_path: Path, last: float, se
         for name, error in (("a", 0.3), ("b", 0.5 if seed < 5 else last)):
             for fold in range(4):
                 make.write_run(tmp_path, make.identity(name, str(fold), seed), lambda e, s, error=error: error)
-    notes = " ".join(look_of(build(tmp_path).sections[0].tables[0]).notes)
+    notes = " ".join(build(tmp_path).sections[0].tables[0].notes)
     assert sentence in notes
 
 

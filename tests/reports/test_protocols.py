@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
-from dgbench.reports.document import TARGET_ORACLE, Document, name_of
-from dgbench.reports.frames import Cell, cells, look_of
+from dgbench.reports.document import TARGET_ORACLE, Document
+from dgbench.reports.frames import Cell, Table, cells
 from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
 from dgbench.reports.kinds.leakage_report import LeakageReport
 from dgbench.reports.kinds.measures_report import MeasuresReport
@@ -61,14 +60,14 @@ def value(text: str, measure: str) -> str:
     return next(line[-1] for line in lines(text) if line and line[0] == measure)
 
 
-def tables(document: Document) -> dict[str, pd.DataFrame]:
-    return {name_of(table): table for section in document.sections for table in section.tables}
+def tables(document: Document) -> dict[str, Table]:
+    return {table.name: table for section in document.sections for table in section.tables}
 
 
-def row(table: pd.DataFrame, first: str) -> dict[str, Cell]:
+def row(table: Table, first: str) -> dict[str, Cell]:
     """Column name -> cell, of the line of that algorithm."""
     (line,) = (line for line in cells(table) if line[0].value == first)
-    return {column.name: cell for column, cell in zip(look_of(table).columns, line, strict=True)}
+    return {column.name: cell for column, cell in zip(table.columns, line, strict=True)}
 
 
 # ---- the closing table ------------------------------------------------------------------------------------------
@@ -153,7 +152,7 @@ def test_measures(make: Any, tmp_path: Path) -> None:
     for protocol, plan in PLANS.items():
         folds(make, protocol, plan, tmp_path)
     document = MeasuresReport()(collect([tmp_path]), Last())
-    found = {section.title: {name_of(table): table for table in section.tables} for section in document.sections}
+    found = {section.title: {table.name: table for table in section.tables} for section in document.sections}
     assert len(found) == 4
     averages = {"fixed": 0.4, "multi_test": 0.35, "single_source": 0.425, "target_oracle": 0.125}
     for title, own in found.items():
@@ -163,12 +162,12 @@ def test_measures(make: Any, tmp_path: Path) -> None:
         assert erm["worst_gap"].value is None
         assert f"protocol={protocol} does not hold out each given environment once" in erm["worst_gap"].reason
         assert title.startswith("TARGET ORACLE ") == (protocol == "target_oracle")
-        (note,) = look_of(own["held_out_errors"]).notes
+        (note,) = own["held_out_errors"].notes
         assert (note == TARGET_ORACLE) == (protocol == "target_oracle")
         assert "Leave-one" not in note
     assert TARGET_ORACLE in document.warnings
     (fixed,) = (own["held_out_errors"] for title, own in found.items() if "protocol=fixed" in title)
-    assert [column.shown for column in look_of(fixed).columns] == ["algorithm", "d (%)"]
+    assert [column.shown for column in fixed.columns] == ["algorithm", "d (%)"]
 
 
 def test_studies_with_other_groups_stand_apart(make: Any, tmp_path: Path) -> None:
@@ -193,24 +192,24 @@ def test_leaderboard(make: Any, tmp_path: Path) -> None:
     found = {}
     for section in document.sections:
         if "protocol" in section.title:
-            table = next(t for t in section.tables if name_of(t).startswith("dataset_"))
+            table = next(t for t in section.tables if t.name.startswith("dataset_"))
             found[section.title.split()[-1]] = (section.title, table, row(table, "erm"))
     assert {name: erm["average"].value for name, (_, _, erm) in found.items()} == pytest.approx(
         {"multi_test": 0.65, "fixed": 0.6, "single_source": 0.575, "target_oracle": 0.875}
     )
     assert found["single_source"][2]["d"].value == pytest.approx(0.5)
-    assert [env for env in GIVEN if env in found["fixed"][1]] == ["d"]
+    assert [env for env in GIVEN if env in found["fixed"][1].frame] == ["d"]
     assert found["target_oracle"][0].startswith("TARGET ORACLE")
-    assert TARGET_ORACLE in look_of(found["target_oracle"][1]).notes
+    assert TARGET_ORACLE in found["target_oracle"][1].notes
     assert TARGET_ORACLE in document.warnings
-    assert sum(TARGET_ORACLE in look_of(table).notes for _, table, _ in found.values()) == 1
+    assert sum(TARGET_ORACLE in table.notes for _, table, _ in found.values()) == 1
 
 
 def test_a_group_that_no_run_has_is_missing_by_name(make: Any, tmp_path: Path) -> None:
     """The plan stands in the rows, so a board knows of fold 1 though it was never started."""
     folds(make, "multi_test", {"0": MULTI_TEST["0"]}, tmp_path)
     document = LeaderboardReport()(collect([tmp_path]), Last())
-    erm = row(next(t for t in document.sections[0].tables if name_of(t).startswith("dataset_")), "erm")
+    erm = row(next(t for t in document.sections[0].tables if t.name.startswith("dataset_")), "erm")
     assert erm["a"].value == pytest.approx(0.9)
     assert erm["c"].value is None
     assert "no run holds out c, d" in erm["c"].reason
@@ -228,4 +227,4 @@ def test_leakage_over_two_test_domains(make: Any, tmp_path: Path) -> None:
     document = LeakageReport()(collect([tmp_path]), TrainVal())
     (section,) = document.sections
     assert "multi_test" in str(section.facts)
-    assert set(section.tables[0]["chosen by"]) == {"validation", "oracle, K=1", "oracle, K=2"}
+    assert set(section.tables[0].frame["chosen by"]) == {"validation", "oracle, K=1", "oracle, K=2"}

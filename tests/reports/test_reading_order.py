@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
-
 from dgbench.reports.document import (
     Document,
     Figure,
@@ -11,14 +9,13 @@ from dgbench.reports.document import (
     in_order,
     main_figure,
     main_table,
-    name_of,
     problem_table,
     sections_in_order,
 )
-from dgbench.reports.frames import Column, table
+from dgbench.reports.frames import Column, Table, table
 
 
-def made(name: str, lines: int = 1, detail: bool = False) -> pd.DataFrame:
+def made(name: str, lines: int = 1, detail: bool = False) -> Table:
     return table([{"x": 0.5}] * lines, name, name, [Column("x")], detail=detail)
 
 
@@ -38,12 +35,12 @@ def test_the_first_answer_leads() -> None:
 def test_picture_and_table_come_first_and_details_last() -> None:
     tables = [made("folded", detail=True), made("empty", 0), made("main"), made("more")]
     section = Section("s", "S", tables, [figure("fine", detail=True), figure("picture"), figure("other")])
-    assert [name_of(item) for item in in_order(section)] == [
+    assert [item.name for item in in_order(section)] == [
         "picture", "main", "empty", "more", "other", "folded", "fine"
     ]  # fmt: skip
 
 
 def test_a_detail_is_main_only_where_nothing_else_is_shown() -> None:
     alone = Section("s", "S", [made("folded", detail=True)])
-    assert (main_figure(alone), name_of(main_table(alone))) == (None, "folded")  # type: ignore[arg-type]
+    assert (main_figure(alone), main_table(alone).name) == (None, "folded")  # type: ignore[arg-type]
     assert main_table(Section("s", "S", [made("folded", detail=True)], [figure("picture")])) is None

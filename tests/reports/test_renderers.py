@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from dgbench.errors import ConfigError
-from dgbench.reports.document import Document, Section, keep, name_of, problem_table, remake
-from dgbench.reports.frames import Cell, Column, cells, entry, is_negative, look_of, show, table, with_look
+from dgbench.reports.document import Document, Section, keep, problem_table, remake
+from dgbench.reports.frames import Cell, Column, Table, cells, entry, is_negative, show, table
 from dgbench.reports.kinds.measures_report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.renderers import listed, write
@@ -24,14 +24,14 @@ from dgbench.reports.renderers.terminal import plain_document
 from dgbench.selection.methods import Last
 
 
-def made(lines: int = 1) -> pd.DataFrame:
+def made(lines: int = 1) -> Table:
     columns = [Column("algorithm_name & co"), Column("scale", key=True), Column("rho", unit="correlation")]
     line = {"algorithm_name & co": "group_dro 100%", "scale": "1"}
     line |= entry("rho", -0.25, std=0.1, n=3, low=-0.5, high=0.125)
     return table([line] * lines, "t", "A_title (50%)", columns, ["A note with # and ^."])
 
 
-def other(name: str, value: float) -> pd.DataFrame:
+def other(name: str, value: float) -> Table:
     return table([{"x": value}], name, name, [Column("x", unit="percent")])
 
 
@@ -79,7 +79,7 @@ def test_latex_by_structure(document: Document, tmp_path: Path) -> None:
 
 def test_latex_marks_and_escapes() -> None:
     line = {"algorithm_name & co": "[a]", "scale": "1", **entry("rho", -0.25, best=True)}
-    bold = with_look(pd.DataFrame([line]), look_of(made()))
+    bold = replace(made(), frame=pd.DataFrame([line]))
     text = latex_table(bold, "A_title (50%), where", "python x")
     assert text.startswith("% python x\n")
     assert r"\textbf{\underline{$-$0.25}}" in text
@@ -107,7 +107,7 @@ def test_every_caption_has_its_command(document: Document, tmp_path: Path) -> No
     page, text = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
     for section in document.sections:
         for item in (*section.tables, *section.figures):
-            command = f"python report.py 'runs=[x]' 'only=[{name_of(item)}]'"
+            command = f"python report.py 'runs=[x]' 'only=[{item.name}]'"
             assert remake(document, item) == command
             assert command in text
             assert command.replace("'", "&#39;") in page
@@ -115,7 +115,7 @@ def test_every_caption_has_its_command(document: Document, tmp_path: Path) -> No
 
 def test_only_some_tables(document: Document) -> None:
     kept = keep(document, ["correlation"])
-    assert [name_of(each) for section in kept.sections for each in section.tables] == ["correlation"]
+    assert [each.name for section in kept.sections for each in section.tables] == ["correlation"]
     assert kept.sections[0].figures == []
     with pytest.raises(ConfigError, match=r"only=\['corelation'\] is in no section; did you mean correlation\?"):
         keep(document, ["corelation"])
@@ -157,7 +157,7 @@ def test_markdown_holds_everything_with_the_answer_first(document: Document, tmp
     text = (tmp_path / "report.md").read_text()
     [section] = document.sections
     assert text.startswith(f"# {document.title}\n\n## {section.title}\n\n{section.answer[0]}\n\n")
-    places = [text.index(f"### {look_of(each).title} (") for each in section.tables]
+    places = [text.index(f"### {each.title} (") for each in section.tables]
     picture = text.index(f"({section.figures[0].name}.png)")
     assert picture < min(places)
     assert places[0] == min(places)

@@ -57,7 +57,7 @@ def test_the_published_archive_gives_the_numbers_of_its_report() -> None:
     seen = 0
     for setting in evaluation.settings:
         variant, given = setting.identity["variant"]["ratio"], tuple(setting.given)
-        for row in seed_table(evaluation.of(setting.title)).to_dict("records"):
+        for row in seed_table(evaluation.of(setting.title)).frame.to_dict("records"):
             line = found.loc[(variant, given, row["algorithm"], row["seed"])]
             assert [line[name] for name in MEASURES] == [row[name] for name in MEASURES]
             seen += 1

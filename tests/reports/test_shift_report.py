@@ -7,16 +7,15 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from matplotlib.text import Text
 
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.shift_rows import ShiftRow
-from dgbench.reports.document import Document, name_of
+from dgbench.reports.document import Document
 from dgbench.reports.figures.drawing import canvas
 from dgbench.reports.figures.point_labels import PointLabel, label_points
-from dgbench.reports.frames import Cell, cells, look_of, show
+from dgbench.reports.frames import Cell, Table, cells, show
 from dgbench.reports.kinds.shift_report import ShiftReport
 from dgbench.reports.published import published
 from dgbench.reports.renderers import write
@@ -40,14 +39,14 @@ def report(root: Path, *rows: list[ShiftRow], **keys: Any) -> Document:
     return ShiftReport(roots=[str(root)], **keys)(None, None)
 
 
-def table(document: Document, name: str, section: int = 0) -> pd.DataFrame:
-    return next(each for each in document.sections[section].tables if name_of(each) == name)
+def table(document: Document, name: str, section: int = 0) -> Table:
+    return next(each for each in document.sections[section].tables if each.name == name)
 
 
-def line(found: pd.DataFrame, *first: str) -> dict[str, Cell]:
+def line(found: Table, *first: str) -> dict[str, Cell]:
     """Column name -> cell, of the line that begins so."""
     (row,) = [row for row in cells(found) if [cell.value for cell in row[: len(first)]] == list(first)]
-    return {column.name: cell for column, cell in zip(look_of(found).columns, row, strict=True)}
+    return {column.name: cell for column, cell in zip(found.columns, row, strict=True)}
 
 
 def test_the_table_of_shifts(tmp_path: Path) -> None:
@@ -61,7 +60,7 @@ def test_the_table_of_shifts(tmp_path: Path) -> None:
         "Joint classifier, resnet18/supervised, frozen features"
     ]
     found = table(document, "shift")
-    assert look_of(found).title == "Diversity and correlation shift, mean over pairs [95%, half-sampling]"
+    assert found.title == "Diversity and correlation shift, mean over pairs [95%, half-sampling]"
     pacs, digits, mine = (line(found, name) for name in ("pacs", "cmnist_irm", "my_data"))
     assert pacs["div"].value == pytest.approx(0.5)
     assert pacs["div"].high == pytest.approx(0.5 + 2.3646242510 * 0.02 * math.sqrt(8 / 7))
@@ -72,7 +71,7 @@ def test_the_table_of_shifts(tmp_path: Path) -> None:
     assert (pacs["verdict"].value, digits["verdict"].value) == ("diversity", "correlation")
     assert mine["cor labels"].value == pytest.approx(0.05)
     assert mine["div published"].value is None
-    notes = " ".join(look_of(found).notes)
+    notes = " ".join(found.notes)
     assert "another estimator" in notes and "here frozen ones" in notes
     assert [sentence.split(":")[0] for sentence in document.sections[0].answer] == ["cmnist_irm", "my_data", "pacs"]
 
@@ -82,9 +81,9 @@ def test_published_values_are_of_the_source_and_marked_for_frozen_features_alone
     document = report(tmp_path, joint("pacs", 0.6, 0.02, who=who), published="ye2022_code_plus")
     found = table(document, "shift")
     assert show(line(found, "pacs")["div published"], "distance") == "0.660 ± 0.050"
-    assert "other formulas (hellinger, here ye2022)" in " ".join(look_of(found).notes)
+    assert "other formulas (hellinger, here ye2022)" in " ".join(found.notes)
     alone = report(tmp_path, published=None)
-    assert "div published" not in [column.name for column in look_of(table(alone, "shift")).columns]
+    assert "div published" not in [column.name for column in table(alone, "shift").columns]
     assert "Gray" not in alone.sections[0].figures[0].caption
     with pytest.raises(ConfigError, match=r"report\.published=ye2022_table1 is no table of shifts; choose one of ye"):
         ShiftReport(published="ye2022_table1")(None, None)
@@ -94,7 +93,7 @@ def test_folds_are_compared_with_printed_values_and_pairs_of_environments_are_no
     rows = estimates(shift_identity(), {"a|b": {"div": 0.5, "cor": 0.1}, "a|c": {"div": 0.3, "cor": 0.1}}, null=NULL)
     found = table(report(tmp_path, rows), "shift")
     assert line(found, "pacs")["pairs"].value == "2 pairs"
-    assert "div published" not in [column.name for column in look_of(found).columns]
+    assert "div published" not in [column.name for column in found.columns]
 
 
 def test_the_pairs_of_colored_digits_beside_exact_and_printed_values(tmp_path: Path) -> None:
@@ -118,15 +117,18 @@ def test_refused_and_missing_estimates_say_why(tmp_path: Path) -> None:
     assert line(found, "pacs")["div"].flag == "(1 of 2 pairs)"
     assert line(found, "pacs")["verdict"].value == "none"
     assert line(found, "pacs")["verdict"].reason == "only 1 of 2 pairs have a value"
-    refused = table(document, "refused")
-    assert refused["refused"].tolist() == ["failed fit; use more steps", "no common classes; give other environments"]
+    refused = table(document, "refused").frame
+    assert refused["refused"].tolist() == [
+        "failed fit; use more steps",
+        "no common classes; give other environments",
+    ]
     assert "vlcs: no verdict, not estimated: no common classes" in " ".join(document.sections[0].answer)
 
 
 def test_every_value_and_every_diagnostic_has_a_line(tmp_path: Path) -> None:
     document = report(tmp_path, joint("pacs", 0.5, 0.02, labels={"div": 0.5, "cor": 0.04}))
     values = table(document, "values")
-    assert values["name"].tolist() == ["div", "cor", "div_0.02"]
+    assert values.frame["name"].tolist() == ["div", "cor", "div_0.02"]
     assert line(values, "pacs", "cor")["labels"].value == pytest.approx(0.04)
     assert line(table(document, "diagnostics"), "pacs", "accuracy")["value"].value == pytest.approx(0.8)
 
@@ -156,7 +158,7 @@ def test_covariate_and_concept_shift(tmp_path: Path) -> None:
     assert (own["min"].value, own["min"].std) == (pytest.approx(0.3), pytest.approx(math.sqrt(0.02)))
     assert show(own["tv published"], "distance") == "0.325 ± 0.053 (other features)"
     assert show(own["max published"], "distance") == "0.537 ± 0.054 (other features)"
-    notes = " ".join(look_of(found).notes)
+    notes = " ".join(found.notes)
     assert "another class of hypotheses" in notes
     assert "pacs: M_cpt max - min exceeds" in notes
 
@@ -181,7 +183,7 @@ def test_distances_to_pretraining_images(tmp_path: Path) -> None:
     ]
     document = report(tmp_path, rows)
     found = table(document, "frechet")
-    assert look_of(found).title == "Frechet distance, resnet18/supervised"
+    assert found.title == "Frechet distance, resnet18/supervised"
     own = line(found, "pacs", "sketch")
     assert (own["d2_inf"].value, own["d2"].value, own["d2 null"].value) == pytest.approx((53.0, 97.0, 2.0))
     assert (own["n"].value, own["gap published"].value) == (500, pytest.approx(-0.405))
@@ -257,7 +259,7 @@ def test_every_format_is_written_and_the_terminal_shows_the_answer(tmp_path: Pat
 def test_an_estimator_of_another_version_is_a_problem(tmp_path: Path) -> None:
     document = report(tmp_path, [shift_row(shift_identity(estimator="later", settings={}), values={"x": 1.0})])
     assert document.sections == []
-    assert document.problems["problem"].tolist() == ["unknown estimator"]
+    assert document.problems.frame["problem"].tolist() == ["unknown estimator"]
 
 
 def test_the_command(command: Any, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from dgbench.errors import ConfigError
 from dgbench.reports.figures.rank_diagram import rank_figures
 from dgbench.reports.figures.scatter import scatter_figures
 from dgbench.reports.figures.suite_figures import asymptotic_figure, baseline_figures, degradation_figure, distances
-from dgbench.reports.frames import Cell, cells, entry, look_of
+from dgbench.reports.frames import Cell, Table, cells, entry
 from dgbench.reports.settings.evaluation import Evaluation, Setting
 from dgbench.reports.settings.labels import setting_titles
 from dgbench.reports.settings.statistics_options import Statistics
@@ -105,8 +105,8 @@ def table_6() -> list[dict[str, Any]]:
     return found
 
 
-def column(table: pd.DataFrame, title: str) -> list[Cell]:
-    at = [c.title or c.name for c in look_of(table).columns].index(title)
+def column(table: Table, title: str) -> list[Cell]:
+    at = [c.title or c.name for c in table.columns].index(title)
     return [row[at] for row in cells(table)]
 
 
@@ -142,7 +142,7 @@ def test_correlations_by_hand() -> None:
     assert not any(cell.best for cell in column(table, "Spearman average"))
     assert column(table, "Kendall worst only")[0].value == pytest.approx(4 / 6)
     assert column(table, "Spearman gap only")[0].std == pytest.approx(0)
-    assert "better than average in 1 of 2 settings" in " ".join(look_of(table).notes)
+    assert "better than average in 1 of 2 settings" in " ".join(table.notes)
     assert len(suite_seed_table(suite)) == 4
     overview = overview_table([suite])
     assert column(overview, "Spearman worst+gap")[0].value == pytest.approx(0.9)
@@ -192,8 +192,8 @@ def test_the_papers_table_1_stands_beside_ours() -> None:
     ]  # fmt: skip
     assert [cell.value for cell in column(table, "Spearman worst+gap: values")] == ["differs", "agrees"]
     assert column(table, "Spearman average difference")[0].value == pytest.approx(-1.166)
-    assert "Values: 2 of 8 that can be compared agree:" in look_of(table).notes[1]
-    assert "say the same in 2 of 4 cells" in look_of(table).notes[2]
+    assert "Values: 2 of 8 that can be compared agree:" in table.notes[1]
+    assert "say the same in 2 of 4 cells" in table.notes[2]
     one = replace(suite.lines[0].evaluation, studies=suite.lines[0].studies.query("seed == 0"))
     [table] = suite_published_tables(replace(suite, lines=[replace(suite.lines[0], evaluation=one)]))
     cell = column(table, "Spearman worst+gap: values")[0]
@@ -244,14 +244,14 @@ def test_cells_that_cannot_be_computed_say_why() -> None:
     assert (cell.value, bool(cell.reason)) == (None, True)
     assert "seed 1 was not trained" in column(suite_selection_table(suite), "seed 1: ideal")[1].reason
     assert "3 or more are needed" in column(suite_interval_table(suite, Statistics()), "worst+gap")[1].reason
-    assert "Not computed" in look_of(suite_rank_table(suite)).notes[0]
+    assert "Not computed" in suite_rank_table(suite).notes[0]
     assert rank_figures(suite) == []
 
 
 def test_intervals_hold_their_estimates_and_are_the_same_again() -> None:
     [suite] = suites(table_6())
     first, second = (suite_interval_table(suite, Statistics(draws=200)) for _ in range(2))
-    pd.testing.assert_frame_equal(first, second)
+    pd.testing.assert_frame_equal(first.frame, second.frame)
     for cell in [*column(first, "worst+gap"), *column(first, "difference")]:
         assert cell.low <= cell.value <= cell.high  # type: ignore[operator]
     assert all(0 <= cell.value <= 1 for cell in column(first, "P(best) average"))  # type: ignore[operator]

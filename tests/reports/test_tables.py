@@ -12,7 +12,6 @@ import pytest
 import dgbench
 from dgbench import reports
 from dgbench.errors import MeasureError, RecordError
-from dgbench.reports.frames import look_of
 from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
 from dgbench.reports.kinds.measures_report import MeasuresReport
 from dgbench.reports.reading.collect import collect
@@ -51,14 +50,14 @@ def test_leaderboard_by_hand(small_study: Path) -> None:
 
 def test_tables_are_those_of_the_reports(small_study: Path) -> None:
     frame, collection = dgbench.results(small_study), collect([small_study])
-    tables = {look_of(t).name: t for t in MeasuresReport()(collection, Last()).sections[0].tables}
-    tables |= {look_of(t).name: t for t in LeaderboardReport()(collection, Last()).sections[0].tables}
+    tables = {t.name: t for t in MeasuresReport()(collection, Last()).sections[0].tables}
+    tables |= {t.name: t for t in LeaderboardReport()(collection, Last()).sections[0].tables}
     assert set(reports.__all__) <= tables.keys()
     for name in reports.__all__:
         made = getattr(reports, name)(frame)
-        pd.testing.assert_frame_equal(made, tables[name], check_dtype=False)
-        assert look_of(made).columns == look_of(tables[name]).columns
-        assert look_of(made).title == f"{look_of(tables[name]).title} (selection: last step)"
+        pd.testing.assert_frame_equal(made, tables[name].frame, check_dtype=False)
+        assert made.attrs["notes"] == list(tables[name].notes)
+        assert made.attrs["title"] == f"{tables[name].title} (selection: last step)"
 
 
 def test_several_settings_come_first(make: Any, small_study: Path) -> None:
@@ -70,12 +69,11 @@ def test_several_settings_come_first(make: Any, small_study: Path) -> None:
     frame = dgbench.results(small_study)
     board = reports.leaderboard(frame)
     assert board.columns[0] == "setting"
-    assert look_of(board).columns[0].key
     assert board["setting"].str.contains("wide").tolist() == [False, False, True]
     (wide,) = board[board["setting"].str.contains("wide")].to_dict("records")
     assert "no run in these results holds out 0.80. To fill: python train.py" in wide["sr_cmnist.reason"]
     assert [why for why in board.attrs["problems"] if why.startswith("missing cells: ")]
-    notes = look_of(board).notes
+    notes = board.attrs["notes"]
     assert any(note.startswith("wide, ") and "Without a place" in note for note in notes)
     assert sum(note.startswith("Higher is better") for note in notes) == 1
     assert reports.measures(frame)["setting"].nunique() == 2

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from dgbench.reports.document import Document
-from dgbench.reports.frames import look_of
 from dgbench.reports.kinds.measures_report import MeasuresReport
 from dgbench.reports.kinds.wandb_report import log_report, wandb_table
 from dgbench.reports.reading.collect import collect
@@ -48,8 +47,8 @@ def test_an_offline_run_holds_tables_figures_and_files(
     items = next(record["history"]["item"] for record in found if record["type"] == "history")
     section = document.sections[0]
     for table in section.tables:
-        assert items[f"{section.name}/{look_of(table).name}._type"] == "table-file"
-        assert items[f"{section.name}/{look_of(table).name}.nrows"] == len(table)
+        assert items[f"{section.name}/{table.name}._type"] == "table-file"
+        assert items[f"{section.name}/{table.name}.nrows"] == len(table)
     for figure in section.figures:
         assert items[f"{section.name}/{figure.name}._type"] == "image-file"
     saved = list(out.glob("wandb/offline-run-*/files/media/table/*/*.table.json"))

@@ -14,7 +14,6 @@ from dgbench.cli.ended import TABLES, Ended
 from dgbench.cli.searches import Search, choices_of
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.records.status import read_status
-from dgbench.reports.frames import look_of
 from dgbench.reports.renderers.terminal import plain_table
 from dgbench.reports.settings.choices import choices_table
 from dgbench.reports.settings.closing import closing_table
@@ -97,7 +96,7 @@ def _summarize_search(search: Search) -> None:
     found = choices_of(search)
     if found:
         table = choices_table(found)
-        print(plain_table(table, f"{look_of(table).title} ({describe(search.scheme.chosen_by)})"))
+        print(plain_table(table, f"{table.title} ({describe(search.scheme.chosen_by)})"))
     print(f"rows: {search.place}")
 
 

@@ -9,10 +9,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
-import pandas as pd
-
 from dgbench.errors import ConfigError
-from dgbench.reports.frames import Column, look_of, table
+from dgbench.reports.frames import Column, Table, table
 from dgbench.reports.reading.folders import Problem
 from dgbench.selection.methods import Selection
 
@@ -48,7 +46,7 @@ class Section:
 
     name: str  #: unique within the document, usable in a file name
     title: str
-    tables: Sequence[pd.DataFrame] = ()
+    tables: Sequence[Table] = ()
     figures: Sequence[Figure] = ()
     answer: Sequence[str] = ()  #: what the section shows, and what cannot be concluded, in a sentence or two
     facts: Sequence[tuple[str, str]] = ()
@@ -62,7 +60,7 @@ class Document:
     title: str
     selection: str  #: how the steps and hyperparameters of all numbers were chosen
     sections: Sequence[Section]
-    problems: pd.DataFrame
+    problems: Table
     warnings: Sequence[str] = ()  #: what a reader must know before any number
     lead: Sequence[str] = ()  #: what went into the report
     words: Mapping[str, str] = field(default_factory=dict)  #: term -> one sentence, shown where it first stands
@@ -70,20 +68,14 @@ class Document:
     command: str = ""  #: what makes the whole document again; :func:`remake` narrows it to one table or figure
 
 
-def name_of(item: pd.DataFrame | Figure) -> str:
-    """The name of a table or figure."""
-    return item.name if isinstance(item, Figure) else look_of(item).name
-
-
-def title_of(item: pd.DataFrame | Figure, document: Document) -> str:
+def title_of(item: Table | Figure, document: Document) -> str:
     """Its title, which names the selection: tables are copied out of their report."""
-    own = item.title if isinstance(item, Figure) else look_of(item).title
-    return f"{own} ({document.selection})" if document.selection else own
+    return f"{item.title} ({document.selection})" if document.selection else item.title
 
 
-def remake(document: Document, item: pd.DataFrame | Figure) -> str:
+def remake(document: Document, item: Table | Figure) -> str:
     """The command that makes one table or figure again; empty where the document does not know its own."""
-    return f"{document.command} 'only=[{name_of(item)}]'" if document.command else ""
+    return f"{document.command} 'only=[{item.name}]'" if document.command else ""
 
 
 def keep(document: Document, names: Collection[str]) -> Document:
@@ -92,7 +84,7 @@ def keep(document: Document, names: Collection[str]) -> Document:
     Raises:
         ConfigError: a name is neither a table nor a figure of this document.
     """
-    tables = {name_of(each) for section in document.sections for each in section.tables}
+    tables = {each.name for section in document.sections for each in section.tables}
     figures = {figure.name for section in document.sections for figure in section.figures}
     if unknown := sorted(set(names) - tables - figures):
         close = get_close_matches(unknown[0], sorted(tables | figures), n=1)
@@ -103,14 +95,14 @@ def keep(document: Document, names: Collection[str]) -> Document:
         )
     sections = []
     for section in document.sections:
-        kept_tables = [each for each in section.tables if name_of(each) in names]
+        kept_tables = [each for each in section.tables if each.name in names]
         kept_figures = [figure for figure in section.figures if figure.name in names]
         if kept_tables or kept_figures:
             sections.append(replace(section, tables=kept_tables, figures=kept_figures, folded=False))
     return replace(document, sections=sections)
 
 
-def problem_table(problems: Sequence[Problem]) -> pd.DataFrame:
+def problem_table(problems: Sequence[Problem]) -> Table:
     """Everything that was left out, and why."""
     lines = [{"problem": each.kind, "where": each.where, "reason": each.reason} for each in problems]
     notes = [] if lines else ["Nothing was left out: every run found is finished and in the tables above."]
@@ -143,24 +135,20 @@ def main_figure(section: Section) -> Figure | None:
     return next((figure for figure in section.figures if not figure.detail), None)
 
 
-def main_table(section: Section) -> pd.DataFrame | None:
+def main_table(section: Section) -> Table | None:
     """The first table with lines that is no detail; the first detail where a section shows nothing else."""
-    filled = sorted((each for each in section.tables if len(each)), key=_is_detail)
-    return next((each for each in filled if not _is_detail(each) or not main_figure(section)), None)
+    filled = sorted((each for each in section.tables if len(each)), key=lambda each: each.detail)
+    return next((each for each in filled if not each.detail or not main_figure(section)), None)
 
 
-def others(section: Section) -> list[pd.DataFrame | Figure]:
+def others(section: Section) -> list[Table | Figure]:
     """Everything else in a section: tables, figures, then details of both kinds."""
     table, figure = main_table(section), main_figure(section)
-    items: list[pd.DataFrame | Figure] = [*section.tables, *section.figures]
-    return sorted((each for each in items if each is not table and each is not figure), key=_is_detail)
+    items: list[Table | Figure] = [*section.tables, *section.figures]
+    return sorted((each for each in items if each is not table and each is not figure), key=lambda each: each.detail)
 
 
-def in_order(section: Section) -> Sequence[pd.DataFrame | Figure]:
+def in_order(section: Section) -> Sequence[Table | Figure]:
     """Main picture, main table, then the rest."""
     first = [main_figure(section), main_table(section)]
     return [*(item for item in first if item is not None), *others(section)]
-
-
-def _is_detail(item: pd.DataFrame | Figure) -> bool:
-    return item.detail if isinstance(item, Figure) else look_of(item).detail

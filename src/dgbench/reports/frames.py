@@ -1,4 +1,4 @@
-"""Tables are data frames: one line per algorithm (study, setting, ...), one column per quantity, errors as fractions.
+"""Tables hold data frames: one line per algorithm (study, setting, ...), one column per quantity, errors as fractions.
 
 Beside a column ``NAME`` may stand what belongs to its values:
 
@@ -12,15 +12,14 @@ Beside a column ``NAME`` may stand what belongs to its values:
 ``NAME.reason``    why there is no value
 =================  ====================================================================
 
-How a table is shown (title, units, notes) stands in ``frame.attrs["table"]``, which pandas keeps when lines are
-selected or sorted; any other frame is shown too, with its columns as they are.
+A :class:`Table` adds what a reader needs: title, units, notes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import pandas as pd
@@ -50,15 +49,19 @@ class Column:
         return (self.title or self.name) + (" (%)" if self.unit == "percent" else "")
 
 
-@dataclass(frozen=True)
-class Look:
-    """How a table is shown."""
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Values with what a reader needs beside them."""
 
-    name: str = "table"  #: stem of its file
+    frame: pd.DataFrame  #: one line per algorithm (study, setting, ...)
+    name: str = "table"  #: stem of its file; tables of one name in several sections have the same kind of lines
     title: str = ""
-    columns: tuple[Column, ...] = ()
+    columns: tuple[Column, ...] = ()  #: those that are shown, in order
     notes: tuple[str, ...] = ()  #: plain sentences under the table
     detail: bool = False  #: folded away where the renderer can, left out of the terminal
+
+    def __len__(self) -> int:
+        return len(self.frame)
 
 
 @dataclass(frozen=True)
@@ -82,43 +85,17 @@ def table(
     columns: Sequence[Column],
     notes: Iterable[str] = (),
     detail: bool = False,
-) -> pd.DataFrame:
-    """A frame that knows how it is shown.
+) -> Table:
+    """A table of these lines, whose shown columns come first.
 
     Args:
         lines: the values, as a frame or as one mapping per line (see :func:`entry`).
-        name: stem of its file; tables of one name in several sections have the same kind of lines.
-        title: above it.
-        columns: those that are shown, in order.
-        notes: sentences below it.
-        detail: folded away where the renderer can.
+        name, title, columns, notes, detail: of :class:`Table`.
     """
     frame = lines if isinstance(lines, pd.DataFrame) else pd.DataFrame(list(lines))
-    wanted = [column.name for column in columns]
-    frame = frame.reindex(columns=[*wanted, *(c for c in frame.columns if c not in wanted)])
-    return with_look(frame, Look(name, title, tuple(columns), tuple(notes), detail))
-
-
-def with_look(frame: pd.DataFrame, look: Look) -> pd.DataFrame:
-    """The frame, shown so. Kept as plain values, which Parquet stores too."""
-    frame = frame.copy(deep=False)
-    frame.attrs = {**frame.attrs, "table": asdict(look)}
-    return frame
-
-
-def look_of(frame: pd.DataFrame) -> Look:
-    """How a frame is shown; by default under its own column names, numbers as they are."""
-    kept = frame.attrs.get("table")
-    if kept is None:
-        names = [str(name) for name in frame.columns if not _stands_beside(str(name), frame)]
-        return Look(columns=tuple(Column(name) for name in names))
-    columns = tuple(Column(**column) for column in kept["columns"] if column["name"] in frame)
-    return Look(kept["name"], kept["title"], columns, tuple(kept["notes"]), kept["detail"])
-
-
-def _stands_beside(name: str, frame: pd.DataFrame) -> bool:
-    base, _, kind = name.rpartition(".")
-    return kind in BESIDE and base in frame.columns
+    shown = [column.name for column in columns]
+    frame = frame.reindex(columns=[*shown, *(column for column in frame.columns if column not in shown)])
+    return Table(frame, name, title, tuple(columns), tuple(notes), detail)
 
 
 def entry(
@@ -146,18 +123,10 @@ def entry(
     return {name: value, **{f"{name}.{kind}": kept for kind, kept in beside.items() if kept is not None}}
 
 
-def cells(frame: pd.DataFrame) -> list[list[Cell]]:
+def cells(table: Table) -> list[list[Cell]]:
     """Every line as the cells of its shown columns, for renderers."""
-    bare = without_look(frame)
-    columns = [_cells(bare, column) for column in look_of(frame).columns]
+    columns = [_cells(table.frame, column) for column in table.columns]
     return [list(line) for line in zip(*columns, strict=True)]
-
-
-def without_look(frame: pd.DataFrame) -> pd.DataFrame:
-    """The values alone: pandas copies what stands in ``attrs`` whenever a column is taken out."""
-    bare = frame.copy(deep=False)
-    bare.attrs = {}
-    return bare
 
 
 def _cells(frame: pd.DataFrame, column: Column) -> list[Cell]:

@@ -2,7 +2,8 @@
 
 Values are fractions; beside a column ``NAME`` may stand ``NAME.std``, ``NAME.n``, ``NAME.reason`` and others, see
 :mod:`dgbench.reports.frames`. Where the runs belong to several settings (or leaderboards), a column ``setting`` comes
-first. ``table.attrs["problems"]`` says in one line each what was left out and why.
+first. ``frame.attrs`` has ``title``, ``notes`` (sentences), ``selection`` and ``problems`` (what was left out and why,
+in one line each).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import pandas as pd
 from dgbench.errors import RecordError
 from dgbench.reports.boards.boards import boards
 from dgbench.reports.boards.leaderboard_tables import leaderboard_table
-from dgbench.reports.frames import Column, look_of, table
+from dgbench.reports.frames import Table
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.settings.certainty_tables import certainty_table, difference_table
 from dgbench.reports.settings.choice_tables import correlation_table, selection_table
@@ -98,16 +99,14 @@ def differences(frame: pd.DataFrame, statistics: Statistics | None = None, split
     return _of_each_setting(frame, lambda evaluation: difference_table(evaluation, settings), split_by)
 
 
-def _of_each_setting(
-    frame: pd.DataFrame, make: Callable[[Evaluation], pd.DataFrame], split_by: str | None
-) -> pd.DataFrame:
+def _of_each_setting(frame: pd.DataFrame, make: Callable[[Evaluation], Table], split_by: str | None) -> pd.DataFrame:
     found = evaluate(of_frame(frame), split_by)
     parts = {setting.title: make(found.of(setting.title)) for setting in found.settings}
     return _joined(parts, frame, found.problems)
 
 
-def _joined(parts: Mapping[str, pd.DataFrame], frame: pd.DataFrame, problems: Iterable[Problem]) -> pd.DataFrame:
-    """The tables of several settings as one, with what they say of themselves.
+def _joined(parts: Mapping[str, Table], frame: pd.DataFrame, problems: Iterable[Problem]) -> pd.DataFrame:
+    """The lines of the tables of several settings as one frame; its ``attrs`` hold title, notes, selection, problems.
 
     Args:
         parts: title of the setting -> its table.
@@ -116,22 +115,25 @@ def _joined(parts: Mapping[str, pd.DataFrame], frame: pd.DataFrame, problems: It
     """
     if not parts:
         raise RecordError("no run of this frame was tested; keep the lines whose subset is test")
-    looks = {title: look_of(part) for title, part in parts.items()}
-    columns: dict[str, Column] = {"setting": Column("setting", key=True)} if len(parts) > 1 else {}
+    tables = list(parts.values())
+    columns = ["setting"] if len(parts) > 1 else []
+    columns += dict.fromkeys(column.name for table in tables for column in table.columns)
     notes: dict[str, None] = {}
-    for title, look in looks.items():
-        for column in look.columns:
-            columns.setdefault(column.name, column)
-        for note in look.notes:
-            shared = all(note in other.notes for other in looks.values())
-            notes[note if shared else f"{title}: {note}"] = None
-    lines = [{"setting": title, **line} for title, part in parts.items() for line in part.to_dict("records")]
-    made = pd.DataFrame(lines)
-    if len(parts) == 1:
-        made = made.drop(columns="setting", errors="ignore")
-    first, selection = next(iter(looks.values())), frame.attrs.get("selection")
-    words = f"{first.title} ({selection})" if selection else first.title
-    made = table(made, first.name, words, list(columns.values()), notes, first.detail)
-    told = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in problems]
-    made.attrs |= {"selection": selection, "problems": [*frame.attrs.get("problems", ()), *told]}
+    for setting, table in parts.items():
+        for note in table.notes:
+            shared = all(note in other.notes for other in tables)
+            notes[note if shared else f"{setting}: {note}"] = None
+    lines = [
+        {"setting": setting, **line} for setting, table in parts.items() for line in table.frame.to_dict("records")
+    ]
+    made = pd.DataFrame(lines, columns=None if lines else columns)
+    made = made[[*columns, *(c for c in made.columns if c not in columns and c != "setting")]]
+    selection = frame.attrs.get("selection")
+    missing = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in problems]
+    made.attrs = {
+        "title": f"{tables[0].title} ({selection})" if selection else tables[0].title,
+        "notes": list(notes),
+        "selection": selection,
+        "problems": [*frame.attrs.get("problems", ()), *missing],
+    }
     return made

@@ -338,7 +338,7 @@ def tables_of(evaluation: Evaluation, selection: str) -> dict[str, str]:
         variant = " ".join(f"{key}={value}" for key, value in sorted(identity["variant"].items()))
         settings.append({"setting": setting.title, **texts, "variant": variant, "selection": selection})
     about = pd.DataFrame(settings)
-    boards = [measure_table(evaluation.of(s.title)).assign(setting=s.title) for s in evaluation.settings]
+    boards = [measure_table(evaluation.of(s.title)).frame.assign(setting=s.title) for s in evaluation.settings]
     columns = {f"{name}{part}": f"{name}{ending}" for name in MEASURES for part, ending in _PARTS.items()}
     board = pd.concat([about[:0], *boards]).reindex(columns=["setting", "algorithm", "seeds", *columns])
     board = board.astype({"seeds": int, **{f"{name}.n": int for name in MEASURES}}).rename(columns=columns)

@@ -10,6 +10,7 @@ import hashlib
 import io
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from dgbench.reports.archive.entries import (
     read_lines,
     selection_named,
 )
-from dgbench.reports.frames import Column, look_of, table
+from dgbench.reports.frames import Column
 from dgbench.reports.kinds.measures_report import setting_facts
 from dgbench.reports.renderers.markdown import markdown_table
 from dgbench.reports.settings.answers import measures_answer
@@ -153,14 +154,13 @@ def _group_text(
         code = "" if "code=" in setting.title else f" (code {', '.join(setting.codes)})"
         yield f"## {setting.title}{code}"
         yield from measures_answer(alone, Statistics())
-        frame = measure_table(alone)
-        look = look_of(frame)
-        lines = [made_by[identity_key(setting.identity, keys), algorithm] for algorithm in frame["algorithm"]]
-        frame["who"] = ["; ".join(dict.fromkeys(entry.authors for entry in line.values())) for line in lines]
-        frame["entry"] = [", ".join(line) for line in lines]
-        shown = {column.name: column for column in look.columns if column.name in ("algorithm", *_SHOWN, "seeds")}
-        columns = [shown[name] for name in ("algorithm", *_SHOWN, "seeds")] + [Column("who"), Column("entry")]
+        measures = measure_table(alone)
+        entries = [made_by[identity_key(setting.identity, keys), name] for name in measures.frame["algorithm"]]
+        authors = ["; ".join(dict.fromkeys(entry.authors for entry in line.values())) for line in entries]
+        lines = measures.frame.assign(who=authors, entry=[", ".join(line) for line in entries])
+        columns = {column.name: column for column in (*measures.columns, Column("who"), Column("entry"))}
+        shown = tuple(columns[name] for name in ("algorithm", *_SHOWN, "seeds", "who", "entry"))
         title = f"Measures ({describe(selection_named(selection))})"
-        yield markdown_table(table(frame, look.name, look.title, columns, look.notes), title=title)
+        yield markdown_table(replace(measures, frame=lines, columns=shown), title=title)
         facts = [*setting_facts(alone), ("files of the dataset", content or "not recorded")]
         yield "\n".join(f"- {name}: {value}" for name, value in dict(facts).items())

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
 from dgbench.errors import ConfigError, MeasureError
 from dgbench.reports.boards.board_values import averages, lines_of
 from dgbench.reports.boards.boards import Board
 from dgbench.reports.document import Section
-from dgbench.reports.frames import Column, entry, table
+from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.published import Published, published
 from dgbench.reports.settings.measure_tables import ALGORITHM
 from dgbench.reports.settings.over_seeds import mean
@@ -60,7 +58,7 @@ def baseline_of(name: str | None, own: Mapping[str, Mapping[str, float]]) -> Bas
     return Baseline(_title(theirs), theirs.averages())
 
 
-def beside_tables(board: Board, theirs: Published, selection: str) -> list[pd.DataFrame]:
+def beside_tables(board: Board, theirs: Published, selection: str) -> list[Table]:
     """Ours, theirs and the difference, for every algorithm and column of both, by dataset and by environment.
 
     Args:
@@ -76,7 +74,7 @@ def beside_tables(board: Board, theirs: Published, selection: str) -> list[pd.Da
     return [frame for frame in made if frame is not None]
 
 
-def _beside(board: Board, theirs: Published, settings: str) -> pd.DataFrame | None:
+def _beside(board: Board, theirs: Published, settings: str) -> Table | None:
     ours = _ours(board, theirs)
     printed = theirs.accuracies()
     shared = [c for c in theirs.columns if any(c in ours.get(a, {}) and c in line for a, line in printed.items())]
@@ -149,7 +147,7 @@ def _ours(board: Board, theirs: Published) -> dict[str, dict[str, float]]:
     return ours
 
 
-def _places(boards: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
+def _places(boards: Mapping[str, Mapping[str, float]]) -> Table:
     places = {title: ranks(board) for title, board in boards.items()}
     lines = []
     for name in sorted({name for board in boards.values() for name in board}):
@@ -161,7 +159,7 @@ def _places(boards: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
     return table(lines, "places", "Places on every leaderboard", columns)
 
 
-def _correlations(boards: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
+def _correlations(boards: Mapping[str, Mapping[str, float]]) -> Table:
     lines = []
     for first, mine in boards.items():
         line: dict[str, Any] = {"leaderboard": first}

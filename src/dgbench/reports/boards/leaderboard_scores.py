@@ -10,7 +10,7 @@ import pandas as pd
 from dgbench.reports.boards.board_values import averages, lines_of, why_absent
 from dgbench.reports.boards.boards import Board
 from dgbench.reports.boards.shift_split import OTHER, ShiftSplit
-from dgbench.reports.frames import Column, entry, table
+from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.settings.measure_tables import ALGORITHM
 from dgbench.reports.settings.over_seeds import mean
 from dgbench.reports.settings.study_values import algorithms_of
@@ -21,7 +21,7 @@ from dgbench.statistics.ranking import ranking_score
 Score = tuple[int | None, str]  # or None and why
 
 
-def score_table(board: Board, reference: str, shifts: ShiftSplit, kind: str = "domainbed") -> pd.DataFrame | None:
+def score_table(board: Board, reference: str, shifts: ShiftSplit, kind: str = "domainbed") -> Table | None:
     """The ranking score of every algorithm, highest first; None where the reference has nothing to be compared with.
 
     Args:

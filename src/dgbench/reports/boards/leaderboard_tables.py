@@ -14,7 +14,7 @@ from dgbench.reports.boards.board_values import averages, lines_of, ranked, seed
 from dgbench.reports.boards.boards import Board, BoardDataset
 from dgbench.reports.boards.leaderboard_published import Baseline
 from dgbench.reports.document import TARGET_ORACLE
-from dgbench.reports.frames import Column, entry, look_of, table
+from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.settings.choices import Choice, choices_table
 from dgbench.reports.settings.labels import slug, variant_text
@@ -32,7 +32,7 @@ _DIVISORS = {
 }
 
 
-def leaderboard_table(board: Board, kind: str = "domainbed", baseline: Baseline | None = None) -> pd.DataFrame:
+def leaderboard_table(board: Board, kind: str = "domainbed", baseline: Baseline | None = None) -> Table:
     """One line per algorithm, best first: every dataset, their average, the place and how it moved.
 
     Args:
@@ -74,7 +74,7 @@ def leaderboard_table(board: Board, kind: str = "domainbed", baseline: Baseline 
     return table(lines, "leaderboard", title, columns, _notes(board, order, baseline))
 
 
-def dataset_table(board: Board, dataset: BoardDataset, kind: str = "domainbed", divisor: str = "K-1") -> pd.DataFrame:
+def dataset_table(board: Board, dataset: BoardDataset, kind: str = "domainbed", divisor: str = "K-1") -> Table:
     """One line per algorithm: every test environment, their average, the accuracy over all images, the deviation.
 
     Args:
@@ -117,7 +117,7 @@ def dataset_table(board: Board, dataset: BoardDataset, kind: str = "domainbed", 
     return table(lines, f"dataset_{slug(dataset.title)}", title, columns, notes)
 
 
-def chosen_table(board: Board, found: Sequence[Choice]) -> pd.DataFrame:
+def chosen_table(board: Board, found: Sequence[Choice]) -> Table:
     """One line per model that counts on a board: its step, draw and hyperparameters.
 
     Args:
@@ -127,11 +127,11 @@ def chosen_table(board: Board, found: Sequence[Choice]) -> pd.DataFrame:
     by_run = {(choice.run, choice.folder): choice for choice in found}
     runs = board.runs.sort_values("algorithm", kind="stable")
     made = choices_table([by_run[who] for who in zip(runs["run"], runs["folder"], strict=True)])
-    algorithm, *columns = look_of(made).columns
+    algorithm, *columns = made.columns
     note = "Every cell above is made of these models alone; report=hparams prints them with all candidates."
     columns = [algorithm, Column("dataset", key=True), *columns]
-    made = made.assign(dataset=runs["dataset"].tolist())
-    return table(made, "chosen", "Chosen steps and hyperparameters", columns, [note], detail=True)
+    lines = made.frame.assign(dataset=runs["dataset"].tolist())
+    return table(lines, "chosen", "Chosen steps and hyperparameters", columns, [note], detail=True)
 
 
 def _average(board: Board, level: Mapping[str, float], name: str, best: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pandas as pd
 from dgbench.protocols.folds import tested
 from dgbench.reports.boards.board_values import averages, lines_of
 from dgbench.reports.boards.boards import Board
-from dgbench.reports.frames import Column, entry, table
+from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.settings.apply_selection import Selected, finished_rows, records_of
 from dgbench.reports.settings.evaluation import identity_key
@@ -77,7 +77,7 @@ def test_curves(collection: Collection, selected: Selected, unreported: Sequence
     return curves.loc[curves["counts"], ["run", "folder", "deviation", "gap"]]
 
 
-def variance_table(board: Board, curves: pd.DataFrame, epochs: int) -> pd.DataFrame:
+def variance_table(board: Board, curves: pd.DataFrame, epochs: int) -> Table:
     """Per dataset: standard deviation over the last evaluations, over seeds, and the gain of an oracle, in points.
 
     Args:

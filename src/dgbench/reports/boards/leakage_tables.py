@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from dgbench.reports.frames import Column, entry, table
+from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.settings.measure_tables import ALGORITHM
 from dgbench.statistics.accuracy_summary import SPREADS, mean, spread
 
@@ -21,7 +21,7 @@ _RESULTS = (
 )
 
 
-def leakage_table(models: pd.DataFrame, kind: str) -> pd.DataFrame:
+def leakage_table(models: pd.DataFrame, kind: str) -> Table:
     """One line per algorithm and way of choosing: mean over seeds and over the sets of test domains.
 
     Args:
@@ -54,7 +54,7 @@ def leakage_table(models: pd.DataFrame, kind: str) -> pd.DataFrame:
     return table(lines, "leakage", "Oracle leakage with K test domains", columns, notes)
 
 
-def domain_table(models: pd.DataFrame, given: Sequence[str], kind: str) -> pd.DataFrame:
+def domain_table(models: pd.DataFrame, given: Sequence[str], kind: str) -> Table:
     """One line per algorithm, set of test domains and way of choosing: accuracy of each domain (Table 4).
 
     Args:

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from dgbench.reports.errors.error_counts import BINS, Counts, mean_confusion
 from dgbench.reports.errors.error_groups import FEW, confusions, group_accuracies, worst_group
-from dgbench.reports.frames import Column, entry, table
+from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.settings.labels import slug
 
 Seeds = Mapping[str, Sequence[Counts]]  # algorithm -> counts of each seed
@@ -21,7 +20,7 @@ _NO_AUROC = "predictions hold the 10 most probable classes, AUROC needs the prob
 _ONE_CLASS = "the images are of one class"
 
 
-def overall_table(counts: Seeds, classes: Sequence[str]) -> pd.DataFrame:
+def overall_table(counts: Seeds, classes: Sequence[str]) -> Table:
     """One line per algorithm, most accurate first."""
     lines = []
     for algorithm, seeds in counts.items():
@@ -68,7 +67,7 @@ def _notes(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     return [*notes, "Whether two algorithms can be told apart is said by report=measures and report=leaderboard."]
 
 
-def environment_table(counts: Seeds) -> pd.DataFrame:
+def environment_table(counts: Seeds) -> Table:
     """The same measures in each environment."""
     lines = []
     for algorithm, seeds in counts.items():
@@ -99,7 +98,7 @@ def environment_table(counts: Seeds) -> pd.DataFrame:
     return table(lines, "environments", "Errors by environment", columns)
 
 
-def class_table(counts: Seeds, classes: Sequence[str]) -> pd.DataFrame:
+def class_table(counts: Seeds, classes: Sequence[str]) -> Table:
     """Accuracy of each class in each environment."""
     lines, envs = [], dict.fromkeys(env for seeds in counts.values() for env in _environments(seeds))
     for algorithm, seeds in counts.items():
@@ -121,7 +120,7 @@ def class_table(counts: Seeds, classes: Sequence[str]) -> pd.DataFrame:
     return table(lines, "classes", "Accuracy of each class by environment", columns, notes)
 
 
-def group_table(counts: Seeds, classes: Sequence[str]) -> pd.DataFrame:
+def group_table(counts: Seeds, classes: Sequence[str]) -> Table:
     """The groups with the lowest accuracy, then those that are too small to be called the worst."""
     lines = []
     for algorithm, seeds in counts.items():
@@ -159,7 +158,7 @@ def group_table(counts: Seeds, classes: Sequence[str]) -> pd.DataFrame:
     return table(lines, "groups", "Groups with the lowest accuracy", columns, notes)
 
 
-def pair_table(counts: Seeds, classes: Sequence[str]) -> pd.DataFrame:
+def pair_table(counts: Seeds, classes: Sequence[str]) -> Table:
     """Which class is most often taken for which."""
     lines = [
         {"algorithm": algorithm, "class": classes[label], "predicted": classes[taken], "images": n, "share": share}
@@ -176,7 +175,7 @@ def pair_table(counts: Seeds, classes: Sequence[str]) -> pd.DataFrame:
     return table(lines, "confusions", "Most frequent confusions", columns, [f"The {_MOST_PAIRS} most frequent."])
 
 
-def confusion_table(algorithm: str, seeds: Sequence[Counts], classes: Sequence[str]) -> pd.DataFrame | None:
+def confusion_table(algorithm: str, seeds: Sequence[Counts], classes: Sequence[str]) -> Table | None:
     """Images by true class (lines) and predicted class, with percent of the line; None for very many classes."""
     if len(classes) > MOST_CLASSES:
         return None

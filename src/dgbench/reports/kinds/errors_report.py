@@ -97,7 +97,7 @@ class ErrorsReport:
         if not counts:
             return Section(slug(title), title, answer=["No file of predictions could be read."])
         main = overall_table(counts, classes)
-        order = [str(name) for name in main["algorithm"]]
+        order = [str(name) for name in main.frame["algorithm"]]
         counts = {name: counts[name] for name in order}
         tables = [main, environment_table(counts), class_table(counts, classes), group_table(counts, classes)]
         tables += [pair_table(counts, classes)]

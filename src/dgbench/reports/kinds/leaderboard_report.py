@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import pandas as pd
-
 from dgbench.errors import ConfigError
 from dgbench.reports.boards.board_values import ranked
 from dgbench.reports.boards.boards import Board, boards
@@ -24,6 +22,7 @@ from dgbench.reports.boards.leaderboard_tables import chosen_table, dataset_tabl
 from dgbench.reports.boards.leaderboard_variance import test_curves, variance_table
 from dgbench.reports.boards.shift_split import ShiftSplit, shift_split
 from dgbench.reports.document import Document, Section, leads, problem_table, warnings
+from dgbench.reports.frames import Table
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.settings.apply_selection import select_runs
 from dgbench.reports.settings.choices import choices
@@ -106,8 +105,8 @@ class LeaderboardReport:
         )
 
     def _tables(
-        self, board: Board, split: ShiftSplit, baseline: Baseline | None, beside: Sequence[pd.DataFrame]
-    ) -> list[pd.DataFrame]:
+        self, board: Board, split: ShiftSplit, baseline: Baseline | None, beside: Sequence[Table]
+    ) -> list[Table]:
         score = score_table(board, self.reference, split, self.spread)
         return [
             leaderboard_table(board, self.spread, baseline),

@@ -14,7 +14,7 @@ from dgbench.protocols.folds import tested
 from dgbench.reports.document import Document, Figure, Section, leads, problem_table
 from dgbench.reports.figures.drawing import canvas, colored, finish
 from dgbench.reports.figures.step_lines import draw_means, label_ends, logged_figures, logged_values
-from dgbench.reports.frames import Column, table
+from dgbench.reports.frames import Column, Table, table
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.settings.evaluation import SETTING_KEYS, check_key, identity_key
 from dgbench.reports.settings.labels import algorithm_labels, setting_titles, slug
@@ -159,7 +159,7 @@ def mean_curves(curves: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([over_folds.mean(), over_folds.std().add_suffix(".std"), counts], axis=1).reset_index()
 
 
-def curve_table(means: pd.DataFrame) -> pd.DataFrame:
+def curve_table(means: pd.DataFrame) -> Table:
     """The drawn numbers."""
     columns = [
         Column("algorithm", key=True),

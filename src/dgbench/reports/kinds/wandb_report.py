@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from dgbench.reports.document import Document, name_of, title_of
-from dgbench.reports.frames import Cell, Column, cells, look_of, show
+from dgbench.reports.document import Document, title_of
+from dgbench.reports.frames import Cell, Column, Table, cells, show
 
 log = logging.getLogger(__name__)
 
@@ -60,14 +58,14 @@ def _log(document: Document, paths: Sequence[Path], folder: Path, name: str, pro
             for table in section.tables:
                 if len(table):
                     columns, rows = wandb_table(table)
-                    items[f"{section.name}/{name_of(table)}"] = wandb.Table(columns=columns, data=rows)
+                    items[f"{section.name}/{table.name}"] = wandb.Table(columns=columns, data=rows)
             for figure in section.figures:
                 where = next(path for path in paths if path.name == f"{figure.name}.png")
                 caption = f"{title_of(figure, document)}. {figure.caption}"
                 items[f"{section.name}/{figure.name}"] = wandb.Image(str(where), caption=caption)
         if len(document.problems):
             columns, rows = wandb_table(document.problems)
-            items[name_of(document.problems)] = wandb.Table(columns=columns, data=rows)
+            items[document.problems.name] = wandb.Table(columns=columns, data=rows)
         run.log(items)
         run.summary["problems"] = len(document.problems)
         artifact = wandb.Artifact(re.sub(r"[^\w.-]+", "-", f"report-{name}"), type="report")
@@ -79,22 +77,22 @@ def _log(document: Document, paths: Sequence[Path], folder: Path, name: str, pro
         run.finish(exit_code=int(failed))
 
 
-def wandb_table(frame: pd.DataFrame) -> tuple[list[Any], list[Any]]:
+def wandb_table(table: Table) -> tuple[list[Any], list[Any]]:
     """Columns and rows: a number per cell (errors are fractions) where there is one, so that W&B can plot it.
 
     A column of standard deviations follows each column that has any; why a value is absent stands in ``reasons``.
     """
-    look, lines = look_of(frame), cells(frame)
-    spreads = [any(line[at].std is not None for line in lines) for at in range(len(look.columns))]
+    lines = cells(table)
+    spreads = [any(line[at].std is not None for line in lines) for at in range(len(table.columns))]
     reasons = any(cell.reason for line in lines for cell in line)
     names: list[str] = []
-    for column, has_std in zip(look.columns, spreads, strict=True):
+    for column, has_std in zip(table.columns, spreads, strict=True):
         title = column.title or column.name
         names += [title, f"{title}: std"] if has_std else [title]
     rows: list[Any] = []
     for line in lines:
         row: list[float | str | None] = []
-        for cell, column, has_std in zip(line, look.columns, spreads, strict=True):
+        for cell, column, has_std in zip(line, table.columns, spreads, strict=True):
             row.append(_plain(cell, column))
             row += [cell.std] if has_std else []
         if reasons:

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from dgbench.reports.document import Document
-from dgbench.reports.frames import look_of, without_look
+from dgbench.reports.frames import Table
 
 MISSING = "report.parquet is not written: pyarrow is not installed; pip install 'dgbench[parquet]'"
 _NUMBERS = {"value": "float64", "std": "float64", "low": "float64", "high": "float64", "n": "Int64"}
@@ -27,12 +27,11 @@ def write_csv(document: Document, folder: Path) -> list[Path]:
     tables: dict[str, list[pd.DataFrame]] = defaultdict(list)
     for section in document.sections:
         for table in section.tables:
-            own = table.copy(deep=False)
+            own = table.frame
             if "section" not in own:
-                own.insert(0, "section", section.title)
-            own.attrs = {}
-            tables[look_of(table).name].append(own)
-    tables[look_of(document.problems).name] = [document.problems]
+                own = own.assign(section=section.title)[["section", *own.columns]]
+            tables[table.name].append(own)
+    tables[document.problems.name] = [document.problems.frame]
     paths = []
     for name, parts in tables.items():
         paths.append(folder / f"{name}.csv")
@@ -55,7 +54,7 @@ def parquet_available() -> bool:
     return importlib.util.find_spec("pyarrow") is not None
 
 
-def long_frame(tables: Iterable[tuple[pd.DataFrame, str]]) -> pd.DataFrame:
+def long_frame(tables: Iterable[tuple[Table, str]]) -> pd.DataFrame:
     """One line per value of these tables.
 
     Args:
@@ -72,26 +71,25 @@ def long_frame(tables: Iterable[tuple[pd.DataFrame, str]]) -> pd.DataFrame:
     return pd.DataFrame(made).astype({**_NUMBERS, **dict.fromkeys(("text", "flag", "reason"), object)})
 
 
-def _add(made: dict[str, list[Any]], table: pd.DataFrame, section: str) -> None:
-    look, table = look_of(table), without_look(table)
-    keys = [column for column in look.columns if column.key]
+def _add(made: dict[str, list[Any]], table: Table, section: str) -> None:
+    keys = [column for column in table.columns if column.key]
     named = [
         ", ".join(f"{column.title or column.name}={value}" for column, value in zip(keys, line, strict=True))
-        for line in table[[column.name for column in keys]].astype(object).to_numpy()
+        for line in table.frame[[column.name for column in keys]].astype(object).to_numpy()
     ]
-    for column in look.columns:
+    for column in table.columns:
         if column.key:
             continue
-        values = table[column.name].tolist()
+        values = table.frame[column.name].tolist()
         made["section"] += [section] * len(named)
-        made["table"] += [look.name] * len(named)
+        made["table"] += [table.name] * len(named)
         made["key"] += named
         made["quantity"] += [column.title or column.name] * len(named)
         made["value"] += [_number(each) if column.numeric else None for each in values]
         made["text"] += [each if isinstance(each, str) else None for each in values]
         for kind in _PARTS[2:]:
             name = f"{column.name}.{kind}"
-            made[kind] += table[name].tolist() if name in table else [None] * len(named)
+            made[kind] += table.frame[name].tolist() if name in table.frame else [None] * len(named)
 
 
 def _number(value: object) -> float | None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pandas as pd
-
-from dgbench.reports.document import Document, name_of, remake, title_of
-from dgbench.reports.frames import Cell, Column, cells, is_negative, look_of, show
+from dgbench.reports.document import Document, remake, title_of
+from dgbench.reports.frames import Cell, Column, Table, cells, is_negative, show
 
 _PREAMBLE = r"""\documentclass[10pt]{article}
 \usepackage[T1]{fontenc}
@@ -39,7 +37,7 @@ def write_latex(document: Document, folder: Path) -> list[Path]:
         for table in section.tables:
             if not len(table):
                 continue
-            path = tables / f"{_stem(section.name)}_{_stem(name_of(table))}.tex"
+            path = tables / f"{_stem(section.name)}_{_stem(table.name)}.tex"
             title = f"{title_of(table, document)}, {section.title}"
             path.write_text(latex_table(table, title, remake(document, table)), encoding="utf-8")
             paths.append(path)
@@ -55,15 +53,14 @@ def write_latex(document: Document, folder: Path) -> list[Path]:
     return paths
 
 
-def latex_table(frame: pd.DataFrame, title: str | None = None, command: str = "") -> str:
+def latex_table(table: Table, title: str | None = None, command: str = "") -> str:
     """One table with its caption: title and notes; the command that remakes it is a comment."""
-    look = look_of(frame)
-    align = "".join("r" if column.numeric else "l" for column in look.columns)
-    head = " & ".join(escape(column.shown) for column in look.columns) + r" \\"
+    align = "".join("r" if column.numeric else "l" for column in table.columns)
+    head = " & ".join(escape(column.shown) for column in table.columns) + r" \\"
     lines = [
-        " & ".join(_cell(c, col) for c, col in zip(line, look.columns, strict=True)) + r" \\" for line in cells(frame)
+        " & ".join(_cell(c, col) for c, col in zip(line, table.columns, strict=True)) + r" \\" for line in cells(table)
     ]
-    words = [(look.title if title is None else title) + ".", *look.notes]
+    words = [(table.title if title is None else title) + ".", *table.notes]
     caption = rf"\caption{{{' '.join(escape(text) for text in words)}}}"
     comment = [f"% {' '.join(command.split())}"] if command else []
     if len(lines) > _LONG:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pandas as pd
-
 from dgbench.reports.document import Document, in_order, remake, sections_in_order, title_of
-from dgbench.reports.frames import Cell, Unit, cells, is_negative, look_of, show
+from dgbench.reports.frames import Cell, Table, Unit, cells, is_negative, show
 
 #: what would be markup in a name; an underscore between letters, as in ``group_dro``, is none
 _MARKUP = re.compile(r"[\\`*<>|~$]|(?<![^\W_])_|_(?![^\W_])|(?<=\])\(|&(?=#?\w+;)")
@@ -21,7 +19,7 @@ def write_markdown(document: Document, folder: Path) -> list[Path]:
         parts += [f"## {section.title}", *section.answer]
         for item in in_order(section):
             title, made = title_of(item, document), _command(remake(document, item))
-            if isinstance(item, pd.DataFrame):
+            if isinstance(item, Table):
                 parts.append(markdown_table(item, title=title) + made)
             else:
                 parts.append(f"### {title}\n\n![{title}]({item.name}.png)\n\n{item.caption}{made}")
@@ -34,16 +32,15 @@ def write_markdown(document: Document, folder: Path) -> list[Path]:
     return [path]
 
 
-def markdown_table(frame: pd.DataFrame, level: int = 3, title: str | None = None) -> str:
+def markdown_table(table: Table, level: int = 3, title: str | None = None) -> str:
     """A heading, a pipe table and its notes."""
-    look = look_of(frame)
-    parts = [f"{'#' * level} {look.title if title is None else title}"]
-    if len(frame):
-        lines = [[_escaped(column.shown) for column in look.columns]]
-        lines.append(["---:" if column.numeric else "---" for column in look.columns])
-        lines += [[_cell(c, col.unit) for c, col in zip(line, look.columns, strict=True)] for line in cells(frame)]
+    parts = [f"{'#' * level} {table.title if title is None else title}"]
+    if len(table):
+        lines = [[_escaped(column.shown) for column in table.columns]]
+        lines.append(["---:" if column.numeric else "---" for column in table.columns])
+        lines += [[_cell(c, col.unit) for c, col in zip(line, table.columns, strict=True)] for line in cells(table)]
         parts.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
-    return "\n\n".join(parts + ([" ".join(look.notes)] if look.notes else []))
+    return "\n\n".join(parts + ([" ".join(table.notes)] if table.notes else []))
 
 
 def _command(command: str) -> str:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
 from dgbench.reports.document import (
     Document,
     Figure,
@@ -16,13 +14,12 @@ from dgbench.reports.document import (
     in_order,
     main_figure,
     main_table,
-    name_of,
     others,
     remake,
     sections_in_order,
     title_of,
 )
-from dgbench.reports.frames import Cell, Column, cells, is_negative, look_of, show
+from dgbench.reports.frames import Cell, Column, Table, cells, is_negative, show
 from dgbench.reports.settings.labels import slug
 
 if TYPE_CHECKING:
@@ -62,7 +59,6 @@ def render_html(document: Document) -> str:
         address=address,
         size=size,
         cells=cells,
-        look_of=look_of,
         shown=shown,
         sort_key=sort_key,
         is_negative=is_negative,
@@ -71,14 +67,14 @@ def render_html(document: Document) -> str:
     )
 
 
-def address(section: Section, item: pd.DataFrame | Figure) -> str:
+def address(section: Section, item: Table | Figure) -> str:
     """The anchor of a table or figure."""
-    return f"{section.name}.{name_of(item)}"
+    return f"{section.name}.{item.name}"
 
 
-def size(item: pd.DataFrame | Figure) -> str:
+def size(item: Table | Figure) -> str:
     """What hides behind a folded line: ``14 x 7``, or that it is a figure."""
-    return "figure" if isinstance(item, Figure) else f"{len(item)} \u00d7 {len(look_of(item).columns)}"
+    return "figure" if isinstance(item, Figure) else f"{len(item)} \u00d7 {len(item.columns)}"
 
 
 def shown(cell: Cell, column: Column) -> tuple[str, str]:

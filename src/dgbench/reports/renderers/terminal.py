@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pandas as pd
-
 from dgbench.reports.aligned import aligned
 from dgbench.reports.document import Document, main_table, sections_in_order, title_of
-from dgbench.reports.frames import cells, look_of, show
+from dgbench.reports.frames import Table, cells, show
 
 _MOST_PROBLEMS = 10
 
@@ -26,22 +24,21 @@ def plain_document(document: Document) -> str:
     parts += ["", *document.lead]
     problems = cells(document.problems)
     if problems:
-        parts.append(f"\n{look_of(document.problems).title}")
+        parts.append(f"\n{document.problems.title}")
         parts += ["  " + "  ".join(show(cell, "text") for cell in line) for line in problems[:_MOST_PROBLEMS]]
         if len(problems) > _MOST_PROBLEMS:
             parts.append(f"  and {len(problems) - _MOST_PROBLEMS} more, in the report")
     return "\n".join(parts)
 
 
-def plain_table(frame: pd.DataFrame, title: str | None = None) -> str:
+def plain_table(table: Table, title: str | None = None) -> str:
     """Title, aligned columns, notes. Values in bold elsewhere carry a ``*``."""
-    look = look_of(frame)
-    lines = [[column.shown for column in look.columns]]
-    for row in cells(frame):
-        own = zip(row, look.columns, strict=True)
+    lines = [[column.shown for column in table.columns]]
+    for row in cells(table):
+        own = zip(row, table.columns, strict=True)
         lines.append([show(cell, column.unit) + "*" * cell.best for cell, column in own])
-    text = [look.title if title is None else title]
-    if len(frame):
-        text += aligned(lines, [column.numeric for column in look.columns])
-    notes = [f"  {note}".replace("In bold:", "Marked *:").replace("Bold:", "Marked *:") for note in look.notes]
+    text = [table.title if title is None else title]
+    if len(table):
+        text += aligned(lines, [column.numeric for column in table.columns])
+    notes = [f"  {note}".replace("In bold:", "Marked *:").replace("Bold:", "Marked *:") for note in table.notes]
     return "\n".join(text + notes)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dgbench.errors import MeasureError
-from dgbench.reports.frames import Column, entry, table
+from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.settings.evaluation import Evaluation
 from dgbench.reports.settings.over_seeds import mean
 from dgbench.reports.settings.statistics_options import Statistics, interval_entry
@@ -21,7 +21,7 @@ _MOST_NAMED = 6  # algorithms; of more, the first and the last are named
 _TITLES = {"worst_gap": "worst+gap", "average": "average"}
 
 
-def certainty_table(evaluation: Evaluation, statistics: Statistics) -> pd.DataFrame:
+def certainty_table(evaluation: Evaluation, statistics: Statistics) -> Table:
     """Per algorithm: difference to the lowest, rank and chance of being lowest, by worst+gap and by average."""
     columns = [Column("algorithm", key=True)]
     for title in _TITLES.values():
@@ -64,7 +64,7 @@ def certainty_table(evaluation: Evaluation, statistics: Statistics) -> pd.DataFr
     return table(lines, "certainty", "Which differences hold", columns, notes)
 
 
-def difference_table(evaluation: Evaluation, statistics: Statistics) -> pd.DataFrame:
+def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
     """Every pair of algorithms, with the interval of the difference."""
     found, _ = resamples(evaluation, statistics)
     columns = [Column("algorithm", key=True), Column("less", key=True)]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pandas as pd
-
-from dgbench.reports.frames import Column, entry, table
+from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.settings.conclusions import on_correlation, on_selection
 from dgbench.reports.settings.evaluation import Evaluation
 from dgbench.reports.settings.over_seeds import over_seeds, seed_column
@@ -24,7 +22,7 @@ from dgbench.statistics import MEASURES, PRACTICAL_MEASURES
 MEASURE = Column("measure", key=True)
 
 
-def selection_table(evaluation: Evaluation) -> pd.DataFrame:
+def selection_table(evaluation: Evaluation) -> Table:
     """One line per measure: the algorithm it selects and what that costs."""
     studies = evaluation.studies
     seeds = seeds_of(studies)
@@ -56,7 +54,7 @@ def selection_table(evaluation: Evaluation) -> pd.DataFrame:
     return table(lines, "selected", "Algorithm each measure selects", columns, notes)
 
 
-def correlation_table(evaluation: Evaluation) -> pd.DataFrame:
+def correlation_table(evaluation: Evaluation) -> Table:
     """Rank correlation of each practical measure with the ideal one, per seed and mean ± std."""
     studies = evaluation.studies
     seeds, count = seeds_of(studies), len(algorithms_of(studies))

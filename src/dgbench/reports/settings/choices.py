@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import pandas as pd
-
 from dgbench.protocols.folds import tested
-from dgbench.reports.frames import Column, entry, table
+from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.settings.apply_selection import Selected
 
@@ -100,7 +98,7 @@ def choices(collection: Collection, selected: Selected, unreported: Sequence[str
     )
 
 
-def choices_table(found: Sequence[Choice]) -> pd.DataFrame:
+def choices_table(found: Sequence[Choice]) -> Table:
     """One line per model that counts, those of one dataset."""
     columns = [
         Column("algorithm", key=True),

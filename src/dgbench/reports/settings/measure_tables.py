@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pandas as pd
-
 from dgbench.protocols.folds import LOO, tested_by_fold
 from dgbench.reports.document import TARGET_ORACLE
-from dgbench.reports.frames import Column, table
+from dgbench.reports.frames import Column, Table, table
 from dgbench.reports.settings.conclusions import on_measures
 from dgbench.reports.settings.evaluation import Evaluation, Setting
 from dgbench.reports.settings.over_seeds import mean, seed_column
@@ -31,7 +29,7 @@ def measure_columns() -> list[Column]:
     return [Column(name, title, "percent", FORMULAS[name]) for name, title in MEASURES.items()]
 
 
-def measure_table(evaluation: Evaluation) -> pd.DataFrame:
+def measure_table(evaluation: Evaluation) -> Table:
     """One line per algorithm, best first, see :func:`ranked_by`: every measure, mean ± std over seeds."""
     studies = evaluation.studies
     found = {name: values(studies, name) for name in MEASURES}
@@ -47,7 +45,7 @@ def measure_table(evaluation: Evaluation) -> pd.DataFrame:
     return table(lines, "measures", "Measures of every algorithm", columns, on_measures(studies))
 
 
-def held_out_table(evaluation: Evaluation) -> pd.DataFrame:
+def held_out_table(evaluation: Evaluation) -> Table:
     """One line per algorithm: the error in each given environment of the model that never saw it."""
     (setting,) = evaluation.settings
     tested = evaluation.errors[evaluation.errors["role"] == "held_out"]
@@ -65,7 +63,7 @@ def held_out_table(evaluation: Evaluation) -> pd.DataFrame:
     return table(lines, "held_out_errors", title, columns, [_whose_models(setting, own)])
 
 
-def seed_table(evaluation: Evaluation) -> pd.DataFrame:
+def seed_table(evaluation: Evaluation) -> Table:
     """Every study's measures, one line each: what the means are made of."""
     columns = [
         ALGORITHM, Column("seed", unit="count", key=True), *measure_columns(), Column("ideal_env", "ideal at"),

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pandas as pd
-
 from dgbench.records.shift_rows import HALVES
-from dgbench.reports.frames import Column, entry, table
+from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.published import published
 from dgbench.reports.shift.pair_values import VALUE
 from dgbench.reports.shift.shift_columns import (
@@ -36,7 +34,7 @@ CONCEPT_TITLES = {
 _PRINTED = {"tv": "cov", "min": "cpt_min", "max": "cpt_max"}
 
 
-def distance_table(setting: ShiftSetting) -> pd.DataFrame:
+def distance_table(setting: ShiftSetting) -> Table:
     """EMD, MMD² and NI of every dataset with their nulls (Ye et al. 2022, Table 3)."""
     lines = []
     for each in setting.lines:
@@ -61,7 +59,7 @@ def distance_table(setting: ShiftSetting) -> pd.DataFrame:
     return table(lines, "distances", title, filled(columns, lines), notes)
 
 
-def class_distance_table(setting: ShiftSetting) -> pd.DataFrame | None:
+def class_distance_table(setting: ShiftSetting) -> Table | None:
     """The distances of each class, mean over pairs; None where no row has them."""
     own = setting.values[setting.values["part"] == VALUE]
     classes = dict.fromkeys(name.split(":", 1)[1] for name in own["name"] if ":" in name)
@@ -79,7 +77,7 @@ def class_distance_table(setting: ShiftSetting) -> pd.DataFrame | None:
     return table(lines, "distances_by_class", "Distances within each class", filled(columns, lines), detail=True)
 
 
-def concept_table(setting: ShiftSetting) -> pd.DataFrame:
+def concept_table(setting: ShiftSetting) -> Table:
     """Covariate and concept shift of every dataset, published ones beside (Zhang et al. 2023, Table 1)."""
     theirs, lines, beside = published(COVARIATE_AND_CONCEPT), [], False
     for each in setting.lines:
@@ -130,7 +128,7 @@ def underestimated(setting: ShiftSetting) -> list[str]:
     return found
 
 
-def frechet_table(setting: ShiftSetting) -> pd.DataFrame:
+def frechet_table(setting: ShiftSetting) -> Table:
     """Distance of the pretraining images to every environment (Yu et al. 2024, Table 2)."""
     theirs, lines = published(PRETRAINING), []
     for each in setting.lines:

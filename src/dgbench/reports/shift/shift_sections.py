@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import pandas as pd
-
 from dgbench.reports.document import Figure, Section
 from dgbench.reports.figures.shift_matrix import shift_matrices
 from dgbench.reports.figures.shift_plane import shift_plane
+from dgbench.reports.frames import Table
 from dgbench.reports.published import Published
 from dgbench.reports.settings.labels import variant_text, words_of
 from dgbench.reports.shift.distance_tables import (
@@ -26,7 +25,7 @@ from dgbench.reports.shift.shift_columns import class_text, pair_text
 from dgbench.reports.shift.shift_estimates import ShiftSetting
 from dgbench.reports.shift.shift_tables import number_table, pair_tables, refusal_table, shift_table
 
-_Tables = list[pd.DataFrame | None]
+_Tables = list[Table | None]
 
 
 @dataclass(frozen=True)

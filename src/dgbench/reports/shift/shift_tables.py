@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pandas as pd
-
 from dgbench.records.shift_rows import HALVES, LABELS
-from dgbench.reports.frames import Column, entry, table
+from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.published import Published, published
 from dgbench.reports.settings.labels import slug
 from dgbench.reports.shift.pair_values import DIAGNOSTIC
@@ -48,7 +46,7 @@ _INTERVALS = {
 }
 
 
-def shift_table(setting: ShiftSetting, theirs: Published | None = None) -> pd.DataFrame | None:
+def shift_table(setting: ShiftSetting, theirs: Published | None = None) -> Table | None:
     """One line per dataset: both shifts with intervals, their nulls, exact and published values.
 
     Args:
@@ -100,7 +98,7 @@ def shift_table(setting: ShiftSetting, theirs: Published | None = None) -> pd.Da
     return table(lines, "shift", title, filled(columns, lines), notes)
 
 
-def pair_tables(setting: ShiftSetting, names: dict[str, str]) -> list[pd.DataFrame]:
+def pair_tables(setting: ShiftSetting, names: dict[str, str]) -> list[Table]:
     """A table per dataset with one line per pair.
 
     Args:
@@ -110,7 +108,7 @@ def pair_tables(setting: ShiftSetting, names: dict[str, str]) -> list[pd.DataFra
     return [_pair_table(setting, line.title, names) for line in setting.lines]
 
 
-def _pair_table(setting: ShiftSetting, dataset: str, names: dict[str, str]) -> pd.DataFrame:
+def _pair_table(setting: ShiftSetting, dataset: str, names: dict[str, str]) -> Table:
     of_pair = setting.pairs[setting.pairs["dataset"] == dataset].set_index("pair")
     lines, theirs, line_of = [], published(DISTANCES), setting.line_of(dataset)
     for pair in pairs_of(setting, dataset):
@@ -141,7 +139,7 @@ def _pair_table(setting: ShiftSetting, dataset: str, names: dict[str, str]) -> p
     return table(lines, f"pairs_{slug(dataset)}", f"Pairs of {dataset}", filled(columns, lines), [_NO_SHIFT], True)
 
 
-def number_table(setting: ShiftSetting, part: str) -> pd.DataFrame | None:
+def number_table(setting: ShiftSetting, part: str) -> Table | None:
     """Every value, or every diagnostic, of all datasets: one line each; None where there is none.
 
     Args:
@@ -171,7 +169,7 @@ def number_table(setting: ShiftSetting, part: str) -> pd.DataFrame | None:
     return table(lines, name, title, filled(columns, lines), detail=True)
 
 
-def refusal_table(setting: ShiftSetting) -> pd.DataFrame | None:
+def refusal_table(setting: ShiftSetting) -> Table | None:
     """Pairs without an estimate and why; None where every pair has one."""
     refused = setting.pairs[setting.pairs["refused"] != ""]
     if not len(refused):

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from dgbench.errors import MeasureError
-from dgbench.reports.frames import Column, entry, table
+from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.published import Published, Value, names, published
 from dgbench.reports.settings.over_seeds import over_seeds
 from dgbench.reports.settings.statistics_options import interval_entry
@@ -21,13 +21,13 @@ MEASURES = ("worst_gap", "average")
 AGREES, DIFFERS = "agrees", "differs"
 
 
-def suite_published_tables(suite: Suite) -> list[pd.DataFrame]:
+def suite_published_tables(suite: Suite) -> list[Table]:
     """One table for every published one that holds a setting of this suite."""
     tables = [published(name) for name in names()]
     return [made for each in tables if each.match and (made := _beside(suite, each)) is not None]
 
 
-def _beside(suite: Suite, paper: Published) -> pd.DataFrame | None:
+def _beside(suite: Suite, paper: Published) -> Table | None:
     found = [(line, row) for line in suite.lines if (row := _row(line, paper)) in paper.values]
     if not found:
         return None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from dgbench.reports.frames import Column, entry, table
+from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.settings.over_seeds import mean, over_seeds
 from dgbench.reports.settings.study_values import seeds_of, selected_by, selection_degradation
 from dgbench.reports.suites.suite_tables import SHOWN, chance_words, key_columns, key_entries
@@ -19,7 +19,7 @@ _SELECTING = {"ideal": "ideal", "worst_gap": "worst+gap", "average": "average"}
 _ZERO = 1e-12  # degradation of a selection whose ideal error ties with the lowest
 
 
-def suite_selection_table(suite: Suite) -> pd.DataFrame:
+def suite_selection_table(suite: Suite) -> Table:
     """The algorithm that each measure selects, per seed and on the mean over seeds."""
     groups: list[tuple[str, list[int]]] = [*((f"seed {seed}", [seed]) for seed in suite.seeds), ("mean", suite.seeds)]
     columns = [*key_columns(suite), *(Column(f"{group}: {t}") for group, _ in groups for t in _SELECTING.values())]
@@ -81,7 +81,7 @@ def correct_selections(suite: Suite) -> dict[str, CorrectSelections]:
     return found
 
 
-def suite_hit_table(suite: Suite) -> pd.DataFrame:
+def suite_hit_table(suite: Suite) -> Table:
     """How often each measure selects the truly best algorithm, and what its selections cost."""
     columns = [
         Column("measure", key=True),

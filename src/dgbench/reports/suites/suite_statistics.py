@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dgbench.errors import MeasureError
-from dgbench.reports.frames import Column, entry, table
+from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.settings.over_seeds import Ranking
 from dgbench.reports.settings.statistics_options import Statistics, interval_entry
 from dgbench.reports.settings.study_values import matrices
@@ -24,7 +24,7 @@ RANKED_BY = {"ideal": "ideal", **_MEASURES}
 _ALL = tuple(RANKED_BY)
 
 
-def suite_interval_table(suite: Suite, statistics: Statistics) -> pd.DataFrame:
+def suite_interval_table(suite: Suite, statistics: Statistics) -> Table:
     """Confidence intervals of the Spearman correlations, of their difference, and the chance of a correct selection."""
     columns = [*(Column(axis, key=True) for axis in suite.axes)]
     columns += [
@@ -96,7 +96,7 @@ def rankings(suite: Suite, alpha: float = 0.05) -> tuple[dict[str, Ranking], str
     return found, ""
 
 
-def suite_rank_table(suite: Suite) -> pd.DataFrame:
+def suite_rank_table(suite: Suite) -> Table:
     """Mean rank of every algorithm over the settings, by ideal, worst+gap and average."""
     found, why = rankings(suite)
     columns = [Column("algorithm", key=True), *(Column(m, f"rank by {RANKED_BY[m]}", "rank") for m in _ALL)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from dgbench.reports.frames import Column, entry, table
+from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.settings.over_seeds import leader, mean, over_seeds
 from dgbench.reports.settings.study_values import COEFFICIENTS, correlations, seeds_of
 from dgbench.reports.suites.suites import Suite, SuiteLine
@@ -20,7 +20,7 @@ _SAME = ("evaluation", "init", "head", "tuning", "protocol")
 _BOLD = "Bold: highest of a line and coefficient, where the seeds separate it from the others; negative underlined."
 
 
-def suite_correlation_table(suite: Suite) -> pd.DataFrame:
+def suite_correlation_table(suite: Suite) -> Table:
     """One line per setting: each measure's rank correlation with the ideal one, mean ± std over seeds."""
     lines = []
     for line in suite.lines:
@@ -39,7 +39,7 @@ def suite_correlation_table(suite: Suite) -> pd.DataFrame:
     return table(made, "suite_correlation", title, columns, _on_correlation(suite, made))
 
 
-def suite_seed_table(suite: Suite) -> pd.DataFrame:
+def suite_seed_table(suite: Suite) -> Table:
     """The same, one line per setting and seed, as in Tables 3 and 4."""
     lines = []
     for line in suite.lines:
@@ -55,7 +55,7 @@ def suite_seed_table(suite: Suite) -> pd.DataFrame:
     return table(lines, "suite_correlation_seeds", title, columns, ["Negative ones are underlined."], detail=True)
 
 
-def overview_table(suites: Sequence[Suite]) -> pd.DataFrame:
+def overview_table(suites: Sequence[Suite]) -> Table:
     """One line per suite: its correlations, mean ± std over settings; below, the average over datasets."""
     lines: list[dict[str, Any]] = []
     for suite in suites:
