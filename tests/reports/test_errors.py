@@ -17,12 +17,19 @@ import pytest
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.prediction_file import PREDICTION_FILE, schema
 from dgbench.reports.document import Document
-from dgbench.reports.errors.error_counts import Counts, auroc, calibration_error, confidence_bins, macro_f1
-from dgbench.reports.errors.error_groups import group_accuracies, worst_group
-from dgbench.reports.errors.tested_images import EnvImages
-from dgbench.reports.kinds.errors_report import ErrorsReport
+from dgbench.reports.errors.counts import (
+    Counts,
+    auroc,
+    calibration_error,
+    confidence_bins,
+    group_accuracies,
+    macro_f1,
+    worst_group,
+)
+from dgbench.reports.errors.images import EnvImages
+from dgbench.reports.errors.report import ErrorsReport
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.renderers import write
+from dgbench.reports.render.files import write
 from dgbench.selection.methods import Last
 from tests.studies import make_study, small_study, train_study
 

@@ -27,12 +27,12 @@ from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
 from dgbench.reports.kinds.measures_report import MeasuresReport
 from dgbench.reports.kinds.shift_report import ShiftReport
-from dgbench.reports.kinds.status_report import status_text
+from dgbench.reports.progress.status import status_text
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.folders import Problem, RunFolder, fold_of, typed_overrides
 from dgbench.reports.reading.run_states import run_states
 from dgbench.reports.reading.shift_files import read_shifts
-from dgbench.reports.renderers import write
+from dgbench.reports.render.files import write
 from dgbench.reports.results import measures, results
 from dgbench.reports.shift.shift_estimates import shift_settings
 from dgbench.selection.methods import Last

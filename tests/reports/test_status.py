@@ -17,7 +17,7 @@ import pytest
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.expected_jobs import expect_jobs, forget_jobs, unended_jobs
 from dgbench.records.locks import RunLocks, is_locked
-from dgbench.reports.kinds.status_report import StatusReport, status_text
+from dgbench.reports.progress.status import StatusReport, status_text
 from dgbench.reports.reading.run_states import run_states
 
 NOW = 1_000_000.0

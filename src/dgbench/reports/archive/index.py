@@ -31,7 +31,7 @@ from dgbench.reports.archive.entries import (
 )
 from dgbench.reports.frames import Column
 from dgbench.reports.kinds.measures_report import setting_facts
-from dgbench.reports.renderers.markdown import markdown_table
+from dgbench.reports.render.text import markdown_table
 from dgbench.reports.settings.answers import measures_answer
 from dgbench.reports.settings.evaluation import SETTING_KEYS, identity_key
 from dgbench.reports.settings.measure_tables import FORMULAS, measure_table
@@ -74,7 +74,7 @@ def write_index(results: Path) -> list[Path]:
 def index_files(results: Path) -> dict[str, str]:
     """Make the generated files, name -> content; errors as :func:`write_index`."""
     entries = [read_entry(folder) for folder in entry_folders(results)]
-    template = files("dgbench.reports").joinpath("templates/archive_index.md").read_text(encoding="utf-8")
+    template = files("dgbench.reports.archive").joinpath("readme.md").read_text(encoding="utf-8")
     made = (
         template.replace("{entries}", "\n".join(_overview(entries))),
         leaderboard_text([entry for entry in entries if not entry.frozen]),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from dgbench.reports.errors.tested_images import EnvImages, Predicted
+from dgbench.reports.errors.images import EnvImages, Predicted
 
 SHOWN = 16  # images on a sheet
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from dgbench.records.shift_rows import HALVES
 from dgbench.reports.document import Figure
-from dgbench.reports.figures.drawing import COLORS, GRAY, canvas, finish, grid
-from dgbench.reports.figures.point_labels import PointLabel, label_points
-from dgbench.reports.figures.saving import INK
 from dgbench.reports.published import Published
+from dgbench.reports.render.drawing import COLORS, GRAY, PointLabel, canvas, finish, grid, label_points
+from dgbench.reports.render.pictures import INK
 from dgbench.reports.shift.shift_columns import interval_words, pairs_of
 from dgbench.reports.shift.shift_estimates import ShiftSetting
 from dgbench.reports.shift.shift_published import nearest, other_features, points

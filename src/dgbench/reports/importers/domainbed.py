@@ -132,9 +132,7 @@ def read_domainbed(
     folders = _with_results(Path(path), problems) if os.path.isdir(path) else []
     if not folders:
         clue = f" ({problems[0].kind} {problems[0].where}: {problems[0].reason})" if problems else ""
-        raise RecordError(
-            f"no {RESULTS} under {path}{clue}; name the folder of a DomainBed sweep with import.path=DIR"
-        )
+        raise RecordError(f"no {RESULTS} under {path}{clue}; name the folder of a DomainBed sweep with import.path=DIR")
     setting = _Setting(backbone, init, environments, require_done)
     sweeps = []
     for folder in folders:

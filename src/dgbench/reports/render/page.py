@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from dgbench.reports.document import (
     Document,
     Figure,
-    Section,
     in_order,
     main_figure,
     main_table,
@@ -19,7 +18,7 @@ from dgbench.reports.document import (
     sections_in_order,
     title_of,
 )
-from dgbench.reports.frames import Cell, Column, Table, cells, is_negative, show
+from dgbench.reports.frames import cells, is_negative, show
 from dgbench.reports.settings.labels import slug
 
 if TYPE_CHECKING:
@@ -27,68 +26,33 @@ if TYPE_CHECKING:
 
 
 def write_html(document: Document, folder: Path) -> list[Path]:
-    """``report.html`` from ``templates/report.html.j2``, with style, script and figures inlined."""
+    """Write ``report.html``."""
     path = folder / "report.html"
     path.write_text(render_html(document), encoding="utf-8")
     return [path]
 
 
 def render_html(document: Document) -> str:
-    """The page as text."""
+    """Make the page from ``templates/report.html.j2``, with style, script and figures inlined."""
     import jinja2
 
     templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("dgbench.reports"),
+        loader=jinja2.PackageLoader("dgbench.reports.render"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    functions = (anchor, cells, in_order, is_negative, main_figure, main_table, others, remake, show, title_of)
+    templates.globals |= {function.__name__: function for function in functions}
     sections = sections_in_order(document)
     return templates.get_template("report.html.j2").render(
         document=document,
         leading=sections[0] if sections else None,
         rest=sections[1:],
         explain=Explained(document.words),
-        anchor=anchor,
-        main_figure=main_figure,
-        main_table=main_table,
-        others=others,
-        in_order=in_order,
         is_figure=lambda item: isinstance(item, Figure),
-        address=address,
-        size=size,
-        cells=cells,
-        shown=shown,
-        sort_key=sort_key,
-        is_negative=is_negative,
-        remake=lambda item: remake(document, item),
-        title_of=lambda item: title_of(item, document),
     )
-
-
-def address(section: Section, item: Table | Figure) -> str:
-    """The anchor of a table or figure."""
-    return f"{section.name}.{item.name}"
-
-
-def size(item: Table | Figure) -> str:
-    """What hides behind a folded line: ``14 x 7``, or that it is a figure."""
-    return "figure" if isinstance(item, Figure) else f"{len(item)} \u00d7 {len(item.columns)}"
-
-
-def shown(cell: Cell, column: Column) -> tuple[str, str]:
-    """A number, and what tells how sure it is (interval, deviation, flag) to stand behind it in smaller print."""
-    text = show(cell, column.unit)
-    if not isinstance(cell.value, float):
-        return text, ""
-    number, _, beside = text.partition(" ")
-    return number, beside
-
-
-def sort_key(cell: Cell) -> str:
-    """What a column is sorted by: the number in full precision, or the text; absent values sort last."""
-    return "" if cell.value is None else str(cell.value)
 
 
 class Explained:

@@ -11,9 +11,8 @@ import pandas as pd
 
 from dgbench.data.store.decoding import rgb
 from dgbench.reports.document import Figure
-from dgbench.reports.errors.error_counts import Counts, mean_confusion
-from dgbench.reports.errors.error_groups import group_accuracies
-from dgbench.reports.figures.drawing import canvas, finish, heat
+from dgbench.reports.errors.counts import Counts, group_accuracies, mean_confusion
+from dgbench.reports.render.drawing import canvas, finish, heat
 from dgbench.reports.settings.labels import slug
 
 if TYPE_CHECKING:

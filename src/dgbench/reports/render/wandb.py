@@ -23,7 +23,7 @@ def log_report(
 
     Args:
         document: the report.
-        paths: its files, as :func:`dgbench.reports.renderers.write` returned them.
+        paths: its files, as :func:`dgbench.reports.render.files.write` returned them.
         folder: receives W&B's own folder.
         name: names the run and the artifact.
         project: where it is logged.
@@ -69,43 +69,35 @@ def _log(document: Document, paths: Sequence[Path], folder: Path, name: str, pro
         run.log(items)
         run.summary["problems"] = len(document.problems)
         artifact = wandb.Artifact(re.sub(r"[^\w.-]+", "-", f"report-{name}"), type="report")
+        root = min((path.parent for path in paths), key=lambda parent: len(parent.parts))
         for path in paths:
-            artifact.add_file(str(path), name=path.relative_to(_common(paths)).as_posix())
+            artifact.add_file(str(path), name=path.relative_to(root).as_posix())
         run.log_artifact(artifact)
         failed = False
     finally:
         run.finish(exit_code=int(failed))
 
 
-def wandb_table(table: Table) -> tuple[list[Any], list[Any]]:
+def wandb_table(table: Table) -> tuple[list[str], list[list[Any]]]:
     """Columns and rows: a number per cell (errors are fractions) where there is one, so that W&B can plot it.
 
     A column of standard deviations follows each column that has any; why a value is absent stands in ``reasons``.
     """
     lines = cells(table)
-    spreads = [any(line[at].std is not None for line in lines) for at in range(len(table.columns))]
-    reasons = any(cell.reason for line in lines for cell in line)
-    names: list[str] = []
-    for column, has_std in zip(table.columns, spreads, strict=True):
+    columns: list[tuple[str, list[Any]]] = []
+    for column, below in zip(table.columns, zip(*lines, strict=True), strict=True):
         title = column.title or column.name
-        names += [title, f"{title}: std"] if has_std else [title]
-    rows: list[Any] = []
-    for line in lines:
-        row: list[float | str | None] = []
-        for cell, column, has_std in zip(line, table.columns, spreads, strict=True):
-            row.append(_plain(cell, column))
-            row += [cell.std] if has_std else []
-        if reasons:
-            row.append("; ".join(dict.fromkeys(cell.reason for cell in line if cell.reason)))
-        rows.append(row)
-    return names + (["reasons"] if reasons else []), rows
+        columns.append((title, [_plain(cell, column) for cell in below]))
+        if any(cell.std is not None for cell in below):
+            columns.append((f"{title}: std", [cell.std for cell in below]))
+    reasons = ["; ".join(dict.fromkeys(cell.reason for cell in line if cell.reason)) for line in lines]
+    if any(reasons):
+        columns.append(("reasons", reasons))
+    names, values = zip(*columns, strict=True)
+    return list(names), [list(row) for row in zip(*values, strict=True)]
 
 
 def _plain(cell: Cell, column: Column) -> float | str | None:
     if column.numeric:
         return cell.value if isinstance(cell.value, float) else None
     return show(cell, column.unit) if isinstance(cell.value, str) else ""
-
-
-def _common(paths: Sequence[Path]) -> Path:
-    return min((path.parent for path in paths), key=lambda folder: len(folder.parts))

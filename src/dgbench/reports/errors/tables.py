@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dgbench.reports.errors.error_counts import BINS, Counts, mean_confusion
-from dgbench.reports.errors.error_groups import FEW, confusions, group_accuracies, worst_group
+from dgbench.reports.errors.counts import BINS, FEW, Counts, confusions, group_accuracies, mean_confusion, worst_group
 from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.settings.labels import slug
 

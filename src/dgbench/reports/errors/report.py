@@ -1,4 +1,7 @@
-"""``report=errors``: which images are wrong, from what every run predicted (``trainer.predictions``)."""
+"""``report=errors``: which images are wrong, from what every run predicted (``trainer.predictions``).
+
+The sentences on top of ``report=errors``.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ from dgbench.errors import ConfigError, RecordError
 from dgbench.protocols.folds import trained_on_tested
 from dgbench.records.prediction_file import need_pyarrow
 from dgbench.reports.document import TARGET_ORACLE, Document, Figure, Section, leads, problem_table
-from dgbench.reports.errors.error_counts import Counts
-from dgbench.reports.errors.error_figures import heat_maps, sheet
-from dgbench.reports.errors.error_tables import (
+from dgbench.reports.errors.counts import Counts, confusions, worst_group
+from dgbench.reports.errors.figures import heat_maps, sheet
+from dgbench.reports.errors.images import Predicted, Together, evaluations, predicted_runs, settings_of
+from dgbench.reports.errors.mistakes import Mistakes, only_first, pair_of
+from dgbench.reports.errors.tables import (
     class_table,
     confusion_table,
     environment_table,
@@ -20,10 +25,6 @@ from dgbench.reports.errors.error_tables import (
     overall_table,
     pair_table,
 )
-from dgbench.reports.errors.errors_answer import answer
-from dgbench.reports.errors.mistakes import Mistakes, only_first, pair_of
-from dgbench.reports.errors.predicted_runs import Together, predicted_runs, settings_of
-from dgbench.reports.errors.tested_images import Predicted, evaluations
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.settings.evaluation import check_key
@@ -168,3 +169,36 @@ def _facts(first: Predicted, runs: Sequence[Predicted]) -> list[tuple[str, str]]
         ("predictions", f"{len(runs)} files: {', '.join(kinds)}"),
         ("images", "test images of environments that were held out; several folds and seeds are counted alike"),
     ]
+
+
+def answer(best: str, counts: Mapping[str, Sequence[Counts]], classes: Sequence[str]) -> list[str]:
+    """What the section shows, in two sentences.
+
+    Args:
+        best: the algorithm that they are about.
+        counts: of every algorithm.
+        classes: names.
+    """
+    seeds = counts[best]
+    measured = [seed.of() for seed in seeds]
+    accuracy, ece, excess = (
+        sum(getattr(each, name) for each in measured) / len(measured) for name in ("accuracy", "ece", "excess")
+    )
+    among = f", the most of {len(counts)} algorithms" if len(counts) > 1 else ""
+    mean = f" (mean of {len(seeds)} seeds)" if len(seeds) > 1 else ""
+    first = f"{best} gets {100 * accuracy:.1f}% of the held-out test images right{mean}{among}"
+    if worst := worst_group(seeds, attributes=True):
+        named = worst.named(classes)
+        first += f"; its worst group is {named}: {100 * worst.accuracy:.1f}% of {worst.n:.0f} images"
+    sentences = []
+    if taken := next(confusions(seeds), None):
+        label, other, _, share = taken
+        sentences.append(
+            f"Most often {classes[label]} is taken for {classes[other]} ({100 * share:.0f}% of its images)"
+        )
+    direction = "above" if excess > 0 else "below"
+    sentences.append(
+        f"its confidence is {100 * abs(excess):.1f} points {direction} its accuracy (ECE {100 * ece:.1f}%)"
+    )
+    second = "; ".join(sentences)
+    return [f"{first}.", f"{second[0].upper()}{second[1:]}."]

@@ -1,7 +1,11 @@
-"""The tested images of one run, from its ``predictions.parquet``."""
+"""The tested images of one run, from its ``predictions.parquet``.
+
+Which of the collected runs have predictions, and which of them belong together.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dgbench.errors import RecordError
 from dgbench.protocols.folds import tested
 from dgbench.records.prediction_file import ATTRIBUTE, PREDICTION_FILE, about_predictions, read_predictions
+from dgbench.reports.reading.collect import Collection
+from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.runs import Run
+from dgbench.reports.settings.evaluation import SETTING_KEYS, identity_key, one_code
+from dgbench.reports.settings.foreign_runs import beside_trained
+from dgbench.reports.settings.labels import algorithm_labels, setting_titles
+from dgbench.reports.settings.selected_runs import SelectedRun
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -137,3 +148,57 @@ def evaluations(runs: Sequence[Predicted]) -> dict[str, int]:
     """How many runs wrote which evaluation."""
     kinds = [str(each.about.get("evaluation")) for each in runs]
     return {kind: kinds.count(kind) for kind in sorted(set(kinds))}
+
+
+Together = dict[str, list[Predicted]]  # algorithm -> its runs
+
+
+def predicted_runs(collection: Collection) -> tuple[list[Predicted], list[Problem]]:
+    """Finished runs that have predictions and test environments; and what is missing.
+
+    Raises:
+        RecordError: there is none.
+    """
+    found, problems = [], list(collection.problems)
+    lacking: dict[str, list[str]] = defaultdict(list)
+    for run in collection.runs:
+        if run.unusable or not tested(run.identity):
+            continue
+        if not (Path(run.folder) / PREDICTION_FILE).is_file():
+            lacking[str(Path(run.folder).parent)].append(run.folder)
+            continue
+        try:
+            found.append(Predicted.of(run))
+        except RecordError as error:
+            problems.append(Problem("unreadable predictions", run.folder, str(error)))
+    ways = "train with trainer.predictions=last, or write them with dgbench evaluate and predictions=true"
+    for where, folders in lacking.items():
+        problems.append(Problem("no predictions", where, f"{len(folders)} finished run(s) have none; {ways}"))
+    if not found:
+        raise RecordError(f"no finished run has {PREDICTION_FILE}; {ways}")
+    return found, problems
+
+
+def settings_of(found: Sequence[Predicted], split_by: str | None) -> list[tuple[str, Together]]:
+    """Title of each setting, and its runs by algorithm.
+
+    Raises:
+        RecordError: one setting would mix code versions.
+    """
+    keys = SETTING_KEYS + ((split_by,) if split_by and split_by not in SETTING_KEYS else ())
+    grouped: dict[str, list[Predicted]] = defaultdict(list)
+    shared: dict[str, dict[str, Any]] = {}
+    for number, identity in beside_trained([each.run.identity for each in found]):
+        group = identity_key(identity, keys)
+        grouped[group].append(found[number])
+        shared.setdefault(group, {key: identity[key] for key in keys})
+    titles = setting_titles(list(shared.values()))
+    settings = []
+    for own in grouped.values():
+        one_code([SelectedRun(each.run.identity, "", each.run.folder) for each in own], own[0].run.identity)
+    for title, own in zip(titles, grouped.values(), strict=True):
+        runs: Together = defaultdict(list)
+        for label, each in zip(algorithm_labels([each.run.identity for each in own]), own, strict=True):
+            runs[label].append(each)
+        settings.append((title, dict(runs)))
+    return settings

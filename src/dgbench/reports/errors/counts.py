@@ -1,16 +1,19 @@
-"""Counts of one seed's runs, summed over images as they are read, and the measures of them."""
+"""Counts of one seed's runs, summed over images as they are read, and the measures of them.
+
+Where errors gather: groups of images with low accuracy, and classes that are taken for others.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score
 
-from dgbench.reports.errors.tested_images import EnvImages
+from dgbench.reports.errors.images import EnvImages
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -161,3 +164,53 @@ def mean_confusion(seeds: Sequence[Counts]) -> NDArray[np.float64]:
     """(K, K) images by true and predicted class over all environments, mean over seeds."""
     counted: NDArray[np.float64] = np.mean([np.sum(list(seed.confusion.values()), axis=0) for seed in seeds], axis=0)
     return counted
+
+
+FEW = 10  # images of a group below which it is not called the worst
+
+
+@dataclass(frozen=True)
+class GroupAccuracy:
+    """Accuracy in one group, mean over seeds."""
+
+    group: Group
+    accuracy: float
+    n: float  #: images of one seed
+
+    def named(self, classes: Sequence[str]) -> str:
+        """``dog in sketch``, with the value of the attribute."""
+        name, value, label, env = self.group
+        return f"{classes[label]} in {env}" + (f", {name} {value or '(empty)'}" if name else "")
+
+
+def group_accuracies(seeds: Sequence[Counts], attributes: bool = True) -> list[GroupAccuracy]:
+    """Accuracy of each class in each environment, and in each value of the attributes; lowest first.
+
+    Args:
+        seeds: counts of one algorithm.
+        attributes: those of attributes, too.
+    """
+    found: dict[Group, list[NDArray[np.float64]]] = {}
+    for seed in seeds:
+        for group, counted in {**seed.class_groups(), **(seed.groups if attributes else {})}.items():
+            found.setdefault(group, []).append(counted)
+    means = [
+        GroupAccuracy(group, float(np.mean([c[1] / c[0] for c in own])), float(np.mean([c[0] for c in own])))
+        for group, own in found.items()
+    ]
+    return sorted(means, key=lambda each: (each.accuracy, -each.n, each.group))
+
+
+def worst_group(seeds: Sequence[Counts], attributes: bool = False) -> GroupAccuracy | None:
+    """The group of :data:`FEW` images or more with the lowest accuracy."""
+    return next((each for each in group_accuracies(seeds, attributes) if each.n >= FEW), None)
+
+
+def confusions(seeds: Sequence[Counts]) -> Iterator[tuple[int, int, float, float]]:
+    """(class, class that it is taken for, images, share of the class), most images first."""
+    counted = mean_confusion(seeds)
+    wrong = counted - np.diag(np.diag(counted))
+    for at in np.argsort(-wrong, axis=None, kind="stable").tolist():
+        label, taken = divmod(at, len(counted))
+        if wrong[label, taken] > 0:
+            yield label, taken, float(wrong[label, taken]), float(wrong[label, taken] / counted[label].sum())
