@@ -1,18 +1,17 @@
-"""Counts of one seed's runs, summed over images as they are read, and the measures of them.
-
-Where errors gather: groups of images with low accuracy, and classes that are taken for others.
-"""
+"""Counts of tested images, summed as they are read, and the measures of them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score
+import pandas as pd
+from sklearn.metrics import f1_score, roc_auc_score
 
+from dgbench.records.prediction_file import ATTRIBUTE
 from dgbench.reports.errors.images import EnvImages
 
 if TYPE_CHECKING:
@@ -20,109 +19,156 @@ if TYPE_CHECKING:
 
 BINS = 15  # of confidence, as in Guo et al. (2017)
 MOST_VALUES = 50  # of an attribute; one with more, as a file's number, makes no groups
+FEW = 10  # images of a group below which it is not called the worst
+_GROUP = ["attribute", "value", "label", "env"]
 
-Group = tuple[str, str, int, str]  # attribute or nothing, its value, class, environment
 
-
-@dataclass
 class Counts:
-    """What the runs of one algorithm and seed do in the environments that they are tested in.
+    """What the runs of one algorithm do in the environments that they are tested in.
 
     Args:
-        n_classes: K.
+        classes: names.
 
     Attributes:
-        confusion: environment -> (K, K) images by true and predicted class.
-        bins: environment -> (3, BINS) images, images that are right and summed confidence, by confidence.
-        auroc: environment -> of each run that is tested there; NaN where it is not defined.
-        groups: images, and images that are right, of each class, environment and value of an attribute.
         many: attributes with more values than make groups.
     """
 
-    n_classes: int
-    confusion: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    bins: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    auroc: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    groups: dict[Group, NDArray[np.float64]] = field(default_factory=lambda: defaultdict(lambda: np.zeros(2)))
-    many: set[str] = field(default_factory=set)
+    def __init__(self, classes: Sequence[str]) -> None:
+        self.classes = classes
+        self.many: set[str] = set()
+        self._parts: dict[str, list[pd.DataFrame]] = defaultdict(list)
 
-    def add(self, images: EnvImages) -> None:
-        """Count the images of one run in one environment."""
-        env, k = images.env, self.n_classes
-        counted = confusion_matrix(images.label, images.predicted, labels=range(k), sample_weight=images.weight)
-        self.confusion[env] = self.confusion.get(env, np.zeros((k, k))) + counted
-        self.bins[env] = self.bins.get(env, np.zeros((3, BINS))) + confidence_bins(images)
-        self.auroc[env].append(auroc(images))
-        for name, values in images.attributes.items():
-            self._add_groups(images, name, values)
+    def add(self, images: EnvImages, repetition: str) -> None:
+        """Count the images of one run in one environment.
 
-    def _add_groups(self, images: EnvImages, name: str, values: NDArray[Any]) -> None:
-        found, number = np.unique(values.astype(str), return_inverse=True)
-        if len(found) > MOST_VALUES or name in self.many:
-            self.many.add(name)
-            for group in [group for group in self.groups if group[0] == name]:
-                del self.groups[group]
-            return
-        place = number * self.n_classes + images.label
-        size = len(found) * self.n_classes
-        n = np.bincount(place, images.weight, size)
-        right = np.bincount(place, images.weight * images.right, size)
-        for at in np.flatnonzero(n).tolist():
-            value, label = divmod(at, self.n_classes)
-            self.groups[name, str(found[value]), label, images.env] += (n[at], right[at])
+        Args:
+            images: of the run.
+            repetition: seed and trial; counts of its folds are added.
+        """
+        frame = images.frame
+        weight = frame["weight"]
+        bins = np.clip(np.ceil(frame["confidence"] * BINS).astype(int) - 1, 0, BINS - 1)  # ((m - 1)/BINS, m/BINS]
+        counted = frame[["label", "predicted"]].assign(
+            bin=bins, n=weight, right=weight * frame["right"], confidence=weight * frame["confidence"]
+        )
+        parts = {
+            "confusion": counted.groupby(["label", "predicted"])[["n", "right"]].sum().reset_index(),
+            "bins": counted.groupby("bin")[["n", "right", "confidence"]].sum().reset_index(),
+            "areas": pd.DataFrame({"auroc": [auroc(images)]}),
+        }
+        for column in images.attributes:
+            name = column.removeprefix(ATTRIBUTE)
+            value = frame[column].astype(object).where(frame[column].notna(), None).map(str).rename("value")
+            self.many |= {name} if value.nunique() > MOST_VALUES else set()
+            if name not in self.many:
+                groups = counted.groupby([value, "label"])[["n", "right"]].sum().reset_index()
+                parts[f"groups of {name}"] = groups.assign(attribute=name)
+        for name, part in parts.items():
+            kind = name.partition(" ")[0]
+            self._parts[kind].append(part.assign(repetition=repetition, env=images.env))
 
-    def class_groups(self) -> dict[Group, NDArray[np.float64]]:
-        """Images, and images that are right, of each class in each environment."""
-        found = {}
-        for env, counted in self.confusion.items():
-            for label, n in enumerate(counted.sum(1).tolist()):
-                if n:
-                    found["", "", label, env] = np.array([n, counted[label, label]])
-        return found
+    def _all(self, kind: str) -> pd.DataFrame:
+        return pd.concat(self._parts[kind], ignore_index=True)
 
-    def of(self, envs: Iterable[str] | None = None) -> Measured:
-        """The measures over all images of some environments; by default of all."""
-        names = list(self.confusion if envs is None else envs)
-        counted = sum((self.confusion[env] for env in names), np.zeros((self.n_classes, self.n_classes)))
-        bins = sum((self.bins[env] for env in names), np.zeros((3, BINS)))
-        areas = [np.mean(self.auroc[env]) for env in names]
-        return Measured(
-            images=float(counted.sum()),
-            accuracy=float(np.trace(counted) / counted.sum()),
-            macro_f1=macro_f1(counted),
-            auroc=float(np.mean(areas)),
-            ece=calibration_error(bins),
-            excess=float((bins[2].sum() - bins[1].sum()) / bins[0].sum()),
+    @cached_property
+    def confusion(self) -> pd.DataFrame:
+        """Columns ``repetition``, ``env``, ``label``, ``predicted``, ``n`` and ``right`` (images)."""
+        return self._all("confusion")
+
+    @property
+    def environments(self) -> list[str]:
+        """In the order of the runs."""
+        return list(dict.fromkeys(self.confusion["env"]))
+
+    @property
+    def repetitions(self) -> int:
+        """How many seeds (and trials) there are."""
+        return int(self.confusion["repetition"].nunique())
+
+    def measures(self, *by: str) -> pd.DataFrame:
+        """Compute the measures of each repetition over all images, or those of each environment.
+
+        ``auroc`` is one class against the rest, mean over the classes, then over the models and environments: scores of
+        two models are not on one scale. ``ece`` is the expected calibration error, the mean over images of |accuracy -
+        confidence| of their bin.
+
+        Source: Naeini et al. 2015, "Obtaining Well Calibrated Probabilities Using Bayesian Binning", with the 15 equal
+        bins of Guo et al. 2017, "On Calibration of Modern Neural Networks", equation 5.
+
+        Args:
+            by: ``env``, or nothing.
+
+        Returns:
+            lines by ``repetition`` and ``by``; ``images``, and the fractions ``accuracy``, ``macro_f1`` (mean F1 over
+            classes that occur among labels or predictions), ``auroc`` (NaN where it is not defined), ``ece`` and
+            ``excess`` (mean confidence less accuracy; above 0 is overconfident).
+        """
+        keys = ["repetition", *by]
+        totals = self.confusion.groupby(keys, sort=False)
+        n, right = totals["n"].sum(), totals["right"].sum()
+        bins = self._all("bins").groupby([*keys, "bin"], sort=False)[["n", "right", "confidence"]].sum()
+        off = (bins["right"] - bins["confidence"]).abs().groupby(keys, sort=False).sum()
+        confidence = bins["confidence"].groupby(keys, sort=False).sum()
+        areas = self._all("areas").groupby(["repetition", "env"], sort=False)["auroc"].agg(_mean)
+        return pd.DataFrame(
+            {
+                "images": n,
+                "accuracy": right / n,
+                "macro_f1": totals[["label", "predicted", "n"]].apply(macro_f1),
+                "auroc": areas.groupby(keys, sort=False).agg(_mean),
+                "ece": off / n,
+                "excess": (confidence - right) / n,
+            }
         )
 
+    def groups(self, attributes: bool = True) -> pd.DataFrame:
+        """Compute the accuracy of each class in each environment, and in each value of the attributes; lowest first.
 
-@dataclass(frozen=True)
-class Measured:
-    """Measures of one seed; fractions.
+        Args:
+            attributes: those of attributes, too.
 
-    Args:
-        images: how many.
-        accuracy: share that is right, all images alike.
-        macro_f1: mean F1 over classes that occur among labels or predictions.
-        auroc: one class against the rest, mean over the classes, then over the models and environments: scores of two
-            models are not on one scale.
-        ece: expected calibration error.
-        excess: mean confidence less accuracy; above 0 is overconfident.
-    """
+        Returns:
+            columns ``attribute`` and ``value`` (empty for a class as a whole), ``label``, ``env``, ``accuracy`` (mean
+            over repetitions), ``n`` (images of one repetition) and ``name``, e.g. ``dog in sketch, light day``.
+        """
+        parts = [self.confusion.assign(attribute="", value="")]
+        if attributes and self._parts["groups"]:
+            valued = self._all("groups")
+            parts.append(valued[~valued["attribute"].isin(self.many)])
+        counted = pd.concat(parts).groupby([*_GROUP, "repetition"])[["n", "right"]].sum().query("n > 0")
+        counted["accuracy"] = counted["right"] / counted["n"]
+        groups = counted.groupby(_GROUP)[["accuracy", "n"]].mean().reset_index()
+        words = [
+            f"{self.classes[label]} in {env}" + (f", {attribute} {value or '(empty)'}" if attribute else "")
+            for attribute, value, label, env in groups[_GROUP].itertuples(index=False)
+        ]
+        order = {"accuracy": True, "n": False, **dict.fromkeys(_GROUP, True)}
+        return groups.assign(name=words).sort_values(list(order), ascending=list(order.values()), ignore_index=True)
 
-    images: float
-    accuracy: float
-    macro_f1: float
-    auroc: float
-    ece: float
-    excess: float
+    def worst_group(self, attributes: bool = False) -> dict[str, Any] | None:
+        """The group of :data:`FEW` images or more with the lowest accuracy, as a line of :meth:`groups`."""
+        large = self.groups(attributes).query("n >= @FEW")
+        return {str(key): value for key, value in large.iloc[0].items()} if len(large) else None
+
+    def matrix(self) -> NDArray[np.float64]:
+        """(K, K) images by true and predicted class over all environments, mean over repetitions."""
+        k = range(len(self.classes))
+        counted = self.confusion.pivot_table("n", "label", "predicted", "sum", fill_value=0.0)
+        return counted.reindex(index=k, columns=k, fill_value=0.0).to_numpy(float) / self.repetitions
+
+    def confusions(self) -> pd.DataFrame:
+        """``label``, ``predicted`` (what it is taken for), ``n`` and ``share`` of the class, most images first."""
+        counted = self.matrix()
+        label, predicted = np.nonzero(counted * (1 - np.eye(len(counted))))
+        n = counted[label, predicted]
+        pairs = pd.DataFrame({"label": label, "predicted": predicted, "n": n, "share": n / counted.sum(1)[label]})
+        return pairs.sort_values("n", ascending=False, kind="stable", ignore_index=True)
 
 
-def macro_f1(confusion: NDArray[np.float64]) -> float:
-    """(K, K) images by true and predicted class -> mean F1 over classes that occur in either."""
-    label, predicted = np.nonzero(confusion)
-    weight = confusion[label, predicted]
-    return float(f1_score(label, predicted, average="macro", sample_weight=weight, zero_division=0))
+def macro_f1(confusion: pd.DataFrame) -> float:
+    """``label``, ``predicted`` and ``n`` -> mean F1 over classes that occur in either."""
+    label, predicted, n = (confusion[name].to_numpy() for name in ("label", "predicted", "n"))
+    return float(f1_score(label, predicted, average="macro", sample_weight=n, zero_division=0))
 
 
 def auroc(images: EnvImages) -> float:
@@ -132,85 +178,15 @@ def auroc(images: EnvImages) -> float:
     """
     if images.scores is None:
         return float("nan")
+    labels, weight = images.frame["label"].to_numpy(), images.frame["weight"].to_numpy()
     areas = []
-    for label in np.unique(images.label).tolist():
-        own = images.label == label
-        if not own.all():
-            areas.append(roc_auc_score(own, images.scores[:, label], sample_weight=images.weight))
+    for label in np.unique(labels).tolist():
+        positive = labels == label
+        if not positive.all():
+            areas.append(roc_auc_score(positive, images.scores[:, label], sample_weight=weight))
     return float(np.mean(areas)) if areas else float("nan")
 
 
-def confidence_bins(images: EnvImages) -> NDArray[np.float64]:
-    """(3, BINS): images, images that are right, and summed confidence in bins ((m - 1) / BINS, m / BINS]."""
-    place = np.clip(np.ceil(images.confidence * BINS).astype(int) - 1, 0, BINS - 1)
-    columns = (images.weight, images.weight * images.right, images.weight * images.confidence)
-    return np.stack([np.bincount(place, column, BINS) for column in columns])
-
-
-def calibration_error(bins: NDArray[np.float64]) -> float:
-    """Expected calibration error: mean over images of |accuracy - confidence| of their bin.
-
-    Source: Naeini et al. 2015, "Obtaining Well Calibrated Probabilities Using Bayesian Binning", with the 15 equal
-    bins of Guo et al. 2017, "On Calibration of Modern Neural Networks", equation 5.
-
-    Args:
-        bins: of :func:`confidence_bins`.
-    """
-    n, right, confidence = bins
-    return float(np.abs(right - confidence).sum() / n.sum())
-
-
-def mean_confusion(seeds: Sequence[Counts]) -> NDArray[np.float64]:
-    """(K, K) images by true and predicted class over all environments, mean over seeds."""
-    counted: NDArray[np.float64] = np.mean([np.sum(list(seed.confusion.values()), axis=0) for seed in seeds], axis=0)
-    return counted
-
-
-FEW = 10  # images of a group below which it is not called the worst
-
-
-@dataclass(frozen=True)
-class GroupAccuracy:
-    """Accuracy in one group, mean over seeds."""
-
-    group: Group
-    accuracy: float
-    n: float  #: images of one seed
-
-    def named(self, classes: Sequence[str]) -> str:
-        """``dog in sketch``, with the value of the attribute."""
-        name, value, label, env = self.group
-        return f"{classes[label]} in {env}" + (f", {name} {value or '(empty)'}" if name else "")
-
-
-def group_accuracies(seeds: Sequence[Counts], attributes: bool = True) -> list[GroupAccuracy]:
-    """Accuracy of each class in each environment, and in each value of the attributes; lowest first.
-
-    Args:
-        seeds: counts of one algorithm.
-        attributes: those of attributes, too.
-    """
-    found: dict[Group, list[NDArray[np.float64]]] = {}
-    for seed in seeds:
-        for group, counted in {**seed.class_groups(), **(seed.groups if attributes else {})}.items():
-            found.setdefault(group, []).append(counted)
-    means = [
-        GroupAccuracy(group, float(np.mean([c[1] / c[0] for c in own])), float(np.mean([c[0] for c in own])))
-        for group, own in found.items()
-    ]
-    return sorted(means, key=lambda each: (each.accuracy, -each.n, each.group))
-
-
-def worst_group(seeds: Sequence[Counts], attributes: bool = False) -> GroupAccuracy | None:
-    """The group of :data:`FEW` images or more with the lowest accuracy."""
-    return next((each for each in group_accuracies(seeds, attributes) if each.n >= FEW), None)
-
-
-def confusions(seeds: Sequence[Counts]) -> Iterator[tuple[int, int, float, float]]:
-    """(class, class that it is taken for, images, share of the class), most images first."""
-    counted = mean_confusion(seeds)
-    wrong = counted - np.diag(np.diag(counted))
-    for at in np.argsort(-wrong, axis=None, kind="stable").tolist():
-        label, taken = divmod(at, len(counted))
-        if wrong[label, taken] > 0:
-            yield label, taken, float(wrong[label, taken]), float(wrong[label, taken] / counted[label].sum())
+def _mean(values: pd.Series[Any]) -> float:
+    """The mean; NaN where one of them is."""
+    return float(values.mean(skipna=False))

@@ -11,7 +11,7 @@ import pandas as pd
 
 from dgbench.data.store.decoding import rgb
 from dgbench.reports.document import Figure
-from dgbench.reports.errors.counts import Counts, group_accuracies, mean_confusion
+from dgbench.reports.errors.counts import Counts
 from dgbench.reports.render.drawing import canvas, finish, heat
 from dgbench.reports.settings.labels import slug
 
@@ -22,14 +22,13 @@ _MOST_NUMBERS, _MOST_NAMES = 12, 45  # classes up to which cells hold numbers, a
 _SIDE, _ACROSS = 96, 8  # pixels of a thumbnail; thumbnails in a row
 
 
-def heat_maps(setting: str, algorithm: str, seeds: Sequence[Counts], classes: Sequence[str]) -> Figure:
-    """Confusion matrix and accuracy of each class by environment, side by side, in percent of the true class."""
-    counted = mean_confusion(seeds)
-    shares = np.divide(counted, counted.sum(1, keepdims=True), where=counted.sum(1, keepdims=True) > 0,
-                       out=np.full(counted.shape, np.nan))  # fmt: skip
-    envs = list(dict.fromkeys(env for seed in seeds for env in seed.confusion))
-    known = {each.group[2:]: each.accuracy for each in group_accuracies(seeds, attributes=False)}
-    accuracy = np.array([[known.get((label, env), np.nan) for env in envs] for label in range(len(classes))])
+def heat_maps(setting: str, algorithm: str, counts: Counts) -> Figure:
+    """Draw confusion matrix and accuracy of each class by environment, side by side, in percent of the true class."""
+    counted, classes, envs = counts.matrix(), counts.classes, counts.environments
+    with np.errstate(invalid="ignore"):
+        shares = counted / counted.sum(1, keepdims=True)  # NaN for a class without images
+    groups = counts.groups(attributes=False).pivot(index="label", columns="env", values="accuracy")
+    accuracy = groups.reindex(index=range(len(classes)), columns=envs).to_numpy()
     name, k = f"confusion_{slug(setting)}_{slug(algorithm)}", len(classes)
     side = 0.42 if k <= _MOST_NUMBERS else 0.24 if k <= _MOST_NAMES else 7 / k
     width = 1.6 + side * (k + max(len(envs), 2)) * 1.15
@@ -58,40 +57,40 @@ def _percent(share: float) -> str:
 
 
 def sheet(name: str, title: str, caption: str, lines: pd.DataFrame, classes: Sequence[str]) -> Figure | str:
-    """Thumbnails, each with its true class, what it is taken for and how confidently, and its environment.
+    """Draw thumbnails, each with its true class, what it is taken for and how confidently, and its environment.
 
     Args:
         name, title, caption: of the figure.
-        lines: images as :mod:`dgbench.reports.errors.mistakes` gives them, of one or more.
+        lines: images as :func:`dgbench.reports.errors.images.most_confident` gives them.
         classes: names.
 
     Returns:
         the figure, or why there is none.
     """
-    found: list[tuple[dict[str, Any], Image]] = []
+    thumbnails: list[tuple[dict[str, Any], Image]] = []
     why = ""
     records: list[dict[str, Any]] = lines.to_dict("records")  # type: ignore[assignment]
     for line in records:
         try:
-            found.append((line, _thumbnail(line)))
+            thumbnails.append((line, _thumbnail(line)))
         except Exception as error:  # PIL raises whatever its parts raise over a broken file
             why = why or " ".join(str(error).split())
-    if not found:
+    if not thumbnails:
         return why
-    across = min(_ACROSS, max(len(found), 4))
-    down = -(-len(found) // across)
+    across = min(_ACROSS, max(len(thumbnails), 4))
+    down = -(-len(thumbnails) // across)
     with canvas(name, 1.25 * across, 1.85 * down) as drawn:
         panels = drawn.subplots(down, across, squeeze=False).flatten()
         for axes in panels:
             axes.axis("off")
-        for axes, (line, image) in zip(panels, found, strict=False):
+        for axes, (line, image) in zip(panels, thumbnails, strict=False):
             axes.imshow(np.asarray(image), interpolation="none")
             taken = f"{_short(classes[line['predicted']])} {100 * line['confidence']:.0f}%"
             text = f"{_short(classes[line['label']])}\nas {taken}\n{_short(str(line['env']))}"
             axes.set_title(text, fontsize=7.5, linespacing=1.15, pad=3)
-        missing = len(lines) - len(found)
-        told = f" {missing} of {len(lines)} images cannot be shown: {why}." if missing else ""
-        return finish(drawn, name, title, caption + told)
+        missing = len(lines) - len(thumbnails)
+        caption += f" {missing} of {len(lines)} images cannot be shown: {why}." if missing else ""
+        return finish(drawn, name, title, caption)
 
 
 def _short(word: str) -> str:

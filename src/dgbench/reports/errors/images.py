@@ -1,7 +1,4 @@
-"""The tested images of one run, from its ``predictions.parquet``.
-
-Which of the collected runs have predictions, and which of them belong together.
-"""
+"""The tested images of runs, from their ``predictions.parquet``, and which runs belong together."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from dgbench.errors import RecordError
 from dgbench.protocols.folds import tested
@@ -27,7 +25,8 @@ from dgbench.reports.settings.selected_runs import SelectedRun
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_COLUMNS = ("image", "eval_set", "env", "subset", "label", "predicted", "top", "probability")
+SHOWN = 16  # images on a sheet
+_WAYS = "train with trainer.predictions=last, or write them with dgbench evaluate and predictions=true"
 
 
 @dataclass(frozen=True)
@@ -36,33 +35,25 @@ class EnvImages:
 
     Args:
         env: the environment.
-        image: (n,) names.
-        label, predicted: (n,) classes.
-        confidence: (n,) probability of the predicted class.
+        frame: a line per image: ``image`` (name), ``label`` and ``predicted`` (classes), ``right``, ``confidence``
+            (probability of the predicted class), ``weight`` (share of a sampled image, 1; where errors are exact an
+            image stands there once for each painted feature, with the probability of that feature), and
+            ``attribute.*``.
         scores: (n, K) probabilities of all classes; None where only the most probable ones are kept.
-        weight: (n,) share of a sampled image, 1; where errors are exact an image stands there once for each painted
-            feature, with the probability of that feature.
-        attributes: name -> (n,) values.
     """
 
     env: str
-    image: NDArray[Any]
-    label: NDArray[np.int64]
-    predicted: NDArray[np.int64]
-    confidence: NDArray[np.float64]
+    frame: pd.DataFrame
     scores: NDArray[np.float64] | None
-    weight: NDArray[np.float64]
-    attributes: Mapping[str, NDArray[Any]]
 
     @property
-    def right(self) -> NDArray[np.bool_]:
-        """(n,) whether the predicted class is the true one."""
-        equal: NDArray[np.bool_] = self.label == self.predicted
-        return equal
+    def attributes(self) -> list[str]:
+        """Names of the columns that say what else is known of an image."""
+        return [name for name in self.frame if str(name).startswith(ATTRIBUTE)]
 
 
 @dataclass(frozen=True)
-class Predicted:
+class PredictedRun:
     """A run that has predictions.
 
     Args:
@@ -73,132 +64,123 @@ class Predicted:
     run: Run
     about: Mapping[str, Any]
 
-    @staticmethod
-    def of(run: Run) -> Predicted:
-        """The file of a run is looked at, not read.
-
-        Raises:
-            RecordError: there is none, or it is no such file.
-        """
-        return Predicted(run, about_predictions(Path(run.folder) / PREDICTION_FILE))
-
     @property
     def classes(self) -> list[str]:
         """Names of the K classes."""
         return [str(name) for name in self.about["classes"]]
 
+    @property
+    def repetition(self) -> str:
+        """What its folds have in common."""
+        return f"{self.run.identity['seed']}, trial {self.run.identity['trial']}"
+
     def tested(self) -> Iterator[EnvImages]:
-        """The images of each environment whose ``test`` errors are the run's result.
+        """Read the images of each environment whose ``test`` errors are the run's result.
 
         Raises:
             RecordError: the file cannot be read.
         """
-        file = Path(self.run.folder) / PREDICTION_FILE
-        names = set(tested(self.run.identity))
-        recipes = [each for each in self.about["recipes"] if each["subset"] == "test" and each["env"] in names]
-        table = read_predictions(file)
-        extra = [name for name in table.column_names if name.startswith(ATTRIBUTE)]
-        lines = {name: _values(table, name) for name in (*_COLUMNS, *extra)}
-        for recipe in recipes:
-            rows, weight = _rows(lines, recipe)
-            label, top, probability = lines["label"][rows], lines["top"][rows], lines["probability"][rows]
-            yield EnvImages(
-                env=str(recipe["env"]),
-                image=lines["image"][rows],
-                label=label,
-                predicted=lines["predicted"][rows],
-                confidence=probability[:, 0],
-                scores=_scores(top, probability, len(self.classes)),
-                weight=weight,
-                attributes={name.removeprefix(ATTRIBUTE): lines[name][rows] for name in extra},
-            )
+        table = read_predictions(Path(self.run.folder) / PREDICTION_FILE)
+        top, probability = (_rows(table.column(name)) for name in ("top", "probability"))
+        frame = table.drop_columns(["top", "probability"]).to_pandas()
+        frame = frame.astype({"label": "int64", "predicted": "int64"})
+        frame["right"], frame["confidence"] = frame["label"] == frame["predicted"], probability[:, 0].astype("float64")
+        scores = None
+        if top.shape[1] == len(self.classes):
+            scores = np.empty(top.shape)
+            np.put_along_axis(scores, top.astype("int64"), probability.astype("float64"), axis=1)
+        names = tested(self.run.identity)
+        for recipe in self.about["recipes"]:
+            if recipe["subset"] == "test" and recipe["env"] in names:
+                at, weight = _counted(frame, recipe)
+                images = frame.iloc[at].assign(weight=weight)
+                yield EnvImages(str(recipe["env"]), images, None if scores is None else scores[at])
 
 
-def _values(table: Any, name: str) -> NDArray[Any]:
-    """A column as an array; lists, which are equally long, as the rows of one."""
-    column = table.column(name)
-    if name in ("top", "probability"):
-        values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
-        kind = np.int64 if name == "top" else np.float64
-        return values.reshape(len(column), -1).astype(kind) if len(column) else np.empty((0, 1), kind)
-    values = column.to_numpy()
-    return values.astype(np.int64) if name in ("label", "predicted") else np.asarray(values, object)
+def _rows(column: Any) -> NDArray[Any]:
+    """A column of lists, which are equally long, as the rows of an array."""
+    values: NDArray[Any] = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return values.reshape(len(column), -1 if len(column) else 1)
 
 
-def _rows(lines: Mapping[str, NDArray[Any]], recipe: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Lines that an error counts, and how much each."""
-    mixture = recipe["mixture"]
+def _counted(frame: pd.DataFrame, recipe: Mapping[str, Any]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Positions of the lines that an error counts, and how much each."""
+    mixture = {name: float(weight) for name, weight in recipe["mixture"].items()}
     if len(mixture) == 1:
-        own = np.flatnonzero((lines["env"] == recipe["env"]) & (lines["subset"] == recipe["subset"]))
-        return own, np.ones(len(own))
-    parts = [(np.flatnonzero(lines["eval_set"] == name), weight) for name, weight in mixture.items() if weight > 0]
-    weights = [np.full(len(own), float(weight)) for own, weight in parts]
-    return np.concatenate([own for own, _ in parts]), np.concatenate(weights)
+        at = np.flatnonzero((frame["env"] == recipe["env"]) & (frame["subset"] == recipe["subset"]))
+        return at, np.ones(len(at))
+    parts = [(np.flatnonzero(frame["eval_set"] == name), weight) for name, weight in mixture.items() if weight > 0]
+    weights = [np.full(len(at), weight) for at, weight in parts]
+    return np.concatenate([at for at, _ in parts]), np.concatenate(weights)
 
 
-def _scores(top: NDArray[Any], probability: NDArray[Any], n_classes: int) -> NDArray[np.float64] | None:
-    if top.shape[1] != n_classes:
-        return None
-    scores = np.empty(top.shape)
-    np.put_along_axis(scores, top, probability, axis=1)
-    return scores
-
-
-def evaluations(runs: Sequence[Predicted]) -> dict[str, int]:
-    """How many runs wrote which evaluation."""
-    kinds = [str(each.about.get("evaluation")) for each in runs]
-    return {kind: kinds.count(kind) for kind in sorted(set(kinds))}
-
-
-Together = dict[str, list[Predicted]]  # algorithm -> its runs
-
-
-def predicted_runs(collection: Collection) -> tuple[list[Predicted], list[Problem]]:
-    """Finished runs that have predictions and test environments; and what is missing.
+def predicted_runs(collection: Collection) -> tuple[list[PredictedRun], list[Problem]]:
+    """Find the finished runs that have predictions and test environments; and what is missing.
 
     Raises:
         RecordError: there is none.
     """
-    found, problems = [], list(collection.problems)
-    lacking: dict[str, list[str]] = defaultdict(list)
+    runs, problems = [], list(collection.problems)
+    lacking: dict[Path, int] = defaultdict(int)
     for run in collection.runs:
+        file = Path(run.folder) / PREDICTION_FILE
         if run.unusable or not tested(run.identity):
             continue
-        if not (Path(run.folder) / PREDICTION_FILE).is_file():
-            lacking[str(Path(run.folder).parent)].append(run.folder)
+        if not file.is_file():
+            lacking[file.parent.parent] += 1
             continue
         try:
-            found.append(Predicted.of(run))
+            runs.append(PredictedRun(run, about_predictions(file)))
         except RecordError as error:
             problems.append(Problem("unreadable predictions", run.folder, str(error)))
-    ways = "train with trainer.predictions=last, or write them with dgbench evaluate and predictions=true"
-    for where, folders in lacking.items():
-        problems.append(Problem("no predictions", where, f"{len(folders)} finished run(s) have none; {ways}"))
-    if not found:
-        raise RecordError(f"no finished run has {PREDICTION_FILE}; {ways}")
-    return found, problems
+    for folder, count in lacking.items():
+        problems.append(Problem("no predictions", str(folder), f"{count} finished run(s) have none; {_WAYS}"))
+    if not runs:
+        raise RecordError(f"no finished run has {PREDICTION_FILE}; {_WAYS}")
+    return runs, problems
 
 
-def settings_of(found: Sequence[Predicted], split_by: str | None) -> list[tuple[str, Together]]:
-    """Title of each setting, and its runs by algorithm.
+def settings_of(runs: Sequence[PredictedRun], split_by: str | None) -> list[tuple[str, dict[str, list[PredictedRun]]]]:
+    """Sort runs into settings: title, and algorithm -> runs.
 
     Raises:
         RecordError: one setting would mix code versions.
     """
     keys = SETTING_KEYS + ((split_by,) if split_by and split_by not in SETTING_KEYS else ())
-    grouped: dict[str, list[Predicted]] = defaultdict(list)
+    groups: dict[str, list[PredictedRun]] = defaultdict(list)
     shared: dict[str, dict[str, Any]] = {}
-    for number, identity in beside_trained([each.run.identity for each in found]):
+    for at, identity in beside_trained([predicted.run.identity for predicted in runs]):
         group = identity_key(identity, keys)
-        grouped[group].append(found[number])
+        groups[group].append(runs[at])
         shared.setdefault(group, {key: identity[key] for key in keys})
-    titles = setting_titles(list(shared.values()))
     settings = []
-    for own in grouped.values():
-        one_code([SelectedRun(each.run.identity, "", each.run.folder) for each in own], own[0].run.identity)
-    for title, own in zip(titles, grouped.values(), strict=True):
-        runs: Together = defaultdict(list)
-        for label, each in zip(algorithm_labels([each.run.identity for each in own]), own, strict=True):
-            runs[label].append(each)
-        settings.append((title, dict(runs)))
+    for title, group in zip(setting_titles(list(shared.values())), groups.values(), strict=True):
+        identities = [predicted.run.identity for predicted in group]
+        one_code([SelectedRun(each.run.identity, "", each.run.folder) for each in group], identities[0])
+        by_algorithm: dict[str, list[PredictedRun]] = defaultdict(list)
+        for label, predicted in zip(algorithm_labels(identities), group, strict=True):
+            by_algorithm[label].append(predicted)
+        settings.append((title, dict(by_algorithm)))
     return settings
+
+
+def most_confident(images: pd.DataFrame) -> pd.DataFrame:
+    """Take the images that fit on a sheet, each once: those with the highest probability of the predicted class."""
+    ordered = images.sort_values("confidence", ascending=False, kind="stable")
+    return ordered.drop_duplicates(["env", "image"]).head(SHOWN).reset_index(drop=True)
+
+
+def only_first(first: pd.DataFrame, second: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """Find images that all runs of one algorithm get right and all runs of another one get wrong.
+
+    Args:
+        first, second: every image of every run of either algorithm, with ``env``, ``image`` and ``right``.
+
+    Returns:
+        those that the second is most confident about, as it sees them; and how many there are in all.
+    """
+    place = ["env", "image"]
+    right = first.groupby(place, sort=False)["right"].all()
+    wrong = ~second.groupby(place, sort=False)["right"].any()
+    both = right.index[right].intersection(wrong.index[wrong])
+    return most_confident(second[pd.MultiIndex.from_frame(second[place]).isin(both)]), len(both)

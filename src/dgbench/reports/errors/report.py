@@ -1,22 +1,27 @@
-"""``report=errors``: which images are wrong, from what every run predicted (``trainer.predictions``).
-
-The sentences on top of ``report=errors``.
-"""
+"""``report=errors``: which images are wrong, from what every run predicted (``trainer.predictions``)."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+import pandas as pd
 
 from dgbench.errors import ConfigError, RecordError
 from dgbench.protocols.folds import trained_on_tested
 from dgbench.records.prediction_file import need_pyarrow
 from dgbench.reports.document import TARGET_ORACLE, Document, Figure, Section, leads, problem_table
-from dgbench.reports.errors.counts import Counts, confusions, worst_group
+from dgbench.reports.errors.counts import Counts
 from dgbench.reports.errors.figures import heat_maps, sheet
-from dgbench.reports.errors.images import Predicted, Together, evaluations, predicted_runs, settings_of
-from dgbench.reports.errors.mistakes import Mistakes, only_first, pair_of
+from dgbench.reports.errors.images import (
+    SHOWN,
+    PredictedRun,
+    most_confident,
+    only_first,
+    predicted_runs,
+    settings_of,
+)
 from dgbench.reports.errors.tables import (
     class_table,
     confusion_table,
@@ -56,149 +61,154 @@ class ErrorsReport:
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         check_key(split_by)
         need_pyarrow("report=errors")
-        found, problems = predicted_runs(collection)
-        settings = settings_of(found, split_by)
-        self._check_compare(settings)
-        sections = [self._section(title, own, problems) for title, own in settings]
-        count = len(found)
-        oracle = any(trained_on_tested(each.run.identity) for each in found)
+        runs, problems = predicted_runs(collection)
+        settings = settings_of(runs, split_by)
+        compared = self._compared({name for _, by_algorithm in settings for name in by_algorithm})
+        sections = [_section(title, by_algorithm, compared, problems) for title, by_algorithm in settings]
+        oracle = any(trained_on_tested(predicted.run.identity) for predicted in runs)
         return Document(
             title="Which images are wrong",
-            selection=" and ".join(_EVALUATION.get(kind, kind) for kind in evaluations(found)),
+            selection=" and ".join(_evaluations(runs)),
             sections=sections,
             problems=problem_table(problems),
             warnings=[TARGET_ORACLE] if oracle else [],
-            lead=leads(f"Predictions of {count} run{'s' * (count != 1)}", problems),
+            lead=leads(f"Predictions of {len(runs)} run{'s' * (len(runs) != 1)}", problems),
             words=WORDS,
         )
 
-    @property
-    def _compared(self) -> list[str]:
-        asked = self.compare or []
-        return [asked] if isinstance(asked, str) else [str(name) for name in asked]
-
-    def _check_compare(self, settings: Sequence[tuple[str, Together]]) -> None:
-        names = {name for _, runs in settings for name in runs}
-        asked = self._compared
-        if asked and (len(set(asked)) != 2 or not set(asked) <= names):
+    def _compared(self, algorithms: set[str]) -> list[str]:
+        """The two algorithms that were asked for; empty where none were."""
+        names = [self.compare] if isinstance(self.compare, str) else [str(name) for name in self.compare or ()]
+        if names and (len(set(names)) != 2 or not set(names) <= algorithms):
             raise ConfigError(
-                f"report.compare=[{','.join(asked)}] is not two algorithms with predictions; choose two of "
-                f"{', '.join(sorted(names))}"
+                f"report.compare=[{','.join(names)}] is not two algorithms with predictions; choose two of "
+                f"{', '.join(sorted(algorithms))}"
             )
-
-    def _section(self, title: str, runs: Together, problems: list[Problem]) -> Section:
-        classes = next(iter(runs.values()))[0].classes
-        pair = pair_of({name: len(own) for name, own in runs.items()}, self._compared)
-        counts: dict[str, list[Counts]] = {}
-        mistakes: dict[str, Mistakes] = {}
-        for name, own in runs.items():
-            mistakes[name] = Mistakes(compared=pair is not None and name in pair)
-            counts[name] = _counted(own, len(classes), mistakes[name], problems)
-        counts = {name: seeds for name, seeds in counts.items() if seeds}
-        if not counts:
-            return Section(slug(title), title, answer=["No file of predictions could be read."])
-        main = overall_table(counts, classes)
-        order = [str(name) for name in main.frame["algorithm"]]
-        counts = {name: counts[name] for name in order}
-        tables = [main, environment_table(counts), class_table(counts, classes), group_table(counts, classes)]
-        tables += [pair_table(counts, classes)]
-        tables += [each for name in order if (each := confusion_table(name, counts[name], classes)) is not None]
-        figures: list[Figure | str] = [heat_maps(title, name, counts[name], classes) for name in order]
-        figures += [_most_confident(title, name, mistakes[name], classes) for name in order]
-        if pair and set(pair) <= set(counts):
-            figures += [_only(title, one, other, mistakes, classes) for one, other in (pair, pair[::-1])]
-        facts = _facts(next(iter(runs.values()))[0], [each for own in runs.values() for each in own])
-        if why := sorted({each for each in figures if isinstance(each, str) and each}):
-            facts.append(("no images are shown", "; ".join(why)))
-        drawn = [figure for figure in figures if not isinstance(figure, str)]
-        return Section(slug(title), title, tables, drawn, answer=answer(order[0], counts, classes), facts=facts)
+        return names
 
 
-def _counted(runs: Sequence[Predicted], n_classes: int, mistakes: Mistakes, problems: list[Problem]) -> list[Counts]:
-    """Counts of each seed; one run's images are in memory at a time."""
-    seeds: dict[tuple[int, int], Counts] = {}
-    for each in runs:
+def _section(
+    title: str, runs: Mapping[str, Sequence[PredictedRun]], compared: Sequence[str], problems: list[Problem]
+) -> Section:
+    """Everything about one setting.
+
+    Args:
+        title: of the setting.
+        runs: algorithm -> its runs.
+        compared: two algorithms; empty takes those with the most runs.
+        problems: receives what cannot be read.
+    """
+    pair = [name for name in compared if name in runs] if compared else sorted(runs, key=lambda a: -len(runs[a]))[:2]
+    pair = pair if len(pair) == 2 else []
+    read = {name: _read(predicted, name in pair, problems) for name, predicted in runs.items()}
+    read = {name: images for name, images in read.items() if images}
+    if not read:
+        return Section(slug(title), title, answer=["No file of predictions could be read."])
+    main = overall_table({name: images.counts for name, images in read.items()})
+    counts = {name: read[name].counts for name in map(str, main.frame["algorithm"])}
+    tables = [main, environment_table(counts), class_table(counts), group_table(counts), pair_table(counts)]
+    tables += [matrix for name, counted in counts.items() if (matrix := confusion_table(name, counted))]
+    figures: list[Figure | str] = [heat_maps(title, name, counted) for name, counted in counts.items()]
+    figures += [_mistakes(title, name, read[name]) for name in counts]
+    if pair and set(pair) <= set(counts):
+        figures += [_only(title, one, other, read) for one, other in (pair, pair[::-1])]
+    everything = [predicted for several in runs.values() for predicted in several]
+    identity = everything[0].run.identity
+    kinds = [f"{n} of {kind}" for kind, n in _evaluations(everything).items()]
+    facts = [
+        ("dataset", variant_text(identity)),
+        ("network", network_text(identity)),
+        ("protocol", str(identity["protocol"])),
+        ("predictions", f"{len(everything)} files: {', '.join(kinds)}"),
+        ("images", "test images of environments that were held out; several folds and seeds are counted alike"),
+    ]
+    if why := sorted({figure for figure in figures if isinstance(figure, str) and figure}):
+        facts.append(("no images are shown", "; ".join(why)))
+    drawn = [figure for figure in figures if not isinstance(figure, str)]
+    best = next(iter(counts))
+    answer = _answer(best, counts[best], len(counts))
+    return Section(slug(title), title, tables, drawn, answer=answer, facts=facts)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What is kept of the images of one algorithm; one run's are in memory at a time."""
+
+    counts: Counts
+    worst: pd.DataFrame  #: those that are wrong, the most confident of each run
+    images: pd.DataFrame | None  #: all, where the algorithm is compared with another one
+
+
+def _read(runs: Sequence[PredictedRun], compared: bool, problems: list[Problem]) -> _Read | None:
+    counts = Counts(runs[0].classes)
+    worst, all_images = [], []
+    for predicted in runs:
         try:
-            parts = list(each.tested())
+            parts = list(predicted.tested())
         except RecordError as error:
-            problems.append(Problem("unreadable predictions", each.run.folder, str(error)))
+            problems.append(Problem("unreadable predictions", predicted.run.folder, str(error)))
             continue
-        who = each.run.identity["seed"], each.run.identity["trial"]
         for images in parts:
-            seeds.setdefault(who, Counts(n_classes)).add(images)
-            mistakes.add(images, each)
-    return list(seeds.values())
+            counts.add(images, predicted.repetition)
+            frame = images.frame.assign(env=images.env, root=predicted.about.get("root"))
+            wrong = frame[~frame["right"] & (frame["weight"] > 0)]
+            worst.append(wrong.nlargest(SHOWN, "confidence"))
+            all_images += [frame] if compared else []
+    if not worst:
+        return None
+    return _Read(counts, pd.concat(worst), pd.concat(all_images) if compared else None)
 
 
-def _most_confident(setting: str, algorithm: str, mistakes: Mistakes, classes: Sequence[str]) -> Figure | str:
-    lines = mistakes.most_confident()
-    if not len(lines):
-        return ""
+def _mistakes(setting: str, algorithm: str, read: _Read) -> Figure | str:
     return sheet(
         f"mistakes_{slug(setting)}_{slug(algorithm)}",
         f"Most confident mistakes, {algorithm}",
         "Test images of held-out environments that are wrong with the highest probability of the wrong class: true "
         "class, predicted class and its probability, environment. Files as they are, before they are resized or "
         "corrupted.",
-        lines,
-        classes,
+        most_confident(read.worst),
+        read.counts.classes,
     )
 
 
-def _only(setting: str, one: str, other: str, of: Mapping[str, Mistakes], classes: Sequence[str]) -> Figure | str:
-    lines, n = only_first(of[one], of[other])
-    if not n:
-        return ""
+def _only(setting: str, one: str, other: str, read: Mapping[str, _Read]) -> Figure | str:
+    first, second = read[one].images, read[other].images
+    assert first is not None and second is not None  # both are compared
+    lines, n = only_first(first, second)
     return sheet(
         f"only_{slug(setting)}_{slug(one)}",
         f"Right with {one}, wrong with {other}",
         f"{n} test image{'s' * (n != 1)} of held-out environments that every run of {one} gets right and every run of "
         f"{other} wrong; shown are those that {other} is most confident about, as it takes them.",
         lines,
-        classes,
+        read[one].counts.classes,
     )
 
 
-def _facts(first: Predicted, runs: Sequence[Predicted]) -> list[tuple[str, str]]:
-    identity: Mapping[str, Any] = first.run.identity
-    kinds = [f"{n} of {_EVALUATION.get(kind, kind)}" for kind, n in evaluations(runs).items()]
-    return [
-        ("dataset", variant_text(identity)),
-        ("network", network_text(identity)),
-        ("protocol", str(identity["protocol"])),
-        ("predictions", f"{len(runs)} files: {', '.join(kinds)}"),
-        ("images", "test images of environments that were held out; several folds and seeds are counted alike"),
-    ]
+def _evaluations(runs: Sequence[PredictedRun]) -> dict[str, int]:
+    """How many runs wrote which evaluation."""
+    kinds = Counter(str(predicted.about.get("evaluation")) for predicted in runs)
+    return {_EVALUATION.get(kind, kind): kinds[kind] for kind in sorted(kinds)}
 
 
-def answer(best: str, counts: Mapping[str, Sequence[Counts]], classes: Sequence[str]) -> list[str]:
-    """What the section shows, in two sentences.
+def _answer(algorithm: str, counts: Counts, algorithms: int) -> list[str]:
+    """What the section shows of the best algorithm, in two sentences.
 
     Args:
-        best: the algorithm that they are about.
-        counts: of every algorithm.
-        classes: names.
+        algorithm: the best of all.
+        counts: of it.
+        algorithms: how many there are.
     """
-    seeds = counts[best]
-    measured = [seed.of() for seed in seeds]
-    accuracy, ece, excess = (
-        sum(getattr(each, name) for each in measured) / len(measured) for name in ("accuracy", "ece", "excess")
-    )
-    among = f", the most of {len(counts)} algorithms" if len(counts) > 1 else ""
-    mean = f" (mean of {len(seeds)} seeds)" if len(seeds) > 1 else ""
-    first = f"{best} gets {100 * accuracy:.1f}% of the held-out test images right{mean}{among}"
-    if worst := worst_group(seeds, attributes=True):
-        named = worst.named(classes)
-        first += f"; its worst group is {named}: {100 * worst.accuracy:.1f}% of {worst.n:.0f} images"
-    sentences = []
-    if taken := next(confusions(seeds), None):
-        label, other, _, share = taken
-        sentences.append(
-            f"Most often {classes[label]} is taken for {classes[other]} ({100 * share:.0f}% of its images)"
-        )
+    measures = counts.measures()
+    accuracy, ece, excess = measures[["accuracy", "ece", "excess"]].mean()
+    among = f", the most of {algorithms} algorithms" if algorithms > 1 else ""
+    mean = f" (mean of {len(measures)} seeds)" if len(measures) > 1 else ""
+    first = f"{algorithm} gets {100 * accuracy:.1f}% of the held-out test images right{mean}{among}"
+    if worst := counts.worst_group(attributes=True):
+        first += f"; its worst group is {worst['name']}: {100 * worst['accuracy']:.1f}% of {worst['n']:.0f} images"
     direction = "above" if excess > 0 else "below"
-    sentences.append(
-        f"its confidence is {100 * abs(excess):.1f} points {direction} its accuracy (ECE {100 * ece:.1f}%)"
-    )
-    second = "; ".join(sentences)
-    return [f"{first}.", f"{second[0].upper()}{second[1:]}."]
+    second = f"confidence is {100 * abs(excess):.1f} points {direction} its accuracy (ECE {100 * ece:.1f}%)"
+    for pair in counts.confusions().head(1).itertuples():
+        taken = f"{counts.classes[pair.label]} is taken for {counts.classes[pair.predicted]}"
+        return [f"{first}.", f"Most often {taken} ({100 * pair.share:.0f}% of its images); its {second}."]
+    return [f"{first}.", f"Its {second}."]

@@ -1,172 +1,147 @@
-"""Tables of ``report=errors``: each is made of the counts of every algorithm and seed of one setting."""
+"""Tables of ``report=errors``: each is made of the counts of every algorithm of one setting."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
+import pandas as pd
 
-from dgbench.reports.errors.counts import BINS, FEW, Counts, confusions, group_accuracies, mean_confusion, worst_group
+from dgbench.reports.errors.counts import BINS, FEW, Counts
 from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.settings.labels import slug
 
-Seeds = Mapping[str, Sequence[Counts]]  # algorithm -> counts of each seed
+ByAlgorithm = Mapping[str, Counts]
 
 MOST_CLASSES = 30  # of a confusion matrix that is a table
 _MOST_GROUPS, _MOST_PAIRS = 15, 10
 _NO_AUROC = "predictions hold the 10 most probable classes, AUROC needs the probabilities of all"
-_ONE_CLASS = "the images are of one class"
+
+_ALGORITHM = Column("algorithm", key=True)
+_ENVIRONMENT = Column("env", "environment", key=True)
+_CLASS = Column("class", key=True)
+_IMAGES = Column("images", unit="count")
+_MEASURES = (
+    Column("macro_f1", "macro-F1", "percent", help="mean F1 of the classes"),
+    Column("auroc", "AUROC", "percent", help="one class against the rest, mean over classes, then models"),
+    Column("ece", "ECE", "percent", help=f"expected calibration error, {BINS} bins of equal width"),
+    Column("excess", "confidence less accuracy", "points", help="in points; above 0 is overconfident"),
+)
 
 
-def overall_table(counts: Seeds, classes: Sequence[str]) -> Table:
+def overall_table(counts: ByAlgorithm) -> Table:
     """One line per algorithm, most accurate first."""
-    lines = []
-    for algorithm, seeds in counts.items():
-        measured = [seed.of() for seed in seeds]
-        by_env = [float(np.mean([seed.of([env]).accuracy for env in seed.confusion])) for seed in seeds]
-        worst = worst_group(seeds)
+    lines: list[dict[str, Any]] = []
+    for algorithm, counted in counts.items():
+        measures = counted.measures()
+        measures["average"] = counted.measures("env")["accuracy"].groupby("repetition").mean()
+        worst = counted.worst_group()
         lines.append(
             {
                 "algorithm": algorithm,
-                **_over_seeds("accuracy", [each.accuracy for each in measured]),
-                **_over_seeds("average", by_env),
-                **_over_seeds("macro_f1", [each.macro_f1 for each in measured]),
-                **_over_seeds("auroc", [each.auroc for each in measured], _NO_AUROC),
-                **_over_seeds("ece", [each.ece for each in measured]),
-                **_over_seeds("excess", [each.excess for each in measured]),
-                "worst": worst.accuracy if worst else None,
-                "group": worst.named(classes) if worst else None,
-                "images": float(np.mean([each.images for each in measured])),
-                "seeds": len(seeds),
+                **_over_seeds(measures, ("accuracy", "average", "macro_f1", "auroc", "ece", "excess")),
+                "worst": worst["accuracy"] if worst else None,
+                "group": worst["name"] if worst else None,
+                "images": measures["images"].mean(),
+                "seeds": len(measures),
             }
         )
     columns = [
-        Column("algorithm", key=True),
+        _ALGORITHM,
         Column("accuracy", unit="percent", help="of all tested images alike"),
         Column("average", "average over environments", "percent", help="mean of the environments' accuracies"),
-        Column("macro_f1", "macro-F1", "percent", help="mean F1 of the classes"),
-        Column("auroc", "AUROC", "percent", help="one class against the rest, mean over classes, then models"),
-        Column("ece", "ECE", "percent", help=f"expected calibration error, {BINS} bins of equal width"),
-        Column("excess", "confidence less accuracy", "points", help="in points; above 0 is overconfident"),
+        *_MEASURES,
         Column("worst", "worst group", "percent", help=f"lowest accuracy of a class in an environment, n >= {FEW}"),
         Column("group", "which is"),
         Column("images", "images", "count", help="tested in one seed"),
         Column("seeds", "seeds", "count"),
     ]
     lines.sort(key=lambda line: -line["accuracy"])
-    return table(lines, "errors", "Errors on held-out test images", columns, _notes(lines))
-
-
-def _notes(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     several = any(line["seeds"] > 1 for line in lines)
     notes = ["Mean ± standard deviation (divisor n-1) over seeds."] if several else []
-    if any("auroc.reason" in line for line in lines):
-        notes.append(f"AUROC is left out: {next(li['auroc.reason'] for li in lines if 'auroc.reason' in li)}.")
-    return [*notes, "Whether two algorithms can be told apart is said by report=measures and report=leaderboard."]
+    if why := next((line["auroc.reason"] for line in lines if "auroc.reason" in line), ""):
+        notes.append(f"AUROC is left out: {why}.")
+    notes.append("Whether two algorithms can be told apart is said by report=measures and report=leaderboard.")
+    return table(lines, "errors", "Errors on held-out test images", columns, notes)
 
 
-def environment_table(counts: Seeds) -> Table:
+def environment_table(counts: ByAlgorithm) -> Table:
     """The same measures in each environment."""
-    lines = []
-    for algorithm, seeds in counts.items():
-        for env in _environments(seeds):
-            own = [seed.of([env]) for seed in seeds if env in seed.confusion]
-            lines.append(
-                {
-                    "algorithm": algorithm,
-                    "env": env,
-                    **_over_seeds("accuracy", [each.accuracy for each in own]),
-                    **_over_seeds("macro_f1", [each.macro_f1 for each in own]),
-                    **_over_seeds("auroc", [each.auroc for each in own], _NO_AUROC),
-                    **_over_seeds("ece", [each.ece for each in own]),
-                    **_over_seeds("excess", [each.excess for each in own]),
-                    "images": float(np.mean([each.images for each in own])),
-                }
-            )
-    columns = [
-        Column("algorithm", key=True),
-        Column("env", "environment", key=True),
-        Column("accuracy", unit="percent"),
-        Column("macro_f1", "macro-F1", "percent"),
-        Column("auroc", "AUROC", "percent"),
-        Column("ece", "ECE", "percent"),
-        Column("excess", "confidence less accuracy", "points"),
-        Column("images", "images", "count"),
+    lines = [
+        {
+            "algorithm": algorithm,
+            "env": env,
+            **_over_seeds(measures, ("accuracy", "macro_f1", "auroc", "ece", "excess")),
+            "images": measures["images"].mean(),
+        }
+        for algorithm, counted in counts.items()
+        for env, measures in counted.measures("env").groupby("env", sort=False)
     ]
+    columns = [_ALGORITHM, _ENVIRONMENT, Column("accuracy", unit="percent"), *map(_without_help, _MEASURES), _IMAGES]
     return table(lines, "environments", "Errors by environment", columns)
 
 
-def class_table(counts: Seeds, classes: Sequence[str]) -> Table:
+def class_table(counts: ByAlgorithm) -> Table:
     """Accuracy of each class in each environment."""
-    lines, envs = [], dict.fromkeys(env for seeds in counts.values() for env in _environments(seeds))
-    for algorithm, seeds in counts.items():
-        known = {each.group[2:]: each for each in group_accuracies(seeds, attributes=False)}
-        for label, name in enumerate(classes):
+    lines, envs = [], _environments(counts.values())
+    for algorithm, counted in counts.items():
+        groups = {
+            (group["label"], group["env"]): group for group in counted.groups(attributes=False).to_dict("records")
+        }
+        for label, name in enumerate(counted.classes):
             line: dict[str, Any] = {"algorithm": algorithm, "class": name}
             for env in envs:
-                found = known.get((label, env))
-                flag = f"(n={found.n:.0f})" if found and found.n < FEW else ""
-                column = f"in {env}"
-                line |= entry(column, found.accuracy, flag=flag) if found else entry(column, reason="no such images")
+                if group := groups.get((label, env)):
+                    flag = f"(n={group['n']:.0f})" if group["n"] < FEW else ""
+                    line |= entry(f"in {env}", group["accuracy"], flag=flag)
+                else:
+                    line |= entry(f"in {env}", reason="no such images")
             lines.append(line)
-    columns = [
-        Column("algorithm", key=True),
-        Column("class", key=True),
-        *(Column(f"in {env}", env, "percent") for env in envs),
-    ]
+    columns = [_ALGORITHM, _CLASS, *(Column(f"in {env}", env, "percent") for env in envs)]
     notes = [f"n is named where a class has fewer than {FEW} images in an environment."]
     return table(lines, "classes", "Accuracy of each class by environment", columns, notes)
 
 
-def group_table(counts: Seeds, classes: Sequence[str]) -> Table:
+def group_table(counts: ByAlgorithm) -> Table:
     """The groups with the lowest accuracy, then those that are too small to be called the worst."""
-    lines = []
-    for algorithm, seeds in counts.items():
-        found = group_accuracies(seeds)
-        large = [each for each in found if each.n >= FEW][:_MOST_GROUPS]
-        small = [each for each in found if each.n < FEW][:_MOST_GROUPS]
-        for each in [*large, *small]:
-            name, value, label, env = each.group
-            lines.append(
+    lines: list[dict[str, Any]] = []
+    for algorithm, counted in counts.items():
+        groups = counted.groups()
+        for size, flag in (("n >= @FEW", ""), ("n < @FEW", "(few images)")):
+            lines += [
                 {
                     "algorithm": algorithm,
-                    "env": env,
-                    "class": classes[label],
-                    "attribute": f"{name}={value}" if name else None,
-                    **entry("accuracy", each.accuracy, flag="" if each.n >= FEW else "(few images)"),
-                    "images": each.n,
+                    "env": group["env"],
+                    "class": counted.classes[group["label"]],
+                    "attribute": f"{group['attribute']}={group['value']}" if group["attribute"] else None,
+                    **entry("accuracy", group["accuracy"], flag=flag),
+                    "images": group["n"],
                 }
-            )
-    columns = [
-        Column("algorithm", key=True),
-        Column("env", "environment", key=True),
-        Column("class", key=True),
-        Column("attribute", key=True),
-        Column("accuracy", unit="percent"),
-        Column("images", "images", "count"),
-    ]
+                for group in groups.query(size).head(_MOST_GROUPS).to_dict("records")
+            ]
+    columns = [_ALGORITHM, _ENVIRONMENT, _CLASS, Column("attribute", key=True), Column("accuracy", unit="percent")]
+    columns.append(_IMAGES)
     if not any(line["attribute"] for line in lines):
         columns = [column for column in columns if column.name != "attribute"]
     notes = [
         f"The {_MOST_GROUPS} lowest of each algorithm; groups of fewer than {FEW} images stand last and are not called "
         "the worst."
     ]
-    many = sorted({name for seeds in counts.values() for seed in seeds for name in seed.many})
+    many = sorted(set().union(*(counted.many for counted in counts.values())))
     notes += [f"Attributes of too many values to be groups: {', '.join(many)}."] if many else []
     return table(lines, "groups", "Groups with the lowest accuracy", columns, notes)
 
 
-def pair_table(counts: Seeds, classes: Sequence[str]) -> Table:
+def pair_table(counts: ByAlgorithm) -> Table:
     """Which class is most often taken for which."""
-    lines = [
-        {"algorithm": algorithm, "class": classes[label], "predicted": classes[taken], "images": n, "share": share}
-        for algorithm, seeds in counts.items()
-        for label, taken, n, share in list(confusions(seeds))[:_MOST_PAIRS]
-    ]
+    lines = []
+    for algorithm, counted in counts.items():
+        for pair in counted.confusions().head(_MOST_PAIRS).itertuples():
+            names = {"class": counted.classes[pair.label], "predicted": counted.classes[pair.predicted]}
+            lines.append({"algorithm": algorithm, **names, "images": pair.n, "share": pair.share})
     columns = [
-        Column("algorithm", key=True),
-        Column("class", key=True),
+        _ALGORITHM,
+        _CLASS,
         Column("predicted", "taken for", key=True),
         Column("images", "images", "count", help="mean over seeds"),
         Column("share", "of the class", "percent"),
@@ -174,33 +149,36 @@ def pair_table(counts: Seeds, classes: Sequence[str]) -> Table:
     return table(lines, "confusions", "Most frequent confusions", columns, [f"The {_MOST_PAIRS} most frequent."])
 
 
-def confusion_table(algorithm: str, seeds: Sequence[Counts], classes: Sequence[str]) -> Table | None:
+def confusion_table(algorithm: str, counts: Counts) -> Table | None:
     """Images by true class (lines) and predicted class, with percent of the line; None for very many classes."""
-    if len(classes) > MOST_CLASSES:
+    if len(counts.classes) > MOST_CLASSES:
         return None
-    counted = mean_confusion(seeds)
     lines = []
-    for name, row in zip(classes, counted, strict=True):
+    for name, row in zip(counts.classes, counts.matrix(), strict=True):
         line: dict[str, Any] = {"class": name}
-        for other, n in zip(classes, row.tolist(), strict=True):
+        for other, n in zip(counts.classes, row.tolist(), strict=True):
             line |= entry(f"as {other}", n, flag=f"{100 * n / row.sum():.0f}%" if n else "")
         lines.append({**line, "images": float(row.sum())})
-    columns = [
-        Column("class", key=True),
-        *(Column(f"as {other}", f"as {other}", "count") for other in classes),
-        Column("images", "images", "count"),
-    ]
+    columns = [_CLASS, *(Column(f"as {other}", unit="count") for other in counts.classes), _IMAGES]
     notes = ["Lines are true classes, columns predicted ones; images (mean over seeds), percent of the line."]
     return table(lines, f"confusion_{slug(algorithm)}", f"Confusion matrix of {algorithm}", columns, notes, detail=True)
 
 
-def _environments(seeds: Sequence[Counts]) -> list[str]:
-    return list(dict.fromkeys(env for seed in seeds for env in seed.confusion))
+def _environments(counts: Iterable[Counts]) -> list[str]:
+    return list(dict.fromkeys(env for counted in counts for env in counted.environments))
 
 
-def _over_seeds(name: str, values: Sequence[float], reason: str = _ONE_CLASS) -> dict[str, Any]:
-    """Mean and sample standard deviation; why there is none, where one of them is not defined."""
-    if np.isnan(values).any():
-        return entry(name, reason=reason)
-    std = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return entry(name, float(np.mean(values)), std=std)
+def _without_help(column: Column) -> Column:
+    return Column(column.name, column.title, column.unit)
+
+
+def _over_seeds(measures: pd.DataFrame, names: Iterable[str]) -> dict[str, Any]:
+    """Mean and sample standard deviation of each column; why there is none, where one of its values is not defined."""
+    cells: dict[str, Any] = {}
+    for name in names:
+        values = measures[name]
+        if values.isna().any():
+            cells |= entry(name, reason=_NO_AUROC if name == "auroc" else "the images are of one class")
+        else:
+            cells |= entry(name, values.mean(), std=values.std() if len(values) > 1 else None)
+    return cells
