@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -30,6 +29,7 @@ from dgbench.reports.archive.entries import (
     evaluated,
     missing_of,
     read_lines,
+    read_table,
     recorded_of,
     tables_of,
 )
@@ -144,17 +144,18 @@ def _of_numbers(entry: Entry) -> Iterator[str]:
 def _table_faults(committed: str, computed: str) -> Iterator[str]:
     """Where a committed table differs from the one that the rows give, cell by cell."""
     try:
-        ours, theirs = (pd.read_csv(io.StringIO(t), dtype=str, keep_default_na=False) for t in (committed, computed))
+        ours, theirs = map(read_table, (committed, computed))
     except ValueError as error:
         yield f"it is no CSV file ({error})"
         return
     if list(ours) != list(theirs) or len(ours) != len(theirs):
-        yield f"it has {len(ours)} lines of {', '.join(ours)}; its rows give {len(theirs)} of {', '.join(theirs)}"
+        sizes = [f"{len(frame)} lines of {', '.join(map(str, frame))}" for frame in (ours, theirs)]
+        yield f"it has {sizes[0]}; its rows give {sizes[1]}"
         return
     numbers = [frame.apply(pd.to_numeric, errors="coerce") for frame in (ours, theirs)]
     differ = (ours != theirs) & ~((numbers[0] - numbers[1]).abs() <= LAST_DECIMAL)
     for line, column in zip(*np.nonzero(differ.to_numpy()), strict=True):
-        cells = ours.iat[line, column] or "empty", theirs.iat[line, column] or "nothing"
+        cells = str(ours.iat[line, column]) or "empty", str(theirs.iat[line, column]) or "nothing"
         yield f"line {line + 2}: {ours.columns[column]} is {cells[0]}, its rows give {cells[1]}"
 
 

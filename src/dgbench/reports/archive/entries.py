@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import lzma
 import re
@@ -354,6 +355,15 @@ def tables_of(evaluation: Evaluation, selection: str) -> dict[str, str]:
 
 def _csv(frame: pd.DataFrame) -> str:
     return frame.to_csv(index=False, float_format="%.6f", lineterminator="\n")
+
+
+def read_table(text: str) -> pd.DataFrame:
+    """Read a CSV file, every cell as text.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
 
 
 def missing_of(evaluation: Evaluation) -> list[str]:

@@ -7,7 +7,6 @@ version of the dataset's files and one selection.
 from __future__ import annotations
 
 import hashlib
-import io
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -27,6 +26,7 @@ from dgbench.reports.archive.entries import (
     evaluated,
     read_entry,
     read_lines,
+    read_table,
     selection_named,
 )
 from dgbench.reports.frames import Column
@@ -111,8 +111,7 @@ def _joined(entries: Sequence[Entry], name: str) -> str:
     """The committed table of every entry, with whose it is and whether it is frozen."""
     tables = []
     for entry in entries:
-        text = io.StringIO(read_regular(entry.folder / name).decode(errors="replace"))
-        lines = pd.read_csv(text, dtype=str, keep_default_na=False)
+        lines = read_table(read_regular(entry.folder / name).decode(errors="replace"))
         whose = {"entry": entry.name, "who": entry.authors, "frozen": str(bool(entry.frozen)).lower()}
         tables.append(pd.DataFrame(whose, index=lines.index).join(lines))
     return pd.concat(tables).to_csv(index=False, lineterminator="\n")

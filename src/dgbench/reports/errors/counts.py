@@ -156,13 +156,14 @@ class Counts:
         counted = self.confusion.pivot_table("n", "label", "predicted", "sum", fill_value=0.0)
         return counted.reindex(index=k, columns=k, fill_value=0.0).to_numpy(float) / self.repetitions
 
-    def confusions(self) -> pd.DataFrame:
+    def confusions(self) -> list[dict[str, Any]]:
         """``label``, ``predicted`` (what it is taken for), ``n`` and ``share`` of the class, most images first."""
         counted = self.matrix()
         label, predicted = np.nonzero(counted * (1 - np.eye(len(counted))))
         n = counted[label, predicted]
         pairs = pd.DataFrame({"label": label, "predicted": predicted, "n": n, "share": n / counted.sum(1)[label]})
-        return pairs.sort_values("n", ascending=False, kind="stable", ignore_index=True)
+        pairs = pairs.sort_values("n", ascending=False, kind="stable")
+        return [{str(key): value for key, value in pair.items()} for pair in pairs.to_dict("records")]
 
 
 def macro_f1(confusion: pd.DataFrame) -> float:

@@ -49,7 +49,7 @@ class EnvImages:
     @property
     def attributes(self) -> list[str]:
         """Names of the columns that say what else is known of an image."""
-        return [name for name in self.frame if str(name).startswith(ATTRIBUTE)]
+        return [name for name in map(str, self.frame) if name.startswith(ATTRIBUTE)]
 
 
 @dataclass(frozen=True)
@@ -150,9 +150,9 @@ def settings_of(runs: Sequence[PredictedRun], split_by: str | None) -> list[tupl
     groups: dict[str, list[PredictedRun]] = defaultdict(list)
     shared: dict[str, dict[str, Any]] = {}
     for at, identity in beside_trained([predicted.run.identity for predicted in runs]):
-        group = identity_key(identity, keys)
-        groups[group].append(runs[at])
-        shared.setdefault(group, {key: identity[key] for key in keys})
+        place = identity_key(identity, keys)
+        groups[place].append(runs[at])
+        shared.setdefault(place, {key: identity[key] for key in keys})
     settings = []
     for title, group in zip(setting_titles(list(shared.values())), groups.values(), strict=True):
         identities = [predicted.run.identity for predicted in group]

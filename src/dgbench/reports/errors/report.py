@@ -100,8 +100,10 @@ def _section(
     """
     pair = [name for name in compared if name in runs] if compared else sorted(runs, key=lambda a: -len(runs[a]))[:2]
     pair = pair if len(pair) == 2 else []
-    read = {name: _read(predicted, name in pair, problems) for name, predicted in runs.items()}
-    read = {name: images for name, images in read.items() if images}
+    read = {}
+    for name, predicted in runs.items():
+        if images := _read(predicted, name in pair, problems):
+            read[name] = images
     if not read:
         return Section(slug(title), title, answer=["No file of predictions could be read."])
     main = overall_table({name: images.counts for name, images in read.items()})
@@ -112,7 +114,7 @@ def _section(
     figures += [_mistakes(title, name, read[name]) for name in counts]
     if pair and set(pair) <= set(counts):
         figures += [_only(title, one, other, read) for one, other in (pair, pair[::-1])]
-    everything = [predicted for several in runs.values() for predicted in several]
+    everything = [run for several in runs.values() for run in several]
     identity = everything[0].run.identity
     kinds = [f"{n} of {kind}" for kind, n in _evaluations(everything).items()]
     facts = [
@@ -208,7 +210,8 @@ def _answer(algorithm: str, counts: Counts, algorithms: int) -> list[str]:
         first += f"; its worst group is {worst['name']}: {100 * worst['accuracy']:.1f}% of {worst['n']:.0f} images"
     direction = "above" if excess > 0 else "below"
     second = f"confidence is {100 * abs(excess):.1f} points {direction} its accuracy (ECE {100 * ece:.1f}%)"
-    for pair in counts.confusions().head(1).itertuples():
-        taken = f"{counts.classes[pair.label]} is taken for {counts.classes[pair.predicted]}"
-        return [f"{first}.", f"Most often {taken} ({100 * pair.share:.0f}% of its images); its {second}."]
-    return [f"{first}.", f"Its {second}."]
+    if not (pairs := counts.confusions()):
+        return [f"{first}.", f"Its {second}."]
+    label, predicted, share = (pairs[0][key] for key in ("label", "predicted", "share"))
+    taken = f"{counts.classes[label]} is taken for {counts.classes[predicted]}"
+    return [f"{first}.", f"Most often {taken} ({100 * share:.0f}% of its images); its {second}."]

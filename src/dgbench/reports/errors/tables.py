@@ -136,9 +136,9 @@ def pair_table(counts: ByAlgorithm) -> Table:
     """Which class is most often taken for which."""
     lines = []
     for algorithm, counted in counts.items():
-        for pair in counted.confusions().head(_MOST_PAIRS).itertuples():
-            names = {"class": counted.classes[pair.label], "predicted": counted.classes[pair.predicted]}
-            lines.append({"algorithm": algorithm, **names, "images": pair.n, "share": pair.share})
+        for pair in counted.confusions()[:_MOST_PAIRS]:
+            names = {"class": counted.classes[pair["label"]], "predicted": counted.classes[pair["predicted"]]}
+            lines.append({"algorithm": algorithm, **names, "images": pair["n"], "share": pair["share"]})
     columns = [
         _ALGORITHM,
         _CLASS,

@@ -182,7 +182,9 @@ def _rows(sweeps: Sequence[_Sweep]) -> pd.DataFrame:
 
     names = list(dict.fromkeys(name for sweep in sweeps for name in sweep.run.identity["given"]))
     codes = {name: code for code, name in enumerate(names)}
-    env, subset, held_out = [], [], []
+    env: list[NDArray[Any]] = []
+    subset: list[NDArray[Any]] = []
+    held_out: list[NDArray[Any]] = []
     for sweep in sweeps:
         unseen = sweep.held_out
         of_column = np.repeat([codes[name] for name in sweep.run.identity["given"]], 2)

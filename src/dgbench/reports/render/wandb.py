@@ -78,7 +78,7 @@ def _log(document: Document, paths: Sequence[Path], folder: Path, name: str, pro
         run.finish(exit_code=int(failed))
 
 
-def wandb_table(table: Table) -> tuple[list[str], list[list[Any]]]:
+def wandb_table(table: Table) -> tuple[list[Any], list[Any]]:
     """Columns and rows: a number per cell (errors are fractions) where there is one, so that W&B can plot it.
 
     A column of standard deviations follows each column that has any; why a value is absent stands in ``reasons``.
