@@ -46,20 +46,20 @@ class FeaturesReport:
             raise ConfigError(f"report.runs={self.runs} is not an integer >= 1; give one, e.g. 12")
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
-        found = [run for run in collection.runs if (Path(run.folder) / FEATURE_FILE).exists()]
-        found.sort(key=lambda run: [str(run.identity[key]) for key in ("dataset", "algorithm", "seed", "fold")])
-        if not found:
+        runs = [run for run in collection.runs if (Path(run.folder) / FEATURE_FILE).exists()]
+        runs.sort(key=lambda run: [str(run.identity[key]) for key in ("dataset", "algorithm", "seed", "fold")])
+        if not runs:
             raise RecordError(
                 "no run here has kept features; write some with dgbench evaluate model=RUN features=200, and name the "
                 "folder of its rows with runs="
             )
         sections, problems = [], list(collection.problems)
-        for run in found[: self.runs]:
+        for run in runs[: self.runs]:
             try:
                 sections.append(_section(run, self.map))
             except (OSError, ValueError, KeyError, BadZipFile) as error:
                 problems.append(Problem("features", run.folder, f"{FEATURE_FILE} cannot be read: {error}"))
-        left = f", {len(found) - self.runs} more left out (report.runs)" if len(found) > self.runs else ""
+        left = f", {len(runs) - self.runs} more left out (report.runs)" if len(runs) > self.runs else ""
         return Document(
             title="Features by environment and class",
             selection="",
@@ -74,22 +74,18 @@ def _section(run: Run, kind: str) -> Section:
         about = json.loads(str(file["about"]))
         features = file["features"].astype(np.float64)
         env, held_out, label, predicted = (file[key] for key in ("env", "held_out", "label", "predicted"))
-    who = run.identity
-    title = f"{who['algorithm']} seed {who['seed']} fold {who['fold']} on {who['dataset']}"
+    title = "{algorithm} seed {seed} fold {fold} on {dataset}".format_map(run.identity)
     places, how = two_dimensions(features, kind)
-    name = f"features_{slug(title)}_{who['run']}"
+    name = f"features_{slug(title)}_{run.identity['run']}"
     environments, classes = about["environments"], about["classes"]
     unseen = {environments[number] for number in np.unique(env[held_out.astype(bool)])}
-    shown = [f"{each}, held out" if each in unseen else each for each in environments]
+    shown = [f"{environment}, held out" if environment in unseen else environment for environment in environments]
     figure = _figure(name, title, places, how, {"environment": (env, shown), "class": (label, classes)})
-    apart = separability(features, env, label)
+    share = separability(features, env, label)
+    errors = [(predicted != label)[env == number] for number in range(len(environments))]
     lines = [
-        {
-            "environment": shown[number],
-            "images": int((env == number).sum()),
-            "error": float((predicted != label)[env == number].mean()),
-        }
-        for number in range(len(environments))
+        {"environment": name, "images": len(wrong), "error": float(wrong.mean())}
+        for name, wrong in zip(shown, errors, strict=True)
     ]
     columns = [
         Column("environment", key=True),
@@ -97,16 +93,16 @@ def _section(run: Run, kind: str) -> Section:
         Column("error", unit="percent", help="of these images"),
     ]
     answer = [
-        f"Nearest neighbors in feature space share the class in {100 * apart['class']:.0f}% of images and the "
-        f"environment in {100 * apart['environment']:.0f}%; by chance {100 * apart['class by chance']:.0f}% and "
-        f"{100 * apart['environment by chance']:.0f}%."
+        f"Nearest neighbors in feature space share the class in {100 * share['class']:.0f}% of images and the "
+        f"environment in {100 * share['environment']:.0f}%; by chance {100 * share['class by chance']:.0f}% and "
+        f"{100 * share['environment by chance']:.0f}%."
     ]
-    own = table(lines, f"{name}_images", "Images in the map", columns, detail=True)
-    return Section(name, title, [own], [figure], answer=answer)
+    images = table(lines, f"{name}_images", "Images in the map", columns, detail=True)
+    return Section(name, title, [images], [figure], answer=answer)
 
 
 def two_dimensions(features: np.ndarray, kind: str) -> tuple[np.ndarray, str]:
-    """(n, m) features -> (n, 2) places, and what the axes are.
+    """Map (n, m) features to (n, 2) places, and say what the axes are.
 
     Raises:
         ConfigError: ``umap`` and the package is not installed.
@@ -130,7 +126,7 @@ def two_dimensions(features: np.ndarray, kind: str) -> tuple[np.ndarray, str]:
 
 
 def separability(features: np.ndarray, env: np.ndarray, label: np.ndarray) -> dict[str, float]:
-    """How often an image's nearest neighbor (Euclidean) has its class, and its environment.
+    """Count how often an image's nearest neighbor (Euclidean) has its class, and its environment.
 
     Returns:
         ``class``, ``environment``: fractions of images; ``... by chance``: of pairs of different images.
@@ -139,12 +135,12 @@ def separability(features: np.ndarray, env: np.ndarray, label: np.ndarray) -> di
     distances = squares[:, None] - 2 * features @ features.T + squares
     np.fill_diagonal(distances, np.inf)
     nearest = distances.argmin(1)
-    found = {}
+    shares = {}
     for name, values in (("class", label), ("environment", env)):
         counts, n = np.unique(values, return_counts=True)[1], len(values)
-        found[name] = float((values[nearest] == values).mean())
-        found[f"{name} by chance"] = float((counts * (counts - 1)).sum() / max(1, n * (n - 1)))
-    return found
+        shares[name] = float((values[nearest] == values).mean())
+        shares[f"{name} by chance"] = float((counts * (counts - 1)).sum() / max(1, n * (n - 1)))
+    return shares
 
 
 def _figure(name: str, title: str, places: np.ndarray, how: str, by: dict[str, tuple[np.ndarray, list[str]]]) -> Figure:

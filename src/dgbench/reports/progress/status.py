@@ -68,11 +68,11 @@ class StatusReport:
                 raise RecordError(f"{nothing_found(searched, problems)}; name folders with runs=[DIR]")
             clear = _CLEAR if self.every and sys.stdout.isatty() else ""
             print(clear + status_text(states, problems, self.most, list(jobs.values())), flush=True)
-            found = {state.state for state in states}
-            if not self.every or "running" not in found:
-                if found & {"failed", "stuck"}:
+            standing = {state.state for state in states}
+            if not self.every or "running" not in standing:
+                if standing & {"failed", "stuck"}:
                     return BROKEN
-                return ALL_DONE if found == {"done"} and not jobs and not _hiding(problems) else UNFINISHED
+                return ALL_DONE if standing == {"done"} and not jobs and not _hiding(problems) else UNFINISHED
             time.sleep(self.every)
             print(flush=True)
 
@@ -80,7 +80,7 @@ class StatusReport:
 def status_text(
     states: Sequence[RunState], problems: Sequence[Problem] = (), most: int = 20, jobs: Sequence[str] = ()
 ) -> str:
-    """All of it as text.
+    """Make the whole status as text.
 
     Args:
         states: of the runs.
@@ -89,14 +89,11 @@ def status_text(
         jobs: commands of the jobs that have not ended.
     """
     parts = [_groups(states, _hiding(problems), jobs)]
-    for title, lines in (
-        ("running", _running([state for state in states if state.state == "running"])),
-        ("interrupted", _reasons([state for state in states if state.state == "interrupted"])),
-        ("waiting", _reasons([state for state in states if state.state == "waiting" and state.why])),
-        ("failed", _reasons([state for state in states if state.state == "failed"])),
-        ("stuck", _reasons([state for state in states if state.state == "stuck"])),
-        ("problems", [f"{problem.kind} {problem.where}: {problem.reason}" for problem in problems]),
-    ):
+    listed = {"running": _running([state for state in states if state.state == "running"])}
+    for title in ("interrupted", "waiting", "failed", "stuck"):
+        listed[title] = [f"{s.folder}: {s.why}" for s in states if s.state == title and (s.why or title != "waiting")]
+    listed["problems"] = [f"{problem.kind} {problem.where}: {problem.reason}" for problem in problems]
+    for title, lines in listed.items():
         if lines:
             more = [f"  and {len(lines) - most} more"] if len(lines) > most else []
             parts.append("\n".join([f"\n{title}", *(f"  {line}" for line in lines[:most]), *more]))
@@ -112,9 +109,9 @@ def _groups(states: Sequence[RunState], hiding: bool, jobs: Sequence[str]) -> st
     for state in states:
         groups[state.group].append(state)
     lines = [["runs of", "all", *STATES, "steps/s", "time left"]]
-    for name, own in [*sorted(groups.items()), *([("all", list(states))] if len(groups) > 1 else [])]:
-        counts = Counter(state.state for state in own)
-        lines.append([name, str(len(own)), *(str(counts[state]) for state in STATES), *_pace(own)])
+    for name, group in [*sorted(groups.items()), *([("all", list(states))] if len(groups) > 1 else [])]:
+        counts = Counter(state.state for state in group)
+        lines.append([name, str(len(group)), *(str(counts[state]) for state in STATES), *_pace(group)])
     numeric = [False] + [True] * (len(lines[0]) - 2) + [False]
     notes = [f"  {note}" for note in _notes(states, hiding, jobs)]
     return "\n".join([f"{len(states)} runs", *(aligned(lines, numeric) if states else []), *notes])
@@ -144,9 +141,9 @@ def _running(states: Sequence[RunState]) -> list[str]:
         else:
             alone.append(f"{state.folder}: starting")
     lines = []
-    for (host, pid, step, steps), own in sorted(together.items()):
-        what = str(own[0].folder) if len(own) == 1 else f"{len(own)} models together, e.g. {own[0].folder}"
-        lines.append(f"{what}: step {step} of {steps}{_speed(own[0].beat)}, process {pid} on {host}")
+    for (host, pid, step, steps), stack in sorted(together.items()):
+        what = str(stack[0].folder) if len(stack) == 1 else f"{len(stack)} models together, e.g. {stack[0].folder}"
+        lines.append(f"{what}: step {step} of {steps}{_speed(stack[0].beat)}, process {pid} on {host}")
     return lines + alone
 
 
@@ -154,10 +151,6 @@ def _speed(beat: Beat | None) -> str:
     if beat is None or beat.seconds_left is None:
         return ""
     return f", {beat.steps_per_s:.1f} steps/s, {duration(beat.seconds_left)} left"
-
-
-def _reasons(states: Sequence[RunState]) -> list[str]:
-    return [f"{state.folder}: {state.why}" for state in states]
 
 
 def _notes(states: Sequence[RunState], hiding: bool, jobs: Sequence[str]) -> list[str]:

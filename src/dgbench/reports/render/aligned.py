@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def aligned(lines: Sequence[Sequence[str]], numeric: Sequence[bool]) -> list[str]:
-    """Lines whose columns have one width each.
+    """Give every column of some lines one width.
 
     Args:
         lines: the head, then the values, as text.

@@ -1,7 +1,4 @@
-"""What every figure shares: colors and style.
-
-Names beside the points of a scatter plot, where they cover neither one another nor a point.
-"""
+"""What figures share: colors and style, heat maps, and names beside curves and points that cover nothing."""
 
 from __future__ import annotations
 
@@ -33,6 +30,11 @@ GRAY = "#9aa3ab"  # what is worse than the best, legible on light and dark pages
 REST: dict[str, Any] = {"color": INK, "alpha": 0.35, "linewidth": 0.8, "zorder": 1}  # behind the highlighted few
 _FILL = (0x00 / 255, 0x72 / 255, 0xB2 / 255)  # of heat maps
 _FEW = 5  # curves in color where there are more than colors
+Box = tuple[float, float, float, float]  # x0, y0, x1, y1 in pixels
+#: where the name of a point may stand: angles, and points from its place to the nearer end of the name
+_DIRECTIONS = [math.radians(angle) for angle in (20, -20, 160, -160, 90, -90, 45, -45, 135, -135, 0, 180)]
+_DISTANCES = (8, 16, 26, 38, 52, 68, 86)
+_JOINED = 11  # names that are further away are joined to their place by a line
 
 
 def _style(name: str) -> dict[Any, Any]:
@@ -46,7 +48,7 @@ def _style(name: str) -> dict[Any, Any]:
 
 @contextmanager
 def canvas(name: str, width: float, height: float) -> Iterator[Any]:
-    """An empty matplotlib figure in house style; width and height in inches. ``name`` seeds the ids of the SVG."""
+    """Open an empty matplotlib figure in house style; width and height in inches. ``name`` seeds the ids of the SVG."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
@@ -58,20 +60,20 @@ def canvas(name: str, width: float, height: float) -> Iterator[Any]:
 
 
 def finish(drawn: Any, name: str, title: str, caption: str) -> Figure:
-    """A figure that is drawn and will not change; ``name`` is that of its :func:`canvas`."""
+    """Close a figure that is drawn and will not change; ``name`` is that of its :func:`canvas`."""
     inches = drawn.get_figwidth()  # at 6.2 rem an inch letters are as large as the text, at 3.5 still legible
     size = f"max-width: {6.2 * inches:.0f}rem; min-width: {3.5 * inches:.1f}rem"
     return Figure(name, title, caption, save(drawn, _style(name)), size)
 
 
 def grid(axes: Any, axis: str = "y") -> None:
-    """Faint lines behind the data."""
+    """Draw faint lines behind the data."""
     axes.grid(axis=axis, color=INK, alpha=0.15, linewidth=0.6)
     axes.set_axisbelow(True)
 
 
 def heat(axes: Any, values: NDArray[np.float64], written: Callable[[float], str] | None) -> None:
-    """Numbers in [0, 1] as a color that is the clearer the higher; it lies on light and dark pages.
+    """Draw numbers in [0, 1] as a color that is the clearer the higher; it lies on light and dark pages.
 
     Args:
         axes: empty.
@@ -92,12 +94,12 @@ def heat(axes: Any, values: NDArray[np.float64], written: Callable[[float], str]
 
 
 def label_of(name: str) -> str:
-    """A name as a label that matplotlib shows: it leaves out those that begin with an underscore."""
+    """Make a label that matplotlib shows: it leaves out those that begin with an underscore."""
     return f"\N{ZERO WIDTH SPACE}{name}" if name.startswith("_") else name
 
 
 def colored(names: Sequence[str], leading: Iterable[str]) -> dict[str, str]:
-    """Which curves are drawn in color, and in which: all where they are few, else the first of the leading ones.
+    """Choose which curves are drawn in color, and in which: all where they are few, else the first of the leading ones.
 
     Args:
         names: of all curves.
@@ -108,7 +110,7 @@ def colored(names: Sequence[str], leading: Iterable[str]) -> dict[str, str]:
 
 
 def end_labels(axes: Any, ends: Mapping[str, tuple[float, float]], colors: Mapping[str, str]) -> None:
-    """Names beside the right ends of curves, moved apart where they would overlap, each joined to its end.
+    """Write names beside the right ends of curves, moved apart where they would overlap, each joined to its end.
 
     Args:
         axes: whose limits are set by now.
@@ -128,7 +130,7 @@ def end_labels(axes: Any, ends: Mapping[str, tuple[float, float]], colors: Mappi
 
 
 def apart(places: Mapping[str, float], least: float, low: float, high: float) -> dict[str, float]:
-    """The same places in the same order, at least ``least`` from one another, within the limits while they can be."""
+    """Move places apart, in their order: at least ``least`` from one another, within the limits while they can be."""
     order = sorted(places, key=lambda name: places[name])
     moved: list[float] = []
     for name in order:
@@ -141,13 +143,8 @@ def apart(places: Mapping[str, float], least: float, low: float, high: float) ->
 
 
 def spread(count: int, step: float) -> list[float]:
-    """Offsets about 0 that keep ``count`` marks at one place apart."""
+    """Make offsets about 0 that keep ``count`` marks at one place apart."""
     return [step * (i - (count - 1) / 2) for i in range(count)]
-
-
-_DIRECTIONS = [math.radians(angle) for angle in (20, -20, 160, -160, 90, -90, 45, -45, 135, -135, 0, 180)]
-_DISTANCES = (8, 16, 26, 38, 52, 68, 86)  # points from the place to the nearer end of its name
-_JOINED = 11  #: names that are further away are joined to their place by a line
 
 
 @dataclass(frozen=True)
@@ -157,9 +154,6 @@ class PointLabel:
     name: str
     place: tuple[float, float]  #: in the units of the axes
     look: Mapping[str, Any]  #: color, fontsize, fontweight of the text
-
-
-Box = tuple[float, float, float, float]  # x0, y0, x1, y1 in pixels
 
 
 def label_points(axes: Any, labels: Sequence[PointLabel], kept_free: Sequence[tuple[float, float]] = ()) -> list[Any]:

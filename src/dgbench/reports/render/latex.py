@@ -23,7 +23,7 @@ _SPECIAL = {
 
 
 def write_latex(document: Document, folder: Path) -> list[Path]:
-    r"""``report.tex``, a document of all tables and figures, and ``tex/<section>_<table>.tex`` for ``\input``.
+    r"""Write ``report.tex``, a document of all tables and figures, and ``tex/<section>_<table>.tex`` for ``\input``.
 
     A table is scaled to the line where it is wider; one of more than 45 lines is a ``longtable`` in small print.
     """
@@ -54,7 +54,7 @@ def write_latex(document: Document, folder: Path) -> list[Path]:
 
 
 def latex_table(table: Table, title: str | None = None, command: str = "") -> str:
-    """One table with its caption: title and notes; the command that remakes it is a comment."""
+    """Make one table with its caption: title and notes; the command that remakes it is a comment."""
     align = "".join("r" if column.numeric else "l" for column in table.columns)
     head = " & ".join(escape(column.shown) for column in table.columns) + r" \\"
     lines = [
@@ -80,7 +80,7 @@ def latex_table(table: Table, title: str | None = None, command: str = "") -> st
 
 
 def escape(text: str) -> str:
-    """Text without any character that LaTeX reads as a command; letters beyond Latin-1 become ``?``."""
+    """Make text without any character that LaTeX reads as a command; letters beyond Latin-1 become ``?``."""
     out = "".join(_SPECIAL.get(letter, letter) for letter in text)
     return re.sub(r"[^\x00-\xff]", "?", out)
 

@@ -25,7 +25,7 @@ _beside: list[ProcessPoolExecutor] = []
 
 @contextmanager
 def saved_beside() -> Iterator[None]:
-    """Figures drawn within are saved by another process; elsewhere by their own, when they are first looked at."""
+    """Let another process save the figures drawn within; elsewhere by their own, when they are first looked at."""
     pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin)
     with _without_interrupts():
         pool.submit(_load)
@@ -38,7 +38,7 @@ def saved_beside() -> Iterator[None]:
 
 
 def save(drawn: Any, style: Mapping[Any, Any]) -> Callable[[], Pictures]:
-    """What gives both formats of a matplotlib figure, once they are there."""
+    """Return what gives both formats of a matplotlib figure, once they are there."""
     future: Future[Pictures] | None = None
     with suppress(BrokenExecutor):
         future = _beside[-1].submit(pictures, drawn, style) if _beside else None
@@ -54,7 +54,7 @@ def save(drawn: Any, style: Mapping[Any, Any]) -> Callable[[], Pictures]:
 
 
 def pictures(drawn: Any, style: Mapping[Any, Any]) -> Pictures:
-    """Both formats, the same to the byte for equal figures."""
+    """Make both formats, the same to the byte for equal figures."""
     import matplotlib
 
     with matplotlib.rc_context(dict(style)):

@@ -79,7 +79,7 @@ def _log(document: Document, paths: Sequence[Path], folder: Path, name: str, pro
 
 
 def wandb_table(table: Table) -> tuple[list[Any], list[Any]]:
-    """Columns and rows: a number per cell (errors are fractions) where there is one, so that W&B can plot it.
+    """Make columns and rows: a number per cell (errors are fractions) where there is one, so that W&B can plot it.
 
     A column of standard deviations follows each column that has any; why a value is absent stands in ``reasons``.
     """
