@@ -159,9 +159,9 @@ def test_the_tables(study: Path) -> None:
     by_class = own["classes"].query("algorithm == 'vrex'").set_index("class")["in 0.90"]
     assert by_class.to_dict() == pytest.approx({"cat": 2 / 4, "dog": 2 / 3, "emu": 2 / 3})
     (section,) = found.sections
-    assert section.answer[0].startswith("erm gets 70.0% of the held-out test images right (mean of 2 seeds), the most")
-    assert "Most often cat is taken for dog (38% of its images)" in section.answer[1]
-    assert ("no images are shown", "the images of this dataset are not in files of their own") in section.facts
+    assert section.answer[0].startswith("erm gets 70.0%") and "2 seeds" in section.answer[0]
+    assert "cat is taken for dog (38%" in section.answer[1]
+    assert "no images are shown" in dict(section.facts)
     assert {figure.name.split("_")[0] for figure in section.figures} == {"confusion"}
 
 
@@ -191,10 +191,8 @@ def test_many_classes(make: SimpleNamespace, tmp_path: Path) -> None:
     (section,) = document(tmp_path).sections
     found = {table.name: table for table in section.tables}
     assert "confusion_erm" not in found
-    assert found["errors"].frame["auroc.reason"].tolist() == [
-        "predictions hold the 10 most probable classes, AUROC needs the probabilities of all"
-    ]
-    assert "AUROC is left out" in " ".join(found["errors"].notes)
+    (why,) = found["errors"].frame["auroc.reason"]
+    assert "AUROC" in why and why in " ".join(found["errors"].notes)
 
 
 def test_runs_without_predictions_are_named(study: Path, make: SimpleNamespace) -> None:
@@ -203,13 +201,13 @@ def test_runs_without_predictions_are_named(study: Path, make: SimpleNamespace) 
     broken = make.write_run(study, make.identity("mmd", "0"))
     (broken / PREDICTION_FILE).write_bytes(b"PAR1, cut short")
     problems = document(study).problems.frame.set_index("problem")
-    assert "1 finished run(s) have none; train with trainer.predictions=last" in problems["reason"]["no predictions"]
-    assert "holds no predictions of dgbench" in problems["reason"]["unreadable predictions"]
+    assert "trainer.predictions=last" in problems["reason"]["no predictions"]
+    assert PREDICTION_FILE in problems["reason"]["unreadable predictions"]
 
 
 def test_nothing_to_show_is_one_line(make: SimpleNamespace, tmp_path: Path) -> None:
     make.write_run(tmp_path, make.identity("erm", "0"))
-    with pytest.raises(RecordError, match=r"no finished run has predictions\.parquet; train with trainer\.predictions"):
+    with pytest.raises(RecordError, match=r"predictions\.parquet.*trainer\.predictions"):
         document(tmp_path)
 
 

@@ -92,7 +92,7 @@ def test_two_records_that_disagree_are_refused(tmp_path: Path) -> None:
     lines = [json.loads(text) for text in rows.read_text().splitlines()]
     lines[0]["wrong"] += 1
     rows.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(RecordError, match=r"errors differ at step 20.*name folders that hold one of the two"):
+    with pytest.raises(RecordError, match=r"errors differ at step 20"):
         pack("mine", [tmp_path / "a", tmp_path / "b"], tmp_path / "results")
     assert not (tmp_path / "results").exists()
 
@@ -119,9 +119,9 @@ def test_data_drawn_for_every_seed_share_a_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "selection", "why"),
     [
-        ("../mine", "last", "no name of an entry; take lowercase letters, digits and _"),
-        ("mine", "oracle", "selection=oracle is not accepted; choose from last, train_val, loo_val"),
-        ("taken", "last", "taken is there, and an entry is not changed; take another name, and say replaces: taken"),
+        ("../mine", "last", r"\.\./mine is no name"),
+        ("mine", "oracle", "selection=oracle .* last, train_val, loo_val"),
+        ("taken", "last", "replaces: taken"),
     ],
 )
 def test_what_is_refused(study: Path, tmp_path: Path, name: str, selection: str, why: str) -> None:
