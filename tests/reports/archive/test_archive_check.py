@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import lzma
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -158,6 +160,24 @@ def test_a_line_that_is_there_twice(archive: Any) -> None:
     archive.sum_again()
     (line,) = found(archive)
     assert line.startswith("tiny: measures.csv: it has 5 lines of ")
+
+
+@pytest.mark.parametrize("content", [b"", b"a,b\n1,2,3,4\n", b"\xff\x00\n", b"setting\n"])
+def test_a_table_that_is_none(archive: Any, content: bytes) -> None:
+    (archive.entry / "measures.csv").write_bytes(content)
+    archive.sum_again()
+    lines = found(archive, "")
+    assert any("measures.csv" in line for line in lines) and not [line for line in lines if "\n" in line]
+
+
+@pytest.mark.parametrize("change", [{"time": "noon"}, {"typed": "x"}, {"gpus": None}, {"threads": "two"}])
+def test_a_session_that_is_none(archive: Any, change: dict[str, Any]) -> None:
+    rows = archive.entry / "rows.jsonl.xz"
+    lines = [json.loads(text) for text in lzma.decompress(rows.read_bytes()).splitlines()]
+    lines[1]["sessions"][0].update(change)
+    rows.write_bytes(lzma.compress("".join(json.dumps(line) + "\n" for line in lines).encode()))
+    archive.sum_again()
+    assert [line for line in found(archive) if "rows.jsonl.xz:2 is no packed run" in line]
 
 
 def test_files_of_an_entry(archive: Any) -> None:

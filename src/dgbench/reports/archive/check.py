@@ -136,18 +136,17 @@ def _of_numbers(entry: Entry) -> Iterator[str]:
     _, _, evaluation = evaluated([entry.rows], entry.selection)
     for name, computed in tables_of(evaluation, entry.selection).items():
         committed = read_regular(entry.folder / name).decode(errors="replace")
-        yield from (f"{name}: {why}" for why in _table_faults(committed, computed))
+        try:
+            yield from (f"{name}: {why}" for why in _table_faults(committed, computed))
+        except RecordError as error:
+            yield f"{name}: {error}"
     for lacking in sorted(set(missing_of(evaluation)) ^ set(entry.missing)):
         yield f"missing lists what is there: {lacking}" if lacking in entry.missing else f"missing lacks {lacking}"
 
 
 def _table_faults(committed: str, computed: str) -> Iterator[str]:
     """Where a committed table differs from the one that the rows give, cell by cell."""
-    try:
-        ours, theirs = map(read_table, (committed, computed))
-    except ValueError as error:
-        yield f"it is no CSV file ({error})"
-        return
+    ours, theirs = map(read_table, (committed, computed))
     if list(ours) != list(theirs) or len(ours) != len(theirs):
         sizes = [f"{len(frame)} lines of {', '.join(map(str, frame))}" for frame in (ours, theirs)]
         yield f"it has {sizes[0]}; its rows give {sizes[1]}"

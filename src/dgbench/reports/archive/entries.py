@@ -173,10 +173,15 @@ def entry_folders(results: Path) -> list[Path]:
     raise RecordError(f"{results} holds no entries; name an archive, or make an entry with `dgbench results pack`")
 
 
+def _moment(value: str) -> str:
+    datetime.fromisoformat(value)  # a ValueError where it is none
+    return value
+
+
 class Session(BaseModel):
     """One start of a run, without names of hosts, users, processes and folders."""
 
-    time: str
+    time: Annotated[str, AfterValidator(_moment)]
     typed: list[str]
     threads: int
     code: str
@@ -361,9 +366,12 @@ def read_table(text: str) -> pd.DataFrame:
     """Read a CSV file, every cell as text.
 
     Raises:
-        ValueError: it is none.
+        RecordError: it is none.
     """
-    return pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
+    try:
+        return pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
+    except ValueError as error:
+        raise RecordError(f"it is no CSV file ({' '.join(str(error).split())})") from None
 
 
 def missing_of(evaluation: Evaluation) -> list[str]:

@@ -111,7 +111,10 @@ def _joined(entries: Sequence[Entry], name: str) -> str:
     """The committed table of every entry, with whose it is and whether it is frozen."""
     tables = []
     for entry in entries:
-        lines = read_table(read_regular(entry.folder / name).decode(errors="replace"))
+        try:
+            lines = read_table(read_regular(entry.folder / name).decode(errors="replace"))
+        except RecordError as error:
+            raise RecordError(f"{entry.folder / name}: {error}") from None
         whose = {"entry": entry.name, "who": entry.authors, "frozen": str(bool(entry.frozen)).lower()}
         tables.append(pd.DataFrame(whose, index=lines.index).join(lines))
     return pd.concat(tables).to_csv(index=False, lineterminator="\n")
