@@ -130,6 +130,15 @@ def test_what_is_refused(study: Path, tmp_path: Path, name: str, selection: str,
         pack(name, [study], tmp_path / "results", selection)
 
 
+def test_pair_runs_alone_make_tables_without_lines(tmp_path: Path, make: Any) -> None:
+    make.write_run(tmp_path / "runs", make.identity("erm", "0", protocol="pairs"))
+    folder, _ = pack("pairs", [tmp_path / "runs"], tmp_path / "results")
+    for name in ("measures.csv", "leaderboard.csv"):
+        assert (folder / name).read_text().startswith("setting,dataset,") and (folder / name).read_text().count(
+            "\n"
+        ) == 1
+
+
 def test_no_runs(tmp_path: Path) -> None:
     with pytest.raises(DgbenchError, match="no runs under"):
         pack("mine", [tmp_path / "absent"], tmp_path / "results")

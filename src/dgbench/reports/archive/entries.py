@@ -343,19 +343,15 @@ def tables_of(evaluation: Evaluation, selection: str) -> dict[str, str]:
         texts = {key: "" if identity[key] is None else words_of(identity[key]) for key in (*SETTING_KEYS, "code")}
         variant = " ".join(f"{key}={value}" for key, value in sorted(identity["variant"].items()))
         settings.append({"setting": setting.title, **texts, "variant": variant, "selection": selection})
-    about = pd.DataFrame(settings)
+    about = pd.DataFrame(settings, columns=list(_SETTING), dtype=object)
+    measures = evaluation.studies.merge(about, on="setting")
     boards = [measure_table(evaluation.of(s.title)).frame.assign(setting=s.title) for s in evaluation.settings]
-    columns = {f"{name}{part}": f"{name}{ending}" for name in MEASURES for part, ending in _PARTS.items()}
-    board = pd.concat([about[:0], *boards]).reindex(columns=["setting", "algorithm", "seeds", *columns])
-    board = board.astype({"seeds": int, **{f"{name}.n": int for name in MEASURES}}).rename(columns=columns)
-    return {
-        MEASURES_FILE: _csv(
-            evaluation.studies.merge(about, on="setting")[
-                [*_SETTING, "algorithm", "seed", *MEASURES, "ideal_env", "steps", "missing"]
-            ]
-        ),
-        LEADERBOARD_FILE: _csv(about.merge(board, on="setting")),
-    }
+    names = {f"{name}{part}": f"{name}{ending}" for name in MEASURES for part, ending in _PARTS.items()}
+    board = pd.concat(boards) if boards else pd.DataFrame()
+    board = board.reindex(columns=["setting", "algorithm", "seeds", *names]).rename(columns=names)
+    board = board.astype({"setting": object, "seeds": int, **{f"{name}_n": int for name in MEASURES}})
+    columns = [*_SETTING, "algorithm", "seed", *MEASURES, "ideal_env", "steps", "missing"]
+    return {MEASURES_FILE: _csv(measures[columns]), LEADERBOARD_FILE: _csv(about.merge(board, on="setting"))}
 
 
 def _csv(frame: pd.DataFrame) -> str:
