@@ -43,7 +43,7 @@ def test_the_wheel_holds_every_file_of_conf_and_what_reports_need(wheel: Path) -
     conf = {f"dgbench/{path.relative_to(ROOT)}" for path in (ROOT / "conf").rglob("*.yaml")}
     assert len(conf) > 50
     assert {name for name in held if name.startswith("dgbench/conf/")} == conf
-    others = ("hydra_plugins/dgbench.py", "dgbench/py.typed", "dgbench/reports/templates/report.html.j2")
+    others = ("hydra_plugins/dgbench.py", "dgbench/py.typed", "dgbench/reports/render/templates/report.html.j2")
     assert held >= set(others)
 
 

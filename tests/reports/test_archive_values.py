@@ -11,7 +11,7 @@ import pytest
 from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
 from dgbench.reports.kinds.measures_report import MeasuresReport
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.renderers.export_files import long_frame
+from dgbench.reports.render.files import long_frame
 from dgbench.selection.methods import Last
 
 ARCHIVE = Path(__file__).resolve().parents[2] / "results" / "hwang2024_table1_scale1_fixed_data" / "rows.jsonl.xz"

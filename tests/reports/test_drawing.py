@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 from matplotlib.text import Text
 
-from dgbench.reports.figures.drawing import COLORS, apart, canvas, colored, end_labels
+from dgbench.reports.render.drawing import COLORS, apart, canvas, colored, end_labels
 
 
 def test_places_are_moved_apart_in_order_and_within_limits() -> None:

@@ -19,9 +19,9 @@ from dgbench.reports.document import title_of
 from dgbench.reports.frames import Cell, Table, cells, show
 from dgbench.reports.kinds.measures_report import MeasuresReport
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.renderers import write
-from dgbench.reports.renderers.page import render_html
-from dgbench.reports.renderers.terminal import plain_document
+from dgbench.reports.render.files import write
+from dgbench.reports.render.page import render_html
+from dgbench.reports.render.text import plain_document
 from dgbench.reports.results import measures, results
 from dgbench.reports.settings.studies import evaluate_study
 from dgbench.selection.methods import Last, Oracle
@@ -314,7 +314,7 @@ def test_a_report_never_imports_torch(make: Any, tmp_path: Path) -> None:
         "import sys\n"
         "from dgbench.reports.reading.collect import collect\n"
         "from dgbench.reports.kinds.measures_report import MeasuresReport\n"
-        "from dgbench.reports.renderers import write\n"
+        "from dgbench.reports.render.files import write\n"
         "from dgbench.selection.methods import TrainVal\n"
         f"write(MeasuresReport()(collect([{str(tmp_path)!r}]), TrainVal()), {str(tmp_path / 'out')!r})\n"
         "assert 'torch' not in sys.modules\n"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from dgbench.reports.figures.drawing import canvas, finish, label_of
 from dgbench.reports.kinds.measures_report import MeasuresReport
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.renderers import write
-from dgbench.reports.renderers.markdown import _escaped
+from dgbench.reports.render.drawing import canvas, finish, label_of
+from dgbench.reports.render.files import write
+from dgbench.reports.render.text import _escaped
 from dgbench.selection.methods import Last
 
 ODD = ("_erm", "a$\\frac{$b", "$x$", "|`*<b>")

@@ -14,7 +14,7 @@ import pytest
 
 from dgbench.reports.kinds.measures_report import MeasuresReport
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.renderers.page import render_html
+from dgbench.reports.render.page import render_html
 from dgbench.selection.methods import Last
 
 BROWSER = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)

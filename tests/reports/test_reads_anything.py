@@ -22,16 +22,16 @@ import pytest
 from dgbench.errors import DgbenchError, RecordError
 from dgbench.records.locks import is_locked
 from dgbench.records.row_checks import SUBSETS
-from dgbench.reports.archive.packed_runs import write_archive
+from dgbench.reports.archive.entries import packed, write_lines
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
 from dgbench.reports.kinds.measures_report import MeasuresReport
-from dgbench.reports.kinds.status_report import status_text
+from dgbench.reports.progress.status import status_text
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.folders import Problem, RunFolder, fold_of, typed_overrides
 from dgbench.reports.reading.run_states import run_states
 from dgbench.reports.reading.shifts import read_shifts, shift_settings
-from dgbench.reports.renderers import write
+from dgbench.reports.render.files import write
 from dgbench.reports.results import measures, results
 from dgbench.selection.methods import Last
 from dgbench.shift.report import ShiftReport
@@ -177,7 +177,7 @@ def test_archives(make: Any, tmp_path: Path) -> None:
     for name, seeds in (("a", (0, 1)), ("b", (2,))):
         for seed in seeds:
             make.write_run(tmp_path / name, make.identity(seed=seed), steps=(100,))
-        write_archive(collect([tmp_path / name]), shelf / f"{name}.jsonl.xz")
+        write_lines(packed(collect([tmp_path / name])), shelf / f"{name}.jsonl.xz")
     file = shelf / "a.jsonl.xz"
     pack = partial(lzma.compress, preset=0)
     for case in share(0.15):

@@ -16,11 +16,9 @@ from dgbench.reports.document import Document, Section, keep, problem_table, rem
 from dgbench.reports.frames import Cell, Column, Table, cells, entry, is_negative, show, table
 from dgbench.reports.kinds.measures_report import MeasuresReport
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.renderers import listed, write
-from dgbench.reports.renderers.export_files import MISSING, parquet_available, write_parquet
-from dgbench.reports.renderers.latex import escape, latex_table
-from dgbench.reports.renderers.markdown import markdown_table
-from dgbench.reports.renderers.terminal import plain_document
+from dgbench.reports.render.files import MISSING, listed, parquet_available, write, write_parquet
+from dgbench.reports.render.latex import escape, latex_table
+from dgbench.reports.render.text import markdown_table, plain_document
 from dgbench.selection.methods import Last
 
 

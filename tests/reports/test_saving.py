@@ -7,8 +7,8 @@ import signal
 import time
 
 from dgbench.reports.document import Figure
-from dgbench.reports.figures import saving
-from dgbench.reports.figures.drawing import canvas, finish
+from dgbench.reports.render import pictures as saving
+from dgbench.reports.render.drawing import canvas, finish
 
 
 def drawing() -> Figure:

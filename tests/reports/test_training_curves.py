@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from dgbench.records.metrics import write_metrics
-from dgbench.reports.figures.step_lines import logged_values
-from dgbench.reports.kinds.training_curves import CurvesReport, mean_curves, run_labels, step_curves
+from dgbench.reports.progress.curves import CurvesReport, logged_values, mean_curves, run_labels, step_curves
 from dgbench.reports.reading.collect import collect
 from dgbench.selection.methods import Last
 

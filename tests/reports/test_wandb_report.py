@@ -13,9 +13,9 @@ import pytest
 
 from dgbench.reports.document import Document
 from dgbench.reports.kinds.measures_report import MeasuresReport
-from dgbench.reports.kinds.wandb_report import log_report, wandb_table
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.renderers import write
+from dgbench.reports.render.files import write
+from dgbench.reports.render.wandb import log_report, wandb_table
 from dgbench.selection.methods import Last
 
 

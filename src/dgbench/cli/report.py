@@ -31,12 +31,11 @@ def report(cfg: DictConfig) -> None:
     from dataclasses import replace
 
     from dgbench.reports.document import keep
-    from dgbench.reports.figures.saving import saved_beside
-    from dgbench.reports.kinds.wandb_report import log_report
     from dgbench.reports.reading.collect import with_same_code
-    from dgbench.reports.renderers import listed, write
-    from dgbench.reports.renderers.export_files import MISSING, parquet_available
-    from dgbench.reports.renderers.terminal import plain_document
+    from dgbench.reports.render.files import MISSING, listed, parquet_available, write
+    from dgbench.reports.render.pictures import saved_beside
+    from dgbench.reports.render.text import plain_document
+    from dgbench.reports.render.wandb import log_report
 
     with saved_beside():
         selection = build(cfg, "selection")

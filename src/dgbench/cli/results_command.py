@@ -24,7 +24,7 @@ Examples:
   dgbench results index                        results/README.md, LEADERBOARD.md and the CSV files over all entries
 
 Options:
-  RUNS         run folders, folders of sweeps, packed files
+  RUNS         run folders, folders of sweeps
   DIR          the archive (default: results)
   --selection  last, train_val or loo_val: which evaluated step counts (default: last)
 
@@ -32,7 +32,7 @@ check ends with exit code 1 where something is wrong. results/CONTRIBUTING.md sa
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong with the words."""
+    """Say in one line what is wrong with the words."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}; see dgbench results --help")
@@ -48,9 +48,9 @@ def _results(words: Sequence[str]) -> None:
     commands = parser.add_subparsers(required=True, metavar="pack, check or index", parser_class=_Parser)
 
     def command(name: str, run: Callable[[argparse.Namespace], None]) -> _Parser:
-        made: _Parser = commands.add_parser(name, add_help=False, allow_abbrev=False)
-        made.set_defaults(run=run)
-        return made
+        subparser: _Parser = commands.add_parser(name, add_help=False, allow_abbrev=False)
+        subparser.set_defaults(run=run)
+        return subparser
 
     pack = command("pack", _pack)
     pack.add_argument("name", metavar="NAME")
@@ -61,37 +61,36 @@ def _results(words: Sequence[str]) -> None:
     check.add_argument("results", type=Path, nargs="?", default=Path("results"))
     check.add_argument("--entry", default="")
     command("index", _index).add_argument("results", type=Path, nargs="?", default=Path("results"))
-    given = parser.parse_args(list(words))
-    given.run(given)
+    options = parser.parse_args(list(words))
+    options.run(options)
 
 
-def _pack(given: argparse.Namespace) -> None:
+def _pack(options: argparse.Namespace) -> None:
     sign_of_life("reading runs ...")
-    from dgbench.reports.archive.archive_entry import BLANK
-    from dgbench.reports.archive.archive_pack import pack
+    from dgbench.reports.archive.entries import BLANK, pack
 
-    folder, left_out = pack(given.name, given.runs, given.results, given.selection)
+    folder, left_out = pack(options.name, options.runs, options.results, options.selection)
     for why in left_out:
         print(why, file=sys.stderr)
     size = sum(path.stat().st_size for path in folder.iterdir())
     print(f"{folder}: {size / 1e3:.0f} kB; now replace every {BLANK} in its entry.yaml and README.md")
 
 
-def _check(given: argparse.Namespace) -> None:
+def _check(options: argparse.Namespace) -> None:
     sign_of_life("computing everything again ...")
-    from dgbench.reports.archive.archive_check import check_archive
+    from dgbench.reports.archive.check import check_archive
 
-    findings = check_archive(given.results, given.entry)
+    findings = check_archive(options.results, options.entry)
     for finding in findings:
         print(finding)
     if findings:
         print(f"dgbench: {len(findings)} problem{'s' * (len(findings) > 1)}", file=sys.stderr)
         sys.exit(1)
-    print(f"{given.entry or given.results}: nothing wrong")
+    print(f"{options.entry or options.results}: nothing wrong")
 
 
-def _index(given: argparse.Namespace) -> None:
-    from dgbench.reports.archive.archive_index import write_index
+def _index(options: argparse.Namespace) -> None:
+    from dgbench.reports.archive.index import write_index
 
-    changed = write_index(given.results)
+    changed = write_index(options.results)
     print("\n".join(f"written: {path}" for path in changed) or "nothing to write")

@@ -154,7 +154,7 @@ def _table(rows: Sequence[ShiftRow]) -> str:
 
     from dgbench.records.shift_rows import HALVES, NO_NULL, TRIAL
     from dgbench.reports.frames import Column, table
-    from dgbench.reports.renderers.terminal import plain_table
+    from dgbench.reports.render.text import plain_table
 
     identity, lines = rows[0].identity, []
     for pair in dict.fromkeys((row.pairs, row.pair) for row in rows):

@@ -14,7 +14,7 @@ from dgbench.cli.searches import Search, choices_of
 from dgbench.plan.command import TABLES, Ended
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.records.status import read_status
-from dgbench.reports.renderers.terminal import plain_table
+from dgbench.reports.render.text import plain_table
 from dgbench.reports.settings.choices import choices_table
 from dgbench.reports.settings.closing import closing_table
 from dgbench.reports.settings.studies import Study as Evaluated

@@ -53,7 +53,7 @@ def _selection(config: DictConfig) -> Selection:
 def _table(runs: Sequence[Path], selection: Selection) -> str:
     """Measures of every algorithm, mean over its studies."""
     from dgbench.reports.frames import Column, table
-    from dgbench.reports.renderers.terminal import plain_table
+    from dgbench.reports.render.text import plain_table
     from dgbench.reports.results import measures, results
     from dgbench.statistics import MEASURES
 

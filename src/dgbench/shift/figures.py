@@ -13,11 +13,10 @@ import numpy as np
 
 from dgbench.records.shift_rows import HALVES
 from dgbench.reports.document import Figure
-from dgbench.reports.figures.drawing import COLORS, GRAY, canvas, finish, grid, heat, label_of
-from dgbench.reports.figures.point_labels import PointLabel, label_points
-from dgbench.reports.figures.saving import INK
 from dgbench.reports.published import Published
 from dgbench.reports.reading.shifts import ShiftLine, ShiftSetting
+from dgbench.reports.render.drawing import COLORS, GRAY, PointLabel, canvas, finish, grid, heat, label_of, label_points
+from dgbench.reports.render.pictures import INK
 from dgbench.reports.settings.labels import slug
 from dgbench.shift.tables import interval_words, nearest, other_features, points
 from dgbench.statistics.shift_verdicts import Estimate

@@ -14,12 +14,17 @@ import yaml
 
 from dgbench.records.rows import ROW_FILE, Row, RunIdentity, append_rows
 from dgbench.records.spec import RunSpec
-from dgbench.reports.archive.archive_entry import CHECKSUMMED, LEADERBOARD_FILE, MEASURES_FILE
-from dgbench.reports.archive.archive_index import write_index
-from dgbench.reports.archive.archive_pack import pack
-from dgbench.reports.archive.entry_tables import evaluated, leaderboard_csv, measures_csv
-from dgbench.reports.archive.packed_runs import read_lines, write_lines
-from dgbench.reports.archive.recorded import recorded_of
+from dgbench.reports.archive.entries import (
+    CHECKSUMMED,
+    PackedRun,
+    evaluated,
+    pack,
+    read_lines,
+    recorded_of,
+    tables_of,
+    write_lines,
+)
+from dgbench.reports.archive.index import write_index
 
 GIVEN = ["0.80", "0.90", "0.8250", "0.10"]
 GRID = [f"{i / 10:.2f}" for i in range(11)]
@@ -121,16 +126,16 @@ class Archive:
         change(content)
         file.write_text(yaml.safe_dump(content, sort_keys=False))
 
-    def forge(self, change: Callable[[list[Any]], object]) -> None:
-        """Change packed runs, and make everything that follows from them anew, as a careful forger would."""
+    def forge(self, change: Callable[[list[PackedRun]], object]) -> None:
+        """Change packed runs, and make everything that follows from them anew."""
         rows = self.entry / "rows.jsonl.xz"
         lines = read_lines(rows)
         change(lines)
         write_lines(lines, rows)
-        self.say(lambda content: content.update(recorded=recorded_of(lines)))
+        self.say(lambda content: content.update(recorded=recorded_of(lines).model_dump()))
         _, _, evaluation = evaluated([rows], "last")
-        (self.entry / MEASURES_FILE).write_text(measures_csv(evaluation, "last"))
-        (self.entry / LEADERBOARD_FILE).write_text(leaderboard_csv(evaluation, "last"))
+        for name, text in tables_of(evaluation, "last").items():
+            (self.entry / name).write_text(text)
         self.sum_again()
 
     def sum_again(self) -> None:

@@ -10,7 +10,7 @@ from tests.reports.archive.conftest import fill_in, write_study
 
 
 def test_a_frozen_entry_is_read_where_it_is_named(archive: Any, tmp_path: Any) -> None:
-    from dgbench.reports.archive.archive_pack import pack
+    from dgbench.reports.archive.entries import pack
 
     folder, _ = pack("other", [write_study(tmp_path / "more", ("vrex",), "0.1.0+2")], archive.results)
     fill_in(folder)

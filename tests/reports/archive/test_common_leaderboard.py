@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dgbench.reports.archive.archive_index import write_index
-from dgbench.reports.archive.archive_pack import pack
+from dgbench.reports.archive.entries import pack
+from dgbench.reports.archive.index import write_index
 from tests.reports.archive.conftest import fill_in, write_study
 
 

@@ -15,14 +15,14 @@ import pandas as pd
 import pytest
 
 from dgbench.errors import RecordError
-from dgbench.reports.archive.packed_runs import write_archive
+from dgbench.reports.archive.entries import packed, write_lines
 from dgbench.reports.reading.collect import collect
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def pack(file: Path, folder: Path) -> None:
-    write_archive(collect([folder]), file)
+    write_lines(packed(collect([folder])), file)
 
 
 def _runs(make: Any, folder: Path) -> Path:

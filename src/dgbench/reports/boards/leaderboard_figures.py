@@ -12,9 +12,9 @@ from dgbench.errors import MeasureError
 from dgbench.reports.boards.board_values import averages, lines_of, ranked, seed_averages
 from dgbench.reports.boards.boards import Board
 from dgbench.reports.document import Figure
-from dgbench.reports.figures.drawing import COLORS, GRAY, canvas, finish, grid, label_of
 from dgbench.reports.figures.rank_diagram import rank_diagram
-from dgbench.reports.figures.saving import INK
+from dgbench.reports.render.drawing import COLORS, GRAY, canvas, finish, grid, label_of
+from dgbench.reports.render.pictures import INK
 from dgbench.reports.settings.labels import slug
 from dgbench.reports.settings.over_seeds import BySeed, Ranking, comparable, mean
 from dgbench.reports.settings.study_values import Values, algorithms_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dgbench.reports.document import Figure
-from dgbench.reports.figures.drawing import canvas, finish, label_of
-from dgbench.reports.figures.saving import INK
+from dgbench.reports.render.drawing import canvas, finish, label_of
+from dgbench.reports.render.pictures import INK
 from dgbench.reports.settings.over_seeds import Ranking
 from dgbench.reports.suites.suite_statistics import RANKED_BY, rankings
 from dgbench.reports.suites.suites import Suite

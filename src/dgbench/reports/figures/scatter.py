@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dgbench.reports.document import Figure
-from dgbench.reports.figures.drawing import MEASURE_STYLE, canvas, end_labels, finish, grid
-from dgbench.reports.figures.saving import INK
+from dgbench.reports.render.drawing import MEASURE_STYLE, canvas, end_labels, finish, grid
+from dgbench.reports.render.pictures import INK
 from dgbench.reports.settings.over_seeds import mean
 from dgbench.reports.settings.study_values import values
 from dgbench.reports.suites.suites import Suite, SuiteLine

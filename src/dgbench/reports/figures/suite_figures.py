@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dgbench.reports.document import Figure
-from dgbench.reports.figures.drawing import COLORS, MEASURE_STYLE, canvas, finish, grid, label_of, spread
-from dgbench.reports.figures.saving import INK
+from dgbench.reports.render.drawing import COLORS, MEASURE_STYLE, canvas, finish, grid, label_of, spread
+from dgbench.reports.render.pictures import INK
 from dgbench.reports.settings.over_seeds import mean, standard_deviation
 from dgbench.reports.settings.study_values import seeds_of, selected_by, selection_degradation, values
 from dgbench.reports.suites.suites import Suite, SuiteLine

@@ -18,25 +18,93 @@ environments.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-import sys
+import re
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dgbench.errors import RecordError
-from dgbench.reports.importers.domainbed_run import RESULTS, Sweep, read_sweep
+from dgbench.records.files import open_regular
+from dgbench.records.row_checks import (
+    LARGEST_COUNT,
+    Check,
+    first_fault,
+    list_of,
+    optional,
+    plain_mapping,
+    printable_text,
+    shown,
+    whole,
+)
+from dgbench.reports.algorithm_names import our_name
+from dgbench.reports.importers import IMPORTED
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import UNREADABLE_FOLDER, Problem, printable
+from dgbench.reports.reading.row_files import Fault, bounded
+from dgbench.reports.reading.runs import Run
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
+RESULTS = "results.jsonl"
 SUBSETS = ("train", "val", "test")
+SPAWRIOUS = ("O2O_easy", "O2O_medium", "O2O_hard", "M2M_easy", "M2M_medium", "M2M_hard")
+
+#: DomainBed's name of a dataset -> ours, and its environments in the order of their index, as dgbench names them
+DATASETS: dict[str, tuple[str, Sequence[str]]] = {
+    "ColoredMNIST": ("cmnist_domainbed", ("0.10", "0.20", "0.90")),  # +90%, +80% and -90% there
+    "RotatedMNIST": ("rotated_mnist", ("0", "15", "30", "45", "60", "75")),
+    "VLCS": ("vlcs", ("Caltech101", "LabelMe", "SUN09", "VOC2007")),
+    "PACS": ("pacs", ("art_painting", "cartoon", "photo", "sketch")),
+    "OfficeHome": ("office_home", ("Art", "Clipart", "Product", "Real World")),
+    "TerraIncognita": ("terra_incognita", ("location_100", "location_38", "location_43", "location_46")),
+    "DomainNet": ("domain_net", ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")),
+    "SVIRO": ("sviro", ("aclass", "escape", "hilux", "i3", "lexus", "tesla", "tiguan", "tucson", "x5", "zoe")),
+    "WILDSCamelyon": ("camelyon17_wilds", [f"hospital_{i}" for i in range(5)]),
+    "WILDSFMoW": ("fmow", [f"region_{i}" for i in range(6)]),
+    **{f"Spawrious{kind}": (f"spawrious_{kind.lower()}", ("Test", "SC_group_1", "SC_group_2")) for kind in SPAWRIOUS},
+}
+
+_ACCURACY = re.compile(r"env\d+_(in|out)_acc")
+_INDICES = list_of(whole(0, 1000))
+_RECORD_CHECKS: dict[str, Check] = {"hparams": optional(plain_mapping), "args": plain_mapping}
+_ARGS_CHECKS: dict[str, Check] = {
+    "dataset": printable_text,
+    "algorithm": printable_text,
+    "test_envs": _INDICES,
+    "val_envs": optional(_INDICES),
+    "hparams_seed": whole(),
+    "trial_seed": whole(),
+}
+_STEP = whole(0, LARGEST_COUNT)
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """What the records of a sweep do not say."""
+
+    backbone: str
+    init: str
+    environments: Sequence[str] | None
+    require_done: bool
+
+
+@dataclass(frozen=True)
+class _Sweep:
+    """What one folder holds: a run and its accuracies."""
+
+    run: Run
+    steps: NDArray[np.int32]
+    accuracy: NDArray[np.float64]  #: [record, in and out of each environment]; NaN where there is none
+    held_out: NDArray[np.bool_]  #: of each of these columns, whether its environment was never trained on
 
 
 def read_domainbed(
@@ -63,12 +131,13 @@ def read_domainbed(
     problems: list[Problem] = []
     folders = _with_results(Path(path), problems) if os.path.isdir(path) else []
     if not folders:
-        told = f" ({problems[0].kind} {problems[0].where}: {problems[0].reason})" if problems else ""
-        raise RecordError(f"no {RESULTS} under {path}{told}; name the folder of a DomainBed sweep with import.path=DIR")
+        clue = f" ({problems[0].kind} {problems[0].where}: {problems[0].reason})" if problems else ""
+        raise RecordError(f"no {RESULTS} under {path}{clue}; name the folder of a DomainBed sweep with import.path=DIR")
+    setting = _Setting(backbone, init, environments, require_done)
     sweeps = []
     for folder in folders:
         try:
-            if sweep := read_sweep(folder, problems, require_done, (backbone, init), environments):
+            if sweep := _read_sweep(folder, problems, setting):
                 sweeps.append(sweep)
         except (RecordError, OSError) as error:
             why = str(error) if isinstance(error, RecordError) else f"{RESULTS}: {error.strerror}; make it readable"
@@ -83,58 +152,53 @@ def read_domainbed(
 
 
 def _with_results(root: Path, problems: list[Problem]) -> list[str]:
-    """Folders that have something called results; those that cannot be searched are problems."""
+    """List the folders that have something called results; those that cannot be searched are problems."""
 
     def unreadable(error: OSError) -> None:
         where = printable(error.filename or root)
         problems.append(Problem(UNREADABLE_FOLDER, where, f"{error.strerror}; make it readable"))
 
-    return sorted(folder for folder, *inside in os.walk(root, onerror=unreadable) if any(RESULTS in i for i in inside))
+    walked = os.walk(root, onerror=unreadable)
+    return sorted(folder for folder, subfolders, files in walked if RESULTS in (*subfolders, *files))
 
 
-def _without_duplicates(sweeps: list[Sweep], problems: list[Problem]) -> list[Sweep]:
-    """One folder per run: a finished one, then the longest, then the first by name."""
-    groups: dict[str, list[Sweep]] = defaultdict(list)
+def _without_duplicates(sweeps: list[_Sweep], problems: list[Problem]) -> list[_Sweep]:
+    """Keep one folder per run: a finished one, then the longest, then the first by name."""
+    groups: dict[str, list[_Sweep]] = defaultdict(list)
     for sweep in sweeps:
         groups[sweep.run.identity["run"]].append(sweep)
     kept = []
     for group in groups.values():
-        group.sort(key=lambda sweep: (sweep.run.status != "DONE", -sweep.run.last_step, sweep.run.folder))
-        kept.append(group[0])
-        problems += [
-            Problem("duplicate", other.run.folder, f"same run as {group[0].run.folder}, which is used")
-            for other in group[1:]
-        ]
+        best, *others = sorted(group, key=lambda s: (s.run.status != "DONE", -s.run.last_step, s.run.folder))
+        kept.append(best)
+        why = f"same run as {best.run.folder}, which is used"
+        problems += [Problem("duplicate", other.run.folder, why) for other in others]
     return kept
 
 
-def _rows(sweeps: Sequence[Sweep]) -> pd.DataFrame:
-    """The table of :class:`~dgbench.reports.reading.collect.Collection`, with the accuracy as read."""
+def _rows(sweeps: Sequence[_Sweep]) -> pd.DataFrame:
+    """Make the table of :class:`~dgbench.reports.reading.collect.Collection`, with the accuracy as read."""
     import pandas as pd
 
-    places: dict[str, int] = {}
+    names = list(dict.fromkeys(name for sweep in sweeps for name in sweep.run.identity["given"]))
+    codes = {name: code for code, name in enumerate(names)}
     env: list[NDArray[Any]] = []
     subset: list[NDArray[Any]] = []
     held_out: list[NDArray[Any]] = []
-    patterns: dict[tuple[Any, ...], tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = {}
     for sweep in sweeps:
-        given = sweep.run.identity["given"]
-        key = (*given, sweep.held_out)
-        if key not in patterns:
-            unseen = [index in sweep.held_out for index in range(len(given)) for _ in range(2)]
-            codes = [places.setdefault(sys.intern(str(name)), len(places)) for name in given for _ in range(2)]
-            kinds = [1 if i % 2 else 2 if out else 0 for i, out in enumerate(unseen)]
-            patterns[key] = np.array(codes, dtype="int16"), np.array(kinds, dtype="int8"), np.array(unseen, dtype=bool)
-        for target, part in zip((env, subset, held_out), patterns[key], strict=True):
-            target.append(np.tile(part, len(sweep.steps)))
+        unseen = sweep.held_out
+        of_column = np.repeat([codes[name] for name in sweep.run.identity["given"]], 2)
+        part = np.where(np.arange(len(unseen)) % 2, SUBSETS.index("val"), np.where(unseen, SUBSETS.index("test"), 0))
+        for target, column in ((env, of_column), (subset, part), (held_out, unseen)):
+            target.append(np.tile(column, len(sweep.steps)))
     accuracy = np.concatenate([sweep.accuracy.ravel() for sweep in sweeps])
     lengths = [sweep.accuracy.size for sweep in sweeps]
     frame = pd.DataFrame(
         {
             "run": np.repeat(np.arange(len(sweeps), dtype="int32"), lengths),
             "step": np.concatenate([np.repeat(sweep.steps, sweep.accuracy.shape[1]) for sweep in sweeps]),
-            "env": _categories(np.concatenate(env), list(places)),
-            "subset": _categories(np.concatenate(subset), list(SUBSETS)),
+            "env": pd.Categorical.from_codes(np.concatenate(env), pd.Index(names)),
+            "subset": pd.Categorical.from_codes(np.concatenate(subset), pd.Index(list(SUBSETS))),
             "env_held_out": np.concatenate(held_out),
             "seen": np.ones(len(accuracy), dtype="int32"),
             "wrong": 1 - accuracy,
@@ -142,11 +206,154 @@ def _rows(sweeps: Sequence[Sweep]) -> pd.DataFrame:
             "accuracy": accuracy,
         }
     )
-    used = np.isfinite(accuracy) | (np.concatenate(subset) == SUBSETS.index("val"))
+    used = frame["accuracy"].notna() | (frame["subset"] == "val")
     return frame if used.all() else frame[used].reset_index(drop=True)
 
 
-def _categories(codes: NDArray[Any], names: list[str]) -> pd.Categorical[str]:
-    import pandas as pd
+def _read_sweep(folder: str, problems: list[Problem], setting: _Setting) -> _Sweep | None:
+    """Read the run of one folder; None where it holds no record. Whatever is left out is added to ``problems``.
 
-    return pd.Categorical.from_codes(codes, pd.Index(names))
+    Raises:
+        RecordError: the folder is no run.
+        OSError: its file cannot be read, or is no regular file.
+    """
+    file = Path(folder, RESULTS)
+    with open_regular(file) as handle:
+        records, faults = _records(handle.readlines())
+    problems += [fault.in_file(file) for fault in bounded(faults)]
+    if not records:
+        problems.append(Problem("run without records", printable(folder), f"{RESULTS} holds no whole record"))
+        return None
+    args = records[0]["args"]
+    keys = _accuracy_keys(records[0])
+    held_out = tuple(sorted({*args["test_envs"], *(args.get("val_envs") or [])}))
+    identity = _identity(records[0], held_out, len(keys) // 2, setting)
+    by_step = {record["step"]: record for record in records}  # the later one wins: a run that was started again
+    if repeated := len(records) - len(by_step):
+        why = f"{repeated} steps were recorded twice; the later ones are used"
+        problems.append(Problem("repeated records", printable(file), why))
+    steps = sorted(by_step)
+    done = os.path.exists(f"{folder}/done")
+    status = "DONE" if done or not setting.require_done else "UNKNOWN"
+    if not done:
+        what = "left out; import.require_done=false uses it" if setting.require_done else "used all the same"
+        problems.append(Problem("no done marker", printable(folder), f"last record at step {steps[-1]}; {what}"))
+    accuracy = np.array([[_accuracy(by_step[step][key]) for key in keys] for step in steps], dtype=np.float64)
+    count = int(np.isfinite(accuracy).sum())
+    run = Run(printable(folder), identity, status, "" if done else "no done marker", steps[-1], count)
+    return _Sweep(run, np.array(steps, dtype=np.int32), accuracy, np.isin(np.arange(len(keys)) // 2, held_out))
+
+
+def _records(lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[Fault]]:
+    """The records that can be used, and what cannot."""
+    records: list[dict[str, Any]] = []
+    faults: list[Fault] = []
+    keys: list[str] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = _decoded(line)
+            keys = keys or _accuracy_keys(record)
+            if records and record.get("args") not in (None, records[0]["args"]):
+                raise RecordError("other args than the lines before")
+            if missing := [key for key in ("step", *keys) if key not in record]:
+                raise RecordError(f"lacks {', '.join(missing)}")
+            if wrong := _STEP(record["step"]):
+                raise RecordError(f"step {wrong}")
+        except RecordError as error:
+            faults.append(Fault("dropped line", number, str(error)))
+            continue
+        records.append(record)
+        if bad := [key for key in keys if np.isnan(_accuracy(record[key]))]:
+            why = f"{bad[0]} is {shown(record[bad[0]])}, no fraction in [0, 1]"
+            more = f", and so {len(bad) - 1} more" if bad[1:] else ""
+            faults.append(Fault("dropped accuracy", number, why + more))
+    return records, faults
+
+
+def _accuracy(value: Any) -> float:
+    """An accuracy in [0, 1]; NaN for anything else."""
+    return float(value) if type(value) in (int, float) and 0 <= value <= 1 else float("nan")
+
+
+def _decoded(line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        record = None
+    if type(record) is not dict:
+        raise RecordError("not a whole JSON object (half-written?)")
+    return record
+
+
+def _accuracy_keys(record: dict[str, Any]) -> list[str]:
+    """``env0_in_acc``, ``env0_out_acc``, ``env1_in_acc``, ... as far as they are consecutive.
+
+    Raises:
+        RecordError: the record does not say who wrote it, or has no accuracy.
+    """
+    wrong = "lacks args" if "args" not in record else first_fault(record, _RECORD_CHECKS)
+    if not wrong and (missing := [key for key in ("dataset", "algorithm", "test_envs") if key not in record["args"]]):
+        wrong = f"lacks {', '.join(missing)} in args"
+    if wrong := wrong or first_fault(record["args"], _ARGS_CHECKS):
+        raise RecordError(wrong)
+    keys: list[str] = []
+    while f"env{len(keys) // 2}_out_acc" in record:
+        keys += [f"env{len(keys) // 2}_in_acc", f"env{len(keys) // 2}_out_acc"]
+    if not keys:
+        raise RecordError("lacks env0_out_acc")
+    if stray := [key for key in record if _ACCURACY.fullmatch(key) and key not in keys]:
+        raise RecordError(f"has {stray[0]} and lacks env{len(keys) // 2}_out_acc")
+    return keys
+
+
+def _identity(record: dict[str, Any], held_out: tuple[int, ...], count: int, setting: _Setting) -> dict[str, Any]:
+    """The fields of :class:`dgbench.records.rows.RunIdentity`.
+
+    Args:
+        record: of the run, with ``args`` and ``hparams``.
+        held_out: indices of the environments never trained on.
+        count: of the environments.
+        setting: what the record does not say.
+
+    Raises:
+        RecordError: names or held-out environments do not fit their count.
+    """
+    args = record["args"]
+    dataset, known = DATASETS.get(args["dataset"], (args["dataset"], ()))
+    given = list(known) if len(known) == count else [f"env{index}" for index in range(count)]
+    if setting.environments:
+        given = list(map(str, setting.environments))
+    if len(given) != count or any(index >= count for index in held_out):
+        raise RecordError(
+            f"{args['dataset']} has {count} environments, held out {list(held_out)}, named {given}; "
+            "give import.environments as many names, or leave it out"
+        )
+    draw, trial = int(args.get("hparams_seed", 0)), int(args.get("trial_seed", 0))
+    place = [args["dataset"], args["algorithm"], held_out, draw, trial]
+    protocol = {0: "loo", 1: "loo", 2: "pairs"}.get(len(held_out), "multi_test")
+    return {
+        "run": hashlib.sha256(json.dumps(place).encode()).hexdigest()[:12],
+        "dataset": dataset,
+        "variant": {},
+        "base": "domainbed",
+        "evaluation": "sampled",
+        "data_seed": 0,
+        "split_seed": 0,
+        "given": given,
+        "algorithm": our_name(args["algorithm"]),
+        "hparams": record.get("hparams") or {},
+        "draw": draw,
+        "space": "domainbed",
+        "trial": trial,
+        "backbone": setting.backbone,
+        "init": setting.init,
+        "head": "random",
+        "tuning": "ft",
+        "protocol": "multi_test" if args.get("val_envs") else protocol,
+        "fold": "-".join(map(str, held_out)) or "full",
+        "held_out": [given[index] for index in held_out],
+        "folds": None,
+        "seed": trial,
+        "averaging": "none",
+        "code": f"{IMPORTED} from DomainBed",
+    }

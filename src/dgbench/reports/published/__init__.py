@@ -12,7 +12,7 @@ for which they are known.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -34,9 +34,9 @@ class Value:
     arrow: int = 0  #: OoD-Bench's score, -1, 0 or 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Published:
-    """One table of a paper, in the paper's unit."""
+    """One table of a paper, in the paper's unit; what its file need not say has a default."""
 
     name: str  #: name of the file without its ending
     source: str
@@ -44,17 +44,16 @@ class Published:
     quantity: str  #: ``accuracy`` (percent), ``correlation``, ``algorithm``, ``shift``, ...
     note: str
     columns: tuple[str, ...]
-    dataset: str  #: where the columns are environments of one dataset: its name; else empty
-    #: how a configuration's dataset and variant make the name of its row, e.g. ``{scale}/{ratio}:1``; or empty
-    match: str
-    seeds: int  #: seeds behind each value, where ± is their standard deviation; 0 where it is not
-    shift: str  #: ``diversity`` or ``correlation`` where the paper splits its datasets so; else empty
-    formula: str  #: of tables of shifts: ``ye2022`` or ``hellinger``; else empty
-    values: dict[str, dict[str, Value]]  #: row -> column -> value
-    words: dict[str, dict[str, str]]  #: row -> column -> name, for a table of names
-    printed: dict[str, dict[str, float]]  #: row -> column that the paper computed -> value
-    settings: dict[str, str]  #: ``backbone``, ``init``, ``tuning`` and ``selection``, as far as they are known
-    domains: tuple[Published, ...]  #: the table by environment, one for each dataset where it is known
+    dataset: str = ""  #: where the columns are environments of one dataset: its name
+    match: str = ""  #: how a configuration's dataset and variant make the name of its row, e.g. ``{scale}/{ratio}:1``
+    seeds: int = 0  #: seeds behind each value, where ± is their standard deviation
+    shift: str = ""  #: ``diversity`` or ``correlation`` where the paper splits its datasets so
+    formula: str = ""  #: of tables of shifts: ``ye2022`` or ``hellinger``
+    settings: Mapping[str, str] = field(default_factory=dict)  #: ``backbone``, ``init``, ``tuning``, ``selection``
+    values: Mapping[str, dict[str, Value]]  #: row -> column -> value
+    words: Mapping[str, dict[str, str]]  #: row -> column -> name, for a table of names
+    printed: Mapping[str, dict[str, float]]  #: row -> column that the paper computed -> value
+    domains: tuple[Published, ...] = ()  #: the table by environment, one for each dataset where it is known
 
     def accuracies(self) -> dict[str, dict[str, float]]:
         """Row -> column -> accuracy as a fraction in [0, 1].
@@ -72,23 +71,23 @@ class Published:
 
 
 def names() -> list[str]:
-    """Names of all published tables."""
+    """List the published tables."""
     return sorted(file.name.removesuffix(".yaml") for file in _folder().iterdir() if file.name.endswith(".yaml"))
 
 
 def shifts() -> list[str]:
-    """Names of the tables of diversity and correlation shift, both of whole datasets."""
+    """List the tables of diversity and correlation shift, both of whole datasets."""
     return [name for name in names() if published(name).quantity == "shift" and _of_datasets(published(name))]
 
 
 def boards() -> list[str]:
-    """Names of the tables of accuracies, algorithms by datasets or by environments."""
+    """List the tables of accuracies, algorithms by datasets or by environments."""
     return [name for name in names() if published(name).quantity == "accuracy"]
 
 
 @cache
 def published(name: str) -> Published:
-    """The table of that name.
+    """Read the table of that name.
 
     Raises:
         ConfigError: there is none, or its file is no such table.
@@ -98,20 +97,20 @@ def published(name: str) -> Published:
         raise ConfigError(f"no published table {name}; choose one of {', '.join(names())}")
     data = yaml.safe_load(file.read_text(encoding="utf-8"))
     domains = []
-    for dataset, part in data.get("domains", {}).items():
-        own = {"title": f"{data['title']}, {dataset} by domain", "dataset": dataset, "printed": [], **part}
-        domains.append(_table(f"{name}_{dataset}", {**data, **own}, ()))
-    return _table(name, data, tuple(domains))
+    for dataset, part in data.pop("domains", {}).items():
+        title = f"{data['title']}, {dataset} by domain"
+        domains.append(_table(f"{name}_{dataset}", {**data, "title": title, "dataset": dataset, "printed": [], **part}))
+    return replace(_table(name, data), domains=tuple(domains))
 
 
-def _table(name: str, data: Mapping[str, Any], domains: tuple[Published, ...]) -> Published:
-    columns, printed = list(data["columns"]), list(data["printed"])
+def _table(name: str, data: Mapping[str, Any]) -> Published:
+    columns, printed = tuple(data["columns"]), data["printed"]
     values: dict[str, dict[str, Value]] = {}
     words: dict[str, dict[str, str]] = {}
     computed: dict[str, dict[str, float]] = {}
     for line in data["rows"].splitlines():
-        printed_name, *cells = line.split()
-        row = our_name(printed_name)
+        algorithm, *cells = line.split()
+        row = our_name(algorithm)
         if len(cells) != len(columns) + len(printed):
             raise ConfigError(
                 f"{name}: {row} has {len(cells)} values for {len(columns) + len(printed)} columns; correct it"
@@ -122,23 +121,9 @@ def _table(name: str, data: Mapping[str, Any], domains: tuple[Published, ...]) -
         else:
             values[row] = {column: _value(cell) for column, cell in zip(columns, body, strict=True) if cell != "-"}
         computed[row] = {column: float(cell) for column, cell in zip(printed, rest, strict=True) if cell != "-"}
+    facts = {key: value for key, value in data.items() if key != "rows"}
     return Published(
-        name,
-        data["source"],
-        data["title"],
-        data["quantity"],
-        data["note"],
-        tuple(columns),
-        data.get("dataset", ""),
-        data.get("match", ""),
-        data.get("seeds", 0),
-        data.get("shift", ""),
-        data.get("formula", ""),
-        values,
-        words,
-        computed,
-        data.get("settings", {}),
-        domains,
+        **{**facts, "name": name, "columns": columns, "values": values, "words": words, "printed": computed}
     )
 
 

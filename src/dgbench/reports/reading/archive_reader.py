@@ -1,4 +1,4 @@
-"""Reads the packed files of runs that :mod:`dgbench.reports.archive.packed_runs` writes."""
+"""Reads the packed files of runs that :mod:`dgbench.reports.archive.entries` writes."""
 
 from __future__ import annotations
 

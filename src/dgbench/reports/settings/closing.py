@@ -10,7 +10,7 @@ from dgbench.errors import RecordError
 from dgbench.plan.folds import FULL, tested_by_fold
 from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.frames import Column, table
-from dgbench.reports.renderers.terminal import plain_table
+from dgbench.reports.render.text import plain_table
 from dgbench.reports.settings.studies import Study, evaluate_study, expected_folds, grouped_reasons
 from dgbench.selection.methods import Selection, describe
 from dgbench.statistics import MEASURES

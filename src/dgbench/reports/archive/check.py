@@ -1,0 +1,181 @@
+"""Checks entries of the archive, and computes everything that they say again from their rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from dgbench.errors import DgbenchError, RecordError
+from dgbench.records.code import DIRTY
+from dgbench.records.files import read_regular
+from dgbench.records.rows import DEFAULTS
+from dgbench.records.spec import RunSpec, canonical
+from dgbench.records.status import DONE
+from dgbench.reports.archive.entries import (
+    ABOUT,
+    BLANK,
+    FILES,
+    NAME,
+    Entry,
+    PackedRun,
+    entry_folders,
+    entry_or_faults,
+    evaluated,
+    missing_of,
+    read_lines,
+    read_table,
+    recorded_of,
+    tables_of,
+)
+from dgbench.reports.archive.index import INDEX_FILES, index_files
+from dgbench.reports.reading.archive_reader import read_archive
+from dgbench.reports.reading.runs import Names
+
+LARGEST = 3_000_000  #: bytes of the whole archive
+BY_HAND = ("CONTRIBUTING.md",)  #: files of the archive that nothing generates
+LAST_DECIMAL = 1.5e-6  # of a table, which another machine may round differently
+
+
+def check_archive(results: Path, only: str = "") -> list[str]:
+    """List everything that is wrong with an archive, or with one entry of it.
+
+    Raises:
+        RecordError: there is no such folder, or no such entry in it.
+    """
+    folders = entry_folders(results)
+    if only and only not in (names := [folder.name for folder in folders]):
+        raise RecordError(f"{results} has no entry {only}; it has {', '.join(names)}")
+    checked = [folder for folder in folders if only in ("", folder.name)]
+    faults = [f"{folder.name}: {why}" for folder in checked for why in check_entry(folder)]
+    return faults if only else faults + [f"{results.name}: {why}" for why in _between(results, folders)]
+
+
+def check_entry(folder: Path) -> list[str]:
+    """List everything that is wrong with one entry, one line each."""
+    entry, faults = entry_or_faults(folder)
+    faults = [*_of_files(folder), *faults]
+    if entry is None:
+        return faults
+    try:
+        lines = read_lines(entry.rows)
+        problems = read_archive(entry.rows, Names())[1]
+        if problems:  # rows that no table takes
+            return faults + [f"{problem.kind} {problem.where}: {problem.reason}" for problem in problems]
+        faults += [*_of_runs(entry, lines)]
+        faults += [*_of_numbers(entry)]
+    except (DgbenchError, OSError) as error:
+        faults.append(str(error))
+    return faults
+
+
+def _of_files(folder: Path) -> Iterator[str]:
+    if not NAME.fullmatch(folder.name):
+        yield f"its name is {folder.name}; take lowercase letters, digits and _"
+    present = {path.name for path in folder.iterdir()}
+    for name in sorted(present ^ set(FILES)):
+        yield f"{name} is no file of an entry; remove it" if name in present else f"{name} is missing"
+    if ABOUT in present and BLANK in read_regular(folder / ABOUT).decode(errors="replace"):
+        yield f"{ABOUT} is not filled in: replace {BLANK}"
+
+
+def _of_runs(entry: Entry, lines: Sequence[PackedRun]) -> Iterator[str]:
+    """What contradicts itself in a packed run, in all of them together, or in what ``entry.yaml`` says of them."""
+    identities = [line.identity for line in lines]
+    for line, who in zip(lines, identities, strict=True):
+        for why in _of_run(line, bool(entry.frozen)):
+            yield f"run {who['run']} ({who['algorithm']} seed {who['seed']} fold {who['fold']}): {why}"
+    for (run, _), count in Counter((who["run"], who["code"]) for who in identities).items():
+        if count > 1:
+            yield f"run {run} is there {count} times"
+    for base in {who["base"] for who in identities} - entry.obtained.keys():
+        yield f"obtained does not say how {base} was obtained"
+    for key, value in recorded_of(lines).model_dump().items():  # what runs do not say may be typed in
+        if value not in (written := getattr(entry.recorded, key), [], {}, 0):
+            yield f"recorded.{key} is {json.dumps(written)}, its runs say {json.dumps(value)}"
+
+
+def _of_run(line: PackedRun, frozen: bool) -> Iterator[str]:
+    """The hash of a run, computed again, and its rows against its specification, which frozen entries may lack."""
+    identity, spec = line.identity, line.spec
+    if DIRTY in identity["code"]:
+        yield f"its code {identity['code']} is in no commit; train from committed code"
+    if not frozen and not (spec and line.sessions):
+        yield "it lacks a specification or sessions, so nothing says how it was trained"
+    if not spec:
+        return
+    try:
+        digest, steps = RunSpec(**spec).digest, spec["training"]["steps"]
+        expected = {**spec, **spec["dataset"], **spec["fold"], "averaging": spec["averaging"]["name"]}
+        expected |= {"fold": spec["fold"]["name"], "head": (spec.get("head") or {}).get("name", "random")}
+        expected |= {"hparams": {**identity["hparams"], **spec["hparams"], "steps": steps}}
+        expected |= {"variant": {key: spec["dataset"]["variant"].get(key) for key in identity["variant"]}}
+    except (TypeError, KeyError, AttributeError) as error:
+        yield f"its specification is none of this code ({type(error).__name__}: {error})"
+        return
+    if digest != identity["run"]:
+        yield f"its specification hashes to {digest}, its hash is {identity['run']}"
+    if line.run["status"] == DONE and line.run["last_step"] != steps:
+        yield f"it is {DONE}, its last row is of step {line.run['last_step']} of {steps}"
+    written = {**DEFAULTS, **identity, "hparams": {"steps": steps, **identity["hparams"]}}
+    for key in sorted((written.keys() & expected.keys()) - {"tuning", "objective"}):
+        if canonical(written[key]) != canonical(expected[key]):
+            yield f"its rows and its specification differ in {key}"
+
+
+def _of_numbers(entry: Entry) -> Iterator[str]:
+    """Checksums, committed tables and what is missing, against what the rows give."""
+    for name, expected in entry.sha256.items():
+        if hashlib.sha256(read_regular(entry.folder / name)).hexdigest() != expected:
+            yield f"{name} has not the sha256 that entry.yaml says"
+    _, _, evaluation = evaluated([entry.rows], entry.selection)
+    for name, computed in tables_of(evaluation, entry.selection).items():
+        committed = read_regular(entry.folder / name).decode(errors="replace")
+        try:
+            yield from (f"{name}: {why}" for why in _table_faults(committed, computed))
+        except RecordError as error:
+            yield f"{name}: {error}"
+    for lacking in sorted(set(missing_of(evaluation)) ^ set(entry.missing)):
+        yield f"missing lists what is there: {lacking}" if lacking in entry.missing else f"missing lacks {lacking}"
+
+
+def _table_faults(committed: str, computed: str) -> Iterator[str]:
+    """Where a committed table differs from the one that the rows give, cell by cell."""
+    ours, theirs = map(read_table, (committed, computed))
+    if list(ours) != list(theirs) or len(ours) != len(theirs):
+        sizes = [f"{len(frame)} lines of {', '.join(map(str, frame))}" for frame in (ours, theirs)]
+        yield f"it has {sizes[0]}; its rows give {sizes[1]}"
+        return
+    numbers = [frame.apply(pd.to_numeric, errors="coerce") for frame in (ours, theirs)]
+    differ = (ours != theirs) & ~((numbers[0] - numbers[1]).abs() <= LAST_DECIMAL)
+    for line, column in zip(*np.nonzero(differ.to_numpy()), strict=True):
+        cells = str(ours.iat[line, column]) or "empty", str(theirs.iat[line, column]) or "nothing"
+        yield f"line {line + 2}: {ours.columns[column]} is {cells[0]}, its rows give {cells[1]}"
+
+
+def _between(results: Path, folders: Sequence[Path]) -> Iterator[str]:
+    """What entries say of one another, and what is generated from all of them."""
+    entries = {folder.name: entry_or_faults(folder)[0] for folder in folders}
+    for name, entry in entries.items():
+        older = entries.get(entry.replaces) if entry else None
+        if entry and entry.replaces and not (older and older.frozen):
+            yield f"{name} replaces {entry.replaces}, which is no entry that says frozen: and why"
+    for path in sorted(results.iterdir()):
+        if path.name not in {*entries, *INDEX_FILES, *BY_HAND}:
+            yield f"{path.name} is no entry (no entry.yaml in it) and no file of the archive; remove it"
+    size = sum(path.stat().st_size for path in results.rglob("*") if path.is_file())
+    if size > LARGEST:
+        yield f"it is {size / 1e6:.1f} MB, more than {LARGEST / 1e6:.0f} MB; pack fewer evaluated steps"
+    try:
+        generated = index_files(results)
+    except (DgbenchError, OSError) as error:
+        yield str(error)
+        return
+    for name, text in generated.items():
+        if not (results / name).is_file() or read_regular(results / name) != text.encode():
+            yield f"{name} is stale; write it with `dgbench results index`"

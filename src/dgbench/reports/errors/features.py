@@ -1,0 +1,164 @@
+"""``report=features``: a map of features in two dimensions, by environment and class, for every run that kept some."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from dgbench.errors import ConfigError, RecordError
+from dgbench.records.rows import FEATURE_FILE
+from dgbench.reports.document import Document, Figure, Section, leads, problem_table
+from dgbench.reports.frames import Column, table
+from dgbench.reports.reading.collect import Collection
+from dgbench.reports.reading.folders import Problem
+from dgbench.reports.reading.runs import Run
+from dgbench.reports.render.drawing import COLORS, GRAY, canvas, finish, label_of
+from dgbench.reports.settings.labels import slug
+from dgbench.selection.methods import Selection
+
+MAPS = ("pca", "umap")
+MOST_COLORS = len(COLORS)  # more classes or environments are gray
+
+
+@dataclass(frozen=True)
+class FeaturesReport:
+    """Draws the features that ``dgbench evaluate features=N`` kept.
+
+    Args:
+        name: names the output folder.
+        map: ``pca``, or ``umap`` where the package umap-learn is installed.
+        runs: at most so many runs are drawn.
+    """
+
+    name: str = "features"
+    map: str = "pca"
+    runs: int = 12
+
+    def __post_init__(self) -> None:
+        if self.map not in MAPS:
+            raise ConfigError(f"report.map={self.map} is unknown; choose one of {', '.join(MAPS)}")
+        if not isinstance(self.runs, int) or isinstance(self.runs, bool) or self.runs < 1:
+            raise ConfigError(f"report.runs={self.runs} is not an integer >= 1; give one, e.g. 12")
+
+    def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
+        runs = [run for run in collection.runs if (Path(run.folder) / FEATURE_FILE).exists()]
+        runs.sort(key=lambda run: [str(run.identity[key]) for key in ("dataset", "algorithm", "seed", "fold")])
+        if not runs:
+            raise RecordError(
+                "no run here has kept features; write some with dgbench evaluate model=RUN features=200, and name the "
+                "folder of its rows with runs="
+            )
+        sections, problems = [], list(collection.problems)
+        for run in runs[: self.runs]:
+            try:
+                sections.append(_section(run, self.map))
+            except (OSError, ValueError, KeyError, BadZipFile) as error:
+                problems.append(Problem("features", run.folder, f"{FEATURE_FILE} cannot be read: {error}"))
+        left = f", {len(runs) - self.runs} more left out (report.runs)" if len(runs) > self.runs else ""
+        return Document(
+            title="Features by environment and class",
+            selection="",
+            sections=sections,
+            problems=problem_table(problems),
+            lead=leads(f"{len(sections)} of {len(collection.runs)} runs kept features{left}", problems),
+        )
+
+
+def _section(run: Run, kind: str) -> Section:
+    with open(Path(run.folder) / FEATURE_FILE, "rb") as binary, np.load(binary, allow_pickle=False) as file:
+        about = json.loads(str(file["about"]))
+        features = file["features"].astype(np.float64)
+        env, held_out, label, predicted = (file[key] for key in ("env", "held_out", "label", "predicted"))
+    title = "{algorithm} seed {seed} fold {fold} on {dataset}".format_map(run.identity)
+    places, how = two_dimensions(features, kind)
+    name = f"features_{slug(title)}_{run.identity['run']}"
+    environments, classes = about["environments"], about["classes"]
+    unseen = {environments[number] for number in np.unique(env[held_out.astype(bool)])}
+    shown = [f"{environment}, held out" if environment in unseen else environment for environment in environments]
+    figure = _figure(name, title, places, how, {"environment": (env, shown), "class": (label, classes)})
+    share = separability(features, env, label)
+    errors = [(predicted != label)[env == number] for number in range(len(environments))]
+    lines = [
+        {"environment": name, "images": len(wrong), "error": float(wrong.mean())}
+        for name, wrong in zip(shown, errors, strict=True)
+    ]
+    columns = [
+        Column("environment", key=True),
+        Column("images", unit="count"),
+        Column("error", unit="percent", help="of these images"),
+    ]
+    answer = [
+        f"Nearest neighbors in feature space share the class in {100 * share['class']:.0f}% of images and the "
+        f"environment in {100 * share['environment']:.0f}%; by chance {100 * share['class by chance']:.0f}% and "
+        f"{100 * share['environment by chance']:.0f}%."
+    ]
+    images = table(lines, f"{name}_images", "Images in the map", columns, detail=True)
+    return Section(name, title, [images], [figure], answer=answer)
+
+
+def two_dimensions(features: np.ndarray, kind: str) -> tuple[np.ndarray, str]:
+    """Map (n, m) features to (n, 2) places, and say what the axes are.
+
+    Raises:
+        ConfigError: ``umap`` and the package is not installed.
+    """
+    centered = features - features.mean(0)
+    if kind == "umap":
+        try:
+            from umap import UMAP
+        except ImportError:
+            raise ConfigError(
+                "report.map=umap needs the package umap-learn; install it, or use report.map=pca"
+            ) from None
+        places: np.ndarray = UMAP(random_state=0).fit_transform(centered)
+        return places, "UMAP, whose distances between groups mean nothing"
+    u, s, _ = np.linalg.svd(centered, full_matrices=False)
+    if len(s) < 2:
+        u, s = np.pad(u, ((0, 0), (0, 2 - len(s)))), np.pad(s, (0, 2 - len(s)))
+    total = float((s**2).sum()) or 1.0
+    share = 100 * s[:2] ** 2 / total
+    return u[:, :2] * s[:2], f"principal components, {share[0]:.0f}% and {share[1]:.0f}% of the variance"
+
+
+def separability(features: np.ndarray, env: np.ndarray, label: np.ndarray) -> dict[str, float]:
+    """Count how often an image's nearest neighbor (Euclidean) has its class, and its environment.
+
+    Returns:
+        ``class``, ``environment``: fractions of images; ``... by chance``: of pairs of different images.
+    """
+    squares = (features**2).sum(1)
+    distances = squares[:, None] - 2 * features @ features.T + squares
+    np.fill_diagonal(distances, np.inf)
+    nearest = distances.argmin(1)
+    shares = {}
+    for name, values in (("class", label), ("environment", env)):
+        counts, n = np.unique(values, return_counts=True)[1], len(values)
+        shares[name] = float((values[nearest] == values).mean())
+        shares[f"{name} by chance"] = float((counts * (counts - 1)).sum() / max(1, n * (n - 1)))
+    return shares
+
+
+def _figure(name: str, title: str, places: np.ndarray, how: str, by: dict[str, tuple[np.ndarray, list[str]]]) -> Figure:
+    with canvas(name, 9.0, 4.2) as drawn:
+        panels = drawn.subplots(1, 2, sharex=True, sharey=True)
+        for axes, (what, (numbers, names)) in zip(panels, by.items(), strict=True):
+            # one gray entry for all that have no color of their own
+            rest = names[MOST_COLORS] if len(names) == MOST_COLORS + 1 else "others"
+            entries = [label_of(name) for name in [*names[:MOST_COLORS], rest]]
+            for number in range(len(names)):
+                here = places[numbers == number]
+                look: dict[str, Any] = {"color": COLORS[number] if number < MOST_COLORS else GRAY}
+                look["label"] = entries[number] if number <= MOST_COLORS else None
+                axes.plot(here[:, 0], here[:, 1], marker=".", linestyle="", markersize=4, alpha=0.6, mew=0, **look)
+            axes.set_title(f"by {what}")
+            axes.set_xticks([])
+            axes.set_yticks([])
+            axes.legend(fontsize=8, frameon=False, markerscale=2.5, loc="upper center", ncols=3,
+                        bbox_to_anchor=(0.5, -0.02))  # fmt: skip
+        caption = f"One point an image; {how}. The same points in both panels."
+        return finish(drawn, name, f"Features of {title}", caption)

@@ -1,0 +1,217 @@
+"""``report=errors``: which images are wrong, from what every run predicted (``trainer.predictions``)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from dgbench.errors import ConfigError, RecordError
+from dgbench.plan.folds import trained_on_tested
+from dgbench.records.prediction_file import need_pyarrow
+from dgbench.reports.document import TARGET_ORACLE, Document, Figure, Section, leads, problem_table
+from dgbench.reports.errors.counts import Counts
+from dgbench.reports.errors.figures import heat_maps, sheet
+from dgbench.reports.errors.images import (
+    SHOWN,
+    PredictedRun,
+    most_confident,
+    only_first,
+    predicted_runs,
+    settings_of,
+)
+from dgbench.reports.errors.tables import (
+    class_table,
+    confusion_table,
+    environment_table,
+    group_table,
+    overall_table,
+    pair_table,
+)
+from dgbench.reports.reading.collect import Collection
+from dgbench.reports.reading.folders import Problem
+from dgbench.reports.settings.evaluation import check_key
+from dgbench.reports.settings.labels import network_text, slug, variant_text
+from dgbench.selection.methods import Selection
+
+#: what the report is about, explained where it first stands
+WORDS = {
+    "macro-F1": "mean over the classes of the harmonic mean of precision and recall.",
+    "AUROC": "chance that an image of a class gets a higher probability of it than an image of another class.",
+    "ECE": "expected calibration error: mean difference of confidence and accuracy, in bins of equal confidence.",
+    "worst group": "the class and environment with the lowest accuracy, among those with 10 images or more.",
+}
+_EVALUATION = {"last": "the last step", "best": "the lowest val error"}
+
+
+@dataclass(frozen=True)
+class ErrorsReport:
+    """Shows what runs get wrong on the test images of the environments that they never saw.
+
+    Args:
+        name: names the output folder.
+        compare: two algorithms whose mistakes are set side by side; None takes those with the most runs.
+    """
+
+    name: str = "errors"
+    compare: Sequence[str] | None = field(default=None)
+
+    def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
+        check_key(split_by)
+        need_pyarrow("report=errors")
+        runs, problems = predicted_runs(collection)
+        settings = settings_of(runs, split_by)
+        compared = self._compared({name for _, by_algorithm in settings for name in by_algorithm})
+        sections = [_section(title, by_algorithm, compared, problems) for title, by_algorithm in settings]
+        oracle = any(trained_on_tested(predicted.run.identity) for predicted in runs)
+        return Document(
+            title="Which images are wrong",
+            selection=" and ".join(_evaluations(runs)),
+            sections=sections,
+            problems=problem_table(problems),
+            warnings=[TARGET_ORACLE] if oracle else [],
+            lead=leads(f"Predictions of {len(runs)} run{'s' * (len(runs) != 1)}", problems),
+            words=WORDS,
+        )
+
+    def _compared(self, algorithms: set[str]) -> list[str]:
+        """The two algorithms that were asked for; empty where none were."""
+        names = [self.compare] if isinstance(self.compare, str) else [str(name) for name in self.compare or ()]
+        if names and (len(set(names)) != 2 or not set(names) <= algorithms):
+            raise ConfigError(
+                f"report.compare=[{','.join(names)}] is not two algorithms with predictions; choose two of "
+                f"{', '.join(sorted(algorithms))}"
+            )
+        return names
+
+
+def _section(
+    title: str, runs: Mapping[str, Sequence[PredictedRun]], compared: Sequence[str], problems: list[Problem]
+) -> Section:
+    """Everything about one setting.
+
+    Args:
+        title: of the setting.
+        runs: algorithm -> its runs.
+        compared: two algorithms; empty takes those with the most runs.
+        problems: receives what cannot be read.
+    """
+    pair = [name for name in compared if name in runs] if compared else sorted(runs, key=lambda a: -len(runs[a]))[:2]
+    pair = pair if len(pair) == 2 else []
+    read = {}
+    for name, predicted in runs.items():
+        if images := _read(predicted, name in pair, problems):
+            read[name] = images
+    if not read:
+        return Section(slug(title), title, answer=["No file of predictions could be read."])
+    main = overall_table({name: images.counts for name, images in read.items()})
+    counts = {name: read[name].counts for name in map(str, main.frame["algorithm"])}
+    tables = [main, environment_table(counts), class_table(counts), group_table(counts), pair_table(counts)]
+    tables += [matrix for name, counted in counts.items() if (matrix := confusion_table(name, counted))]
+    figures: list[Figure | str] = [heat_maps(title, name, counted) for name, counted in counts.items()]
+    figures += [_mistakes(title, name, read[name]) for name in counts]
+    if pair and set(pair) <= set(counts):
+        figures += [_only(title, one, other, read) for one, other in (pair, pair[::-1])]
+    everything = [run for several in runs.values() for run in several]
+    identity = everything[0].run.identity
+    kinds = [f"{n} of {kind}" for kind, n in _evaluations(everything).items()]
+    facts = [
+        ("dataset", variant_text(identity)),
+        ("network", network_text(identity)),
+        ("protocol", str(identity["protocol"])),
+        ("predictions", f"{len(everything)} files: {', '.join(kinds)}"),
+        ("images", "test images of environments that were held out; several folds and seeds are counted alike"),
+    ]
+    if why := sorted({figure for figure in figures if isinstance(figure, str) and figure}):
+        facts.append(("no images are shown", "; ".join(why)))
+    drawn = [figure for figure in figures if not isinstance(figure, str)]
+    best = next(iter(counts))
+    answer = _answer(best, counts[best], len(counts))
+    return Section(slug(title), title, tables, drawn, answer=answer, facts=facts)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What is kept of the images of one algorithm; one run's are in memory at a time."""
+
+    counts: Counts
+    worst: pd.DataFrame  #: those that are wrong, the most confident of each run
+    images: pd.DataFrame | None  #: all, where the algorithm is compared with another one
+
+
+def _read(runs: Sequence[PredictedRun], compared: bool, problems: list[Problem]) -> _Read | None:
+    counts = Counts(runs[0].classes)
+    worst, all_images = [], []
+    for predicted in runs:
+        try:
+            parts = list(predicted.tested())
+        except RecordError as error:
+            problems.append(Problem("unreadable predictions", predicted.run.folder, str(error)))
+            continue
+        for images in parts:
+            counts.add(images, predicted.repetition)
+            frame = images.frame.assign(env=images.env, root=predicted.about.get("root"))
+            wrong = frame[~frame["right"] & (frame["weight"] > 0)]
+            worst.append(wrong.nlargest(SHOWN, "confidence"))
+            all_images += [frame] if compared else []
+    if not worst:
+        return None
+    return _Read(counts, pd.concat(worst), pd.concat(all_images) if compared else None)
+
+
+def _mistakes(setting: str, algorithm: str, read: _Read) -> Figure | str:
+    return sheet(
+        f"mistakes_{slug(setting)}_{slug(algorithm)}",
+        f"Most confident mistakes, {algorithm}",
+        "Test images of held-out environments that are wrong with the highest probability of the wrong class: true "
+        "class, predicted class and its probability, environment. Files as they are, before they are resized or "
+        "corrupted.",
+        most_confident(read.worst),
+        read.counts.classes,
+    )
+
+
+def _only(setting: str, one: str, other: str, read: Mapping[str, _Read]) -> Figure | str:
+    first, second = read[one].images, read[other].images
+    assert first is not None and second is not None  # both are compared
+    lines, n = only_first(first, second)
+    return sheet(
+        f"only_{slug(setting)}_{slug(one)}",
+        f"Right with {one}, wrong with {other}",
+        f"{n} test image{'s' * (n != 1)} of held-out environments that every run of {one} gets right and every run of "
+        f"{other} wrong; shown are those that {other} is most confident about, as it takes them.",
+        lines,
+        read[one].counts.classes,
+    )
+
+
+def _evaluations(runs: Sequence[PredictedRun]) -> dict[str, int]:
+    """How many runs wrote which evaluation."""
+    kinds = Counter(str(predicted.about.get("evaluation")) for predicted in runs)
+    return {_EVALUATION.get(kind, kind): kinds[kind] for kind in sorted(kinds)}
+
+
+def _answer(algorithm: str, counts: Counts, algorithms: int) -> list[str]:
+    """What the section shows of the best algorithm, in two sentences.
+
+    Args:
+        algorithm: the best of all.
+        counts: of it.
+        algorithms: how many there are.
+    """
+    measures = counts.measures()
+    accuracy, ece, excess = measures[["accuracy", "ece", "excess"]].mean()
+    among = f", the most of {algorithms} algorithms" if algorithms > 1 else ""
+    mean = f" (mean of {len(measures)} seeds)" if len(measures) > 1 else ""
+    first = f"{algorithm} gets {100 * accuracy:.1f}% of the held-out test images right{mean}{among}"
+    if worst := counts.worst_group(attributes=True):
+        first += f"; its worst group is {worst['name']}: {100 * worst['accuracy']:.1f}% of {worst['n']:.0f} images"
+    direction = "above" if excess > 0 else "below"
+    second = f"confidence is {100 * abs(excess):.1f} points {direction} its accuracy (ECE {100 * ece:.1f}%)"
+    if not (pairs := counts.confusions()):
+        return [f"{first}.", f"Its {second}."]
+    label, predicted, share = (pairs[0][key] for key in ("label", "predicted", "share"))
+    taken = f"{counts.classes[label]} is taken for {counts.classes[predicted]}"
+    return [f"{first}.", f"Most often {taken} ({100 * share:.0f}% of its images); its {second}."]

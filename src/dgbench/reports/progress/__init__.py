@@ -1,0 +1,1 @@
+"""How training goes: what stands where, and curves over optimizer steps."""

@@ -1,0 +1,231 @@
+"""What figures share: colors and style, heat maps, and names beside curves and points that cover nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dgbench.reports.document import Figure
+from dgbench.reports.render.pictures import INK, save
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Okabe & Ito's palette less yellow and black: told apart by color-blind readers, visible on light and dark pages
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+#: color, marker and line of each measure, the same in every figure
+MEASURE_STYLE: dict[str, tuple[str, str, Any]] = {
+    "worst_gap": ("#d55e00", "o", "-"),
+    "average": ("#0072b2", "s", (0, (5, 2))),
+    "worst": ("#009e73", "^", (0, (1, 1.5))),
+    "gap": ("#cc79a7", "D", (0, (6, 2, 1, 2))),
+    "ideal": ("#e69f00", "v", "-"),
+}
+GRAY = "#9aa3ab"  # what is worse than the best, legible on light and dark pages
+REST: dict[str, Any] = {"color": INK, "alpha": 0.35, "linewidth": 0.8, "zorder": 1}  # behind the highlighted few
+_FILL = (0x00 / 255, 0x72 / 255, 0xB2 / 255)  # of heat maps
+_FEW = 5  # curves in color where there are more than colors
+Box = tuple[float, float, float, float]  # x0, y0, x1, y1 in pixels
+#: where the name of a point may stand: angles, and points from its place to the nearer end of the name
+_DIRECTIONS = [math.radians(angle) for angle in (20, -20, 160, -160, 90, -90, 45, -45, 135, -135, 0, 180)]
+_DISTANCES = (8, 16, 26, 38, 52, 68, 86)
+_JOINED = 11  # names that are further away are joined to their place by a line
+
+
+def _style(name: str) -> dict[Any, Any]:
+    return {
+        "svg.fonttype": "none", "svg.hashsalt": name, "font.size": 11, "font.family": "sans-serif",
+        "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
+        "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11,
+        "text.parse_math": False,  # a name may hold a dollar sign; a log axis needs a plain formatter for its ticks
+    }  # fmt: skip
+
+
+@contextmanager
+def canvas(name: str, width: float, height: float) -> Iterator[Any]:
+    """Open an empty matplotlib figure in house style; width and height in inches. ``name`` seeds the ids of the SVG."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
+    with matplotlib.rc_context(_style(name)):
+        drawn = Canvas(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(drawn)
+        yield drawn
+
+
+def finish(drawn: Any, name: str, title: str, caption: str) -> Figure:
+    """Close a figure that is drawn and will not change; ``name`` is that of its :func:`canvas`."""
+    inches = drawn.get_figwidth()  # at 6.2 rem an inch letters are as large as the text, at 3.5 still legible
+    size = f"max-width: {6.2 * inches:.0f}rem; min-width: {3.5 * inches:.1f}rem"
+    return Figure(name, title, caption, save(drawn, _style(name)), size)
+
+
+def grid(axes: Any, axis: str = "y") -> None:
+    """Draw faint lines behind the data."""
+    axes.grid(axis=axis, color=INK, alpha=0.15, linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def heat(axes: Any, values: NDArray[np.float64], written: Callable[[float], str] | None) -> None:
+    """Draw numbers in [0, 1] as a color that is the clearer the higher; it lies on light and dark pages.
+
+    Args:
+        axes: empty.
+        values: (rows, columns); NaN where there is none.
+        written: what a cell holds, e.g. the number in percent; None for cells without text.
+    """
+    colors = np.empty((*values.shape, 4))
+    colors[..., :3], colors[..., 3] = _FILL, 0.04 + 0.9 * np.clip(np.nan_to_num(values), 0, 1)
+    eight_bits = np.round(255 * colors).astype(np.uint8)  # of a pickled figure, matplotlib converts with a warning
+    axes.imshow(eight_bits, interpolation="none", aspect="auto")
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    for (row, column), value in np.ndenumerate(values) if written else ():
+        text = "" if np.isnan(value) or written is None else written(float(value))
+        color = "white" if value > 0.8 else INK  # both legible on light and dark pages
+        axes.text(column, row, text, ha="center", va="center", fontsize=9, color=color)
+
+
+def label_of(name: str) -> str:
+    """Make a label that matplotlib shows: it leaves out those that begin with an underscore."""
+    return f"\N{ZERO WIDTH SPACE}{name}" if name.startswith("_") else name
+
+
+def colored(names: Sequence[str], leading: Iterable[str]) -> dict[str, str]:
+    """Choose which curves are drawn in color, and in which: all where they are few, else the first of the leading ones.
+
+    Args:
+        names: of all curves.
+        leading: those that matter most, in order; the rest is drawn gray.
+    """
+    few = names if len(names) <= len(COLORS) else [name for name in dict.fromkeys(leading) if name in names][:_FEW]
+    return dict(zip(few, COLORS, strict=False))
+
+
+def end_labels(axes: Any, ends: Mapping[str, tuple[float, float]], colors: Mapping[str, str]) -> None:
+    """Write names beside the right ends of curves, moved apart where they would overlap, each joined to its end.
+
+    Args:
+        axes: whose limits are set by now.
+        ends: name -> (x, y) of its end, in the units of the axes.
+        colors: name -> color; ink where there is none.
+    """
+    low, high = axes.get_ylim()
+    rows = axes.get_subplotspec().get_gridspec().nrows
+    line = (high - low) * 12.5 / (72 * axes.figure.get_figheight() / rows * 0.75)  # of text, in the unit of y
+    for name, place in apart({name: y for name, (_, y) in ends.items()}, line, low, high).items():
+        color = colors.get(name, INK)
+        joint = {"arrowstyle": "-", "color": color, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)}
+        axes.annotate(
+            label_of(name), ends[name], xytext=(13, place), textcoords=("offset points", "data"), va="center",
+            color=color, fontsize=10, fontweight="bold", annotation_clip=False, arrowprops=joint,
+        )  # fmt: skip
+
+
+def apart(places: Mapping[str, float], least: float, low: float, high: float) -> dict[str, float]:
+    """Move places apart, in their order: at least ``least`` from one another, within the limits while they can be."""
+    order = sorted(places, key=lambda name: places[name])
+    moved: list[float] = []
+    for name in order:
+        moved.append(max(places[name], moved[-1] + least if moved else low))
+    ceiling = high
+    for at in reversed(range(len(moved))):
+        moved[at] = min(moved[at], ceiling)
+        ceiling = moved[at] - least
+    return dict(zip(order, moved, strict=True))
+
+
+def spread(count: int, step: float) -> list[float]:
+    """Make offsets about 0 that keep ``count`` marks at one place apart."""
+    return [step * (i - (count - 1) / 2) for i in range(count)]
+
+
+@dataclass(frozen=True)
+class PointLabel:
+    """A name and where it belongs."""
+
+    name: str
+    place: tuple[float, float]  #: in the units of the axes
+    look: Mapping[str, Any]  #: color, fontsize, fontweight of the text
+
+
+def label_points(axes: Any, labels: Sequence[PointLabel], kept_free: Sequence[tuple[float, float]] = ()) -> list[Any]:
+    """Write every name, the first ones nearest to their places.
+
+    Args:
+        axes: finished, with limits that will not change.
+        labels: in the order of their weight.
+        kept_free: further places that no name may cover, in the units of the axes.
+
+    Returns:
+        the texts.
+    """
+    figure = axes.figure
+    figure.draw_without_rendering()  # lays the axes out
+    pixel = figure.dpi / 72
+    free = 4 * pixel
+    spots = [axes.transData.transform(place) for place in (*(label.place for label in labels), *kept_free)]
+    taken: list[Box] = [(x - free, y - free, x + free, y + free) for x, y in spots]
+    inside = axes.get_window_extent()
+    limits = (inside.x0, inside.y0, inside.x1, inside.y1)
+    texts = []
+    for label in labels:
+        text = axes.annotate(label_of(label.name), label.place, xytext=(0, 0), textcoords="offset points",
+                             annotation_clip=False, va="center", ha="left", **label.look)  # fmt: skip
+        text.set_in_layout(False)
+        extent = text.get_window_extent(figure.canvas.get_renderer())
+        x, y = axes.transData.transform(label.place)
+        offset, box = _free_offset((x, y), (extent.width, extent.height), pixel, taken, limits)
+        taken.append(box)
+        text.set_position((offset[0] / pixel, offset[1] / pixel))
+        end = _nearest_point(offset, (extent.width, extent.height))
+        if math.hypot(*end) > _JOINED * pixel:
+            joint = {"arrowstyle": "-", "color": label.look.get("color"), "linewidth": 0.6, "alpha": 0.7}
+            line = axes.annotate("", label.place, xytext=(end[0] / pixel, end[1] / pixel), textcoords="offset points",
+                                 annotation_clip=False, arrowprops=joint)  # fmt: skip
+            line.set_in_layout(False)
+        texts.append(text)
+    return texts
+
+
+def _free_offset(
+    at: tuple[float, float], size: tuple[float, float], pixel: float, taken: Sequence[Box], limits: Box
+) -> tuple[tuple[float, float], Box]:
+    """Offset in pixels of a name's left middle from its place: the nearest that is free, else the least covered."""
+    best: tuple[float, tuple[float, float], Box] | None = None
+    width, height = size
+    for distance in _DISTANCES:
+        for angle in _DIRECTIONS:
+            reach_x, reach_y = (distance * pixel * part(angle) for part in (math.cos, math.sin))
+            left = reach_x if math.cos(angle) > 0.2 else reach_x - width if math.cos(angle) < -0.2 else -width / 2
+            offset = (left, reach_y)
+            box = (at[0] + left, at[1] + reach_y - height / 2, at[0] + left + width, at[1] + reach_y + height / 2)
+            cost = sum(_overlap(box, other) for other in taken) + 3 * (width * height - _overlap(box, limits))
+            if cost <= 0.5:
+                return offset, box
+            if best is None or cost < best[0]:
+                best = (cost, offset, box)
+    assert best is not None
+    return best[1], best[2]
+
+
+def _nearest_point(offset: tuple[float, float], size: tuple[float, float]) -> tuple[float, float]:
+    """Of a name, the point that is nearest to its place, seen from there."""
+    left, middle = offset
+    width, height = size
+    across = min(max(0.0, left), left + width)
+    return across, min(max(0.0, middle - height / 2), middle + height / 2)
+
+
+def _overlap(one: Box, other: Box) -> float:
+    """Area that two boxes share."""
+    across = min(one[2], other[2]) - max(one[0], other[0])
+    down = min(one[3], other[3]) - max(one[1], other[1])
+    return across * down if across > 0 and down > 0 else 0.0
