@@ -47,7 +47,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(?!dgbench\b).*"),
     (
         r"py:.*",
-        r"dgbench\.(training|models|records\.shift_rows|reports\.settings|selection\.columns|statistics\.\w+\.).*",
+        r"dgbench\.(training|trained|records\.shift_rows|reports\.settings|selection\.columns|statistics\.\w+\.).*",
     ),
 ]
 
