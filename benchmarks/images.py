@@ -35,9 +35,9 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
 from dgbench.callbacks.predictions import Predictions
-from dgbench.data.datasets.folder_environments import FolderEnvironments
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.store.image_store import cores
+from dgbench.data.store.photographs import FolderEnvironments
 from dgbench.records.prediction_file import PREDICTION_FILE
 from dgbench.training.fit import Fit, fit, make_trainer
 from dgbench.training.groups import plan_groups

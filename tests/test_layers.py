@@ -7,7 +7,6 @@ import importlib.util
 import re
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -132,15 +131,6 @@ def test_no_files_import_one_another_in_a_circle() -> None:
     graph = import_graph()
     assert "dgbench.reports.reading.collect" in graph["dgbench.reports.results"]
     assert cycles(graph) == set()
-
-
-def test_no_two_files_share_a_name() -> None:
-    """``git grep`` and a traceback name files by their stem."""
-    by_stem = defaultdict(list)
-    for path in SOURCES:
-        by_stem[path.stem].append(str(path.relative_to(PACKAGE)))
-    shared = {stem: paths for stem, paths in by_stem.items() if len(paths) > 1}
-    assert shared.keys() <= {"__init__", "__main__"}, shared
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -14,14 +14,12 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
-from dgbench.data.datasets.base_files import MNIST_KINDS, MNIST_PARTS
-from dgbench.data.datasets.colored_mnist import ColoredMNIST
-from dgbench.data.datasets.corrupted_folders import corrupted_folders
-from dgbench.data.datasets.feature_options import FeatureOptions
+from dgbench.data.datasets.base_images import MNIST_KINDS, MNIST_PARTS
+from dgbench.data.datasets.corrupted import corrupted_folders
+from dgbench.data.datasets.domainbed_digits import ColoredMNIST, RotatedMNIST
+from dgbench.data.datasets.features import FeatureOptions
 from dgbench.data.datasets.image_folders import ImageFolders
-from dgbench.data.datasets.rotated_mnist import RotatedMNIST
-from dgbench.data.datasets.spurious_pictures import SpuriousPictures
-from dgbench.data.datasets.sr_cmnist import SRCMNIST
+from dgbench.data.datasets.spurious import SRCMNIST, SpuriousPictures
 from dgbench.errors import DgbenchError
 from dgbench.networks.timm_weights import TimmWeights
 from dgbench.networks.weights import PretrainedWeights, RandomWeights

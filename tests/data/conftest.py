@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dgbench.data.datasets.spurious import SpuriousEnvironments
-from dgbench.data.datasets.sr_cmnist import SRCMNIST
+from dgbench.data.datasets.painted import SpuriousEnvironments
+from dgbench.data.datasets.spurious import SRCMNIST
 
 Make = Callable[..., SpuriousEnvironments]
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from torchvision.datasets import MNIST
 
-from dgbench.data.datasets import base_files
+from dgbench.data.datasets import base_images as base_files
 from dgbench.data.datasets.base_images import load_base_images
-from dgbench.data.datasets.sr_cmnist import SRCMNIST
-from dgbench.data.fetch.download import any_answers
+from dgbench.data.datasets.spurious import SRCMNIST
+from dgbench.data.fetch.archives import any_answers
 from dgbench.errors import DataError
 
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")

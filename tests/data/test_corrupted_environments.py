@@ -16,9 +16,9 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
-from dgbench.data.datasets.corrupted_environments import CorruptedEnvironments
-from dgbench.data.datasets.corrupted_given import given_environments
-from dgbench.data.store import corrupted_store
+from dgbench.data.datasets.corrupted import given_environments
+from dgbench.data.store import corrupted as corrupted_store
+from dgbench.data.store.corrupted import CorruptedEnvironments
 from dgbench.data.transforms.corruptions import CORRUPTIONS, Chance, corrupt
 from dgbench.errors import DgbenchError
 from dgbench.seeding import derive

@@ -12,13 +12,10 @@ import torch
 from PIL import Image
 from torchvision.transforms import InterpolationMode, functional
 
-from dgbench.data.datasets.base_files import IMAGES
-from dgbench.data.datasets.base_images import BaseImages, load_base_images
-from dgbench.data.datasets.colored_mnist import ColoredMNIST
-from dgbench.data.datasets.dealt_digits import DealtDigits
+from dgbench.data.datasets.base_images import IMAGES, BaseImages, load_base_images
 from dgbench.data.datasets.dealt_environments import DealtEnvironments
-from dgbench.data.datasets.rotated_mnist import RotatedMNIST
-from dgbench.data.transforms.rotate import rotated
+from dgbench.data.datasets.domainbed_digits import ColoredMNIST, DealtDigits, RotatedMNIST
+from dgbench.data.transforms.paint import rotated
 from dgbench.errors import ConfigError
 
 ANGLES = [0, 15, 30, 45, 60, 75]

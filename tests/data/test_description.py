@@ -20,12 +20,12 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from dgbench.configuration import CONF
-from dgbench.data.datasets import base_files
-from dgbench.data.datasets.corrupted_environments import CorruptedEnvironments
-from dgbench.data.datasets.spurious import SpuriousEnvironments
+from dgbench.data.datasets import base_images as base_files
+from dgbench.data.datasets.painted import SpuriousEnvironments
 from dgbench.data.environments import Environments
-from dgbench.data.transforms.corruption_names import NAMES
+from dgbench.data.store.corrupted import CorruptedEnvironments
 from dgbench.data.transforms.corruptions import CORRUPTIONS
+from dgbench.data.transforms.values import NAMES
 from dgbench.errors import ConfigError, DataError
 from tests.datasets import built, described, options_of
 from tests.vectors import save

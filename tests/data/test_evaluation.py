@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from dgbench.data.datasets.spurious import SpuriousEnvironments
+from dgbench.data.datasets.painted import SpuriousEnvironments
 from dgbench.data.environments import EvalSetLoader
 
 Make = Callable[..., SpuriousEnvironments]

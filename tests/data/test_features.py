@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
-from dgbench.data.datasets.feature_options import FeatureOptions
+from dgbench.data.datasets.features import FeatureOptions
 from dgbench.errors import ConfigError, DataError, DgbenchError
 from tests.vectors import EACH, ENVIRONMENTS, D, columns, save
 

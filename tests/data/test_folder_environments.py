@@ -16,9 +16,9 @@ from PIL import Image
 from torchvision import transforms
 
 from dgbench.configuration import CONF
-from dgbench.data.datasets.folder_environments import FolderEnvironments
 from dgbench.data.minibatches import EnvironmentData, IntervalLoader
 from dgbench.data.store.image_store import FileStore, ResidentStore
+from dgbench.data.store.photographs import FolderEnvironments
 from dgbench.errors import DgbenchError
 from dgbench.tensors import EnvBatch
 from tests.datasets import built

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from dgbench.data.datasets.image_manifest import table_of_list
-from dgbench.data.datasets.image_table import ImageTable, table_of_folders
+from dgbench.data.datasets.image_table import ImageTable, table_of_folders, table_of_list
 from dgbench.errors import DgbenchError
 
 Tree = Callable[..., Path]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from dgbench.data.datasets.spurious import SpuriousEnvironments
+from dgbench.data.datasets.painted import SpuriousEnvironments
 from dgbench.data.minibatches import CHUNK_BYTES, CHUNK_STEPS, EnvironmentData, IntervalLoader
 from dgbench.errors import ConfigError
 from dgbench.tensors import EnvBatch

@@ -13,8 +13,7 @@ import torch
 from PIL import Image
 
 from dgbench.data.datasets.base_images import BaseImages
-from dgbench.data.datasets.picture_files import CIFAR_BATCHES
-from dgbench.data.datasets.pictures import load_pictures
+from dgbench.data.datasets.pictures import CIFAR_BATCHES, load_pictures
 from dgbench.data.option_checks import shown
 from dgbench.errors import ConfigError, DataError
 

@@ -11,7 +11,7 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from dgbench.configuration import CONF
-from dgbench.data.datasets import spawrious
+from dgbench.data.datasets import readers as spawrious
 from dgbench.errors import ConfigError, DataError
 from tests.data.layouts import contents, image, made
 

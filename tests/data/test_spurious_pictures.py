@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dgbench.cli import contact_sheet
 from dgbench.configuration import CONF
-from dgbench.data.datasets.spurious import SpuriousEnvironments
+from dgbench.data.datasets.painted import SpuriousEnvironments
 from dgbench.data.environments import EvalSetLoader
 from dgbench.data.transforms.paint import LINE_COLORS, colored_line, tint
 from dgbench.errors import ConfigError

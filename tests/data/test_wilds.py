@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dgbench.data.datasets import wilds
+from dgbench.data.datasets import readers as wilds
 from dgbench.data.minibatches import RunOrder
 from dgbench.errors import ConfigError, DataError
 from tests.data.layouts import contents, image, made

@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 import dgbench
-from dgbench.data.preprocessing import Preprocessing
+from dgbench.data.description import Preprocessing
 from dgbench.errors import ConfigError, DataError, DgbenchError, RecordError, WeightsError
 from dgbench.models.loaded import Ensemble, LoadedModel, Predictor
 from dgbench.models.picture_input import as_input, batches

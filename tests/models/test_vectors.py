@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import dgbench
-from dgbench.data.preprocessing import Preprocessing
+from dgbench.data.description import Preprocessing
 from dgbench.errors import ConfigError, DataError
 from dgbench.models.adapting import Adapted
 from dgbench.models.foreign import Foreign, foreign

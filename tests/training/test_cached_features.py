@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dgbench.data.environments import Environments
-from dgbench.data.store.features import CachedFeatures
+from dgbench.data.store.cached_features import CachedFeatures
 from dgbench.errors import ConfigError
 from dgbench.training.checkpoints import Snapshot, own_file
 from tests.studies import groups_of, small_study

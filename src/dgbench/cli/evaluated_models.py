@@ -21,8 +21,8 @@ from omegaconf.errors import OmegaConfBaseException
 from dgbench.cli.api import own_hydra
 from dgbench.cli.entry import sign_of_life
 from dgbench.configuration import CONF
+from dgbench.data.description import Preprocessing
 from dgbench.data.environments import Environments
-from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import ConfigError
 from dgbench.models.averaged_runs import KINDS, Accuracy, Siblings, averaged, siblings
 from dgbench.models.evaluating import Keep, evaluate_model, subject_of, validation_accuracy

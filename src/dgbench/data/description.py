@@ -1,10 +1,13 @@
-"""What is known of a dataset without decoding an image: its environments, classes, counts and files."""
+"""What is known of a dataset without decoding an image: environments, classes, counts, files, what becomes of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from dgbench.data.environments import Environments
 
 Counts = Mapping[str, Mapping[str, int]]
 
@@ -90,3 +93,65 @@ def unlike_published(
     wanted = {key: published.get(key) for key in found}
     expected = {key: sorted(value) if key == "environments" and value else value for key, value in wanted.items()}
     return [(key, found[key], value) for key, value in expected.items() if value is not None and value != found[key]]
+
+
+class DatasetOptions(Protocol):
+    """What ``conf/dataset/NAME.yaml`` names: a frozen dataclass in a module that imports no torch."""
+
+    def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
+        """Check every value that needs no pixels, list the files, and say what the dataset holds. Decodes nothing.
+
+        Args:
+            absent_ok: where the files are absent, return what the configuration knows: environments and classes,
+                without counts or content.
+            download: try to download what :meth:`build` would.
+
+        Raises:
+            ConfigError: a value that cannot work.
+            DataError: files that are absent (unless ``absent_ok`` and the configuration names the environments) or
+                wrong.
+        """
+
+    def build(self) -> Environments:
+        """The environments with their images; ``environments.info`` is the :class:`DatasetInfo`.
+
+        Raises:
+            ConfigError, DataError: as :meth:`describe`; also images that cannot be decoded.
+        """
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What was done to the images that a network was trained on.
+
+    Args:
+        image: C, H, W of what the network sees, or d where it sees vectors.
+        mean, std: of each channel, subtracted from and divided by, of values in [0, 1]; empty of vectors, which are
+            taken as they are.
+        pictures: the channels are red, green and blue, so that an image file can be brought to this form; False where
+            a dataset paints channels of its own.
+    """
+
+    image: tuple[int, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    pictures: bool = True
+
+    @property
+    def vectors(self) -> bool:
+        """Whether the network sees vectors, not images."""
+        return len(self.image) == 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    @staticmethod
+    def of_json(plain: Mapping[str, Any]) -> Preprocessing:
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is none.
+        """
+        mean, std = (tuple(map(float, plain[key])) for key in ("mean", "std"))
+        return Preprocessing(tuple(map(int, plain["image"])), mean, std, bool(plain["pictures"]))

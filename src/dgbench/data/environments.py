@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.data.description import DatasetInfo
-from dgbench.data.preprocessing import Preprocessing
+from dgbench.data.description import DatasetInfo, Preprocessing
 from dgbench.tensors import ErrorRecipe, EvalBatch
 
 LABEL_CHUNK = 256  # images gathered at once for their labels

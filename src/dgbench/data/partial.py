@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.data.description import DatasetInfo
+from dgbench.data.description import DatasetInfo, Preprocessing
 from dgbench.data.environments import Environments, EvalSet
-from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import DataError
 from dgbench.seeding import derive
 from dgbench.tensors import ErrorRecipe

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from dgbench.data.environments import Environments, EvalSet
-from dgbench.data.store.features import CachedFeatures
+from dgbench.data.store.cached_features import CachedFeatures
 from dgbench.errors import ConfigError
 from dgbench.estimation.fitting import ClassifierTraining
 from dgbench.estimation.sampling import own_images

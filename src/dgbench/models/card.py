@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from dgbench.data.preprocessing import Preprocessing
+from dgbench.data.description import Preprocessing
 from dgbench.models.loaded import LoadedModel
 from dgbench.models.loading_code import loading_code
 from dgbench.records.rows import ROW_FILE, read_rows

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from dgbench.data.fetch.extract import extract
+from dgbench.data.fetch.archives import extract
 from dgbench.errors import ConfigError, DataError, RecordError, WeightsError
 from dgbench.models.export_names import own_names
 from dgbench.models.loaded import Ensemble, LoadedModel, Predictor

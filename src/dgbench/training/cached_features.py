@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from dgbench.data.environments import Environments, EvalSet
-from dgbench.data.store.features import CachedFeatures
+from dgbench.data.store.cached_features import CachedFeatures
 from dgbench.errors import ConfigError
 from dgbench.networks.stages import Featurizer, FirstStages
 from dgbench.objectives.contract import Algorithm

@@ -16,7 +16,7 @@ from torch import nn
 from dgbench.callbacks.averaging import Averaging
 from dgbench.data.environments import Environments
 from dgbench.data.minibatches import EnvironmentData
-from dgbench.data.store.features import CachedFeatures
+from dgbench.data.store.cached_features import CachedFeatures
 from dgbench.modules import Networks
 from dgbench.networks.build import build_networks
 from dgbench.protocols.folds import Fold

@@ -9,8 +9,8 @@ import torch
 from torch import Generator, Tensor
 
 from dgbench.data.datasets.base_images import BaseImages
-from dgbench.data.datasets.image_split import Subsets
 from dgbench.data.datasets.split_environments import SplitEnvironments
+from dgbench.data.datasets.splits import Subsets
 from dgbench.data.description import DatasetInfo
 
 #: (number of the environment, (n, 1, S, S) uint8 images, (n,) classes, generator) -> (n, C, S, S) uint8 images, labels

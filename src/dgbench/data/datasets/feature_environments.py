@@ -6,11 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.data.datasets.feature_table import FeatureTable
-from dgbench.data.datasets.image_split import Subsets
+from dgbench.data.datasets.features import FeatureTable
+from dgbench.data.datasets.splits import Subsets
 from dgbench.data.datasets.table_environments import TableEnvironments
-from dgbench.data.description import DatasetInfo
-from dgbench.data.preprocessing import Preprocessing
+from dgbench.data.description import DatasetInfo, Preprocessing
 
 
 class FeatureEnvironments(TableEnvironments):

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from hydra.utils import instantiate
 
-from dgbench.data.datasets.image_manifest import table_of_list
-from dgbench.data.datasets.image_split import Subsets, subsets_of, usable
 from dgbench.data.datasets.image_table import (
+    KINDS,
     SUBSETS,
     ImageTable,
+    known_bad,
     need_folder,
     table_of_folders,
+    table_of_list,
     table_of_rows,
 )
+from dgbench.data.datasets.splits import Subsets, subsets_of, usable
 from dgbench.data.description import DatasetInfo, unlike_published
 from dgbench.data.option_checks import (
     check_choice,
@@ -34,12 +36,11 @@ from dgbench.data.option_checks import (
     is_number,
     shown,
 )
-from dgbench.data.store.image_cache import KINDS, known_bad
-from dgbench.data.transforms.augmentation_values import chosen_values
+from dgbench.data.transforms.values import chosen_values
 from dgbench.errors import ConfigError, DgbenchError
 
 if TYPE_CHECKING:
-    from dgbench.data.datasets.folder_environments import FolderEnvironments
+    from dgbench.data.store.photographs import FolderEnvironments
 
 Plain = tuple[str, str, str, str | None]  # path below root, environment, class, subset
 Described = tuple[str, str, str, str | None, Mapping[str, str]]  # the same, and attributes: name -> text
@@ -77,7 +78,7 @@ class ImageFolders:
     plain_environments: Sequence[str] = ()
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """As :meth:`~dgbench.data.options.DatasetOptions.describe`; nothing is downloaded.
+        """As :meth:`~dgbench.data.description.DatasetOptions.describe`; nothing is downloaded.
 
         Images that cannot be decoded are known once they were decoded: until then all are counted.
         """
@@ -92,8 +93,8 @@ class ImageFolders:
         table = self.table()
         self.described(table, np.ones(len(table), bool))
 
-        from dgbench.data.datasets.folder_environments import FolderEnvironments
         from dgbench.data.store.image_store import image_store
+        from dgbench.data.store.photographs import FolderEnvironments
         from dgbench.data.transforms.augment import Augmentation
 
         assert self.image_size is not None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from dgbench.data.datasets.image_split import Subsets
+from dgbench.data.datasets.splits import Subsets
 from dgbench.data.environments import Environments, EvalSet
 from dgbench.tensors import ErrorRecipe
 

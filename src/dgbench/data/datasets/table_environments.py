@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dgbench.data.datasets.image_split import LabeledRows, Subsets
 from dgbench.data.datasets.split_environments import SplitEnvironments
+from dgbench.data.datasets.splits import LabeledRows, Subsets
 from dgbench.data.description import DatasetInfo
 
 

@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from dgbench.data.datasets.image_table import ImageTable
+from dgbench.data.datasets.image_table import KINDS, ImageTable, decoded_folder
 from dgbench.data.option_checks import check_choice, check_side
 from dgbench.data.store.array_cache import CachedArray, cached_array
 from dgbench.data.store.decoding import decode
-from dgbench.data.store.image_cache import KINDS, decoded_folder
 from dgbench.errors import DataError
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.data.transforms.augmentation_values import AugmentationValues
+from dgbench.data.transforms.values import AugmentationValues
 
 TRIES = 10  # crops tried before the central one is taken (torchvision)
 N_UNIFORM = 2 * TRIES + 2 + 1 + 4 + 4 + 1  # tries (area, aspect), place, flip, factors, order of factors, grayscale

@@ -1,4 +1,4 @@
-"""A sheet of all corruptions: ``python -m dgbench.data.transforms.corruptions.picture OUT.png [IMAGE] [--side 112]``.
+"""A sheet of all corruptions: ``python docs/corruptions_figure.py OUT.png [IMAGE] [--side 112]``.
 
 Without IMAGE it shows one of the photographs that scikit-learn carries.
 """

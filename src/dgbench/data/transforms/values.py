@@ -1,4 +1,4 @@
-"""The numbers of a random augmentation, checked; no torch."""
+"""The numbers of augmentations, checked, and the names of corruptions; no torch."""
 
 from __future__ import annotations
 
@@ -92,3 +92,14 @@ def _numbers(values: object, n: int) -> bool:
         and len(values) == n
         and all(is_finite(value) for value in values)
     )
+
+
+#: the 15 corruptions, in the order of the paper
+NAMES = (
+    "gaussian_noise", "shot_noise", "impulse_noise",
+    "defocus_blur", "glass_blur", "motion_blur", "zoom_blur",
+    "snow", "frost", "fog", "brightness",
+    "contrast", "elastic_transform", "pixelate", "jpeg_compression",
+)  # fmt: skip
+VERSION = 1  # raise whenever a corruption's output changes: files made by older code are then made again
+SMALLEST = 32  # pixels; trails and kernels are up to 41 pixels long

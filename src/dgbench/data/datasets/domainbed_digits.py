@@ -1,15 +1,16 @@
-"""Options of DomainBed's digits: all base images, shuffled once and dealt to the environments in turn; no torch."""
+"""RotatedMNIST and ColoredMNIST as DomainBed draws them (Gulrajani and Lopez-Paz, 2021). Imports no torch."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dgbench.data.datasets.base_files import (
+from dgbench.data.datasets.base_images import (
     DIGITS_SIDE,
     IMAGES,
     base_name,
@@ -18,9 +19,10 @@ from dgbench.data.datasets.base_files import (
     is_there,
     need_mnist,
 )
-from dgbench.data.datasets.image_split import Subsets
+from dgbench.data.datasets.splits import Subsets
+from dgbench.data.datasets.spurious import check_given, environment_name
 from dgbench.data.description import DatasetInfo
-from dgbench.data.option_checks import check_name, check_path, check_seeds, check_share, shown
+from dgbench.data.option_checks import check_name, check_numbers, check_path, check_seeds, check_share, is_number, shown
 from dgbench.errors import ConfigError
 from dgbench.seeding import derive
 
@@ -57,7 +59,7 @@ class DealtDigits(ABC):
     split_seed: int
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """As :meth:`~dgbench.data.options.DatasetOptions.describe`.
+        """As :meth:`~dgbench.data.description.DatasetOptions.describe`.
 
         With ``base=auto`` this is MNIST where it is on disk. Only ``download`` (or :meth:`build`) tries to fetch it,
         once per process and folder; from then on every answer is the outcome of that.
@@ -153,3 +155,72 @@ def check_environments(key: str, names: list[str], values: object) -> list[str]:
     if len(names) < 2 or len(set(names)) < len(names):
         raise ConfigError(f"dataset.{key}={shown(values)} is not two or more different environments; correct it")
     return names
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotatedMNIST(DealtDigits):
+    """Gray digits of ten classes, turned counter-clockwise by the angle of their environment.
+
+    Args:
+        angles: in degrees, one environment each, e.g. ``[0, 15, 30, 45, 60, 75]``; named ``0``, ``15``, ...
+    """
+
+    angles: Sequence[float]
+
+    _channels_and_classes = (1, 10)
+
+    def _environments(self) -> list[str]:
+        check_numbers("angles", self.angles)
+        return check_environments("angles", [f"{angle:g}" for angle in self.angles], self.angles)
+
+    def _variant(self) -> dict[str, Any]:
+        return {"angles": list(self.angles)}
+
+    def _maker(self) -> Maker:
+        from dgbench.data.transforms.paint import rotated
+
+        return lambda i, images, classes, generator: (rotated(images, self.angles[i]), classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColoredMNIST(DealtDigits):
+    """Colored digits: label digit < 5, flipped with ``label_noise``; color from the final label, flipped with e.
+
+    The image has two channels; the digit stands in the channel of its color, the other is zero. Unlike in
+    :class:`~dgbench.data.datasets.spurious.SRCMNIST`, no image is kept apart to judge other environments: a held-out
+    environment is tested on its own images.
+
+    Args:
+        given: e of the environments.
+        label_noise: probability that a label is flipped.
+    """
+
+    given: Sequence[float]
+    label_noise: float
+
+    _channels_and_classes = (2, 2)
+
+    def _environments(self) -> list[str]:
+        check_given(self.given)
+        if not is_number(self.label_noise) or not 0 <= self.label_noise < 1:
+            raise ConfigError(f"dataset.label_noise={shown(self.label_noise)} is not in [0, 1); 0.25 is the paper's")
+        return check_environments("given", [environment_name(e) for e in self.given], self.given)
+
+    def _variant(self) -> dict[str, Any]:
+        return {"label_noise": self.label_noise}
+
+    def _maker(self) -> Maker:
+        import torch
+
+        from dgbench.data.transforms.paint import two_channel_color
+
+        def colored(
+            i: int, images: torch.Tensor, classes: torch.Tensor, generator: torch.Generator
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            def flips(probability: float) -> torch.Tensor:
+                return torch.rand(len(classes), generator=generator, dtype=torch.float32) < probability
+
+            labels = ((classes < 5) ^ flips(self.label_noise)).long()
+            return two_channel_color(images, labels ^ flips(self.given[i])), labels
+
+        return colored

@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.data.datasets.image_split import Subsets
 from dgbench.data.datasets.image_table import ImageTable
+from dgbench.data.datasets.splits import Subsets
 from dgbench.data.datasets.table_environments import TableEnvironments
-from dgbench.data.description import DatasetInfo
-from dgbench.data.preprocessing import Preprocessing
+from dgbench.data.description import DatasetInfo, Preprocessing
 from dgbench.data.store.image_store import ImageStore
 from dgbench.data.transforms.augment import Augmentation
 

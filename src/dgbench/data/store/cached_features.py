@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dgbench.data.datasets.image_table import DECODED
+from dgbench.data.description import Preprocessing
 from dgbench.data.environments import Environments, EvalSet
-from dgbench.data.preprocessing import Preprocessing
-from dgbench.data.store.image_cache import DECODED
 from dgbench.errors import ConfigError
 from dgbench.modules import example_of
 from dgbench.tensors import ErrorRecipe
