@@ -14,7 +14,7 @@ from PIL import Image
 
 from dgbench.data.datasets.base_images import BaseImages
 from dgbench.data.datasets.pictures import CIFAR_BATCHES, load_pictures
-from dgbench.data.option_checks import shown
+from dgbench.data.options import shown
 from dgbench.errors import ConfigError, DataError
 
 Load = Callable[..., BaseImages]

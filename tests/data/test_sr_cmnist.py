@@ -13,7 +13,7 @@ import torch
 
 from dgbench.data.datasets.base_images import load_base_images
 from dgbench.data.datasets.painted import SpuriousEnvironments
-from dgbench.data.option_checks import shown
+from dgbench.data.options import shown
 from dgbench.data.transforms.paint import two_channel_color
 from dgbench.errors import ConfigError
 

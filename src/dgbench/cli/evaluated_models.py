@@ -71,9 +71,9 @@ def evaluate_all(model: Any, overrides: Sequence[str], how: How) -> list[Path]:
         keys, protocol, settings = _where(record, overrides)
         device = torch.device(_device(settings.device))
         environments = _environments(keys, found, known)
-        environments.to(device)
+        environments.store.to(device)
         if found is None:
-            found = foreign(source, environments.preprocessing, how.classes, how.weights)
+            found = foreign(source, environments.catalog.preprocessing, how.classes, how.weights)
         elif how.classes:
             found.classes = tuple(how.classes)
         title = how.name or (source if isinstance(source, str) else getattr(source, "__name__", ""))
@@ -162,7 +162,7 @@ def _average(group: Siblings, overrides: Sequence[str], how: How, known: dict[st
 
     def judge(member: LoadedModel) -> Accuracy:
         environments = _environments(keys, member, known)
-        environments.to(device)
+        environments.store.to(device)
         return validation_accuracy(member, environments, protocol, settings)
 
     place = "fold {fold}, seed {seed}".format(**group.records[0].identity)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-if TYPE_CHECKING:
-    from dgbench.data.environments import Environments
-
+SUBSETS = ("train", "val", "test")
 Counts = Mapping[str, Mapping[str, int]]
 
 
@@ -20,13 +18,13 @@ class DatasetInfo:
         name: of the dataset, in the rows.
         variant: what else tells this form of the dataset from others.
         base: where its images come from.
-        evaluation: ``exact`` or ``sampled``.
-        data_seed, split_seed: seeds that decide its images and its splits.
+        split_seed, data_seed: seeds that decide its splits and its images.
         given: names of the given environments, in order.
         everywhere: names of all environments; where ``beyond`` is false, these are the given ones.
         n_classes: K; 0 where neither the configuration nor a file says it.
         image: C, H, W of what a network sees, or d where it sees vectors; 0 where the configuration leaves it to the
             initial weights.
+        evaluation: ``exact`` or ``sampled``.
         beyond: whether there are environments besides the given ones, in which a model of all given ones is tested.
         counts: environment -> ``train``, ``val``, ``test`` -> images, of the given environments; empty where the files
             are absent.
@@ -36,14 +34,14 @@ class DatasetInfo:
     name: str
     variant: Mapping[str, Any]
     base: str
-    evaluation: str
-    data_seed: int
     split_seed: int
     given: tuple[str, ...]
     everywhere: tuple[str, ...]
     n_classes: int
     image: tuple[int, ...]
-    beyond: bool
+    data_seed: int = 0
+    evaluation: str = "sampled"
+    beyond: bool = False
     counts: Counts = field(default_factory=dict)
     content: str = ""
 
@@ -95,31 +93,6 @@ def unlike_published(
     return [(key, found[key], value) for key, value in expected.items() if value is not None and value != found[key]]
 
 
-class DatasetOptions(Protocol):
-    """What ``conf/dataset/NAME.yaml`` names: a frozen dataclass in a module that imports no torch."""
-
-    def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """Check every value that needs no pixels, list the files, and say what the dataset holds. Decodes nothing.
-
-        Args:
-            absent_ok: where the files are absent, return what the configuration knows: environments and classes,
-                without counts or content.
-            download: try to download what :meth:`build` would.
-
-        Raises:
-            ConfigError: a value that cannot work.
-            DataError: files that are absent (unless ``absent_ok`` and the configuration names the environments) or
-                wrong.
-        """
-
-    def build(self) -> Environments:
-        """The environments with their images; ``environments.info`` is the :class:`DatasetInfo`.
-
-        Raises:
-            ConfigError, DataError: as :meth:`describe`; also images that cannot be decoded.
-        """
-
-
 @dataclass(frozen=True)
 class Preprocessing:
     """What was done to the images that a network was trained on.
@@ -136,6 +109,12 @@ class Preprocessing:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     pictures: bool = True
+
+    @staticmethod
+    def unchanged(image: tuple[int, ...]) -> Preprocessing:
+        """Of values in [0, 1] as they are; images of three channels are pictures."""
+        channels = image[0]
+        return Preprocessing(image, (0.0,) * channels, (1.0,) * channels, pictures=channels == 3)
 
     @property
     def vectors(self) -> bool:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from omegaconf import OmegaConf
-from torch import Tensor
 
 from dgbench.configuration import CONF
-from dgbench.data.description import DatasetInfo
-from dgbench.data.environments import Environments, EvalSet
+from dgbench.data.description import DatasetInfo, Preprocessing
+from dgbench.data.environments import Catalog, Environments, Table
+from dgbench.data.store.tensors import TensorStore
 from dgbench.errors import ConfigError, DataError
 from dgbench.estimation.estimating import Done, make_estimates
 from dgbench.estimation.estimators import Estimator
@@ -22,50 +22,29 @@ from dgbench.estimation.shift_job import row_of
 from dgbench.estimation.shift_plan import Pair, slots_of
 from dgbench.records.code import code_version
 from dgbench.records.shift_rows import ShiftIdentity, ShiftRow
-from dgbench.tensors import ErrorRecipe
 from dgbench.training.building import build
 from dgbench.training.known_keys import options
 from dgbench.training.prepare import prepare_process
 from dgbench.training.settings import TrainerSettings
 
 
-class ArrayEnvironments(Environments):
+def array_environments(sides: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Environments:
     """Environments of features in memory.
 
     Args:
         sides: name -> (n, m) features and (n,) int64 labels in 0..K-1.
     """
-
-    def __init__(self, sides: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
-        self.given = list(sides)
-        self._x = torch.from_numpy(np.concatenate([x for x, _ in sides.values()])).to(torch.get_default_dtype())
-        self._y = torch.from_numpy(np.concatenate([y for _, y in sides.values()]).astype(np.int64))
-        ends = np.cumsum([0, *(len(y) for _, y in sides.values())])
-        self._rows = {env: np.arange(ends[i], ends[i + 1]) for i, env in enumerate(self.given)}
-        self.image, self.n_classes = tuple(self._x.shape[1:]), int(self._y.max()) + 1
-        self.info = DatasetInfo(
-            name="arrays", variant={}, base="arrays", evaluation="sampled", data_seed=0, split_seed=0,
-            given=tuple(self.given), everywhere=tuple(self.given), n_classes=self.n_classes, image=(0, 0, 0),
-            beyond=False,
-        )  # fmt: skip
-
-    def to(self, device: torch.device) -> None:
-        self._x, self._y = self._x.to(device), self._y.to(device)
-
-    def subset(self, env: str, name: str) -> np.ndarray:
-        return self._rows[env] if name == "train" else self._rows[env][:0]
-
-    def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        rows = indices.to(self._x.device)
-        return self._x[rows], self._y[rows]
-
-    def error_recipes(
-        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
-    ) -> list[ErrorRecipe]:
-        return []
-
-    def eval_sets(self, names: Sequence[str]) -> Mapping[str, EvalSet]:
-        return {}
+    values = torch.from_numpy(np.concatenate([x for x, _ in sides.values()])).to(torch.get_default_dtype())
+    labels = np.concatenate([y for _, y in sides.values()]).astype(np.int64)
+    starts = np.cumsum([0, *(len(y) for _, y in sides.values())])
+    subsets = {(env, "train"): np.arange(starts[i], starts[i + 1]) for i, env in enumerate(sides)}
+    info = DatasetInfo(
+        name="arrays", variant={}, base="arrays", split_seed=0, given=tuple(sides), everywhere=tuple(sides),
+        n_classes=int(labels.max()) + 1, image=(0, 0, 0),
+    )  # fmt: skip
+    preprocessing = Preprocessing(tuple(values.shape[1:]), (), (), pictures=False)
+    catalog = Catalog(labels, tuple(map(str, range(info.n_classes))), preprocessing)
+    return Environments(Table(info, subsets), catalog, TensorStore(values, torch.from_numpy(labels)))
 
 
 def estimate_shift(
@@ -113,7 +92,9 @@ def estimate_shift(
     if found.against_reference:
         raise ConfigError(f"estimator={estimator} compares with a reference; call dgbench.shifts.frechet itself")
     prepare_process()
-    training = ClassifierTraining(ArrayEnvironments({"p": (x_p, y_p), "q": (x_q, y_q)}), TrainerSettings(device=device))
+    training = ClassifierTraining(
+        array_environments({"p": (x_p, y_p), "q": (x_q, y_q)}), TrainerSettings(device=device)
+    )
     identity = ShiftIdentity(
         run="", **training.source.info.facts(), backbone="", init="", features="frozen", images="all",
         estimator=estimator, settings=found.settings(), seed=seed, code=code_version(),

@@ -96,7 +96,7 @@ class ClassifierTraining:
     def _most(self, fitting: Fitting) -> int:
         if self.max_runs is not None:
             return self.max_runs
-        minibatch = 8 * fitting.recipe.batch_size * len(fitting.sides) * int(np.prod(self.source.image))
+        minibatch = 8 * fitting.recipe.batch_size * len(fitting.sides) * int(np.prod(self.source.store.image))
         weights = 5 * sum(p.numel() for p in _module(self, fitting).networks.parameters())
         return max(1, STACK_BYTES // (4 * (minibatch + weights)))
 
@@ -125,7 +125,7 @@ def _train(training: ClassifierTraining, fittings: Sequence[Fitting]) -> list[Fi
     recipe, n = fittings[0].recipe, len(fittings)
     modules = [_module(training, each) for each in fittings]
     module: RunModule = modules[0] if n == 1 and training.mode != "stacked" else StackedRuns(modules)
-    store = SampleStore(training.source, fittings[0].n_classes)
+    store = SampleStore(training.source)
     data = _data(store, fittings, stacked=module is not modules[0])
     judged = [_judged(store, i, each) for i, each in enumerate(fittings)]
     checkpoint = training.scratch / f"{digest([_key(each) for each in fittings])}.ckpt" if training.scratch else None
@@ -155,7 +155,7 @@ def _key(fitting: Fitting) -> list[Any]:
 
 
 def _module(training: ClassifierTraining, fitting: Fitting) -> SingleRun:
-    recipe, image = fitting.recipe, training.source.image
+    recipe, image = fitting.recipe, training.source.store.image
     body = training.backbone(fitting.seed) if training.backbone else _standardized(training, fitting)
     features: Any = body
     sizes = Sizes(features.n_features, fitting.n_classes, len(fitting.sides), tuple(image), recipe.steps)
@@ -169,7 +169,7 @@ def _module(training: ClassifierTraining, fitting: Fitting) -> SingleRun:
 
 def _standardized(training: ClassifierTraining, fitting: Fitting) -> Standardized:
     positions = np.concatenate([side.positions for side in fitting.sides])
-    x = training.source.gather(torch.from_numpy(positions))[0].double().cpu()
+    x = training.source.store.gather(torch.from_numpy(positions))[0].double().cpu()
     return Standardized(x.mean(0), x.std(0, correction=0))
 
 
@@ -181,9 +181,9 @@ def _data(store: SampleStore, fittings: Sequence[Fitting], stacked: bool) -> Env
         names = [f"{i}/{side}" for side in range(len(each.sides))]
         for name, side in zip(names, each.sides, strict=True):
             store.add(name, side.positions, side.labels)
-        orders.append(kind(store, names, recipe.batch_size, each.seed))
+        orders.append(kind(store.environments, names, recipe.batch_size, each.seed))
     data = EnvironmentData(
-        store, orders[0].training, [], steps=recipe.steps, eval_every=recipe.interval,
+        store.environments, orders[0].training, [], steps=recipe.steps, eval_every=recipe.interval,
         batch_size=recipe.batch_size, eval_batch_size=recipe.batch_size, seed=0,
     )  # fmt: skip
     data.runs, data.stacked = list(orders), stacked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def _network(job: PlannedShift, source: Environments, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "init"))
         keys = without(job.config, "backbone", "name", "hparams")["backbone"]
-        network: nn.Module = build({"backbone": keys}, "backbone", image=source.image)
+        network: nn.Module = build({"backbone": keys}, "backbone", image=source.store.image)
         job.weights.load(network)
     return network
 
@@ -66,17 +67,20 @@ def _stages(job: PlannedShift, network: Any) -> FirstStages:
     return stages.to(torch.float64 if job.settings.precision == "64-true" else torch.float32)
 
 
-def _frozen(job: PlannedShift, source: Environments, stages: FirstStages) -> CachedFeatures:
-    asked = [EvalSet(torch.from_numpy(own_images(source, env, job.config["images"]))) for env in source.given]
-    at_once = partial(images_at_once, activations(stages, source.image))
+def _frozen(job: PlannedShift, source: Environments, stages: FirstStages) -> Environments:
+    asked = [EvalSet(torch.from_numpy(own_images(source, env, job.config["images"]))) for env in source.info.given]
+    at_once = partial(images_at_once, activations(stages, source.store.image))
     folder = job.config["cache_dir"]
     where, smaller = Path(folder) if folder else None, "raise cache_gb, or set features=trained"
-    return CachedFeatures(source, stages, at_once, asked, job.config["cache_gb"], where, smaller)
+    store = CachedFeatures(source, stages, at_once, asked, job.config["cache_gb"], where, smaller)
+    return replace(source, store=store)
 
 
 @torch.no_grad()
 def _of_files(stages: FirstStages, source: Environments, files: Sequence[Path]) -> np.ndarray:
     """Image files, brought to what the dataset's images are, -> (n, m) features."""
     like = example_of(stages)
-    parts = [stages(x.to(like)).double().cpu().numpy() for x in batches(files, source.preprocessing, FILES_AT_ONCE)]
+    parts = [
+        stages(x.to(like)).double().cpu().numpy() for x in batches(files, source.catalog.preprocessing, FILES_AT_ONCE)
+    ]
     return np.concatenate(parts)

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.data.environments import Environments, EvalSet
+from dgbench.data.environments import Environments, Store, Table
 from dgbench.data.minibatches import RunOrder
 from dgbench.seeding import derive
-from dgbench.tensors import ErrorRecipe
 
 
-class SampleStore(Environments):
+class SampleStore(Store):
     """A view of images in which the same image may have different labels in different samples.
 
     Args:
         source: the images, or their features.
-        n_classes: K of the samples.
+
+    Attributes:
+        environments: the samples by name, each a ``train`` subset.
     """
 
-    def __init__(self, source: Environments, n_classes: int) -> None:
-        self.source, self.info, self.given = source, source.info, source.given
-        self.image, self.n_classes = source.image, n_classes
-        self._subsets: dict[str, np.ndarray] = {}
+    def __init__(self, source: Environments) -> None:
+        self.source, self.image = source.store, source.store.image
+        self._subsets: dict[tuple[str, str], np.ndarray] = {}
+        self.environments = Environments(Table(source.info, self._subsets), source.catalog, self)
         self._positions: list[np.ndarray] = []
         self._labels: list[np.ndarray] = []
         self._n = 0
@@ -36,7 +37,7 @@ class SampleStore(Environments):
         """Images under a name, with labels of their own.
 
         Args:
-            name: by which :meth:`subset` knows them.
+            name: of the sample.
             positions: (n,) of the images in the source.
             labels: (n,) int64 in 0..K-1.
 
@@ -46,35 +47,20 @@ class SampleStore(Environments):
         rows = np.arange(self._n, self._n + len(positions))
         self._positions.append(positions)
         self._labels.append(labels)
-        self._n, self._subsets[name], self._tables = self._n + len(positions), rows, None
+        self._n, self._subsets[name, "train"], self._tables = self._n + len(positions), rows, None
         return rows
 
     def to(self, device: torch.device) -> None:
         self.source.to(device)
         self._device, self._tables = device, None
 
-    def subset(self, env: str, name: str) -> np.ndarray:
-        return self._subsets[env]
-
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
         if self._tables is None:
-            positions, labels = (torch.from_numpy(np.concatenate(own)) for own in (self._positions, self._labels))
+            positions, labels = (torch.from_numpy(np.concatenate(parts)) for parts in (self._positions, self._labels))
             self._tables = positions.to(self._device), labels.to(self._device)
         positions, labels = self._tables
         rows = indices.to(self._device)
         return self.source.gather(positions[rows])[0], labels[rows]
-
-    def labels_at(self, indices: np.ndarray) -> np.ndarray:
-        own: np.ndarray = np.concatenate(self._labels)[indices]
-        return own
-
-    def error_recipes(
-        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
-    ) -> list[ErrorRecipe]:
-        return []
-
-    def eval_sets(self, names: Sequence[str]) -> Mapping[str, EvalSet]:
-        return {}
 
 
 class EpochOrder(RunOrder):

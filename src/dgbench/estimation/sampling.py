@@ -50,11 +50,11 @@ class Pools:
         self.source, self.seed = source, seed
         self.min_per_class, self.max_per_class = min_per_class, max_per_class
         self.reference: Reference | None = None
-        self._positions = {env: own_images(source, env, images) for env in source.given}
+        self._positions = {env: own_images(source, env, images) for env in source.info.given}
 
     @cached_property
     def _labels(self) -> dict[str, np.ndarray]:
-        return {env: self.source.labels_at(own) for env, own in self._positions.items()}
+        return {env: self.source.catalog.labels[own] for env, own in self._positions.items()}
 
     def size(self, env: str) -> int:
         """Images of an environment."""
@@ -71,7 +71,7 @@ class Pools:
             return Drawn(self._alone(pair, slot, seed), {})
         rng = np.random.default_rng(derive(seed, "sample"))
         whole = [self._pool(envs) for envs in (pair.p, pair.q)]
-        names = self.source.class_names
+        names = self.source.catalog.classes
         first = balanced(whole[0][1], whole[1][1], self.min_per_class, rng, self.max_per_class)
         if len(first.classes) < 2:
             raise DataError(
@@ -99,9 +99,9 @@ class Pools:
 
     def features(self, positions: np.ndarray) -> np.ndarray:
         """(n,) positions -> (n, m) float64."""
-        if len(self.source.image) > 1:
+        if len(self.source.store.image) > 1:
             raise ConfigError("features=trained leaves no fixed features; set features=frozen")
-        x, _ = self.source.gather(torch.from_numpy(positions))
+        x, _ = self.source.store.gather(torch.from_numpy(positions))
         found: np.ndarray = x.double().cpu().numpy()
         return found
 
@@ -111,7 +111,7 @@ class Pools:
         Raises:
             DataError: all of them are the same for every image.
         """
-        if len(self.source.image) == 1 and np.ptp(self.features(sample.positions), axis=0).max() < 1e-12:
+        if len(self.source.store.image) == 1 and np.ptp(self.features(sample.positions), axis=0).max() < 1e-12:
             raise DataError("every image has the same features; choose another backbone or init")
 
     def _pool(self, envs: Sequence[str], half_number: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -142,10 +142,10 @@ def own_images(source: Environments, env: str, images: str) -> np.ndarray:
 
     Test images that all environments share, painted as the environment would be, are no images of their own.
     """
-    found = [source.subset(env, "train")]
+    found = [source.table.subset(env, "train")]
     if images == "all":
-        found.append(source.subset(env, "val"))
-        for recipe in source.error_recipes(False, ["test"]):
+        found.append(source.table.subset(env, "val"))
+        for recipe in source.table.error_recipes(False, ["test"]):
             if recipe.env == env and len(recipe.mixture) == 1:
                 (scored,) = source.eval_sets(list(recipe.mixture)).values()
                 found += [] if scored.feature is not None else [scored.indices.cpu().numpy()]

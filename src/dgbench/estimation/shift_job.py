@@ -83,7 +83,7 @@ def _estimate(job: PlannedShift, planned: PlannedEstimator, training: Classifier
     bounds = identity.settings["min_per_class"], identity.settings["max_per_class"]
     pools = Pools(training.source, identity.images, identity.seed, *bounds)
     if estimator.against_reference:
-        smallest = min(map(pools.size, training.source.given))
+        smallest = min(map(pools.size, training.source.info.given))
         pools.reference = estimator.reference_of(training.features_of, f"{identity.backbone}/{identity.init}", smallest)
     begun, told, done, refused = time.monotonic(), time.monotonic(), 0, set[tuple[str, str]]()
 

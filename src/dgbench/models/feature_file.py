@@ -56,7 +56,7 @@ def write_features(
         held_out = recipe.env not in model.record.training if recipe.held_out is None else recipe.held_out
         for rows in map(torch.from_numpy, np.split(order, range(AT_ONCE, len(order), AT_ONCE))):
             feature = None if scored.feature is None else scored.feature[rows]
-            x, y = environments.gather(scored.indices[rows], feature)
+            x, y = environments.store.gather(scored.indices[rows], feature)
             found = model.features(x.to(model.run.networks.dtype))
             logits = model.run.networks.classifier(found)
             parts["features"].append(found.to(torch.float16).cpu().numpy())
@@ -64,7 +64,7 @@ def write_features(
             parts["predicted"].append(logits.argmax(1).cpu().numpy())
             parts["env"].append(np.full(len(rows), number))
             parts["held_out"].append(np.full(len(rows), held_out))
-    about = json.dumps({"environments": list(chosen), "classes": list(environments.class_names)})
+    about = json.dumps({"environments": list(chosen), "classes": list(environments.catalog.classes)})
     content = {name: np.concatenate(own) for name, own in parts.items()}
     folder.mkdir(parents=True, exist_ok=True)
     write_whole_with(folder / FEATURE_FILE, partial(_save, about=np.array(about), **content))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-import numpy as np
 from torch import Tensor
 
 from dgbench.callbacks.prediction_lines import PredictionLines, columns_of
@@ -33,7 +32,7 @@ def kept(runs: Sequence[PredictedRun], step: int, environments: Environments) ->
         yield None
         return
     need_pyarrow("predictions=true")
-    attributes = list(environments.image_attributes(np.empty(0, np.int64)))
+    attributes = list(environments.catalog.attributes)
     files: list[PredictionLines] = []
     try:
         for run in runs:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dgbench.data.description import DatasetInfo, DatasetOptions
+from dgbench.data.description import DatasetInfo
+from dgbench.data.options import DatasetOptions
 from dgbench.errors import ConfigError, DgbenchError
 from dgbench.training.building import NOT_BUILT, build, without
 

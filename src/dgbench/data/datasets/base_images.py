@@ -10,20 +10,19 @@ import socket
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from dgbench.data.fetch.archives import PROBE_SECONDS, any_answers
-from dgbench.data.option_checks import shown
-from dgbench.errors import ConfigError, DataError
+from dgbench.errors import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 log = logging.getLogger(__name__)
 
-BASES = ("auto", "mnist", "mnist_train", "digits")
+Base = Literal["auto", "mnist", "mnist_train", "digits"]
 MNIST_PARTS = {"train": 60_000, "t10k": 10_000}
 MNIST_KINDS = ("images-idx3-ubyte", "labels-idx1-ubyte")
 IMAGES = {"mnist": 70_000, "mnist_train": 60_000, "digits": 1797}
@@ -31,18 +30,6 @@ DIGITS_SIDE = 8
 
 #: data folder -> whether MNIST could be downloaded to it; a process tries once, so that all its answers agree
 _TRIED: dict[Path, bool] = {}
-
-
-def check_base(base: str, resolution: int) -> None:
-    """Refuse unknown base images and resolutions.
-
-    Raises:
-        ConfigError: either is unknown.
-    """
-    if not isinstance(resolution, int) or resolution not in (14, 28):
-        raise ConfigError(f"dataset.resolution={shown(resolution)} is not 28 or 14; choose one of them")
-    if not isinstance(base, str) or base not in BASES:
-        raise ConfigError(f"dataset.base={shown(base)} is unknown; choose auto, mnist, mnist_train or digits")
 
 
 def mnist_there(folder: Path, download: bool) -> bool:
@@ -55,16 +42,53 @@ def mnist_there(folder: Path, download: bool) -> bool:
     return _TRIED.get(key, False)
 
 
+@dataclass(frozen=True)
+class BaseFacts:
+    """Base images as their files tell.
+
+    Args:
+        name: where they come from; part of every row's identity.
+        n_images: how many there are; 0 where the files are absent.
+        side: of an image, in pixels.
+        content: 16 hexadecimal digits of what the files hold; empty where they are absent.
+    """
+
+    name: str
+    n_images: int
+    side: int
+    content: str
+
+
+def base_facts(base: str, folder: Path, resolution: int, absent_ok: bool, download: bool) -> BaseFacts:
+    """What is known of base images without reading one.
+
+    Args:
+        base, resolution: see :func:`load_base_images`.
+        folder: of datasets.
+        absent_ok, download: as of :meth:`~dgbench.data.options.DatasetOptions.describe`.
+
+    Raises:
+        DataError: MNIST is absent.
+    """
+    name = base_name(base, folder, download)
+    if name == "digits":
+        return BaseFacts(name, IMAGES[name], DIGITS_SIDE, _digits_content())
+    if not mnist_there(folder, download):
+        if not absent_ok:
+            need_mnist(folder, download)
+        return BaseFacts(name, 0, resolution, "")
+    parts = MNIST_PARTS if name == "mnist" else ("train",)
+    files = [mnist_folder(folder) / f"{part}-{kind}" for part in parts for kind in MNIST_KINDS]
+    stats = [file.stat() for file in files]
+    content = _files_content(tuple((str(f), s.st_size, s.st_mtime_ns) for f, s in zip(files, stats, strict=True)))
+    return BaseFacts(name, IMAGES[name], resolution, content)
+
+
 def base_name(base: str, folder: Path, download: bool) -> str:
     """The base images that ``base`` stands for: ``auto`` is MNIST where :func:`mnist_there`, else the digits."""
     if base != "auto":
         return base
     return "mnist" if mnist_there(folder, download) else "digits"
-
-
-def is_there(name: str, folder: Path, download: bool) -> bool:
-    """Whether the files of base images are on this machine."""
-    return name == "digits" or mnist_there(folder, download)
 
 
 def need_mnist(folder: Path, download: bool) -> None:
@@ -79,16 +103,6 @@ def need_mnist(folder: Path, download: bool) -> None:
             f"MNIST is not in {mnist_folder(folder)}{tried}; "
             "set paths.data_dir to a folder that holds MNIST/raw, or use dataset.base=digits"
         )
-
-
-def content(name: str, folder: Path) -> str:
-    """16 hexadecimal digits of what the files hold."""
-    if name == "digits":
-        return _digits_content()
-    parts = MNIST_PARTS if name == "mnist" else ("train",)
-    files = [mnist_folder(folder) / f"{part}-{kind}" for part in parts for kind in MNIST_KINDS]
-    stats = [file.stat() for file in files]
-    return _files_content(tuple((str(f), s.st_size, s.st_mtime_ns) for f, s in zip(files, stats, strict=True)))
 
 
 def mnist_folder(folder: Path) -> Path:
@@ -155,7 +169,7 @@ class BaseImages:
     peak: int
 
 
-def load_base_images(base: str, data_dir: str | Path, resolution: int) -> BaseImages:
+def load_base_images(base: Base, data_dir: str | Path, resolution: int) -> BaseImages:
     """Base images by name.
 
     Args:
@@ -166,10 +180,8 @@ def load_base_images(base: str, data_dir: str | Path, resolution: int) -> BaseIm
         resolution: 28, or 14 for every second pixel of MNIST; digits stay 8 x 8.
 
     Raises:
-        ConfigError: unknown base or resolution.
         DataError: files missing and out of reach, cut short or corrupt.
     """
-    check_base(base, resolution)
     folder = Path(data_dir)
     name = base_name(base, folder, download=True)
     if base == "auto":

@@ -5,39 +5,214 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
+from pydantic import AfterValidator, Field, SkipValidation, model_validator
 
 from dgbench.data.datasets.image_folders import ImageFolders
 from dgbench.data.datasets.image_table import DECODED
-from dgbench.data.datasets.splits import Subsets
-from dgbench.data.description import DatasetInfo
-from dgbench.data.option_checks import check_list, check_seeds, check_share, shown
+from dgbench.data.datasets.splits import Section, Subsets, cut
+from dgbench.data.description import SUBSETS, DatasetInfo
+from dgbench.data.options import PoolFraction, Seed, different, expanded
 from dgbench.data.transforms.values import NAMES, SMALLEST, VERSION
 from dgbench.errors import ConfigError
 from dgbench.seeding import derive
+from dgbench.validation import Number, Refusal, shown
 
 if TYPE_CHECKING:
-    from dgbench.data.store.corrupted import CorruptedEnvironments
+    from dgbench.data.environments import Environments
 
 
-def corruption_names(corruptions: Sequence[str] | None) -> list[str]:
-    """The chosen corruptions in the order of the paper.
+@dataclass(frozen=True)
+class CorruptedPlan:
+    """The images of every environment.
 
-    Raises:
-        ConfigError: no list, an unknown name, or none at all.
+    Args:
+        info: the dataset.
+        sections: the images, as they lie in the store: of each domain first its pool under every corruption, named
+            ``ENVIRONMENT-pool``, then the images dealt to its given environments, ``ENVIRONMENT-dealt``.
+        n_train: given environment -> how many of its dealt images train; they come first.
     """
-    if corruptions is None:
-        return list(NAMES)
-    names = check_list("corruptions", corruptions, "null takes all 15")
+
+    info: DatasetInfo
+    sections: Sequence[Section]
+    n_train: Mapping[str, int]
+
+
+def environments_of(domains: Sequence[str], corruptions: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+    """``photo``, ``photo+gaussian_noise``, ...: every environment with its domain and corruption."""
+    return {name if c is None else f"{name}+{c}": (name, c) for name in domains for c in (None, *corruptions)}
+
+
+def _known(names: Sequence[str | float] | None) -> Sequence[str | float] | None:
+    if names is None:
+        return names
     if not names:
-        raise ConfigError("dataset.corruptions=[] is no list of names; null takes all 15")
+        raise ValueError("is empty; null takes all 15")
     for name in names:
         if name not in NAMES:
-            raise ConfigError(f"dataset.corruptions names {name}, which is unknown; choose from {', '.join(NAMES)}")
-    return [name for name in NAMES if name in names]
+            raise ValueError(f"names {name}, which is unknown; choose from {', '.join(NAMES)}")
+    return different(names)
+
+
+class CorruptedFolders(ImageFolders):
+    """Every domain of a dataset, clean and under each corruption (Hwang et al., 2024, section 4.3).
+
+    Environments are ``photo``, ``photo+gaussian_noise``, ...: with four domains and all 15 corruptions, 64. The given
+    ones are drawn, k corruptions for each domain, by ``data_seed`` alone, or listed. The paper draws anew for each of
+    its seeds and reports each apart (Tables 3, 4), so one seed of it is one ``data_seed`` with the same ``seed``. A
+    domain's corruptions are the first k of one permutation: for one ``data_seed``, 2-2-2-2 contains 1-1-1-1, and
+    1-0-1-1 is 1-1-1-1 without the second domain.
+
+    The paper does not say which images an environment holds. Here, as in
+    :class:`~dgbench.data.datasets.spurious.SpuriousOptions`, no image that is trained on judges anything:
+    ``pool_fraction`` of each domain's images (by ``split_seed``, so that all given sets are judged on the same ones)
+    form a pool, which under its 16 forms is the ``test`` subset of the domain's 16 environments. The domain's other
+    images are dealt to its given environments (by ``data_seed``), so none is in two of them, and split into ``train``
+    and ``val`` (by ``split_seed``). Subsets that a list of images names are not used.
+
+    Images are corrupted once, after they are resized, with random numbers of ``corruption_seed``.
+
+    Args:
+        given: ``1-0-2-...``, corruptions to draw for each domain, or a list of environments.
+        corruptions: names, None for all 15.
+        severity: 1 (mild) to 5.
+        pool_fraction: share of a domain's images in its evaluation pool.
+        data_seed: decides which corruptions are given, and which images are dealt to which environment.
+        corruption_seed: of the corruptions' random numbers.
+    """
+
+    given: SkipValidation[str | Sequence[str]]  # checked with the domains
+    corruptions: Annotated[
+        Annotated[Sequence[str | Number] | None, Refusal("is no list of names", "null takes all 15")],
+        AfterValidator(_known),
+    ]
+    severity: Annotated[int, Field(ge=1, le=5), Refusal("is unknown", "choose 1 (mild) to 5 (strong)")]
+    pool_fraction: PoolFraction
+    data_seed: Seed
+    corruption_seed: Seed
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_files(cls, values: Any) -> Any:
+        if "device_share" not in values:
+            raise ConfigError(
+                f"corruptions=hendrycks does not go with dataset={values.get('name')}; choose one of image files, e.g. "
+                "dataset=pacs or dataset=image_folder"
+            )
+        return values
+
+    @model_validator(mode="after")
+    def _large_enough(self) -> Self:
+        if self.image_size is not None and self.image_size < SMALLEST:
+            raise ConfigError(f"dataset.image_size={self.image_size} is too small to corrupt; use {SMALLEST} or more")
+        return self
+
+    def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
+        """As :meth:`~dgbench.data.options.DatasetOptions.describe`; nothing is decoded, corrupted or downloaded.
+
+        Where the files are absent and the configuration names no domains, numbers stand for their names.
+        """
+        absent = self.known_info(absent_ok)
+        if absent:
+            return self._corrupted(absent, self._given(absent.given))
+        return self._plan(*self.planned()).info
+
+    def build(self) -> Environments:
+        """The environments; images are decoded once into the cache, and corrupted when they are first asked for."""
+        self._plan(*self.planned())  # refuses what needs no pixels
+
+        from dgbench.data.environments import Environments, Table
+        from dgbench.data.store.corrupted import CorruptedStore
+
+        table = self.table()
+        clean = self.built_from(table)
+        plan = self._plan(clean.info, clean.table.subsets)
+        side = clean.store.image[1]
+        photographs: Any = clean.store
+        pixels = CorruptedStore(
+            photographs.pixels,
+            plan.sections,
+            severity=self.severity,
+            seed=self.corruption_seed,
+            side=side,
+            state=table.state(side, DECODED),
+            folder=expanded(self.cache_dir) / "corrupted" / f"{table.root.name}-{side}",
+            kind="file" if self.store == "none" else self.store,
+            workers=self.workers,
+            device_share=self.device_share,
+        )
+        subsets = {(env, "test"): pixels.span(f"{env}-pool") for env in plan.info.everywhere}
+        for env, n_train in plan.n_train.items():
+            span = pixels.span(f"{env}-dealt")
+            subsets[env, "train"], subsets[env, "val"] = span[:n_train], span[n_train:]
+        catalog = clean.catalog.at(pixels.positions.numpy())
+        return Environments(Table(plan.info, subsets), catalog, photographs.over(pixels, pixels.positions))
+
+    def expected_environments(self) -> list[str]:
+        """Names of the domains that the configuration knows, or numbers in their place."""
+        if names := super().expected_environments():
+            return names
+        known = isinstance(self.given, str) and re.fullmatch(r"\d+(-\d+)*", self.given)
+        return [str(i) for i in range(self.given.count("-") + 1)] if known else []
+
+    def _names(self) -> list[str]:
+        """The chosen corruptions in the order of the paper."""
+        return [name for name in NAMES if self.corruptions is None or name in self.corruptions]
+
+    def _given(self, domains: Sequence[str]) -> list[str]:
+        return given_environments(self.given, domains, self._names(), self.data_seed)
+
+    def _plan(self, clean: DatasetInfo, subsets: Subsets) -> CorruptedPlan:
+        """Deal the images of every domain to its environments.
+
+        Args:
+            clean: the dataset without corruptions.
+            subsets: of its domains.
+
+        Raises:
+            ConfigError: a fraction that leaves a subset empty.
+        """
+        info = self._corrupted(clean, self._given(clean.given))
+        parts = environments_of(clean.given, self._names())
+        sections, n_train, counts = [], {}, {}
+        for domain in clean.given:
+            images = np.sort(np.concatenate([subsets[domain, name] for name in SUBSETS]))
+            pool, rest = cut(images, self.pool_fraction, self.split_seed, "pool", domain)
+            sections += [Section(f"{env}-pool", c, pool) for env, (d, c) in parts.items() if d == domain]
+            dealt, _ = cut(rest, 1.0, self.data_seed, "deal", domain)
+            given = [env for env in info.given if parts[env][0] == domain]
+            for i, env in enumerate(given):
+                val, train = cut(dealt[i :: len(given)], self.val_fraction, self.split_seed, "split", env)
+                if not len(pool) or not len(val) or not len(train):
+                    raise ConfigError(
+                        f"environment {env} has {len(train)} train and {len(val)} val images and the pool of {domain} "
+                        f"{len(pool)}: one is empty; use more images, fewer given environments or other fractions"
+                    )
+                sections.append(Section(f"{env}-dealt", parts[env][1], np.concatenate([train, val])))
+                n_train[env] = len(train)
+                counts[env] = {"train": len(train), "val": len(val), "test": len(pool)}
+        return CorruptedPlan(replace(info, counts=counts), sections, n_train)
+
+    def _corrupted(self, clean: DatasetInfo, given: Sequence[str]) -> DatasetInfo:
+        names = self._names()
+        own = {
+            "severity": self.severity,
+            "corruptions": "all" if names == list(NAMES) else names,
+            "environments": self.given if isinstance(self.given, str) else "listed",
+            "pool_fraction": self.pool_fraction,
+            "corruption_seed": self.corruption_seed,
+            "corruption_version": VERSION,
+        }
+        return replace(
+            clean,
+            variant={**clean.variant, **own},
+            data_seed=self.data_seed,
+            given=tuple(given),
+            everywhere=tuple(environments_of(clean.given, names)),
+            beyond=True,
+        )
 
 
 def given_environments(
@@ -80,252 +255,3 @@ def given_environments(
         if list(given).count(env) > 1:
             raise ConfigError(f"dataset.given holds {env} more than once; give each environment once")
     return [str(env) for env in given]
-
-
-@dataclass(frozen=True)
-class Section:
-    """Images that are corrupted alike.
-
-    Args:
-        name: unique; part of the seed and of the file's name.
-        corruption: what is done to them; None leaves them clean.
-        positions: (m,) of the clean images in their store.
-    """
-
-    name: str
-    corruption: str | None
-    positions: np.ndarray
-
-
-@dataclass(frozen=True)
-class CorruptedPlan:
-    """The images of every environment.
-
-    Args:
-        parts: environment -> its domain and corruption (None is clean), of all environments.
-        given: names of the given environments.
-        sections: the images, as they lie in the store: of each domain first its pool under every corruption, named
-            ``ENVIRONMENT-pool``, then the images dealt to its given environments, ``ENVIRONMENT-dealt``.
-        n_train: given environment -> how many of its dealt images train; they come first.
-    """
-
-    parts: Mapping[str, tuple[str, str | None]]
-    given: Sequence[str]
-    sections: Sequence[Section]
-    n_train: Mapping[str, int]
-
-    def counts(self) -> dict[str, dict[str, int]]:
-        """Given environment -> ``train``, ``val``, ``test`` -> images."""
-        size = {section.name: len(section.positions) for section in self.sections}
-        return {
-            env: {"train": n, "val": size[f"{env}-dealt"] - n, "test": size[f"{env}-pool"]}
-            for env, n in self.n_train.items()
-        }
-
-
-def environments_of(domains: Sequence[str], corruptions: Sequence[str]) -> dict[str, tuple[str, str | None]]:
-    """``photo``, ``photo+gaussian_noise``, ...: every environment with its domain and corruption."""
-    return {name if c is None else f"{name}+{c}": (name, c) for name in domains for c in (None, *corruptions)}
-
-
-def plan_corrupted(
-    images: Mapping[str, np.ndarray],
-    corruptions: Sequence[str],
-    given: Sequence[str],
-    *,
-    pool_fraction: float,
-    val_fraction: float,
-    data_seed: int,
-    split_seed: int,
-) -> CorruptedPlan:
-    """Deal the images of every domain to its environments.
-
-    Args:
-        images: domain -> positions of its clean images, sorted.
-        corruptions: names of those that exist.
-        given: names of the given environments.
-        pool_fraction: share of a domain's images in its evaluation pool.
-        val_fraction: share of a given environment's images in its val subset.
-        data_seed: decides which images are dealt to which environment.
-        split_seed: decides pools and splits.
-
-    Raises:
-        ConfigError: a fraction that leaves a subset empty.
-    """
-    parts = environments_of(list(images), corruptions)
-    sections, n_train = [], {}
-    for domain, positions in images.items():
-        pool, rest = _cut(positions, pool_fraction, split_seed, "pool", domain)
-        sections += [Section(f"{env}-pool", c, pool) for env, (d, c) in parts.items() if d == domain]
-        own = [env for env in given if parts[env][0] == domain]
-        dealt = rest[np.random.default_rng(derive(data_seed, "deal", domain)).permutation(len(rest))]
-        for i, env in enumerate(own):
-            val, train = _cut(dealt[i :: len(own)], val_fraction, split_seed, "split", env)
-            if not len(pool) or not len(val) or not len(train):
-                raise ConfigError(
-                    f"environment {env} has {len(train)} train and {len(val)} val images and the pool of {domain} "
-                    f"{len(pool)}: one is empty; use more images, fewer given environments or other fractions"
-                )
-            sections.append(Section(f"{env}-dealt", parts[env][1], np.concatenate([train, val])))
-            n_train[env] = len(train)
-    return CorruptedPlan(parts, given, sections, {env: n_train[env] for env in given})
-
-
-def _cut(images: np.ndarray, share: float, seed: int, *purpose: str) -> tuple[np.ndarray, np.ndarray]:
-    """A share of the images, drawn, and the others."""
-    shuffled = images[np.random.default_rng(derive(seed, *purpose)).permutation(len(images))]
-    n = int(len(images) * share)
-    return shuffled[:n], shuffled[n:]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CorruptedFolders:
-    """Every domain of a dataset of image files, clean and under each corruption; keys as in ``conf/corruptions``.
-
-    Args:
-        folders: the clean images; their split seed and fraction of validation images hold here, too.
-        given: ``1-0-2-...``, corruptions to draw for each domain, or a list of environments.
-        corruptions: names, None for all 15.
-        severity: 1 (mild) to 5.
-        pool_fraction: share of a domain's images in its evaluation pool.
-        data_seed, corruption_seed: see :class:`~dgbench.data.store.corrupted.CorruptedEnvironments`.
-    """
-
-    folders: ImageFolders
-    given: str | Sequence[str]
-    corruptions: Sequence[str] | None
-    severity: int
-    pool_fraction: float
-    data_seed: int
-    corruption_seed: int
-
-    def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """As :meth:`~dgbench.data.description.DatasetOptions.describe`; nothing is decoded, corrupted or downloaded.
-
-        Where the files are absent and the configuration names no domains, numbers stand for their names.
-        """
-        self._check(size_known=False)
-        folders = self.folders
-        if absent_ok and not folders.present():
-            domains = folders.expected_environments() or self._numbered_domains()
-            if domains:
-                clean = folders.info(domains, int((folders.published or {}).get("classes") or 0))
-                given = given_environments(self.given, domains, corruption_names(self.corruptions), self.data_seed)
-                return self._info(clean, given)
-        clean, subsets = folders.planned()
-        plan = self._plan(clean, subsets)
-        return replace(self._info(clean, plan.given), counts=plan.counts())
-
-    def build(self) -> CorruptedEnvironments:
-        """The environments; images are decoded once into the cache, and corrupted when they are first asked for."""
-        self._check(size_known=True)
-        self._plan(*self.folders.planned())  # refuses what needs no pixels
-
-        from dgbench.data.store.corrupted import CorruptedEnvironments, CorruptedStore
-
-        base, folders = self.folders.build(), self.folders
-        plan = self._plan(base.info, base.subsets)
-        side = base.image[1]
-        store = CorruptedStore(
-            base.store,
-            plan.sections,
-            severity=self.severity,
-            seed=self.corruption_seed,
-            side=side,
-            state=base.table.state(side, DECODED),
-            folder=Path(folders.cache_dir).expanduser() / "corrupted" / f"{base.table.root.name}-{side}",
-            kind="file" if folders.store == "none" else folders.store,
-            workers=folders.workers,
-            device_share=folders.device_share,
-        )
-        info = replace(self._info(base.info, plan.given), counts=plan.counts())
-        return CorruptedEnvironments(info, base, plan, store)
-
-    def _check(self, size_known: bool) -> None:
-        self.folders.check(size_known)
-        check_seeds(data_seed=self.data_seed, corruption_seed=self.corruption_seed)
-        if (
-            not isinstance(self.severity, int)
-            or isinstance(self.severity, bool)
-            or self.severity not in (1, 2, 3, 4, 5)
-        ):
-            raise ConfigError(f"dataset.severity={shown(self.severity)} is unknown; choose 1 (mild) to 5 (strong)")
-        side = self.folders.image_size
-        if side is not None and side < SMALLEST:
-            raise ConfigError(f"dataset.image_size={side} is too small to corrupt; use {SMALLEST} or more")
-        check_share("pool_fraction", self.pool_fraction, "0.2 is usual")
-        corruption_names(self.corruptions)
-
-    def _numbered_domains(self) -> list[str]:
-        known = isinstance(self.given, str) and re.fullmatch(r"\d+(-\d+)*", self.given)
-        return [str(i) for i in range(self.given.count("-") + 1)] if known else []
-
-    def _plan(self, clean: DatasetInfo, subsets: Subsets) -> CorruptedPlan:
-        names = corruption_names(self.corruptions)
-        images = {
-            domain: np.sort(np.concatenate([subsets[domain, name] for name in ("train", "val", "test")]))
-            for domain in clean.given
-        }
-        return plan_corrupted(
-            images,
-            names,
-            given_environments(self.given, clean.given, names, self.data_seed),
-            pool_fraction=self.pool_fraction,
-            val_fraction=self.folders.val_fraction,
-            data_seed=self.data_seed,
-            split_seed=self.folders.split_seed,
-        )
-
-    def _info(self, clean: DatasetInfo, given: Sequence[str]) -> DatasetInfo:
-        names = corruption_names(self.corruptions)
-        own = {
-            "severity": self.severity,
-            "corruptions": "all" if names == list(NAMES) else names,
-            "environments": self.given if isinstance(self.given, str) else "listed",
-            "pool_fraction": self.pool_fraction,
-            "corruption_seed": self.corruption_seed,
-            "corruption_version": VERSION,
-        }
-        return replace(
-            clean,
-            variant={**clean.variant, **own},
-            data_seed=self.data_seed,
-            given=tuple(given),
-            everywhere=tuple(environments_of(clean.given, names)),
-            beyond=True,
-        )
-
-
-def corrupted_folders(
-    *,
-    given: str | Sequence[str],
-    corruptions: Sequence[str] | None,
-    severity: int,
-    pool_fraction: float,
-    data_seed: int,
-    corruption_seed: int,
-    **folders: Any,
-) -> CorruptedFolders:
-    """The options of a corrupted dataset from one flat mapping, as ``conf/corruptions/hendrycks.yaml`` has them.
-
-    Args:
-        given, corruptions, severity, pool_fraction, data_seed, corruption_seed: see :class:`CorruptedFolders`.
-        folders: what :class:`~dgbench.data.datasets.image_folders.ImageFolders` takes.
-
-    Raises:
-        ConfigError: the dataset is none of image files.
-    """
-    if "device_share" not in folders:
-        raise ConfigError(
-            f"corruptions=hendrycks does not go with dataset={folders.get('name')}; choose one of image files, e.g. "
-            "dataset=pacs or dataset=image_folder"
-        )
-    return CorruptedFolders(
-        folders=ImageFolders(**folders),
-        given=given,
-        corruptions=corruptions,
-        severity=severity,
-        pool_fraction=pool_fraction,
-        data_seed=data_seed,
-        corruption_seed=corruption_seed,
-    )

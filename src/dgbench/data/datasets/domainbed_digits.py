@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import AfterValidator
 
-from dgbench.data.datasets.base_images import (
-    DIGITS_SIDE,
-    IMAGES,
-    base_name,
-    check_base,
-    content,
-    is_there,
-    need_mnist,
-)
-from dgbench.data.datasets.splits import Subsets
-from dgbench.data.datasets.spurious import check_given, environment_name
-from dgbench.data.description import DatasetInfo
-from dgbench.data.option_checks import check_name, check_numbers, check_path, check_seeds, check_share, is_number, shown
+from dgbench.data.datasets.base_images import Base, base_facts, load_base_images
+from dgbench.data.datasets.splits import Subsets, counts_of, cut
+from dgbench.data.datasets.spurious import Given, LabelNoise, environment_name
+from dgbench.data.description import DatasetInfo, Preprocessing
+from dgbench.data.options import DataFolder, DatasetOptions, Numbers, Seed, ValFraction, expanded
 from dgbench.errors import ConfigError
-from dgbench.seeding import derive
+from dgbench.validation import shown
 
 if TYPE_CHECKING:
-    from dgbench.data.datasets.dealt_environments import DealtEnvironments, Maker
+    import torch
+
+    from dgbench.data.environments import Environments
+
+    #: (number of the environment, (n, 1, S, S) uint8 images, (n,) classes, generator) -> (n, C, S, S) uint8 images,
+    #: labels
+    Maker = Callable[[int, torch.Tensor, torch.Tensor, torch.Generator], tuple[torch.Tensor, torch.Tensor]]
 
 SIDE = 28
-SEEDS = 2**64  # of torch
 
 
-@dataclass(frozen=True, kw_only=True)
-class DealtDigits(ABC):
+def _below_torchs(seed: int) -> int:
+    if seed >= 2**64:
+        raise ValueError("is not below 2^64; 0 is the default")
+    return seed
+
+
+class DealtDigits(DatasetOptions):
     """What RotatedMNIST and ColoredMNIST of DomainBed have in common.
 
     All base images (MNIST's training images, then its test images) are permuted, and environment i of E gets those
@@ -43,7 +44,6 @@ class DealtDigits(ABC):
     from run to run, so that its models are not tested on the same images.
 
     Args:
-        name: of the dataset, in the rows.
         base, data_dir: see :func:`~dgbench.data.datasets.base_images.load_base_images`; the digits stand in for MNIST
             with 8 x 8 pixels.
         val_fraction: share of an environment's images in its val subset.
@@ -51,34 +51,47 @@ class DealtDigits(ABC):
         split_seed: decides the split into train and val.
     """
 
-    name: str
-    base: str
-    data_dir: str
-    val_fraction: float
-    data_seed: int
-    split_seed: int
+    base: Base
+    data_dir: DataFolder
+    val_fraction: ValFraction
+    data_seed: Annotated[Seed, AfterValidator(_below_torchs)]
+    split_seed: Seed
+
+    channels: ClassVar[int]
+    n_classes: ClassVar[int]
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """As :meth:`~dgbench.data.description.DatasetOptions.describe`.
+        """As :meth:`~dgbench.data.options.DatasetOptions.describe`.
 
         With ``base=auto`` this is MNIST where it is on disk. Only ``download`` (or :meth:`build`) tries to fetch it,
         once per process and folder; from then on every answer is the outcome of that.
         """
         return self._planned(absent_ok, download)[0]
 
-    def build(self) -> DealtEnvironments:
+    def build(self) -> Environments:
         """The environments; MNIST is downloaded where that is asked for and possible."""
         info, subsets = self._planned(absent_ok=False, download=True)
 
-        from dgbench.data.datasets.base_images import load_base_images
-        from dgbench.data.datasets.dealt_environments import DealtEnvironments
+        import torch
 
-        images = load_base_images(self.base, self._folder(), SIDE)
-        return DealtEnvironments(info, subsets, images, self._maker())
+        from dgbench.data.environments import Catalog, Environments, Table
+        from dgbench.data.store.tensors import TensorStore
+
+        base, make = load_base_images(self.base, expanded(self.data_dir), SIDE), self._maker()
+        generator = torch.Generator().manual_seed(info.data_seed)
+        order = torch.randperm(len(base.images), generator=generator)
+        dealt = [order[i :: len(info.given)] for i in range(len(info.given))]
+        images = base.images if base.peak == 255 else ((base.images.int() * 255 + base.peak // 2) // base.peak).byte()
+        parts = [make(i, images[chosen], base.classes[chosen], generator) for i, chosen in enumerate(dealt)]
+        values, labels = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+        names = torch.cat(dealt).tolist()  # positions among the base images
+        classes = tuple(map(str, range(info.n_classes)))
+        catalog = Catalog(labels.numpy(), classes, Preprocessing.unchanged(info.image), names)
+        return Environments(Table(info, subsets), catalog, TensorStore(values, labels, 255))
 
     @abstractmethod
     def _environments(self) -> list[str]:
-        """Names of the environments; refuses values that cannot work."""
+        """Names of the environments."""
 
     @abstractmethod
     def _maker(self) -> Maker:
@@ -88,90 +101,56 @@ class DealtDigits(ABC):
     def _variant(self) -> dict[str, Any]:
         """What else tells this form of the dataset from others."""
 
-    @property
-    @abstractmethod
-    def _channels_and_classes(self) -> tuple[int, int]:
-        """Channels of an image, and K."""
-
     def _planned(self, absent_ok: bool, download: bool) -> tuple[DatasetInfo, Subsets]:
         """The dataset, and the positions of each subset; images lie environment after environment."""
         names = self._environments()
-        check_name(self.name)
-        check_seeds(data_seed=self.data_seed, split_seed=self.split_seed)
-        if self.data_seed >= SEEDS:
-            raise ConfigError(f"dataset.data_seed={self.data_seed} is not below 2^64; 0 is the default")
-        check_share("val_fraction", self.val_fraction, "DomainBed uses 0.2")
-        check_base(self.base, SIDE)
-        folder = self._folder()
-        base = base_name(self.base, folder, download)
-        there = is_there(base, folder, download)
-        if not there and not absent_ok:
-            need_mnist(folder, download)
-        side = DIGITS_SIDE if base == "digits" else SIDE
-        subsets = self._split(names, IMAGES[base]) if there else {}
-        channels, n_classes = self._channels_and_classes
+        base = base_facts(self.base, expanded(self.data_dir), SIDE, absent_ok, download)
+        subsets = self._split(names, base.n_images) if base.n_images else {}
         info = DatasetInfo(
             name=self.name,
             variant={**self._variant(), "val_fraction": self.val_fraction},
-            base=base,
-            evaluation="sampled",
+            base=base.name,
             data_seed=self.data_seed,
             split_seed=self.split_seed,
             given=tuple(names),
             everywhere=tuple(names),
-            n_classes=n_classes,
-            image=(channels, side, side),
-            beyond=False,
-            counts={env: {part: len(subsets[env, part]) for part in ("train", "val", "test")} for env in names}
-            if there
-            else {},
-            content=content(base, folder) if there else "",
+            n_classes=self.n_classes,
+            image=(self.channels, base.side, base.side),
+            counts=counts_of(subsets),
+            content=base.content,
         )
         return info, subsets
 
     def _split(self, names: list[str], n: int) -> Subsets:
-        """Which of n images dealt to the environments are whose ``train`` and ``val``; ``test`` is empty."""
+        """Which of n images dealt to the environments are whose ``train`` and ``val``."""
         subsets, first = {}, 0
         for i, name in enumerate(names):
-            count = len(range(i, n, len(names)))
-            n_val = int(count * self.val_fraction)
-            if not 0 < n_val < count:
+            end = first + len(range(i, n, len(names)))
+            val, train = cut(np.arange(first, end), self.val_fraction, self.split_seed, "split", name)
+            if not len(val) or not len(train):
                 raise ConfigError(
-                    f"environment {name} has {count} images, {n_val} of them for val: one subset is empty; use fewer "
-                    "environments, more images (dataset.base=mnist) or another dataset.val_fraction"
+                    f"environment {name} has {end - first} images, {len(val)} of them for val: one subset is empty; "
+                    "use fewer environments, more images (dataset.base=mnist) or another dataset.val_fraction"
                 )
-            shuffled = first + np.random.default_rng(derive(self.split_seed, "split", name)).permutation(count)
-            subsets[name, "val"], subsets[name, "train"] = shuffled[:n_val], shuffled[n_val:]
-            subsets[name, "test"] = shuffled[:0]
-            first += count
+            subsets[name, "val"], subsets[name, "train"] = val, train
+            first = end
         return subsets
 
-    def _folder(self) -> Path:
-        return check_path("data_dir", self.data_dir, "name the folder that holds MNIST/raw, or set paths.data_dir")
 
-
-def check_environments(key: str, names: list[str], values: object) -> list[str]:
-    """The names; refuses fewer than two environments, and one given twice."""
-    if len(names) < 2 or len(set(names)) < len(names):
-        raise ConfigError(f"dataset.{key}={shown(values)} is not two or more different environments; correct it")
-    return names
-
-
-@dataclass(frozen=True, kw_only=True)
 class RotatedMNIST(DealtDigits):
-    """Gray digits of ten classes, turned counter-clockwise by the angle of their environment.
+    """Gray digits of ten classes, turned counter-clockwise by the angle of their environment (Ghifary et al., 2015).
 
     Args:
         angles: in degrees, one environment each, e.g. ``[0, 15, 30, 45, 60, 75]``; named ``0``, ``15``, ...
     """
 
-    angles: Sequence[float]
+    angles: Numbers
 
-    _channels_and_classes = (1, 10)
+    channels = 1
+    n_classes = 10
 
     def _environments(self) -> list[str]:
-        check_numbers("angles", self.angles)
-        return check_environments("angles", [f"{angle:g}" for angle in self.angles], self.angles)
+        return _two_or_more("angles", [f"{angle:g}" for angle in self.angles], self.angles)
 
     def _variant(self) -> dict[str, Any]:
         return {"angles": list(self.angles)}
@@ -182,29 +161,26 @@ class RotatedMNIST(DealtDigits):
         return lambda i, images, classes, generator: (rotated(images, self.angles[i]), classes)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ColoredMNIST(DealtDigits):
     """Colored digits: label digit < 5, flipped with ``label_noise``; color from the final label, flipped with e.
 
-    The image has two channels; the digit stands in the channel of its color, the other is zero. Unlike in
-    :class:`~dgbench.data.datasets.spurious.SRCMNIST`, no image is kept apart to judge other environments: a held-out
-    environment is tested on its own images.
+    The image has two channels; the digit stands in the channel of its color, the other is zero (Arjovsky et al., 2019).
+    Unlike in :class:`~dgbench.data.datasets.spurious.SRCMNIST`, no image is kept apart to judge other environments: a
+    held-out environment is tested on its own images.
 
     Args:
         given: e of the environments.
         label_noise: probability that a label is flipped.
     """
 
-    given: Sequence[float]
-    label_noise: float
+    given: Given
+    label_noise: LabelNoise
 
-    _channels_and_classes = (2, 2)
+    channels = 2
+    n_classes = 2
 
     def _environments(self) -> list[str]:
-        check_given(self.given)
-        if not is_number(self.label_noise) or not 0 <= self.label_noise < 1:
-            raise ConfigError(f"dataset.label_noise={shown(self.label_noise)} is not in [0, 1); 0.25 is the paper's")
-        return check_environments("given", [environment_name(e) for e in self.given], self.given)
+        return _two_or_more("given", [environment_name(e) for e in self.given], self.given)
 
     def _variant(self) -> dict[str, Any]:
         return {"label_noise": self.label_noise}
@@ -224,3 +200,10 @@ class ColoredMNIST(DealtDigits):
             return two_channel_color(images, labels ^ flips(self.given[i])), labels
 
         return colored
+
+
+def _two_or_more(key: str, names: list[str], values: Sequence[float]) -> list[str]:
+    """The names; refuses fewer than two environments, and one given twice."""
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise ConfigError(f"dataset.{key}={shown(values)} is not two or more different environments; correct it")
+    return names

@@ -11,21 +11,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from pydantic import SkipValidation
 
-from dgbench.data.datasets.image_table import SUBSETS, check_classes, chosen_environments
-from dgbench.data.datasets.splits import Subsets, subsets_of
-from dgbench.data.description import DatasetInfo
-from dgbench.data.option_checks import check_list, check_name, check_path, check_seeds, check_share, shown
+from dgbench.data.datasets.image_table import check_classes, chosen_environments
+from dgbench.data.datasets.splits import Subsets, counts_of, subsets_of
+from dgbench.data.description import SUBSETS, Counts, DatasetInfo, Preprocessing
+from dgbench.data.options import DatasetOptions, PathText, Seed, ValFraction, expanded, list_of_names
 from dgbench.errors import ConfigError, DataError
 from dgbench.records.prediction_file import need_pyarrow
+from dgbench.validation import Refusal, shown
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dgbench.data.datasets.feature_environments import FeatureEnvironments
+    from dgbench.data.environments import Environments
 
 FEATURES, ENVIRONMENT, LABEL, SUBSET = "features", "environment", "label", "subset"
 OWN = (FEATURES, ENVIRONMENT, LABEL, SUBSET)  # further columns are attributes
@@ -118,7 +120,7 @@ def _columns_of_frame(path: Path, frame: pd.DataFrame, features: str | Sequence[
 def _matching(path: Path, names: Sequence[str], features: str | Sequence[str]) -> list[str]:
     """The columns that names or patterns choose, in the order of the file."""
     fix = "name columns of numbers, or a pattern of theirs, e.g. dataset.columns='f*'"
-    patterns = check_list("columns", [features] if isinstance(features, str) else features, fix)
+    patterns = list_of_names("columns", [features] if isinstance(features, str) else features, fix)
     free = [name for name in names if name not in OWN[1:]]
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in free):
@@ -295,50 +297,51 @@ def _missing(value: Any) -> bool:
     return value is None or value == "" or type(value).__name__ == "NAType" or value != value
 
 
-@dataclass(frozen=True, kw_only=True)
-class FeatureOptions:
-    """Environments of feature vectors; keys as in ``conf/dataset/features.yaml``, where each is explained."""
+class FeatureOptions(DatasetOptions):
+    """Environments of feature vectors; keys as in ``conf/dataset/features.yaml``, where each is explained.
 
-    name: str
-    path: str
-    columns: str | Sequence[str] | None
-    environments: Sequence[str] | None
-    classes: str
-    val_fraction: float
-    split_seed: int
+    Nothing is standardized: statistics of all rows would show a run its held-out environment. The featurizers for
+    vectors normalize by what they train on, see :mod:`dgbench.networks.vectors`.
+    """
+
+    path: Annotated[PathText, Refusal("is no path", "name a .npz, .parquet or .csv file")]
+    columns: SkipValidation[str | Sequence[str] | None]  # checked with those of the file
+    environments: SkipValidation[Sequence[str] | None]  # likewise
+    classes: Literal["same", "union"]
+    val_fraction: ValFraction
+    split_seed: Seed
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """As :meth:`~dgbench.data.description.DatasetOptions.describe`; reads the file whole."""
-        path = self._checked()
-        if absent_ok and not path.is_file() and self.environments:
+        """As :meth:`~dgbench.data.options.DatasetOptions.describe`; reads the file whole."""
+        if absent_ok and not expanded(self.path).is_file() and self.environments:
             return self._info(list(map(str, self.environments)), 0, 0)
-        return self._described(self._table(path))[0]
+        return self._described(self._table())[0]
 
-    def build(self) -> FeatureEnvironments:
+    def build(self) -> Environments:
         """The environments, their features in memory."""
-        table = self._table(self._checked())
+        table = self._table()
+        info, subsets = self._described(table)
 
-        from dgbench.data.datasets.feature_environments import FeatureEnvironments
+        import torch
 
-        return FeatureEnvironments(*self._described(table), table)
+        from dgbench.data.environments import Catalog, Environments, Table
+        from dgbench.data.store.tensors import TensorStore
 
-    def _checked(self) -> Path:
-        """The file's path, once every value is known to work."""
-        check_name(self.name)
-        check_seeds(split_seed=self.split_seed)
-        check_share("val_fraction", self.val_fraction, "DomainBed uses 0.2")
-        return check_path("path", self.path, "name a .npz, .parquet or .csv file")
+        preprocessing = Preprocessing(info.image, (), (), pictures=False)
+        names = table.rows.tolist()
+        catalog = Catalog(table.label, tuple(table.classes), preprocessing, names, table.attributes)
+        store = TensorStore(torch.from_numpy(table.features), torch.from_numpy(table.label))
+        return Environments(Table(info, subsets), catalog, store)
 
-    def _table(self, path: Path) -> FeatureTable:
-        return table_of_features(path, self.columns, self.environments, self.classes)
+    def _table(self) -> FeatureTable:
+        return table_of_features(expanded(self.path), self.columns, self.environments, self.classes)
 
     def _described(self, table: FeatureTable) -> tuple[DatasetInfo, Subsets]:
         subsets = subsets_of(table, np.ones(len(table), bool), self.val_fraction, self.split_seed)
-        counts = {env: {kind: len(subsets[env, kind]) for kind in SUBSETS} for env in table.environments}
         content = table.content()
         variant = {"images": len(table), "files": content[:12]}
         d = table.features.shape[1]
-        return self._info(table.environments, len(table.classes), d, variant, counts, content), subsets
+        return self._info(table.environments, len(table.classes), d, variant, counts_of(subsets), content), subsets
 
     def _info(
         self,
@@ -346,7 +349,7 @@ class FeatureOptions:
         n_classes: int,
         d: int,
         variant: Mapping[str, Any] | None = None,
-        counts: Mapping[str, Mapping[str, int]] | None = None,
+        counts: Counts | None = None,
         content: str = "",
     ) -> DatasetInfo:
         """The dataset with these environments; what the file tells is left out where it is absent."""
@@ -354,14 +357,11 @@ class FeatureOptions:
             name=self.name,
             variant={"val_fraction": self.val_fraction, "features": d, **(variant or {})},
             base="features",
-            evaluation="sampled",
-            data_seed=0,
             split_seed=self.split_seed,
             given=tuple(given),
             everywhere=tuple(given),
             n_classes=n_classes,
             image=(d,),
-            beyond=False,
             counts=counts or {},
             content=content,
         )

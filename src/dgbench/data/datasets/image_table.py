@@ -15,11 +15,15 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from dgbench.data.option_checks import check_list, shown
+from dgbench.data.description import SUBSETS
+from dgbench.data.options import list_of_names
 from dgbench.data.store.array_cache import notes_of
 from dgbench.errors import ConfigError, DataError
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+
+#: version of how images are decoded, in the names of caches; 2: 16-bit gray keeps its values, pictures stand upright
+DECODED = 2
 
 _FIXES = {
     errno.EACCES: "make it readable (chmod -R a+rX)",
@@ -78,7 +82,7 @@ def chosen_environments(found: Sequence[str], environments: Sequence[str] | None
     """
     if environments is None:
         return list(found)
-    names = check_list("environments", environments, f"choose from [{','.join(found)}]")
+    names = list_of_names("environments", environments, f"choose from [{','.join(found)}]")
     if not names:
         raise ConfigError(f"dataset.environments=[] is no list of names; choose from [{','.join(found)}]")
     for env in names:
@@ -97,11 +101,8 @@ def check_classes(names: Sequence[str], labels: Sequence[str], present: set[tupl
         classes: ``same`` refuses environments with different classes, ``union`` allows them.
 
     Raises:
-        ConfigError: ``classes`` is unknown.
         DataError: an environment lacks a class, or all.
     """
-    if classes not in ("same", "union"):
-        raise ConfigError(f"dataset.classes={shown(classes)} is unknown; choose same or union")
     for env in names:
         lacking = [label for label in labels if (env, label) not in present]
         if len(lacking) == len(labels):
@@ -116,9 +117,6 @@ def check_classes(names: Sequence[str], labels: Sequence[str], present: set[tupl
             )
 
 
-# Which images a dataset of files has: their paths, environments and classes, from folders or from a list.
-
-SUBSETS = ("train", "val", "test")
 SAMPLED, SAMPLED_BYTES = 128, 2**20  # files that `content` reads, and bytes of each
 #: path -> name -> what is known of an image besides its environment, class and subset
 Attributes = Mapping[str, Mapping[str, str]]
@@ -241,7 +239,7 @@ def table_of(
     """A table from (path below ``root``, environment, class, subset or None), sorted by path.
 
     Raises:
-        ConfigError: ``classes`` is unknown.
+        ConfigError: ``bad_files`` names others.
         DataError: a file is missing or named twice, an unknown subset, no images, environments whose classes differ.
     """
     rows = list(rows)
@@ -290,7 +288,7 @@ def _left_out(root: Path, listed: set[str], bad_files: Sequence[str]) -> set[str
     example = (
         f"write paths below dataset.root={root}, e.g. dataset.bad_files=[{min(listed, default='ENV/CLASS/1.jpg')}]"
     )
-    names = check_list("bad_files", bad_files, example)
+    names = list_of_names("bad_files", bad_files, example)
     for name in names:
         outside = Path(name).is_absolute() or ".." in Path(name).parts
         if outside or not (name in listed or (root / name).is_file()):
@@ -363,11 +361,6 @@ def _attributes(entry: Mapping[Any, Any]) -> dict[str, str]:
     return {
         str(name): "" if value is None else str(value) for name, value in entry.items() if name and name not in COLUMNS
     }
-
-
-KINDS = ("auto", "ram", "file", "none")
-#: version of how images are decoded, in the names of caches; 2: 16-bit gray keeps its values, pictures stand upright
-DECODED = 2
 
 
 def decoded_folder(table: ImageTable, side: int, cache: Path) -> Path:

@@ -13,7 +13,6 @@ import numpy as np
 from dgbench.data.datasets.base_images import BaseImages
 from dgbench.data.datasets.image_table import ImageTable, images_below, known_bad, table_of
 from dgbench.data.datasets.splits import usable
-from dgbench.data.option_checks import check_choice, check_path, check_side
 from dgbench.errors import DataError
 
 CIFAR_BATCHES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
@@ -51,10 +50,8 @@ def describe_pictures(root: str | Path, image_size: int | None, on_bad_image: st
         cache: folder of caches.
 
     Raises:
-        ConfigError: a bad size or choice.
         DataError: no such folder, no images, fewer than two classes, or damaged batches.
     """
-    check_pictures(image_size, on_bad_image)
     folder = picture_folder(root)
     batches = cifar_folder(folder)
     if batches is None:
@@ -67,21 +64,13 @@ def describe_pictures(root: str | Path, image_size: int | None, on_bad_image: st
     return PictureFiles(cifar_name(batches), np.concatenate(classes), digest.hexdigest()[:16])
 
 
-def check_pictures(image_size: int | None, on_bad_image: str) -> None:
-    """Refuse unknown values; None is an image size that is not known yet."""
-    check_side(image_size, SIDES, unknown_ok=True)
-    check_choice("on_bad_image", on_bad_image, ("fail", "skip"))
-
-
 def picture_folder(root: str | Path) -> Path:
     """The folder, resolved.
 
     Raises:
         DataError: it is not there.
     """
-    folder = check_path(
-        "root", str(root) if isinstance(root, Path) else root, "name a folder that holds CLASS/IMAGE.png"
-    ).resolve()
+    folder = Path(root).expanduser().resolve()
     if not folder.is_dir():
         raise DataError(
             f"dataset.root={root} is no folder; name one that holds CLASS/IMAGE.png, or download the images "
@@ -148,7 +137,7 @@ class _Plain(pickle.Unpickler):
 
 
 def load_pictures(
-    root: str | Path, image_size: int | None, on_bad_image: str, cache_dir: str | Path, workers: int | None = None
+    root: str | Path, image_size: int, on_bad_image: str, cache_dir: str | Path, workers: int | None = None
 ) -> BaseImages:
     """All images below a folder, (M, 3, S, S).
 
@@ -165,12 +154,8 @@ def load_pictures(
     apart by it, wherever they lie.
 
     Raises:
-        ConfigError: a bad size or choice.
         DataError: no such folder, no images, fewer than two classes, or an image that cannot be decoded.
     """
-    check_side(image_size, SIDES)
-    check_pictures(image_size, on_bad_image)
-    assert image_size is not None
     folder = picture_folder(root)
     batches = cifar_folder(folder)
     if batches is not None:

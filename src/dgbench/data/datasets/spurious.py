@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from dgbench.data.datasets.base_images import (
-    DIGITS_SIDE,
-    IMAGES,
-    base_name,
-    check_base,
-    content,
-    is_there,
-    need_mnist,
-)
-from dgbench.data.datasets.pictures import PictureFiles, check_pictures, describe_pictures
+from dgbench.data.datasets.base_images import Base, BaseImages, base_facts, load_base_images
+from dgbench.data.datasets.pictures import SIDES, PictureFiles, describe_pictures, load_pictures
+from dgbench.data.datasets.splits import Subsets, counts_of, cut
 from dgbench.data.description import DatasetInfo
-from dgbench.data.option_checks import (
-    check_choice,
-    check_name,
-    check_numbers,
-    check_path,
-    check_seeds,
-    check_share,
-    check_workers,
-    is_number,
-    shown,
+from dgbench.data.options import (
+    NO_SIDE,
+    CacheFolder,
+    DataFolder,
+    DatasetOptions,
+    ImageSize,
+    Numbers,
+    PathText,
+    PoolFraction,
+    Seed,
+    ValFraction,
+    Workers,
+    expanded,
+    known_size,
 )
 from dgbench.errors import ConfigError
 from dgbench.seeding import derive
+from dgbench.validation import Number, Refusal, shown
 
 if TYPE_CHECKING:
-    from dgbench.data.datasets.base_images import BaseImages
-    from dgbench.data.datasets.painted import Painter, SpuriousEnvironments
+    from dgbench.data.environments import Environments
+    from dgbench.data.store.tensors import Painter
 
 GRID = [round(0.01 * i, 2) for i in range(101)]  # e of all environments
+MOST = 1000  # of ratio and of scale: there are 101 environments
 
 
 def environment_name(e: float) -> str:
@@ -50,39 +47,31 @@ def environment_name(e: float) -> str:
     return short if abs(float(short) - e) < 5e-5 else f"{e:.4f}"
 
 
-@dataclass(frozen=True)
-class SpuriousPlan:
-    """Environments and the images of each.
-
-    Args:
-        info: the dataset.
-        strength: environment -> e.
-        e_means: ``disagree`` or ``agree``.
-        pool: positions of the images that judge every environment.
-        subsets: (given environment, ``train`` or ``val``) -> positions; empty where the files are absent, as the pool.
-    """
-
-    info: DatasetInfo
-    strength: Mapping[str, float]
-    e_means: str
-    pool: np.ndarray
-    subsets: Mapping[tuple[str, str], np.ndarray]
-
-    @cached_property
-    def disagreement(self) -> dict[str, float]:
-        """Environment -> probability that feature and label differ."""
-        return {name: e if self.e_means == "disagree" else 1 - e for name, e in self.strength.items()}
+def _some(values: Any) -> Any:
+    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+        raise ValueError("is no list; give at least two environments, e.g. dataset.given=[0.9,0.1]")
+    return values
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpuriousOptions:
+#: e of environments
+Given = Annotated[
+    Sequence[Annotated[Number, Field(ge=0, le=1), Refusal("is not a number in [0, 1]", "e is a probability")]],
+    BeforeValidator(_some),
+]
+LabelNoise = Annotated[Number, Field(ge=0, lt=1), Refusal("is not in [0, 1)", "0.25 is the papers'")]
+Count = Annotated[
+    Annotated[int, Field(ge=1, le=MOST)] | None,
+    Refusal(f"is not an integer >= 1 and <= {MOST}", "the paper uses ratio 3, 4, 5 and scale 1 to 4"),
+]
+
+
+class SpuriousOptions(DatasetOptions):
     """What every dataset with a spurious feature takes.
 
     Args:
-        name: of the dataset, in the rows.
         label_noise: probability that a label is replaced by another one.
         given: e of the given environments; None leaves them to the dataset.
-        pool_fraction: share of the images in the evaluation pool.
+        pool_fraction: share of the images in the evaluation pool, which judges every environment.
         val_fraction: share of a given environment's images in its val subset.
         evaluation: ``exact`` or ``sampled``.
         data_seed: decides which images go where, label noise and features.
@@ -92,17 +81,16 @@ class SpuriousOptions:
         val_only: e of given environments whose own images are all ``val``: those that are never trained on.
     """
 
-    name: str
-    label_noise: float
-    given: Sequence[float] | None
-    pool_fraction: float
-    val_fraction: float
-    evaluation: str
-    data_seed: int
-    split_seed: int
-    e_means: str = "disagree"
-    shares: Sequence[float] | None = None
-    val_only: Sequence[float] = ()
+    label_noise: LabelNoise
+    given: Given | None
+    pool_fraction: PoolFraction
+    val_fraction: ValFraction
+    evaluation: Literal["exact", "sampled"]
+    data_seed: Seed
+    split_seed: Seed
+    e_means: Literal["agree", "disagree"] = "disagree"
+    shares: Numbers | None = None
+    val_only: Numbers = ()
 
     def plan(
         self,
@@ -114,8 +102,8 @@ class SpuriousOptions:
         n_classes: int,
         image: tuple[int, int, int],
         content: str,
-    ) -> SpuriousPlan:
-        """Check the values and deal the images.
+    ) -> tuple[DatasetInfo, Subsets]:
+        """Deal the images: the dataset, and which images are in which subset.
 
         Args:
             given: e of the given environments.
@@ -127,10 +115,9 @@ class SpuriousOptions:
             content: of the files.
 
         Raises:
-            ConfigError: a value that cannot work, e outside [0, 1] or repeated, a fraction that leaves a subset empty.
+            ConfigError: an environment that is repeated, or that only ``val_only`` names; a fraction that leaves a
+                subset empty.
         """
-        self._check_values()
-        check_given(given)
         names = [environment_name(e) for e in given]
         repeated = [name for name in names if names.count(name) > 1]
         if repeated:
@@ -139,7 +126,8 @@ class SpuriousOptions:
             raise ConfigError(
                 f"dataset.val_only={shown(self.val_only)} names others than dataset.given={shown(given)}; correct it"
             )
-        pool, subsets = self._dealt(n_images, names)
+        everywhere = tuple(dict.fromkeys([*map(environment_name, GRID), *names]))
+        pool, dealt = self._dealt(n_images, names)
         info = DatasetInfo(
             name=self.name,
             variant={
@@ -155,92 +143,55 @@ class SpuriousOptions:
             data_seed=self.data_seed,
             split_seed=self.split_seed,
             given=tuple(names),
-            everywhere=tuple(dict.fromkeys([*(environment_name(e) for e in GRID), *names])),
+            everywhere=everywhere,
             n_classes=n_classes,
             image=image,
             beyond=True,
-            counts={
-                env: {"train": len(subsets[env, "train"]), "val": len(subsets[env, "val"]), "test": len(pool)}
-                for env in names
-            }
-            if n_images
-            else {},
+            counts=counts_of({**dealt, **{(env, "test"): pool for env in names}}) if n_images else {},
             content=content,
         )
-        strength = {environment_name(e): float(e) for e in [*given, *GRID]}
-        return SpuriousPlan(info, strength, self.e_means, pool, subsets)
+        return info, {**dealt, **{(env, "test"): pool for env in everywhere}}
 
-    def _check_values(self) -> None:
-        check_name(self.name)
-        check_seeds(data_seed=self.data_seed, split_seed=self.split_seed)
-        check_choice("evaluation", self.evaluation, ("exact", "sampled"))
-        check_choice("e_means", self.e_means, ("agree", "disagree"))
-        check_share("pool_fraction", self.pool_fraction, "0.2 is usual")
-        if not is_number(self.label_noise) or not 0 <= self.label_noise < 1:
-            raise ConfigError(f"dataset.label_noise={shown(self.label_noise)} is not in [0, 1); 0.25 is the papers'")
-        check_numbers("val_only", self.val_only)
-        if self.shares is not None:
-            check_numbers("shares", self.shares)
-        check_share("val_fraction", self.val_fraction, "DomainBed uses 0.2")
+    def disagreement(self, given: Sequence[float]) -> dict[str, float]:
+        """Environment -> probability that feature and label differ, of all environments."""
+        means = {environment_name(e): float(e) for e in [*given, *GRID]}
+        return means if self.e_means == "disagree" else {name: 1 - e for name, e in means.items()}
 
     def _dealt(self, n: int, names: Sequence[str]) -> tuple[np.ndarray, dict[tuple[str, str], np.ndarray]]:
         """The pool, and train and val of each given environment."""
         order = np.random.default_rng(derive(self.data_seed, "deal")).permutation(n)
-        cut = round(self.pool_fraction * n)
-        pool, dealt = order[:cut], order[cut:]
+        n_pool = round(self.pool_fraction * n)
+        pool, others = order[:n_pool], order[n_pool:]
         spared = {environment_name(e) for e in self.val_only}
         subsets: dict[tuple[str, str], np.ndarray] = {}
-        for name, own in zip(names, _hands(dealt, len(names), self.shares), strict=True):
-            shuffled = own[np.random.default_rng(derive(self.split_seed, "split", name)).permutation(len(own))]
-            n_val = len(own) if name in spared else int(len(own) * self.val_fraction)
-            if n and (not 0 < n_val < len(own) + (name in spared) or cut == 0):
+        for name, hand in zip(names, self._hands(others, len(names)), strict=True):
+            share = 1.0 if name in spared else self.val_fraction
+            val, train = cut(hand, share, self.split_seed, "split", name)
+            if n and not (len(val) and (len(train) or name in spared) and n_pool):
                 raise ConfigError(
-                    f"environment {name} has {len(own)} images, {n_val} of them for val, and the pool {cut}: one "
-                    "subset is empty; use fewer environments, more images (dataset.base=mnist) or other fractions"
+                    f"environment {name} has {len(hand)} images, {len(val)} of them for val, and the pool {n_pool}: "
+                    "one subset is empty; use fewer environments, more images (dataset.base=mnist) or other fractions"
                 )
-            subsets[name, "val"], subsets[name, "train"] = shuffled[:n_val], shuffled[n_val:]
+            subsets[name, "val"], subsets[name, "train"] = val, train
         return pool, subsets
 
-
-def _hands(dealt: np.ndarray, n: int, shares: Sequence[float] | None) -> list[np.ndarray]:
-    """The images of each of n environments."""
-    if shares is None:
-        return [dealt[i::n] for i in range(n)]
-    if len(shares) != n or not all(share > 0 for share in shares):
-        raise ConfigError(f"dataset.shares={shown(shares)} is not {n} positive numbers, one per given environment")
-    ends = np.rint(np.cumsum(shares) / sum(shares) * len(dealt)).astype(int)
-    return np.split(dealt, ends[:-1])
-
-
-def check_given(given: Sequence[float]) -> None:
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        raise ConfigError(
-            f"dataset.given={shown(given)} is no list; give at least two environments, e.g. dataset.given=[0.9,0.1]"
-        )
-    if not given:
-        raise ConfigError("dataset.given is empty; give at least two environments, e.g. dataset.given=[0.9,0.8,0.1]")
-    for e in given:
-        if not isinstance(e, (int, float)) or isinstance(e, bool) or not 0 <= e <= 1:
-            raise ConfigError(f"dataset.given holds {shown(e)}, which is not a number in [0, 1]; e is a probability")
-
-
-MOST = 1000  # of ratio and of scale: there are 101 environments
+    def _hands(self, images: np.ndarray, n: int) -> list[np.ndarray]:
+        """The images of each of n environments."""
+        if self.shares is None:
+            return [images[i::n] for i in range(n)]
+        if len(self.shares) != n or not all(share > 0 for share in self.shares):
+            raise ConfigError(
+                f"dataset.shares={shown(self.shares)} is not {n} positive numbers, one per given environment"
+            )
+        ends = np.rint(np.cumsum(self.shares) / sum(self.shares) * len(images)).astype(int)
+        return np.split(images, ends[:-1])
 
 
 def given_environments(ratio: int, scale: int) -> list[float]:
     """e of the given environments: ``ratio * scale`` evenly spaced in [0.8, 0.9], ``scale`` in [0.1, 0.2].
 
     A group of one is the lower end of its range (the paper says so for the minority; the majority follows suit).
-
-    Raises:
-        ConfigError: ratio or scale is not an integer >= 1.
     """
-    for key, value in (("ratio", ratio), ("scale", scale)):
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST:
-            raise ConfigError(
-                f"dataset.{key}={shown(value)} is not an integer >= 1 and <= {MOST}; the paper uses ratio 3, 4, 5 and "
-                "scale 1 to 4"
-            )
     return [*_spread(0.8, 0.9, ratio * scale), *_spread(0.1, 0.2, scale)]
 
 
@@ -248,12 +199,12 @@ def _spread(low: float, high: float, n: int) -> list[float]:
     return [low] if n == 1 else [float(e) for e in np.linspace(low, high, n)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class SRCMNIST(SpuriousOptions):
-    """Colored digits: label digit < 5, flipped with probability 0.25; color from the final label, flipped with e.
+    """SR-CMNIST (Hwang et al., 2024, section 4.1): given environments follow a ratio and a scale.
 
-    The image has two channels; the digit stands in the channel of its color, the other is zero. All environments
-    are e = 0.00, 0.01, ..., 1.00.
+    Colored digits: label digit < 5, flipped with probability 0.25; color from the final label, flipped with e. The
+    image has two channels; the digit stands in the channel of its color, the other is zero. All environments are
+    e = 0.00, 0.01, ..., 1.00.
 
     Args:
         base, data_dir, resolution: see :func:`~dgbench.data.datasets.base_images.load_base_images`.
@@ -261,52 +212,43 @@ class SRCMNIST(SpuriousOptions):
         scale: number of minority environments, >= 1; likewise.
     """
 
-    base: str
-    data_dir: str
-    resolution: int
-    ratio: int | None = None
-    scale: int | None = None
+    base: Base
+    data_dir: DataFolder
+    resolution: Annotated[int, Field(ge=14, le=28, multiple_of=14), Refusal("is not 28 or 14", "choose one of them")]
+    ratio: Count = None
+    scale: Count = None
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """As :meth:`~dgbench.data.description.DatasetOptions.describe`.
+        """As :meth:`~dgbench.data.options.DatasetOptions.describe`.
 
         With ``base=auto`` this is MNIST where it is on disk. Only ``download`` (or :meth:`build`) tries to fetch it,
         once per process and folder; from then on every answer is the outcome of that.
         """
-        return self._plan(absent_ok, download).info
+        return self._planned(absent_ok, download)[0]
 
-    def build(self) -> SpuriousEnvironments:
+    def build(self) -> Environments:
         """The environments; MNIST is downloaded where that is asked for and possible."""
-        plan = self._plan(absent_ok=False, download=True)
+        info, subsets = self._planned(absent_ok=False, download=True)
 
-        from dgbench.data.datasets.base_images import load_base_images
-        from dgbench.data.datasets.painted import SpuriousEnvironments
+        from dgbench.data.datasets.painted import painted
         from dgbench.data.transforms.paint import two_channel_color
 
-        images = load_base_images(self.base, self._folder(), self.resolution)
-        return SpuriousEnvironments(self, plan, images, lambda classes: (classes < 5).long(), two_channel_color)
+        base = load_base_images(self.base, expanded(self.data_dir), self.resolution)
+        labels, disagreement = (base.classes < 5).long(), self.disagreement(self._given()[0])
+        return painted(info, subsets, disagreement, base, labels, self.label_noise, two_channel_color)
 
-    def _plan(self, absent_ok: bool, download: bool) -> SpuriousPlan:
+    def _planned(self, absent_ok: bool, download: bool) -> tuple[DatasetInfo, Subsets]:
         given, variant = self._given()
-        check_base(self.base, self.resolution)
-        folder = self._folder()
-        base = base_name(self.base, folder, download)
-        there = is_there(base, folder, download)
-        if not there and not absent_ok:
-            need_mnist(folder, download)
-        side = DIGITS_SIDE if base == "digits" else self.resolution
+        base = base_facts(self.base, expanded(self.data_dir), self.resolution, absent_ok, download)
         return self.plan(
             given,
-            {**variant, "resolution": side},
-            base=base,
-            n_images=IMAGES[base] if there else 0,
+            {**variant, "resolution": base.side},
+            base=base.name,
+            n_images=base.n_images,
             n_classes=2,
-            image=(2, side, side),
-            content=content(base, folder) if there else "",
+            image=(2, base.side, base.side),
+            content=base.content,
         )
-
-    def _folder(self) -> Path:
-        return check_path("data_dir", self.data_dir, "name the folder that holds MNIST/raw, or set paths.data_dir")
 
     def _given(self) -> tuple[Sequence[float], dict[str, Any]]:
         if self.given is not None:
@@ -316,9 +258,24 @@ class SRCMNIST(SpuriousOptions):
         return given_environments(self.ratio, self.scale), {"ratio": self.ratio, "scale": self.scale}
 
 
-@dataclass(frozen=True, kw_only=True)
+def _function(value: Any) -> Any:
+    if not callable(value) and not (isinstance(value, Mapping) and value.get("_target_")):
+        raise ValueError(
+            "is no function; write dataset.paint._target_=MODULE.FUNCTION, e.g. dgbench.data.transforms.paint.tint"
+        )
+    return value
+
+
+def _sets(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise ValueError("names no sets; use dataset.given=[0.9,0.1]")
+    return value
+
+
 class SpuriousPictures(SpuriousOptions):
-    """Classes of pictures as labels, replaced with probability ``label_noise``; a feature painted by the final label.
+    """C-Cats&Dogs, L-CIFAR10 (Hwang et al., 2024, section 4.2) and the next one: pictures with a painted feature.
+
+    Classes of pictures are labels, replaced with probability ``label_noise``; a feature painted by the final label.
 
     All environments are e = 0.00, 0.01, ..., 1.00.
 
@@ -344,53 +301,39 @@ class SpuriousPictures(SpuriousOptions):
         given_sets: e of the given environments by ratio.
     """
 
-    root: str
-    image_size: int | None
-    on_bad_image: str
-    cache_dir: str
-    workers: int | None
-    paint: Callable[..., Any] | Mapping[str, Any]
-    ratio: str | None
-    given_sets: Mapping[str, Sequence[float]]
+    root: Annotated[PathText, Refusal("is no path", "name a folder that holds CLASS/IMAGE.png")]
+    image_size: Annotated[ImageSize, Refusal(NO_SIDE, SIDES)]
+    on_bad_image: Literal["fail", "skip"]
+    cache_dir: CacheFolder
+    workers: Workers
+    paint: Annotated[Any, AfterValidator(_function)]
+    ratio: Any
+    given_sets: Annotated[Mapping[str, Given], BeforeValidator(_sets)]
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """As :meth:`~dgbench.data.description.DatasetOptions.describe`; nothing is downloaded.
+        """As :meth:`~dgbench.data.options.DatasetOptions.describe`; nothing is downloaded.
 
         Images that cannot be decoded are known once they were decoded: until then all are counted. The painter is
         taken to leave the number of channels as it is.
         """
-        self._check()
-        if absent_ok and not Path(self.root).expanduser().is_dir():
-            return self._plan(PictureFiles("absent", np.empty(0, np.int64), "")).info
-        return self._plan(self._files()).info
+        if absent_ok and not expanded(self.root).is_dir():
+            return self._planned(PictureFiles("absent", np.empty(0, np.int64), ""))[0]
+        return self._planned(self._files())[0]
 
-    def build(self) -> SpuriousEnvironments:
+    def build(self) -> Environments:
         """The environments, their images decoded once into the cache."""
-        self._check()
+        side = known_size(self.image_size, SIDES)
         files = self._files()
-        self._plan(files)  # refuses what needs no pixels
+        self._planned(files)  # refuses what needs no pixels
 
-        from dgbench.data.datasets.painted import SpuriousEnvironments
-        from dgbench.data.datasets.pictures import load_pictures
+        from dgbench.data.datasets.painted import painted
 
         paint = self._painter()
-        base = load_pictures(self.root, self.image_size, self.on_bad_image, self._cache(), self.workers)
-        plan = self._plan(PictureFiles(base.name, base.classes.numpy(), files.content))
-        self._check_painter(paint, base, plan.info.n_classes)
-        return SpuriousEnvironments(self, plan, base, lambda classes: classes, paint)
-
-    def _check(self) -> None:
-        check_pictures(self.image_size, self.on_bad_image)
-        check_path("root", self.root, "name a folder that holds CLASS/IMAGE.png")
-        self._cache()
-        check_workers(self.workers)
-        if not callable(self.paint) and not (isinstance(self.paint, Mapping) and self.paint.get("_target_")):
-            raise ConfigError(
-                f"dataset.paint={shown(self.paint)} is no function; write dataset.paint._target_=MODULE.FUNCTION, e.g. "
-                "dgbench.data.transforms.paint.tint"
-            )
-        if not isinstance(self.given_sets, Mapping):
-            raise ConfigError(f"dataset.given_sets={shown(self.given_sets)} names no sets; use dataset.given=[0.9,0.1]")
+        base = load_pictures(self.root, side, self.on_bad_image, expanded(self.cache_dir), self.workers)
+        info, subsets = self._planned(PictureFiles(base.name, base.classes.numpy(), files.content))
+        self._check_painter(paint, base, info.n_classes)
+        disagreement = self.disagreement(self._given()[0])
+        return painted(info, subsets, disagreement, base, base.classes, self.label_noise, paint)
 
     def _painter(self) -> Painter:
         try:
@@ -400,25 +343,24 @@ class SpuriousPictures(SpuriousOptions):
             raise ConfigError(f"dataset.paint={shown(self.paint)} cannot be had: {reason}; correct it") from error
         return painter
 
-    def _cache(self) -> Path:
-        return check_path("cache_dir", self.cache_dir, "name a folder with space for decoded images")
-
     def _files(self) -> PictureFiles:
-        return describe_pictures(self.root, self.image_size, self.on_bad_image, self._cache())
+        return describe_pictures(self.root, self.image_size, self.on_bad_image, expanded(self.cache_dir))
 
-    def _plan(self, files: PictureFiles) -> SpuriousPlan:
-        variant: dict[str, Any] = {"e_means": self.e_means}
-        given = self.given
-        if given is None:
-            if not isinstance(self.ratio, str) or self.ratio not in self.given_sets:
-                raise ConfigError(
-                    f"dataset.ratio={shown(self.ratio)} has no given set; choose from {', '.join(self.given_sets)}"
-                )
-            given, variant["ratio"] = list(self.given_sets[self.ratio]), self.ratio
+    def _given(self) -> tuple[Sequence[float], dict[str, Any]]:
+        if self.given is not None:
+            return self.given, {}
+        if not isinstance(self.ratio, str) or self.ratio not in self.given_sets:
+            raise ConfigError(
+                f"dataset.ratio={shown(self.ratio)} has no given set; choose from {', '.join(self.given_sets)}"
+            )
+        return list(self.given_sets[self.ratio]), {"ratio": self.ratio}
+
+    def _planned(self, files: PictureFiles) -> tuple[DatasetInfo, Subsets]:
+        given, variant = self._given()
         side = self.image_size or 0
         return self.plan(
             given,
-            {**variant, "image_size": self.image_size},
+            {"e_means": self.e_means, **variant, "image_size": self.image_size},
             base=files.name,
             n_images=len(files.classes),
             n_classes=files.n_classes,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,7 @@ def _described(keys: Mapping[str, Any]) -> DatasetInfo:
     """The dataset without an image decoded; keys that others read are left out."""
     from hydra.utils import get_class, instantiate
 
-    taken = {field.name for field in fields(get_class(keys["_target_"]))} | {"_target_"}
+    taken = {*inspect.signature(get_class(keys["_target_"])).parameters, "_target_"}
     own = {key: value for key, value in keys.items() if key in taken}
     info: DatasetInfo = instantiate(own, _recursive_=False, _convert_="all").describe()
     return info

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,12 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from dgbench.data.datasets.corrupted import CorruptedPlan, Section
-from dgbench.data.description import DatasetInfo, Preprocessing
-from dgbench.data.environments import Environments, EvalSet
+from dgbench.data.datasets.splits import Section
 from dgbench.data.store.array_cache import cached_array, is_complete
 from dgbench.data.store.image_store import ImageStore, cores, resident
-from dgbench.data.store.photographs import FolderEnvironments
 from dgbench.data.transforms.corruptions import Chance, corrupt
 from dgbench.data.transforms.values import VERSION
 from dgbench.seeding import derive
-from dgbench.tensors import ErrorRecipe
 
 log = logging.getLogger(__name__)
 
@@ -83,10 +78,12 @@ class CorruptedStore(ImageStore):
         i = self.number[name]
         return np.arange(int(self.starts[i]), int(self.ends[i]))
 
-    def prepare(self, names: Iterable[str]) -> None:
-        """Make the images of these sections now, several at once, where they are not there yet."""
-        wanted = dict.fromkeys(self.number[name] for name in names)
-        missing = [i for i in wanted if self.sections[i].corruption is not None and i not in self._made]
+    def prepare(self, indices: Tensor) -> None:
+        """Make the sections of these positions now, several at once, where they are not there yet."""
+        self._prepare(torch.unique(self._section_of(indices.cpu())).tolist())
+
+    def _prepare(self, numbers: Iterable[int]) -> None:
+        missing = [i for i in numbers if self.sections[i].corruption is not None and i not in self._made]
         if not missing:
             return
         at_once = min(self.workers, len(missing))
@@ -113,9 +110,9 @@ class CorruptedStore(ImageStore):
 
     def rows(self, indices: Tensor) -> tuple[Tensor, np.ndarray]:
         indices = indices.cpu()
-        where = torch.bucketize(indices, self.ends, right=True)
+        where = self._section_of(indices)
         present: list[int] = torch.unique(where).tolist()
-        self.prepare(self.sections[i].name for i in present)
+        self._prepare(present)
         if len(present) == 1:
             return self._rows(present[0], indices)
         images = torch.empty(len(indices), 3, self.side, self.side, dtype=torch.uint8, device=self.device)
@@ -125,6 +122,10 @@ class CorruptedStore(ImageStore):
             own, sizes[mine.numpy()] = self._rows(i, indices[mine])
             images[mine.to(self.device)] = own.to(self.device)
         return images, sizes
+
+    def _section_of(self, indices: Tensor) -> Tensor:
+        """(n,) positions -> (n,) numbers of their sections."""
+        return torch.bucketize(indices, self.ends, right=True)
 
     def _rows(self, i: int, indices: Tensor) -> tuple[Tensor, np.ndarray]:
         if self.sections[i].corruption is None:
@@ -169,85 +170,3 @@ def single_threaded() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-class CorruptedEnvironments(Environments):
-    """Every domain of a dataset, clean and under each corruption (Hwang et al., 2024, section 4.3).
-
-    Environments are ``photo``, ``photo+gaussian_noise``, ...: with four domains and all 15 corruptions, 64. The given
-    ones are drawn, k corruptions for each domain, by ``data_seed`` alone, or listed. The paper draws anew for each of
-    its seeds and reports each apart (Tables 3, 4), so one seed of it is one ``data_seed`` with the same ``seed``. A
-    domain's corruptions are the first k of one permutation: for one ``data_seed``, 2-2-2-2 contains 1-1-1-1, and
-    1-0-1-1 is 1-1-1-1 without the second domain.
-
-    The paper does not say which images an environment holds. Here, as in :class:`SpuriousEnvironments`, no image that
-    is trained on judges anything: ``pool_fraction`` of each domain's images (by ``split_seed``, so that all given sets
-    are judged on the same ones) form a pool, which under its 16 forms is the ``test`` subset of the domain's 16
-    environments. The domain's other images are dealt to its given environments (by ``data_seed``), so none is in two
-    of them, and split into ``train`` and ``val`` (by ``split_seed``). Subsets that a list of images names are not used.
-
-    Images are corrupted once, after they are resized, with random numbers of ``corruption_seed``.
-
-    Args:
-        info: the dataset.
-        base: the clean images, and how they become a network's input.
-        plan: environments, and which images go where.
-        store: the corrupted images, section by section as planned.
-    """
-
-    def __init__(self, info: DatasetInfo, base: FolderEnvironments, plan: CorruptedPlan, store: CorruptedStore) -> None:
-        self.info, self.store = info, store
-        self.given, self.everywhere = list(info.given), list(info.everywhere)
-        self.image, self.n_classes = base.image, base.n_classes
-        self._subsets = {(env, "test"): store.span(f"{env}-pool") for env in self.everywhere}
-        for env, n_train in plan.n_train.items():
-            span = store.span(f"{env}-dealt")
-            self._subsets[env, "train"], self._subsets[env, "val"] = span[:n_train], span[n_train:]
-        self._pixels = copy(base)  # its way from uint8 to a network's input, over the corrupted images
-        self._pixels.store, self._pixels.labels = store, base.labels[store.positions]
-        self._pixels.plain = base.plain[store.positions]
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        return self._pixels.class_names
-
-    @property
-    def preprocessing(self) -> Preprocessing:
-        return self._pixels.preprocessing
-
-    def image_names(self, positions: np.ndarray) -> list[str]:
-        """Paths of the clean images."""
-        return self._pixels.image_names(self.store.positions.numpy()[positions])
-
-    def image_attributes(self, positions: np.ndarray) -> dict[str, list[str]]:
-        """Those of the clean images."""
-        return self._pixels.image_attributes(self.store.positions.numpy()[positions])
-
-    def to(self, device: torch.device) -> None:
-        self._pixels.to(device)
-
-    def subset(self, env: str, name: str) -> np.ndarray:
-        return self._subsets[env, name]
-
-    def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        return self._pixels.gather(indices)
-
-    def training_noise(self, rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
-        return self._pixels.training_noise(rng, n)
-
-    def gather_for_training(self, indices: Tensor, noise: Mapping[str, np.ndarray]) -> tuple[Tensor, Tensor]:
-        return self._pixels.gather_for_training(indices, noise)
-
-    def error_recipes(
-        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
-    ) -> list[ErrorRecipe]:
-        found = []
-        for subset in subsets:
-            for env in self.everywhere if subset == "test" and everywhere else self.given:
-                found.append(ErrorRecipe(env, subset, {f"{subset}/{env}": 1.0}))
-        return found
-
-    def eval_sets(self, names: Sequence[str]) -> dict[str, EvalSet]:
-        asked = {name: name.split("/", 1) for name in names}
-        self.store.prepare(f"{env}-{'pool' if subset == 'test' else 'dealt'}" for subset, env in asked.values())
-        return {name: EvalSet(torch.from_numpy(self._subsets[env, subset])) for name, (subset, env) in asked.items()}
