@@ -37,7 +37,6 @@ from torchvision import transforms
 from dgbench.callbacks.predictions import Predictions
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.store.image_store import cores
-from dgbench.data.store.photographs import FolderEnvironments
 from dgbench.records.prediction_file import PREDICTION_FILE
 from dgbench.training.fit import Fit, fit, make_trainer
 from dgbench.training.groups import plan_groups
@@ -123,8 +122,8 @@ def resident(study: Study) -> Iterator[tuple[Tensor, Tensor]]:
     """The same random minibatch again and again, on the device."""
     data = study.runs[0].data
     n = data.batch_size * len(data.training)
-    x = torch.randn(n, *study.environments.image, device=DEVICE)
-    y = torch.randint(study.environments.n_classes, (n,), device=DEVICE)
+    x = torch.randn(n, *study.environments.store.image, device=DEVICE)
+    y = torch.randint(study.environments.info.n_classes, (n,), device=DEVICE)
     while True:
         yield x, y
 
@@ -132,8 +131,8 @@ def resident(study: Study) -> Iterator[tuple[Tensor, Tensor]]:
 class Opened(Dataset[tuple[Tensor, int]]):
     """Every image opened and augmented by PIL and torchvision when it is drawn: DomainBed's pipeline."""
 
-    def __init__(self, environments: FolderEnvironments, side: int) -> None:
-        self.table = environments.table
+    def __init__(self, table: ImageTable, side: int) -> None:
+        self.table = table
         self.transform = transforms.Compose(
             [
                 transforms.RandomResizedCrop(side, scale=(0.7, 1.0)),
@@ -154,9 +153,9 @@ class Opened(Dataset[tuple[Tensor, int]]):
 def opened(study: Study) -> Iterator[tuple[Tensor, Tensor]]:
     """Minibatches of the study's own order from a DataLoader, as many workers as cores, two batches each ahead."""
     data: EnvironmentData = study.runs[0].data
-    assert isinstance(study.environments, FolderEnvironments)
+    options: Any = study.planned.dataset
     order = (data.runs[0].order(step % 1000).tolist() for step in range(10**9))
-    dataset = Opened(study.environments, study.environments.image[-1])
+    dataset = Opened(options.table(), study.environments.store.image[-1])
     loader = DataLoader(dataset, batch_sampler=order, num_workers=cores(), pin_memory=DEVICE == "cuda")  # type: ignore[arg-type]
     return iter(loader)
 

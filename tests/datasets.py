@@ -6,7 +6,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from dgbench.data.description import DatasetInfo, DatasetOptions
+from dgbench.data.description import DatasetInfo
+from dgbench.data.options import DatasetOptions
 from dgbench.training import dataset_options
 
 

@@ -102,7 +102,7 @@ def test_a_study_is_built_from_every_choice(tmp_path: Path, words: tuple[str, ..
     assert isinstance(study.environments, Environments)
     module = study.module(study.folds[0])
     assert module.networks.params("featurizer")
-    assert module.algorithm.sizes.n_envs == len(study.environments.given) - 1
+    assert module.algorithm.sizes.n_envs == len(study.environments.info.given) - 1
     assert not list(tmp_path.iterdir()), "building a study writes nothing"
 
 

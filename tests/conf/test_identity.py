@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
 from dgbench.data.datasets.base_images import MNIST_KINDS, MNIST_PARTS
-from dgbench.data.datasets.corrupted import corrupted_folders
+from dgbench.data.datasets.corrupted import CorruptedFolders
 from dgbench.data.datasets.domainbed_digits import ColoredMNIST, RotatedMNIST
 from dgbench.data.datasets.features import FeatureOptions
 from dgbench.data.datasets.image_folders import ImageFolders
@@ -51,7 +51,7 @@ globals().update(
     {
         f"Copied{kind.__name__}": kind
         for kind in (SRCMNIST, RotatedMNIST, ColoredMNIST, ImageFolders, FeatureOptions, SpuriousPictures,
-                     corrupted_folders, RandomWeights, PretrainedWeights, TimmWeights, LeaveOneOut, SingleSource,
+                     CorruptedFolders, RandomWeights, PretrainedWeights, TimmWeights, LeaveOneOut, SingleSource,
                      MultiTest, TargetOracle, Fixed, Flexible)
     }
 )  # fmt: skip
