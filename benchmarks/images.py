@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
@@ -35,6 +36,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
 from dgbench.callbacks.predictions import Predictions
+from dgbench.data.datasets.image_table import ImageTable
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.store.image_store import cores
 from dgbench.records.prediction_file import PREDICTION_FILE

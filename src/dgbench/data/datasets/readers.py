@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from dgbench.data.datasets.image_table import SUBSETS, unreadable
+from dgbench.data.datasets.image_table import unreadable
+from dgbench.data.description import SUBSETS
 from dgbench.errors import ConfigError, DataError
 
 

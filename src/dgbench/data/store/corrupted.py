@@ -18,7 +18,8 @@ from tqdm import tqdm
 from dgbench.data.datasets.splits import Section
 from dgbench.data.store.array_cache import cached_array, is_complete
 from dgbench.data.store.image_store import ImageStore, cores, resident
-from dgbench.data.transforms.corruptions import Chance, corrupt
+from dgbench.data.transforms.corruptions import corrupt
+from dgbench.data.transforms.filters import Chance
 from dgbench.data.transforms.values import VERSION
 from dgbench.seeding import derive
 
