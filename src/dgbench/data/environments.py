@@ -113,7 +113,7 @@ class Catalog:
     """
 
     labels: np.ndarray
-    classes: Sequence[str]
+    classes: tuple[str, ...]
     preprocessing: Preprocessing
     names: Sequence[object] | None = None
     attributes: Mapping[str, Sequence[str]] = field(default_factory=dict)

@@ -231,7 +231,7 @@ def _logits(model: Predictor, subject: Subject, environments: Environments) -> L
     if isinstance(model, LoadedModel) and subject.record and same_dataset(subject.record, environments.info):
         run = model.run
         return lambda x, name, index: run.predict_logits(x.to(run.networks.dtype), name, index)[0]
-    return Adapted(model, tuple(environments.catalog.classes), environments.catalog.preprocessing)
+    return Adapted(model, environments.catalog.classes, environments.catalog.preprocessing)
 
 
 def _file_name(name: str) -> str:

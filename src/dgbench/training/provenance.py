@@ -63,7 +63,7 @@ def write_model(run: Run, identity: RunIdentity) -> None:
         averaging=None if averaging is None else dict(averaging),
         training=run.fold.training,
         fold=run.fold.key(),
-        classes=tuple(study.source.catalog.classes),
+        classes=study.source.catalog.classes,
         preprocessing=study.source.catalog.preprocessing,
         dataset=config["dataset"],
         protocol=config["protocol"],
