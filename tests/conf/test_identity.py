@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,22 +12,12 @@ from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
 from dgbench.data.datasets.base_images import MNIST_KINDS, MNIST_PARTS
-from dgbench.data.datasets.corrupted import CorruptedFolders
-from dgbench.data.datasets.domainbed_digits import ColoredMNIST, RotatedMNIST
-from dgbench.data.datasets.features import FeatureOptions
-from dgbench.data.datasets.image_folders import ImageFolders
-from dgbench.data.datasets.spurious import SRCMNIST, SpuriousPictures
 from dgbench.errors import DgbenchError
-from dgbench.networks.timm_weights import TimmWeights
-from dgbench.networks.weights import PretrainedWeights, RandomWeights
-from dgbench.protocols.env_groups import MultiTest, TargetOracle
-from dgbench.protocols.fixed import Fixed
-from dgbench.protocols.flexible import Flexible
-from dgbench.protocols.folds import LeaveOneOut, SingleSource
 from dgbench.training.composing import Composed
 from dgbench.training.identity import NO_RESULT
 from dgbench.training.jobs import PlannedStudy, Planner
@@ -46,15 +37,14 @@ FEEDS = (
 HERE = "tests.conf.test_identity"
 
 
-#: the same classes under the import path of a user
-globals().update(
-    {
-        f"Copied{kind.__name__}": kind
-        for kind in (SRCMNIST, RotatedMNIST, ColoredMNIST, ImageFolders, FeatureOptions, SpuriousPictures,
-                     CorruptedFolders, RandomWeights, PretrainedWeights, TimmWeights, LeaveOneOut, SingleSource,
-                     MultiTest, TargetOracle, Fixed, Flexible)
-    }
-)  # fmt: skip
+def __getattr__(name: str) -> Any:
+    """``CopiedX``: the class X that a file of conf/ names, under the import path of a user."""
+    files = (path for group in ("dataset", "corruptions", "init", "protocol") for path in (CONF / group).glob("*.yaml"))
+    targets = [target for file in files for target in re.findall(r"^_target_: (\S+)", file.read_text(), re.M)]
+    found = [target for target in targets if f"Copied{target.rpartition('.')[2]}" == name]
+    if not found:
+        raise AttributeError(name)
+    return get_class(found[0])
 
 
 #: key -> another value that the key can take, where adding one to a number or a letter to a text makes none
