@@ -197,7 +197,7 @@ class _Evaluated:
             recipes = [replace(recipe, held_out=domain(recipe.env) not in known) for recipe in recipes]
         identity = identity_of(subject, fold, info, protocol)
         return _Evaluated(
-            subject, fold, recipes, identity, study / f"fold-{fold.name}-{identity.run}", seen.class_names
+            subject, fold, recipes, identity, study / f"fold-{fold.name}-{identity.run}", seen.catalog.classes
         )
 
     def predicted(self, root: str | None) -> PredictedRun:
