@@ -64,8 +64,8 @@ def bare(study: Study) -> float:
     run = study.runs[-1]
     environments = study.environments
     networks = study.module(run.fold).networks
-    subsets = [torch.from_numpy(environments.subset(env, "train")) for env in run.fold.training]
-    x, y = environments.gather(torch.cat(subsets))  # painted once, before the clock runs
+    subsets = [torch.from_numpy(environments.table.subset(env, "train")) for env in run.fold.training]
+    x, y = environments.store.gather(torch.cat(subsets))  # painted once, before the clock runs
     starts = torch.tensor([0, *(len(s) for s in subsets[:-1])]).cumsum(0)
     optimizer = torch.optim.Adam(networks.parameters(), lr=study.hparams["lr"])
     begun = time.perf_counter()
@@ -93,7 +93,7 @@ def main() -> None:
             pairs = [(bare(study), framework(study, Path(folder))) for _ in range(REPEATS)]
         ratio = statistics.median(ours / theirs for theirs, ours in pairs)
         theirs, ours = (1e3 * statistics.median(times) for times in zip(*pairs, strict=True))
-        shape = "x".join(map(str, study.environments.image))
+        shape = "x".join(map(str, study.environments.store.image))
         print(f"{backbone:<12}{shape:<12}{theirs:>9.2f}{ours:>13.2f}{ratio:>8.2f}{allowed:>9.2f}", flush=True)
 
 

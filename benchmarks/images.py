@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
@@ -35,7 +36,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
 from dgbench.callbacks.predictions import Predictions
-from dgbench.data.datasets.folder_environments import FolderEnvironments
+from dgbench.data.datasets.image_table import ImageTable
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.store.image_store import cores
 from dgbench.records.prediction_file import PREDICTION_FILE
@@ -123,8 +124,8 @@ def resident(study: Study) -> Iterator[tuple[Tensor, Tensor]]:
     """The same random minibatch again and again, on the device."""
     data = study.runs[0].data
     n = data.batch_size * len(data.training)
-    x = torch.randn(n, *study.environments.image, device=DEVICE)
-    y = torch.randint(study.environments.n_classes, (n,), device=DEVICE)
+    x = torch.randn(n, *study.environments.store.image, device=DEVICE)
+    y = torch.randint(study.environments.info.n_classes, (n,), device=DEVICE)
     while True:
         yield x, y
 
@@ -132,8 +133,8 @@ def resident(study: Study) -> Iterator[tuple[Tensor, Tensor]]:
 class Opened(Dataset[tuple[Tensor, int]]):
     """Every image opened and augmented by PIL and torchvision when it is drawn: DomainBed's pipeline."""
 
-    def __init__(self, environments: FolderEnvironments, side: int) -> None:
-        self.table = environments.table
+    def __init__(self, table: ImageTable, side: int) -> None:
+        self.table = table
         self.transform = transforms.Compose(
             [
                 transforms.RandomResizedCrop(side, scale=(0.7, 1.0)),
@@ -154,9 +155,9 @@ class Opened(Dataset[tuple[Tensor, int]]):
 def opened(study: Study) -> Iterator[tuple[Tensor, Tensor]]:
     """Minibatches of the study's own order from a DataLoader, as many workers as cores, two batches each ahead."""
     data: EnvironmentData = study.runs[0].data
-    assert isinstance(study.environments, FolderEnvironments)
+    options: Any = study.planned.dataset
     order = (data.runs[0].order(step % 1000).tolist() for step in range(10**9))
-    dataset = Opened(study.environments, study.environments.image[-1])
+    dataset = Opened(options.table(), study.environments.store.image[-1])
     loader = DataLoader(dataset, batch_sampler=order, num_workers=cores(), pin_memory=DEVICE == "cuda")  # type: ignore[arg-type]
     return iter(loader)
 

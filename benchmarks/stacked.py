@@ -94,9 +94,9 @@ def bare(modules: list[SingleRun], data: list[EnvironmentData], steps: int) -> f
     """Seconds per step and run of a plain loop over separate models, images painted before the clock runs."""
     separate = []
     for module, own in zip(modules, data, strict=True):
-        own.environments.to(torch.device(DEVICE))
-        subsets = [torch.from_numpy(own.environments.subset(env, "train")) for env in own.training]
-        x, y = own.environments.gather(torch.cat(subsets))
+        own.environments.store.to(torch.device(DEVICE))
+        subsets = [torch.from_numpy(own.environments.table.subset(env, "train")) for env in own.training]
+        x, y = own.environments.store.gather(torch.cat(subsets))
         starts = torch.tensor([0, *(len(s) for s in subsets[:-1])]).cumsum(0).tolist()
         networks = copy.deepcopy(module.networks).to(DEVICE)
         separate.append((networks, torch.optim.Adam(networks.parameters(), lr=1e-3), x, y, starts, subsets))

@@ -43,9 +43,9 @@ def images(words: str, each: int, seed: int) -> tuple[EnvBatch, Sizes, list[str]
         config: Any = OmegaConf.to_container(compose("train", overrides).dataset, resolve=True)
     source = built(dataset_options(config))
     rng = np.random.default_rng(seed)
-    names = list(source.given)
-    chosen = [rng.choice(source.subset(env, "train"), each, replace=False) for env in names]
-    x, y = source.gather(torch.from_numpy(np.concatenate(chosen)))
+    names = list(source.info.given)
+    chosen = [rng.choice(source.table.subset(env, "train"), each, replace=False) for env in names]
+    x, y = source.store.gather(torch.from_numpy(np.concatenate(chosen)))
     made = source.preprocessing
     sizes = Sizes(
         1, source.n_classes, len(names), tuple(x.shape[1:]), pixel_mean=tuple(made.mean), pixel_std=tuple(made.std)

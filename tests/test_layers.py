@@ -25,20 +25,24 @@ LAYERS = (
     ("callbacks",),
     ("algorithms",),
     ("analysis", "data", "networks", "objectives", "plan", "selection", "statistics"),
-    ("batches", "containers", "network_specs", "records", "errors", "seeding", "configuration", "version"),
-)
+    (
+        "batches", "configuration", "containers", "errors", "network_specs", "records", "seeding", "validation",
+        "version",
+    ),
+)  # fmt: skip
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
 #: what a package may import of its own line
 ALLOWED = {
     "containers": {"batches"},
     "records": {"errors", "version"},
+    "validation": {"errors"},
     "plan": {"analysis", "data", "selection"},
     "selection": {"plan"},
     "analysis": {"plan"},
 }
 WITHOUT_TORCH = (
     "analysis", "records", "errors", "seeding", "plan", "selection", "statistics", "reports", "configuration",
-    "version",
+    "version", "validation",
 )  # fmt: skip
 #: of the estimators of shift, functions of arrays; and their report
 SHIFT_WITHOUT_TORCH = ("density", "distance_tables", "distances", "figures", "pairs", "posterior", "report", "tables")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.algorithms.erm import ERM
-from dgbench.batches import ErrorRecipe
 from dgbench.callbacks.averaging import Averaging
 from dgbench.callbacks.checkpointer import Checkpointer
 from dgbench.callbacks.recorder import Recorder, RunRecord
 from dgbench.containers import Networks
-from dgbench.data.environments import Environments, EvalSet
+from dgbench.data.description import DatasetInfo, Preprocessing
+from dgbench.data.environments import Catalog, Environments, Table
 from dgbench.data.minibatches import EnvironmentData
+from dgbench.data.store.tensors import TensorStore
 from dgbench.network_specs import Sizes
 from dgbench.records.rows import RunIdentity
 from dgbench.training.modules import SingleRun
@@ -35,37 +36,19 @@ STEPS, EVERY = 12, 2
 SIZES = Sizes(n_features=4, n_classes=2, n_envs=2, image=(1, 2, 2))
 
 
-class _Toy(Environments):
-    """Two environments of 20 noisy images; the first 14 of each are for training."""
-
-    given, image, n_classes = ["a", "b"], SIZES.image, 2
-
-    def __init__(self) -> None:
-        rng = np.random.default_rng(0)
-        self.y = torch.tensor(rng.integers(2, size=40))
-        self.x = torch.tensor(rng.normal(size=(40, 1, 2, 2)), dtype=torch.float32) + self.y[:, None, None, None]
-
-    def identity(self) -> dict[str, Any]:
-        return {"dataset": "toy", "variant": {}, "base": "toy", "evaluation": "sampled", "data_seed": 0} | {
-            "split_seed": 0,
-            "given": self.given,
-        }
-
-    def to(self, device: torch.device) -> None:
-        pass
-
-    def subset(self, env: str, name: str) -> np.ndarray:
-        first = 20 * self.given.index(env)
-        return np.arange(first, first + 14) if name == "train" else np.arange(first + 14, first + 20)
-
-    def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        return self.x[indices], self.y[indices]
-
-    def error_recipes(self, everywhere: bool, subsets: Sequence[str]) -> list[ErrorRecipe]:
-        return [ErrorRecipe(env, subset, {f"{env} {subset}": 1.0}) for env in self.given for subset in subsets]
-
-    def eval_sets(self, names: Sequence[str]) -> Mapping[str, EvalSet]:
-        return {name: EvalSet(torch.from_numpy(self.subset(*name.split()))) for name in names}
+def _toy() -> Environments:
+    """Two environments of 20 noisy images; the first 14 of each are for training, the others judge."""
+    rng = np.random.default_rng(0)
+    y = torch.tensor(rng.integers(2, size=40))
+    x = torch.tensor(rng.normal(size=(40, 1, 2, 2)), dtype=torch.float32) + y[:, None, None, None]
+    parts = {"train": range(14), "val": range(14, 20), "test": range(14, 20)}
+    subsets = {(env, name): 20 * i + np.array(rows) for i, env in enumerate("ab") for name, rows in parts.items()}
+    info = DatasetInfo(
+        name="toy", variant={}, base="toy", split_seed=0, given=("a", "b"), everywhere=("a", "b"), n_classes=2,
+        image=SIZES.image,
+    )  # fmt: skip
+    catalog = Catalog(y.numpy(), ("0", "1"), Preprocessing.unchanged(SIZES.image))
+    return Environments(Table(info, subsets), catalog, TensorStore(x, y))
 
 
 class _Body(nn.Sequential):
@@ -94,14 +77,14 @@ class _Run:
         self.module = SingleRun(ERM(SIZES, {"lr": 0.05, "weight_decay": 0.0, "batch_size": 5}), networks)
         self.path: list[dict[str, Tensor]] = []
         self.module.after_step.append(lambda step: self.path.append(_params(self.module)))
-        environments = _Toy()
-        recipes = environments.error_recipes(True, ["val", "test"])
+        environments = _toy()
+        recipes = environments.table.error_recipes(True, ["val", "test"])
         self.data = EnvironmentData(
             environments, ["a", "b"], recipes, steps=STEPS, eval_every=EVERY, batch_size=5, eval_batch_size=4, seed=0
         )
         identity = RunIdentity(
             run="r", algorithm="erm", hparams={}, backbone="toy", protocol="loo", fold="full", held_out=[], seed=0,
-            code="0", **environments.identity(),
+            code="0", **environments.info.identity(),
         )  # fmt: skip
         self.file, self.watch, self.rule = folder / "errors.jsonl", _Watch(), rule
         averaging, last, done = Averaging(rule), folder / "last.ckpt", 0
@@ -177,9 +160,9 @@ def test_swads_loss_is_the_mean_over_training_environments_of_the_live_weights(t
     run = _Run(tmp_path, Swad(n_converge=99))
     segments = run.rule.recent
     run.module.load_state_dict({**run.module.state_dict(), **run.path[1]})
-    toy, losses = _Toy(), []
-    for env in toy.given:
-        x, y = toy.gather(torch.from_numpy(toy.subset(env, "val")))
+    toy, losses = _toy(), []
+    for env in toy.info.given:
+        x, y = toy.store.gather(torch.from_numpy(toy.table.subset(env, "val")))
         losses.append(nn.functional.cross_entropy(run.module(x), y).item())
     assert segments[0].loss == pytest.approx(sum(losses) / 2, rel=1e-6)
     assert [(s.start, s.end) for s in segments] == [(1, 2), (3, 4), (5, 6), (7, 8), (9, 10), (11, 12)]

@@ -102,7 +102,7 @@ def test_a_study_is_built_from_every_choice(tmp_path: Path, words: tuple[str, ..
     assert isinstance(study.environments, Environments)
     module = study.module(study.folds[0])
     assert module.networks.params("featurizer")
-    assert module.algorithm.sizes.n_envs == len(study.environments.given) - 1
+    assert module.algorithm.sizes.n_envs == len(study.environments.info.given) - 1
     assert not list(tmp_path.iterdir()), "building a study writes nothing"
 
 
@@ -196,7 +196,7 @@ def test_a_part_of_the_folds_keeps_their_runs(tmp_path: Path) -> None:
 
 def test_the_base_that_was_used_is_part_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``auto`` that fell back to the digits makes the same runs whenever it does, and others than MNIST would."""
-    from dgbench.data.datasets import sr_cmnist
+    from dgbench.data.datasets import spurious as sr_cmnist
 
     nothing = ("dataset.base=auto", f"paths.data_dir={tmp_path}", *STUDY[1:])
     monkeypatch.setattr(sr_cmnist, "base_name", lambda base, folder, download: "digits")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,23 +12,14 @@ from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
-from dgbench.data.datasets.base_files import MNIST_KINDS, MNIST_PARTS
-from dgbench.data.datasets.colored_mnist import ColoredMNIST
-from dgbench.data.datasets.corrupted_folders import corrupted_folders
-from dgbench.data.datasets.feature_options import FeatureOptions
-from dgbench.data.datasets.image_folders import ImageFolders
-from dgbench.data.datasets.rotated_mnist import RotatedMNIST
-from dgbench.data.datasets.spurious_pictures import SpuriousPictures
-from dgbench.data.datasets.sr_cmnist import SRCMNIST
+from dgbench.data.datasets.base_images import MNIST_KINDS, MNIST_PARTS
 from dgbench.errors import DgbenchError
-from dgbench.networks.weights import PretrainedWeights, RandomWeights, TimmWeights
 from dgbench.plan.compose import Composed
-from dgbench.plan.folds import LeaveOneOut, SingleSource
 from dgbench.plan.identity import NO_RESULT
-from dgbench.plan.protocols import Fixed, Flexible, MultiTest, TargetOracle
 from dgbench.plan.studies import PlannedStudy, Planner
 from tests.studies import composed, make_plan, plain
 from tests.vectors import save
@@ -46,15 +38,14 @@ FEEDS = (
 HERE = "tests.conf.test_identity"
 
 
-#: the same classes under the import path of a user
-globals().update(
-    {
-        f"Copied{kind.__name__}": kind
-        for kind in (SRCMNIST, RotatedMNIST, ColoredMNIST, ImageFolders, FeatureOptions, SpuriousPictures,
-                     corrupted_folders, RandomWeights, PretrainedWeights, TimmWeights, LeaveOneOut, SingleSource,
-                     MultiTest, TargetOracle, Fixed, Flexible)
-    }
-)  # fmt: skip
+def __getattr__(name: str) -> Any:
+    """``CopiedX``: the class X that a file of conf/ names, under the import path of a user."""
+    files = (path for group in ("dataset", "corruptions", "init", "protocol") for path in (CONF / group).glob("*.yaml"))
+    targets = [target for file in files for target in re.findall(r"^_target_: (\S+)", file.read_text(), re.M)]
+    found = [target for target in targets if f"Copied{target.rpartition('.')[2]}" == name]
+    if not found:
+        raise AttributeError(name)
+    return get_class(found[0])
 
 
 #: key -> another value that the key can take, where adding one to a number or a letter to a text makes none

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from dgbench.data.datasets.spurious import SpuriousEnvironments
-from dgbench.data.datasets.sr_cmnist import SRCMNIST
+from dgbench.data.datasets.spurious import SRCMNIST
+from dgbench.data.environments import Environments
 
-Make = Callable[..., SpuriousEnvironments]
+Make = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
 def make() -> Make:
     """``make(scale=2)``: SR-CMNIST as conf/dataset/sr_cmnist.yaml has it, on the digits, with changes."""
 
-    def build(**changes: Any) -> SpuriousEnvironments:
+    def build(**changes: Any) -> Environments:
         keys = {
             "name": "sr_cmnist",
             "base": "digits",

@@ -40,8 +40,8 @@ def made(name: str, root: Path, *words: str) -> Environments:
 def contents(environments: Environments) -> dict[tuple[str, str], int]:
     """(environment, class) -> images of all subsets."""
     found: Counter[tuple[str, str]] = Counter()
-    for env in environments.given:
+    for env in environments.info.given:
         for subset in ("train", "val", "test"):
-            for i in environments.subset(env, subset):
-                found[env, environments.table.classes[environments.table.label[i]]] += 1  # type: ignore[attr-defined]
+            for i in environments.table.subset(env, subset):
+                found[env, environments.catalog.classes[environments.catalog.labels[i]]] += 1
     return dict(found)

@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
-from dgbench.data.datasets.sr_cmnist import given_environments
+from dgbench.data.datasets.spurious import given_environments
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import DataError
 from dgbench.plan.protocols import MultiTest

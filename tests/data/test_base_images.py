@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from torchvision.datasets import MNIST
 
-from dgbench.data.datasets import base_files
+from dgbench.data.datasets import base_images as base_files
 from dgbench.data.datasets.base_images import load_base_images
-from dgbench.data.datasets.sr_cmnist import SRCMNIST
-from dgbench.data.fetch.download import any_answers
+from dgbench.data.datasets.spurious import SRCMNIST
+from dgbench.data.fetch.archives import any_answers
 from dgbench.errors import DataError
 
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -160,7 +160,7 @@ def test_auto_falls_back_to_digits_loudly(tmp_path: Path, caplog: pytest.LogCapt
             name="sr_cmnist", base="auto", data_dir=str(tmp_path), resolution=28, given=None, ratio=3, scale=1,
             label_noise=0.25, pool_fraction=0.142857, val_fraction=0.2, evaluation="exact", data_seed=0, split_seed=0,
         ).build()  # fmt: skip
-    assert environments.identity()["base"] == "digits"
+    assert environments.info.identity()["base"] == "digits"
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage().startswith("base images: digits (dataset.base=auto")

@@ -16,10 +16,11 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
-from dgbench.data.datasets.corrupted_environments import CorruptedEnvironments
-from dgbench.data.datasets.corrupted_given import given_environments
-from dgbench.data.store import corrupted_store
-from dgbench.data.transforms.corruptions import CORRUPTIONS, Chance, corrupt
+from dgbench.data.datasets.corrupted import given_environments
+from dgbench.data.environments import Environments
+from dgbench.data.store import corrupted as corrupted_store
+from dgbench.data.transforms.corruptions import CORRUPTIONS, corrupt
+from dgbench.data.transforms.filters import Chance
 from dgbench.errors import DgbenchError
 from dgbench.seeding import derive
 from tests.datasets import built
@@ -29,11 +30,11 @@ CLASSES = {"cat": 14, "dog": 11}
 
 
 @pytest.fixture
-def build(tmp_path: Path, image_tree: Callable[..., Path]) -> Callable[..., CorruptedEnvironments]:
+def build(tmp_path: Path, image_tree: Callable[..., Path]) -> Callable[..., Any]:
     """``build(given="2-2-2-2")``: conf/dataset/pacs_corrupted.yaml at 32 x 32 pixels on 4 x 25 images, with changes."""
     root = image_tree(**dict.fromkeys(DOMAINS, CLASSES))
 
-    def make(dataset: str = "pacs_corrupted", words: tuple[str, ...] = (), **changes: Any) -> CorruptedEnvironments:
+    def make(dataset: str = "pacs_corrupted", words: tuple[str, ...] = (), **changes: Any) -> Environments:
         with initialize_config_dir(str(CONF), version_base="1.3"):
             config = compose("train", [f"dataset={dataset}", f"paths.cache_dir={tmp_path}/cache", *words])
         OmegaConf.set_struct(config, False)
@@ -43,12 +44,12 @@ def build(tmp_path: Path, image_tree: Callable[..., Path]) -> Callable[..., Corr
     return make
 
 
-Build = Callable[..., CorruptedEnvironments]
+Build = Callable[..., Any]
 
 
-def clean_positions(environments: CorruptedEnvironments, env: str, subset: str) -> set[int]:
+def clean_positions(environments: Any, env: str, subset: str) -> set[int]:
     """Which clean images a subset of an environment is made from."""
-    return set(environments.store.positions[environments.subset(env, subset)].tolist())
+    return set(environments.store.pixels.positions[environments.table.subset(env, subset)].tolist())
 
 
 # ---- environments -----------------------------------------------------------------------------------------------
@@ -57,15 +58,17 @@ def clean_positions(environments: CorruptedEnvironments, env: str, subset: str) 
 def test_sixty_four_environments(build: Build) -> None:
     environments = build()
     tested = [
-        score.env for score in environments.error_recipes(True, ["train", "val", "test"]) if score.subset == "test"
+        score.env
+        for score in environments.table.error_recipes(True, ["train", "val", "test"])
+        if score.subset == "test"
     ]
-    assert tested == environments.everywhere
+    assert tuple(tested) == environments.info.everywhere
     assert len(set(tested)) == 64
     assert tested[:2] == ["art_painting", "art_painting+gaussian_noise"]
     assert Counter(env.partition("+")[0] for env in tested) == dict.fromkeys(DOMAINS, 16)
-    held_out = environments.error_recipes(False, ["train", "val", "test"], training=environments.given[1:])
+    held_out = environments.table.error_recipes(False, ["train", "val", "test"], training=environments.info.given[1:])
     assert Counter(score.subset for score in held_out) == {"train": 4, "val": 4, "test": 4}
-    assert {score.env for score in held_out} == set(environments.given)
+    assert {score.env for score in held_out} == set(environments.info.given)
 
 
 @pytest.mark.parametrize("given", ["1-1-1-1", "2-2-2-2", "1-0-1-1", "2-0-2-2", "0-0-3-15"])
@@ -98,19 +101,19 @@ def test_listed_environments_and_chosen_corruptions(build: Build) -> None:
     environments = build(
         given=["sketch", "photo+fog"], corruptions=["fog", "contrast"], environments=["photo", "sketch"]
     )
-    assert environments.given == ["sketch", "photo+fog"]
-    assert environments.everywhere == [
+    assert environments.info.given == ("sketch", "photo+fog")
+    assert environments.info.everywhere == (
         "photo", "photo+fog", "photo+contrast", "sketch", "sketch+fog", "sketch+contrast",
-    ]  # fmt: skip
-    assert environments.identity()["variant"]["corruptions"] == ["fog", "contrast"]
+    )  # fmt: skip
+    assert environments.info.identity()["variant"]["corruptions"] == ["fog", "contrast"]
 
 
 @pytest.mark.parametrize("dataset", ["office_home", "image_folder"])
 def test_any_dataset_of_image_files_can_be_corrupted(build: Build, dataset: str) -> None:
     environments = build(dataset, ("corruptions=hendrycks", "dataset.severity=2"))
-    assert len(environments.everywhere) == 64
-    assert environments.identity()["dataset"] == dataset
-    assert environments.identity()["variant"]["severity"] == 2
+    assert len(environments.info.everywhere) == 64
+    assert environments.info.identity()["dataset"] == dataset
+    assert environments.info.identity()["variant"]["severity"] == 2
 
 
 # ---- images -----------------------------------------------------------------------------------------------------
@@ -125,11 +128,11 @@ def test_no_image_is_trained_on_twice_or_judges_what_it_trains(build: Build, giv
     environments = build(given=given)
     k = int(given[0])
     for d, domain in enumerate(DOMAINS):
-        forms = [env for env in environments.everywhere if env.partition("+")[0] == domain]
+        forms = [env for env in environments.info.everywhere if env.partition("+")[0] == domain]
         pools = [clean_positions(environments, env, "test") for env in forms]
         assert all(pool == pools[0] for pool in pools)
         used, sizes = set(pools[0]), [len(pools[0])]
-        for env in environments.given:
+        for env in environments.info.given:
             if env in forms:
                 for subset in ("train", "val"):
                     images = clean_positions(environments, env, subset)
@@ -143,13 +146,13 @@ def test_no_image_is_trained_on_twice_or_judges_what_it_trains(build: Build, giv
 
 def test_what_each_seed_decides(build: Build) -> None:
     one = build(given=["photo", "photo+fog"])
-    other_data, other_split = (build(given=one.given, **{key: 1}) for key in ("data_seed", "split_seed"))
+    other_data, other_split = (build(given=list(one.info.given), **{key: 1}) for key in ("data_seed", "split_seed"))
     assert clean_positions(one, "sketch", "test") == clean_positions(other_data, "sketch", "test")
     assert clean_positions(one, "sketch", "test") != clean_positions(other_split, "sketch", "test")
     assert clean_positions(one, "photo", "train") != clean_positions(other_data, "photo", "train")
-    assert build(data_seed=0).given != build(data_seed=1).given
-    assert build(split_seed=0).given == build(split_seed=1).given
-    assert one.identity() != other_data.identity() != other_split.identity()
+    assert build(data_seed=0).info.given != build(data_seed=1).info.given
+    assert build(split_seed=0).info.given == build(split_seed=1).info.given
+    assert one.info.identity() != other_data.info.identity() != other_split.info.identity()
 
 
 def test_pixels(build: Build) -> None:
@@ -157,14 +160,14 @@ def test_pixels(build: Build) -> None:
     environments = build(given=["photo", "sketch+gaussian_noise"], severity=4, corruption_seed=9)
     ask = np.concatenate(
         [
-            environments.subset("photo", "val"),
-            environments.subset("sketch+gaussian_noise", "train")[::2],
-            environments.subset("art_painting+contrast", "test"),
+            environments.table.subset("photo", "val"),
+            environments.table.subset("sketch+gaussian_noise", "train")[::2],
+            environments.table.subset("art_painting+contrast", "test"),
         ]
     )
-    x, y = environments.gather(torch.from_numpy(ask))
-    clean = environments.store.positions[ask]
-    raw, _ = environments.store.clean.rows(torch.arange(100))
+    x, y = environments.store.gather(torch.from_numpy(ask))
+    clean = environments.store.pixels.positions[ask]
+    raw, _ = environments.store.pixels.clean.rows(torch.arange(100))
     assert y.tolist() == [0 if i % 25 < 14 else 1 for i in clean.tolist()]  # 14 cats, then 11 dogs in each domain
 
     def section(name: str, corruption: str, positions: list[int]) -> torch.Tensor:
@@ -172,31 +175,33 @@ def test_pixels(build: Build) -> None:
         return corrupt(raw[positions], corruption, 4, chance)
 
     env = "sketch+gaussian_noise"
-    dealt = [*environments.store.positions[environments.subset(env, "train")].tolist()]
-    dealt += environments.store.positions[environments.subset(env, "val")].tolist()
-    noisy = section(f"{env}-dealt", "gaussian_noise", dealt)[: len(environments.subset(env, "train"))][::2]
-    pool = environments.store.positions[environments.subset("art_painting", "test")].tolist()
+    dealt = [*environments.store.pixels.positions[environments.table.subset(env, "train")].tolist()]
+    dealt += environments.store.pixels.positions[environments.table.subset(env, "val")].tolist()
+    noisy = section(f"{env}-dealt", "gaussian_noise", dealt)[: len(environments.table.subset(env, "train"))][::2]
+    pool = environments.store.pixels.positions[environments.table.subset("art_painting", "test")].tolist()
     gray = section("art_painting+contrast-pool", "contrast", pool)
     expected = torch.cat([raw[clean[:4]], noisy, gray]).float() / 255
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
     torch.testing.assert_close(x, (expected - mean.view(3, 1, 1)) / std.view(3, 1, 1))
     assert x.shape == (4 + len(noisy) + 5, 3, 32, 32)
     kinds = [i % 25 if i % 25 < 14 else i % 25 - 14 for i in clean.tolist()]  # number of the file within its class
-    assert environments.store.rows(torch.from_numpy(ask))[1].tolist() == [[10 + i % 3, 12 + i % 2] for i in kinds]
+    assert environments.store.pixels.rows(torch.from_numpy(ask))[1].tolist() == [
+        [10 + i % 3, 12 + i % 2] for i in kinds
+    ]
 
 
 def test_training_images_are_augmented_like_those_of_any_folder(build: Build) -> None:
     """The same numbers give the same crops of an image, clean or from a set of its own."""
     environments = build(given=["photo", "sketch+contrast"], augment="domainbed")
-    asked = torch.from_numpy(environments.subset("photo", "train")[:6])
-    noise = environments.training_noise(np.random.default_rng(0), 6)
-    x, y = environments.gather_for_training(asked, noise)
-    base = copy(environments._pixels)
-    base.store, base.labels = environments.store.clean, torch.tensor([0] * 14 + [1] * 11).repeat(4)
-    clean = environments.store.positions[asked]
+    asked = torch.from_numpy(environments.table.subset("photo", "train")[:6])
+    noise = environments.store.training_noise(np.random.default_rng(0), 6)
+    x, y = environments.store.gather_for_training(asked, noise)
+    base = copy(environments.store)
+    base.pixels, base.labels = environments.store.pixels.clean, torch.tensor([0] * 14 + [1] * 11).repeat(4)
+    clean = environments.store.pixels.positions[asked]
     expected = base.gather_for_training(clean, noise)
     assert torch.equal(x, expected[0]) and torch.equal(y, expected[1])
-    assert not torch.equal(x, environments.gather(asked)[0])
+    assert not torch.equal(x, environments.store.gather(asked)[0])
 
 
 def test_bad_images_are_left_out(build: Build, tmp_path: Path) -> None:
@@ -211,9 +216,9 @@ def test_bad_images_are_left_out(build: Build, tmp_path: Path) -> None:
 # ---- cache ------------------------------------------------------------------------------------------------------
 
 
-def images_of(environments: CorruptedEnvironments, *names: str) -> torch.Tensor:
+def images_of(environments: Any, *names: str) -> torch.Tensor:
     passes = environments.eval_sets(list(names))
-    return torch.cat([environments.gather(scored.indices)[0] for scored in passes.values()])
+    return torch.cat([environments.store.gather(scored.indices)[0] for scored in passes.values()])
 
 
 ASKED = ("test/photo+fog", "val/photo+fog", "test/sketch+shot_noise", "test/sketch")
@@ -300,7 +305,7 @@ def test_files_are_named_by_what_decides_their_content(build: Build, tmp_path: P
         ({"given": ["photos"]}, "holds photos, which does not exist"),
         ({"given": ["photo+"]}, r"holds photo\+, which does not exist"),
         ({"given": ["photo", "photo"]}, "holds photo more than once"),
-        ({"corruptions": ["rain"]}, "corruptions names rain, which is unknown; choose from gaussian_noise"),
+        ({"corruptions": ["rain"]}, r"corruptions=\[rain\] names rain, which is unknown; choose from gaussian_noise"),
         ({"corruptions": "fog"}, "corruptions=fog is no list"),
         ({"severity": 0}, "severity=0 is unknown; choose 1"),
         ({"severity": 2.5}, "severity=2.5 is unknown"),

@@ -12,13 +12,9 @@ import torch
 from PIL import Image
 from torchvision.transforms import InterpolationMode, functional
 
-from dgbench.data.datasets.base_files import IMAGES
-from dgbench.data.datasets.base_images import BaseImages, load_base_images
-from dgbench.data.datasets.colored_mnist import ColoredMNIST
-from dgbench.data.datasets.dealt_digits import DealtDigits
-from dgbench.data.datasets.dealt_environments import DealtEnvironments
-from dgbench.data.datasets.rotated_mnist import RotatedMNIST
-from dgbench.data.transforms.rotate import rotated
+from dgbench.data.datasets.base_images import IMAGES, BaseImages, load_base_images
+from dgbench.data.datasets.domainbed_digits import ColoredMNIST, DealtDigits, RotatedMNIST
+from dgbench.data.transforms.paint import rotated
 from dgbench.errors import ConfigError
 
 ANGLES = [0, 15, 30, 45, 60, 75]
@@ -37,16 +33,21 @@ def colored(**changes: Any) -> ColoredMNIST:
     return ColoredMNIST(**{**COMMON, **keys, **changes})
 
 
-def dealt(options: DealtDigits, base: BaseImages, monkeypatch: pytest.MonkeyPatch) -> DealtEnvironments:
+def dealt(options: DealtDigits, base: BaseImages, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The environments of these base images."""
     monkeypatch.setitem(IMAGES, "digits", len(base.images))
-    monkeypatch.setattr("dgbench.data.datasets.base_images.load_base_images", lambda *_: base)
+    monkeypatch.setattr("dgbench.data.datasets.domainbed_digits.load_base_images", lambda *_: base)
     return options.build()
 
 
-def own(environments: DealtEnvironments, env: str) -> np.ndarray:
+def own(environments: Any, env: str) -> np.ndarray:
     """Positions of all images of an environment, in the order in which they were dealt."""
-    return np.sort(np.concatenate([environments.subset(env, part) for part in ("train", "val")]))
+    return np.sort(np.concatenate([environments.table.subset(env, part) for part in ("train", "val")]))
+
+
+def sources(environments: Any) -> torch.Tensor:
+    """Positions of all images among the base images."""
+    return torch.tensor(environments.catalog.names)
 
 
 @pytest.fixture
@@ -62,12 +63,12 @@ def synthetic() -> BaseImages:
 
 def test_rotated_as_domainbed(synthetic: BaseImages, monkeypatch: pytest.MonkeyPatch) -> None:
     environments = dealt(turned(), synthetic, monkeypatch)
-    assert environments.given == ["0", "15", "30", "45", "60", "75"]
-    places = [own(environments, env) for env in environments.given]
+    assert list(environments.info.given) == ["0", "15", "30", "45", "60", "75"]
+    places = [own(environments, env) for env in environments.info.given]
     assert [len(place) for place in places] == [12, 12, 12, 12, 11, 11]
     firsts = np.array([place[0] for place in places])
-    assert environments.image_names(firsts) == ["4", "28", "31", "29", "23", "9"]
-    x, y = environments.gather(torch.from_numpy(firsts))
+    assert environments.catalog.names_at(firsts) == ["4", "28", "31", "29", "23", "9"]
+    x, y = environments.store.gather(torch.from_numpy(firsts))
     assert y.tolist() == [4, 8, 1, 9, 3, 9]
     pixels = (x * 255).round().long()
     assert pixels.sum((1, 2, 3)).tolist() == [99232, 91367, 75924, 78328, 80004, 92835]
@@ -77,15 +78,15 @@ def test_rotated_as_domainbed(synthetic: BaseImages, monkeypatch: pytest.MonkeyP
 
 def test_colored_as_domainbed(synthetic: BaseImages, monkeypatch: pytest.MonkeyPatch) -> None:
     environments = dealt(colored(), synthetic, monkeypatch)
-    assert environments.given == ["0.10", "0.20", "0.90"]
-    places = [own(environments, env) for env in environments.given]
+    assert list(environments.info.given) == ["0.10", "0.20", "0.90"]
+    places = [own(environments, env) for env in environments.info.given]
     assert [len(place) for place in places] == [24, 23, 23]
-    assert environments.image_names(places[0][:3]) == ["4", "29", "5"]  # places 0, 3, 6 of 4 28 31 29 23 9 5 17
-    x, y = environments.gather(torch.from_numpy(places[0][:12]))
+    assert environments.catalog.names_at(places[0][:3]) == ["4", "29", "5"]  # places 0, 3, 6 of 4 28 31 29 23 9 5 17
+    x, y = environments.store.gather(torch.from_numpy(places[0][:12]))
     assert y.tolist() == [1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0]
     channel = torch.tensor([1, 0, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1])
     index = torch.arange(12)
-    assert torch.equal(x[index, channel] * 255, synthetic.images[environments.sources[places[0][:12]], 0].float())
+    assert torch.equal(x[index, channel] * 255, synthetic.images[sources(environments)[places[0][:12]], 0].float())
     assert not x[index, 1 - channel].any()
 
 
@@ -96,11 +97,11 @@ def test_the_draws_continue_from_environment_to_environment(
     environments = dealt(colored(), synthetic, monkeypatch)
     generator = torch.Generator().manual_seed(0)
     order = torch.randperm(70, generator=generator)
-    for i, (env, e) in enumerate(zip(environments.given, (0.1, 0.2, 0.9), strict=True)):
+    for i, (env, e) in enumerate(zip(environments.info.given, (0.1, 0.2, 0.9), strict=True)):
         classes = order[i::3] % 10
         label = (classes < 5) != (torch.rand(len(classes), generator=generator) < 0.25)
         color = label != (torch.rand(len(classes), generator=generator) < e)
-        x, y = environments.gather(torch.from_numpy(own(environments, env)))
+        x, y = environments.store.gather(torch.from_numpy(own(environments, env)))
         assert torch.equal(y, label.long())
         assert torch.equal(x.sum((2, 3)).argmax(1), color.long())
 
@@ -135,12 +136,12 @@ def test_mnist() -> None:
     """Sizes, the first images of seed 0, and 1,000 real images of each angle pixel for pixel."""
     environments = turned(base="mnist", data_dir=str(REAL)).build()
     base = load_base_images("mnist", REAL, 28)
-    places = [own(environments, env) for env in environments.given]
+    places = [own(environments, env) for env in environments.info.given]
     assert [len(place) for place in places] == [11667] * 4 + [11666] * 2
-    assert [environments.image_names(place[:1])[0] for place in places[:4]] == ["26044", "34615", "62699", "39172"]
+    assert [environments.catalog.names_at(place[:1])[0] for place in places[:4]] == ["26044", "34615", "62699", "39172"]
     for angle, place in zip(ANGLES, places, strict=True):
-        some = environments.sources[place[:1000]]
-        x, y = environments.gather(torch.from_numpy(place[:1000]))
+        some = sources(environments)[place[:1000]]
+        x, y = environments.store.gather(torch.from_numpy(place[:1000]))
         assert torch.equal((x * 255).round().to(torch.uint8), reference(base.images[some], angle))
         assert torch.equal(y, base.classes[some])
     sizes = {env: counts for env, counts in environments.info.counts.items() if env in ("0", "75")}
@@ -153,31 +154,31 @@ def test_mnist() -> None:
 def test_digits_of_scikit_learn() -> None:
     """1,797 = 3 * 300 + 3 * 299 images of 8 x 8; 16 becomes 1, and angle 0 changes nothing."""
     environments = turned().build()
-    assert environments.image == (1, 8, 8) and environments.n_classes == 10
-    places = [own(environments, env) for env in environments.given]
+    assert environments.store.image == (1, 8, 8) and environments.info.n_classes == 10
+    places = [own(environments, env) for env in environments.info.given]
     assert [len(place) for place in places] == [300, 300, 300, 299, 299, 299]
-    assert sorted(environments.sources.tolist()) == list(range(1797))
-    x, _ = environments.gather(torch.from_numpy(places[0]))
-    base = load_base_images("digits", "nowhere", 28).images[environments.sources[places[0]]]
+    assert sorted(sources(environments).tolist()) == list(range(1797))
+    x, _ = environments.store.gather(torch.from_numpy(places[0]))
+    base = load_base_images("digits", "nowhere", 28).images[sources(environments)[places[0]]]
     assert torch.allclose(x, base.float() / 16, atol=0.5 / 255 + 1e-6)
     assert x.max() == 1
 
 
 def test_seeds() -> None:
     first, split, data = (turned(**seeds).build() for seeds in ({}, {"split_seed": 1}, {"data_seed": 1}))
-    assert torch.equal(first.sources, split.sources) and torch.equal(first.images, split.images)
-    assert not np.array_equal(first.subset("15", "val"), split.subset("15", "val"))
-    assert np.array_equal(first.subset("15", "val"), data.subset("15", "val"))
-    assert not torch.equal(first.sources, data.sources)
+    assert torch.equal(sources(first), sources(split)) and torch.equal(first.store.values, split.store.values)
+    assert not np.array_equal(first.table.subset("15", "val"), split.table.subset("15", "val"))
+    assert np.array_equal(first.table.subset("15", "val"), data.table.subset("15", "val"))
+    assert not torch.equal(sources(first), sources(data))
 
 
 def test_a_held_out_environment_is_tested_on_its_in_split() -> None:
     environments = turned().build()
-    recipes = environments.error_recipes(False, ["train", "val", "test"], training=["15", "30", "45", "60", "75"])
+    recipes = environments.table.error_recipes(False, ["train", "val", "test"], training=["15", "30", "45", "60", "75"])
     found = {(recipe.env, recipe.subset): recipe.mixture for recipe in recipes}
     assert found["0", "test"] == {"train/0": 1.0}
     assert ("15", "test") not in found and ("0", "train") not in found
-    assert {env for env, subset in found if subset == "val"} == set(environments.given)
+    assert {env for env, subset in found if subset == "val"} == set(environments.info.given)
     assert len(environments.eval_sets(["train/0"])["train/0"].indices) == 240
 
 

@@ -11,9 +11,8 @@ import pytest
 import torch
 from PIL import ExifTags, Image
 
-from dgbench.data.datasets.image_table import ImageTable, table_of
+from dgbench.data.datasets.image_table import ImageTable, decoded_folder, table_of
 from dgbench.data.store.decoding import decode
-from dgbench.data.store.image_cache import decoded_folder
 from dgbench.data.store.image_store import image_store
 
 SIDE = 16
@@ -184,5 +183,5 @@ def test_every_store_decodes_alike(tmp_path: Path, kind: str) -> None:
 def test_a_cache_of_the_first_way_of_decoding_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = table(tmp_path / "images")
     now = decoded_folder(found, SIDE, tmp_path)
-    monkeypatch.setattr("dgbench.data.store.image_cache.DECODED", 1)
+    monkeypatch.setattr("dgbench.data.datasets.image_table.DECODED", 1)
     assert decoded_folder(found, SIDE, tmp_path) != now

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from dgbench.data.datasets.spurious import SpuriousEnvironments
-from dgbench.data.environments import EvalSetLoader
+from dgbench.data.environments import Environments
+from dgbench.data.minibatches import EvalSetLoader
 
-Make = Callable[..., SpuriousEnvironments]
+Make = Callable[..., Any]
 
 
 def predict(x: Tensor) -> Tensor:
@@ -21,13 +22,13 @@ def predict(x: Tensor) -> Tensor:
     return torch.where(x.sum((1, 2, 3)) > 18, color, shape)
 
 
-def errors(environments: SpuriousEnvironments, batch_size: int = 100) -> dict[tuple[str, str], float]:
+def errors(environments: Environments, batch_size: int = 100) -> dict[tuple[str, str], float]:
     """(environment, subset) -> error, the way that rows get it."""
-    scores = environments.error_recipes(everywhere=True, subsets=("train", "val", "test"))
+    scores = environments.table.error_recipes(everywhere=True, subsets=("train", "val", "test"))
     names = list(dict.fromkeys(name for score in scores for name in score.mixture))
     rates = {}
     for name, scored in environments.eval_sets(names).items():
-        batches = list(EvalSetLoader(environments, name, scored, batch_size))
+        batches = list(EvalSetLoader(environments.store, name, scored, batch_size))
         assert [batch.index for batch in batches] == list(range(math.ceil(len(scored.indices) / batch_size)))
         wrong = sum(int((predict(batch.x) != batch.y).sum()) for batch in batches)
         rates[name] = wrong / len(scored.indices)
@@ -40,18 +41,18 @@ def test_exact_errors_equal_brute_force(make: Make) -> None:
     found = errors(environments)
     for e, env in [(0.0, "0.00"), (0.1, "0.10"), (0.37, "0.37"), (1.0, "1.00")]:
         expected = 0.0
-        for index in environments.pool:
+        for index in environments.table.pool:
             position = torch.tensor([index])
             for color in (0, 1):
-                x, y = environments.gather(position, torch.tensor([color]))
+                x, y = environments.store.gather(position, torch.tensor([color]))
                 weight = 1 - e if color == int(y) else e
                 expected += weight * int(predict(x) != y)
-        assert abs(found[env, "test"] - expected / len(environments.pool)) < 1e-12
+        assert abs(found[env, "test"] - expected / len(environments.table.pool)) < 1e-12
 
 
 def test_all_environments_cost_two_passes(make: Make) -> None:
     environments = make()
-    scores = environments.error_recipes(everywhere=True, subsets=("test",))
+    scores = environments.table.error_recipes(everywhere=True, subsets=("test",))
     assert len(scores) == 101
     assert {name for score in scores for name in score.mixture} == {"test+0", "test+1"}
     assert all(math.isclose(sum(score.mixture.values()), 1) for score in scores)
@@ -60,31 +61,31 @@ def test_all_environments_cost_two_passes(make: Make) -> None:
 def test_own_subsets_are_scored_in_their_own_colors(make: Make) -> None:
     environments = make()
     found = errors(environments)
-    for env in environments.given:
+    for env in environments.info.given:
         for subset in ("train", "val"):
-            x, y = environments.gather(torch.from_numpy(environments.subset(env, subset)))
+            x, y = environments.store.gather(torch.from_numpy(environments.table.subset(env, subset)))
             assert found[env, subset] == float((predict(x) != y).double().mean())
 
 
 def test_scores_follow_what_is_asked(make: Make) -> None:
     """Folds that hold something out are tested on the given environments, the full one everywhere."""
     environments = make(given=[0.9, 0.125])
-    some = environments.error_recipes(everywhere=False, subsets=("val", "test"))
+    some = environments.table.error_recipes(everywhere=False, subsets=("val", "test"))
     assert [(s.env, s.subset) for s in some] == [
         ("0.90", "val"),
         ("0.125" + "0", "val"),
         ("0.90", "test"),
         ("0.1250", "test"),
     ]
-    everywhere = environments.error_recipes(everywhere=True, subsets=("test",))
+    everywhere = environments.table.error_recipes(everywhere=True, subsets=("test",))
     assert [s.env for s in everywhere] == [f"{i / 100:.2f}" for i in range(101)] + ["0.1250"]
 
 
 def test_predictions_in_groups_are_scored_in_sampled_colors(make: Make) -> None:
     """No pass then shows one color rule for all images, which no environment between 0 and 1 does."""
     exact, sampled = make(), make(evaluation="sampled")
-    found = exact.error_recipes(everywhere=True, subsets=("val", "test"), grouped=True)
-    assert found == sampled.error_recipes(everywhere=True, subsets=("val", "test"))
+    found = exact.table.error_recipes(everywhere=True, subsets=("val", "test"), grouped=True)
+    assert found == sampled.table.error_recipes(everywhere=True, subsets=("val", "test"))
     names = [name for score in found for name in score.mixture]
     for name, scored in exact.eval_sets(names).items():
         same = sampled.eval_sets([name])[name]
@@ -107,13 +108,13 @@ def test_sampled_errors_scatter_around_exact_ones(make: Make) -> None:
         exact = make(data_seed=seed, pool_fraction=0.6)
         sampled = make(data_seed=seed, pool_fraction=0.6, evaluation="sampled")
         expected, drawn = errors(exact, 2000), errors(sampled, 2000)
-        pool = torch.from_numpy(exact.pool)
-        labels = exact.labels[pool]
-        right = [predict(exact.gather(pool, color)[0]) == labels for color in (labels, 1 - labels)]
+        pool = torch.from_numpy(exact.table.pool)
+        labels = exact.store.labels[pool]
+        right = [predict(exact.store.gather(pool, color)[0]) == labels for color in (labels, 1 - labels)]
         n, d = len(pool), int((right[0] != right[1]).sum())
         assert d > 300  # or the test would say nothing
-        for env in exact.everywhere:
-            e, difference = exact.strength[env], drawn[env, "test"] - expected[env, "test"]
+        for env in exact.info.everywhere:
+            e, difference = exact.table.disagreement[env], drawn[env, "test"] - expected[env, "test"]
             if e in (0, 1):
                 assert abs(difference) < 1e-12
             else:

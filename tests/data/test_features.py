@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
-from dgbench.data.datasets.feature_options import FeatureOptions
+from dgbench.data.datasets.features import FeatureOptions
 from dgbench.errors import ConfigError, DataError, DgbenchError
 from tests.vectors import EACH, ENVIRONMENTS, D, columns, save
 
@@ -30,32 +30,32 @@ def test_the_rows_are_those_of_the_file(tmp_path: Path) -> None:
     info = options(save(tmp_path / "x.npz", age=np.arange(60))).describe()
     environments = options(tmp_path / "x.npz").build()
     assert (info.given, info.n_classes, info.image, info.kind, info.beyond) == (ENVIRONMENTS, 2, (D,), "vectors", False)
-    assert environments.info == info and environments.class_names == ("cat", "dog")
+    assert environments.info == info and environments.catalog.classes == ("cat", "dog")
     assert info.counts == {env: {"train": 16, "val": 4, "test": 0} for env in ENVIRONMENTS}
     for number, env in enumerate(ENVIRONMENTS):
-        train, val = environments.subset(env, "train"), environments.subset(env, "val")
+        train, val = environments.table.subset(env, "train"), environments.table.subset(env, "val")
         assert sorted([*train, *val]) == list(range(number * EACH, (number + 1) * EACH))
     positions = torch.tensor([3, 41])
-    x, y = environments.gather(positions)
+    x, y = environments.store.gather(positions)
     assert torch.equal(x, torch.tensor(content["features"][[3, 41]].astype(np.float32)))
     assert y.tolist() == [1, 1] and x.dtype == torch.float32
-    assert environments.image_names(np.array([3, 41])) == ["3", "41"]
-    assert environments.image_attributes(np.array([3, 41])) == {"age": ["3", "41"]}
-    assert environments.labels_at(np.array([0, 3])).tolist() == [0, 1]
+    assert environments.catalog.names_at(np.array([3, 41])) == ["3", "41"]
+    assert environments.catalog.attributes_at(np.array([3, 41])) == {"age": ["3", "41"]}
+    assert environments.catalog.labels[np.array([0, 3])].tolist() == [0, 1]
 
 
 def test_chosen_environments_in_their_order(tmp_path: Path) -> None:
     environments = options(save(tmp_path / "x.npz"), environments=["c", "a"]).build()
-    assert environments.given == ["c", "a"]
-    own = np.concatenate([environments.subset("c", name) for name in ("train", "val")])
-    assert sorted(map(int, environments.image_names(own))) == list(range(40, 60)), "numbers of rows in the file"
+    assert list(environments.info.given) == ["c", "a"]
+    own = np.concatenate([environments.table.subset("c", name) for name in ("train", "val")])
+    assert sorted(map(int, environments.catalog.names_at(own))) == list(range(40, 60)), "numbers of rows in the file"
 
 
 def test_numbers_are_named_in_their_order(tmp_path: Path) -> None:
     """10 comes after 9, and integers are names."""
     label, environment = np.tile([10, 9], 30), np.repeat([10, 2, 1], 20)
     info = options(save(tmp_path / "x.npz", label=label, environment=environment)).build()
-    assert (info.class_names, info.given) == (("9", "10"), ["1", "2", "10"])
+    assert (info.catalog.classes, info.info.given) == (("9", "10"), ("1", "2", "10"))
 
 
 def test_listed_subsets(tmp_path: Path) -> None:
@@ -68,9 +68,9 @@ def test_listed_subsets(tmp_path: Path) -> None:
         "b": {"train": 13, "val": 3, "test": 4},
         "c": {"train": 16, "val": 4, "test": 0},
     }
-    assert environments.subset("a", "test").tolist() == [0, 1, 2, 3, 4]
-    assert environments.subset("a", "val").tolist() == [5, 6, 7]
-    recipes = environments.error_recipes(False, ["test"], training=["a", "c"])
+    assert environments.table.subset("a", "test").tolist() == [0, 1, 2, 3, 4]
+    assert environments.table.subset("a", "val").tolist() == [5, 6, 7]
+    recipes = environments.table.error_recipes(False, ["test"], training=["a", "c"])
     assert [(r.env, dict(r.mixture)) for r in recipes] == [("a", {"test/a": 1.0}), ("b", {"test/b": 1.0})]
 
 
@@ -79,8 +79,8 @@ def test_every_format_is_the_same_dataset(tmp_path: Path, suffix: str, chosen: A
     first = options(save(tmp_path / "x.npz", age=np.arange(60))).build()
     other = options(save(tmp_path / f"x{suffix}", age=np.arange(60)), columns=chosen).build()
     assert other.info == first.info
-    assert torch.equal(other.features, first.features)
-    assert other.image_attributes(np.array([7])) == first.image_attributes(np.array([7])) == {"age": ["7"]}
+    assert torch.equal(other.store.values, first.store.values)
+    assert [each.catalog.attributes_at(np.array([7])) for each in (first, other)] == [{"age": ["7"]}] * 2
 
 
 def test_a_column_of_lists(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_missing_attributes_and_subsets_are_empty(tmp_path: Path) -> None:
     frame["site"], frame["subset"] = ["north", None] * 30, [None, "train"] * 30
     frame.to_parquet(tmp_path / "x.parquet")
     environments = options(tmp_path / "x.parquet").build()
-    assert environments.image_attributes(np.array([0, 1])) == {"site": ["north", ""]}
+    assert environments.catalog.attributes_at(np.array([0, 1])) == {"site": ["north", ""]}
     assert environments.info.counts["a"] == {"train": 16, "val": 4, "test": 0}
 
 

@@ -21,11 +21,10 @@ from pathlib import Path
 
 import pytest
 
+from dgbench.data.fetch import archives as downloads
 from dgbench.data.fetch import command as fetching
-from dgbench.data.fetch import download as downloads
+from dgbench.data.fetch.archives import Unavailable, download, extract
 from dgbench.data.fetch.arrange import terra_incognita
-from dgbench.data.fetch.download import Unavailable, download
-from dgbench.data.fetch.extract import extract
 from dgbench.data.fetch.fetching import fetch
 from dgbench.data.fetch.sources import DATASETS, Archive, Form, Source, sources
 from dgbench.errors import ConfigError, DataError
@@ -352,7 +351,7 @@ def test_bombs_are_refused(tmp_path: Path, kind: str) -> None:
 
 def test_what_the_disk_cannot_hold_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 2000})
-    monkeypatch.setattr("dgbench.data.fetch.extract.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("dgbench.data.fetch.archives.shutil.disk_usage", lambda _: usage)
     with pytest.raises(DataError, match="unpacks to more; free space"):
         extract(zipped(tmp_path / "a", FILES), tmp_path / "out")
 
@@ -508,7 +507,7 @@ def test_two_processes_do_not_fetch_the_same(server: Server, tmp_path: Path) -> 
         fetch(served(server, tmp_path), data, say=lambda _: None)
 
 
-ARRANGED = {"arrange.terra_incognita", "from_parquet.camelyon17", "from_parquet.domains"}
+ARRANGED = {"arrange.terra_incognita", "arrange.camelyon17", "arrange.domains"}
 
 
 def test_the_blocks_of_the_configuration() -> None:
@@ -587,7 +586,7 @@ def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
     """The real command against a server that never answers."""
     code = f"""if True:
         import runpy, signal, sys, time
-        import dgbench.data.fetch.download as downloads
+        import dgbench.data.fetch.archives as downloads
         from pathlib import Path
 
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
@@ -646,7 +645,7 @@ def test_ctrl_c_in_the_middle_and_once_more(tmp_path: Path) -> None:
         import runpy, signal, sys
         from pathlib import Path
         import dgbench.data.fetch.command as command
-        import dgbench.data.fetch.download as downloads
+        import dgbench.data.fetch.archives as downloads
         from dgbench.data.fetch.sources import sources
 
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it

@@ -17,7 +17,7 @@ from torchvision import transforms
 
 from dgbench.batches import EnvBatch
 from dgbench.configuration import CONF
-from dgbench.data.datasets.folder_environments import FolderEnvironments
+from dgbench.data.environments import Environments
 from dgbench.data.minibatches import EnvironmentData, IntervalLoader
 from dgbench.data.store.image_store import FileStore, ResidentStore
 from dgbench.errors import DgbenchError
@@ -25,13 +25,15 @@ from tests.datasets import built
 
 Tree = Callable[..., Path]
 TWO = {"cat": 6, "dog": 4}
+KEYS = ("flip", "brightness", "contrast", "saturation", "hue", "grayscale")
+UNCHANGED = {**dict.fromkeys(KEYS, 0), "crop_area": [1, 1], "crop_aspect": [1, 1]}
 
 
 @pytest.fixture
-def build(tmp_path: Path) -> Callable[..., FolderEnvironments]:
+def build(tmp_path: Path) -> Callable[..., Any]:
     """``build(root, val_fraction=0.5)``: conf/dataset/image_folder.yaml at 8 x 8 pixels, with changes."""
 
-    def make(root: Path, dataset: str = "image_folder", **changes: Any) -> FolderEnvironments:
+    def make(root: Path, dataset: str = "image_folder", **changes: Any) -> Environments:
         with initialize_config_dir(str(CONF), version_base="1.3"):
             config = compose("train", [f"dataset={dataset}", f"paths.cache_dir={tmp_path}/cache"])
         config.dataset.root = str(root)
@@ -42,7 +44,7 @@ def build(tmp_path: Path) -> Callable[..., FolderEnvironments]:
     return make
 
 
-Build = Callable[..., FolderEnvironments]
+Build = Callable[..., Any]
 
 
 @pytest.mark.parametrize("store", ["auto", "ram", "file", "none"])
@@ -50,7 +52,7 @@ def test_pixels_are_those_of_the_plain_transform(image_tree: Tree, build: Build,
     """Resize to a square without a crop, [0, 1], ImageNet mean and standard deviation: torchvision on PIL images."""
     root = image_tree(photo=TWO, sketch=TWO)
     environments = build(root, store=store)
-    assert isinstance(environments.store, FileStore if store == "none" else ResidentStore)
+    assert isinstance(environments.store.pixels, FileStore if store == "none" else ResidentStore)
     plain = transforms.Compose(
         [
             transforms.Resize((8, 8)),
@@ -58,18 +60,18 @@ def test_pixels_are_those_of_the_plain_transform(image_tree: Tree, build: Build,
             transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
         ]
     )
-    x, y = environments.gather(torch.tensor([11, 0, 19, 0]))
+    x, y = environments.store.gather(torch.tensor([11, 0, 19, 0]))
     for got, path in zip(x, ["photo/cat/01", "photo/cat/00", "sketch/dog/03", "photo/cat/00"], strict=True):
         path = path.replace("photo/cat/01", "sketch/cat/01")  # position 11 is the second image of sketch
         torch.testing.assert_close(got, plain(Image.open(root / f"{path}.png")), rtol=0, atol=1e-6)
     assert y.tolist() == [0, 0, 1, 0]
-    assert environments.image == (3, 8, 8)
-    assert environments.n_classes == 2
+    assert environments.store.image == (3, 8, 8)
+    assert environments.info.n_classes == 2
 
 
 def test_sizes_on_disk_are_kept(image_tree: Tree, build: Build) -> None:
     """Image i of a class is 10 + i % 3 high and 12 + i % 2 wide."""
-    store = build(image_tree(a=TWO, b=TWO)).store
+    store = build(image_tree(a=TWO, b=TWO)).store.pixels
     assert store.rows(torch.arange(6))[1].tolist() == [[10, 12], [11, 13], [12, 12], [10, 13], [11, 12], [12, 13]]
 
 
@@ -78,20 +80,20 @@ def test_a_split_depends_on_its_seed_alone(image_tree: Tree, build: Build) -> No
     root = image_tree(a=TWO, b=TWO, c=TWO)
     all_three, one = build(root), build(root, environments=["b"])
     for env in "abc":
-        train, val = all_three.subset(env, "train"), all_three.subset(env, "val")
+        train, val = all_three.table.subset(env, "train"), all_three.table.subset(env, "val")
         assert (len(train), len(val)) == (8, 2)
         first = 10 * "abc".index(env)
         assert sorted([*train, *val]) == list(range(first, first + 10))
-    assert np.array_equal(all_three.subset("b", "val"), one.subset("b", "val") + 10)
-    others = [build(root, split_seed=seed).subset("b", "val").tolist() for seed in range(4)]
-    assert others[0] == all_three.subset("b", "val").tolist()
+    assert np.array_equal(all_three.table.subset("b", "val"), one.table.subset("b", "val") + 10)
+    others = [build(root, split_seed=seed).table.subset("b", "val").tolist() for seed in range(4)]
+    assert others[0] == all_three.table.subset("b", "val").tolist()
     assert len({tuple(other) for other in others}) > 1
 
 
 def test_rows_are_domainbeds(image_tree: Tree, build: Build) -> None:
     """val everywhere (out-splits); test where never trained (in-split); train where trained (in-split)."""
     environments = build(image_tree(a=TWO, b=TWO, c=TWO))
-    found = environments.error_recipes(False, ["train", "val", "test"], ("a", "c"))
+    found = environments.table.error_recipes(False, ["train", "val", "test"], ("a", "c"))
     assert [(s.env, s.subset, dict(s.mixture)) for s in found] == [
         ("a", "train", {"train/a": 1.0}),
         ("c", "train", {"train/c": 1.0}),
@@ -101,9 +103,9 @@ def test_rows_are_domainbeds(image_tree: Tree, build: Build) -> None:
         ("b", "test", {"train/b": 1.0}),
     ]
     passes = environments.eval_sets(["train/b", "val/c"])
-    assert passes["train/b"].indices.tolist() == environments.subset("b", "train").tolist()
-    assert passes["val/c"].indices.tolist() == environments.subset("c", "val").tolist()
-    assert all(s.subset != "test" for s in environments.error_recipes(True, ["val", "test"], ("a", "b", "c")))
+    assert passes["train/b"].indices.tolist() == environments.table.subset("b", "train").tolist()
+    assert passes["val/c"].indices.tolist() == environments.table.subset("c", "val").tolist()
+    assert all(s.subset != "test" for s in environments.table.error_recipes(True, ["val", "test"], ("a", "b", "c")))
 
 
 def test_listed_subsets(image_tree: Tree, build: Build, tmp_path: Path) -> None:
@@ -115,23 +117,23 @@ def test_listed_subsets(image_tree: Tree, build: Build, tmp_path: Path) -> None:
         lines += [f"x/{label}/{i:02}.png,night,{label},{s}" for i, s in enumerate(["train", "", ""], start=3)]
     (tmp_path / "list.csv").write_text("\n".join(lines))
     environments = build(root, "manifest", manifest=str(tmp_path / "list.csv"), val_fraction=0.4)
-    of = {(e, s): environments.subset(e, s).tolist() for e in ("day", "night") for s in ("train", "val", "test")}
+    of = {(e, s): environments.table.subset(e, s).tolist() for e in ("day", "night") for s in ("train", "val", "test")}
     assert of["day", "train"] == [0, 6]
     assert of["day", "val"] == [1, 7]
     assert of["day", "test"] == [2, 8]
     assert (len(of["night", "train"]), len(of["night", "val"]), of["night", "test"]) == (4, 2, [])
-    tests = environments.error_recipes(False, ["test"], ("day",))
+    tests = environments.table.error_recipes(False, ["test"], ("day",))
     assert [(s.env, dict(s.mixture)) for s in tests] == [("day", {"test/day": 1.0}), ("night", {"train/night": 1.0})]
 
 
 def test_the_identity_tells_copies_apart(image_tree: Tree, build: Build) -> None:
     root = image_tree(a=TWO, b=TWO)
-    before = build(root).identity()
-    assert before == build(root, store="none").identity()
+    before = build(root).info.identity()
+    assert before == build(root, store="none").info.identity()
     assert before["variant"]["images"] == 20
     assert before["given"] == ["a", "b"]
     Image.new("RGB", (40, 30)).save(root / "a" / "cat" / "00.png")
-    assert build(root).identity()["variant"] != before["variant"]
+    assert build(root).info.identity()["variant"] != before["variant"]
 
 
 @pytest.mark.parametrize("content", ["empty", "half", "text"])
@@ -147,11 +149,11 @@ def test_a_broken_image(image_tree: Tree, build: Build, caplog: Any, content: st
     with caplog.at_level(logging.WARNING):
         environments = build(root, on_bad_image="skip")
     assert "a/dog/02.png cannot be decoded" in caplog.text
-    used = [*environments.subset("a", "train"), *environments.subset("a", "val")]
+    used = [*environments.table.subset("a", "train"), *environments.table.subset("a", "val")]
     assert sorted(used) == [0, 1, 2, 3, 4, 5, 6, 7, 9]
-    assert environments.identity()["variant"]["images"] == 19
+    assert environments.info.identity()["variant"]["images"] == 19
     with pytest.raises(DgbenchError, match=r"a/dog/02\.png cannot be decoded"):
-        build(root, store="none").gather(torch.tensor([8]))
+        build(root, store="none").store.gather(torch.tensor([8]))
 
 
 @pytest.mark.parametrize(
@@ -163,8 +165,11 @@ def test_a_broken_image(image_tree: Tree, build: Build, caplog: Any, content: st
         ({"image_size": 0}, r"dataset\.image_size=0 is not a positive number of pixels"),
         ({"val_fraction": 1}, r"dataset\.val_fraction=1 is not in \(0, 1\)"),
         ({"val_fraction": 0.01}, r"environment a has 10 train and 0 val images"),
-        ({"normalize": {"mean": [0.5], "std": [1, 1, 1]}}, r"dataset\.normalize\.mean is not three numbers"),
-        ({"normalize": {"mean": [0, 0, 0], "std": [1, 0, 1]}}, r"dataset\.normalize\.std is not three numbers"),
+        ({"normalize": {"mean": [0.5], "std": [1, 1, 1]}}, r"dataset\.normalize\.mean=\[0\.5\] is not three numbers"),
+        (
+            {"normalize": {"mean": [0, 0, 0], "std": [1, 0, 1]}},
+            r"dataset\.normalize\.std=\[1,0,1\] is not three numbers",
+        ),
     ],
 )
 def test_bad_keys(image_tree: Tree, build: Build, changes: dict[str, Any], words: str) -> None:
@@ -184,9 +189,11 @@ def test_a_copy_that_differs_from_the_published_one_is_told(image_tree: Tree, bu
 # ---- minibatches ------------------------------------------------------------------------------------------------
 
 
-def data_of(environments: FolderEnvironments, training: Sequence[str] = ("a", "b"), **changes: Any) -> EnvironmentData:
+def data_of(environments: Environments, training: Sequence[str] = ("a", "b"), **changes: Any) -> EnvironmentData:
     keys = {"steps": 200, "eval_every": 100, "batch_size": 3, "eval_batch_size": 4, "seed": 0, **changes}
-    return EnvironmentData(environments, training, environments.error_recipes(False, ["val", "test"], training), **keys)
+    return EnvironmentData(
+        environments, training, environments.table.error_recipes(False, ["val", "test"], training), **keys
+    )
 
 
 def same(first: Sequence[EnvBatch], second: Sequence[EnvBatch]) -> None:
@@ -226,11 +233,13 @@ def test_training_images_are_augmented_and_scored_ones_are_not(image_tree: Tree,
     for augment in ("domainbed", "ood_bench", "nico", "none"):
         environments = build(root, augment=augment)
         data = data_of(environments)
-        plain, _ = environments.gather(torch.from_numpy(data.runs[0].order(3)))
+        plain, _ = environments.store.gather(torch.from_numpy(data.runs[0].order(3)))
         assert torch.equal(data.batches(3, 1)[0].x, plain) is (augment == "none")
-        assert environments.identity()["variant"]["augment"] == augment
+        assert environments.info.identity()["variant"]["augment"] == augment
         scored = next(iter(data.val_dataloader()[0]))
-        assert torch.equal(scored.x, environments.gather(torch.from_numpy(environments.subset("a", "val")))[0])
+        assert torch.equal(
+            scored.x, environments.store.gather(torch.from_numpy(environments.table.subset("a", "val")))[0]
+        )
 
 
 def test_unknown_augmentation(image_tree: Tree, build: Build) -> None:
@@ -239,8 +248,12 @@ def test_unknown_augmentation(image_tree: Tree, build: Build) -> None:
         DgbenchError, match=r"dataset\.augment=auto is unknown; choose none, domainbed, ood_bench, nico"
     ):
         build(root, augment="auto")
-    with pytest.raises(DgbenchError, match=r"dataset\.augmentations\.mine=.*missing.*'crop_aspect'"):
+    with pytest.raises(DgbenchError, match=r"dataset\.augmentations\.mine\.crop_aspect is missing"):
         build(root, augment="mine", augmentations={"mine": {"crop_area": [1, 1]}})
+    with pytest.raises(
+        DgbenchError, match=r"dataset\.augmentations\.mine\.crop_in=center is unknown; choose file or square"
+    ):
+        build(root, augment="mine", augmentations={"mine": {**UNCHANGED, "crop_in": "center"}})
 
 
 def test_images_decoded_ahead_are_those_asked_for(image_tree: Tree, build: Build) -> None:
@@ -252,15 +265,15 @@ def test_images_decoded_ahead_are_those_asked_for(image_tree: Tree, build: Build
     for one, other in zip(resident.val_dataloader(), ahead.val_dataloader(), strict=True):
         same(list(one), list(other))  # type: ignore[arg-type]
     environments = ahead.environments
-    environments.expect([torch.tensor([1, 2]), torch.tensor([3, 4])])
-    x, _ = environments.gather(torch.tensor([3, 4]))
-    assert torch.equal(x, resident.environments.gather(torch.tensor([3, 4]))[0])
+    environments.store.expect([torch.tensor([1, 2]), torch.tensor([3, 4])])
+    x, _ = environments.store.gather(torch.tensor([3, 4]))
+    assert torch.equal(x, resident.environments.store.gather(torch.tensor([3, 4]))[0])
 
 
 def test_a_broken_image_met_ahead(image_tree: Tree, build: Build) -> None:
     root = image_tree(a=TWO, b=TWO)
     (root / "a" / "cat" / "01.png").write_bytes(b"")
     environments = build(root, store="none")
-    environments.expect([torch.tensor([1, 2])])
+    environments.store.expect([torch.tensor([1, 2])])
     with pytest.raises(DgbenchError, match=r"^\S+a/cat/01\.png cannot be decoded \(.*\); fix or delete it$"):
-        environments.gather(torch.tensor([1, 2]))
+        environments.store.gather(torch.tensor([1, 2]))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dgbench.data.datasets.ood_bench import camelyon17 as camelyon17_reader
-from dgbench.data.fetch import from_parquet
-from dgbench.data.fetch.from_parquet import camelyon17, domains
+from dgbench.data.fetch import arrange as from_parquet
+from dgbench.data.fetch.arrange import camelyon17, domains
 from dgbench.errors import DataError
 
 pa = pytest.importorskip("pyarrow")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dgbench.data.datasets.image_table import table_of_rows
-from dgbench.data.datasets.nico_lists import official_lists
+from dgbench.data.datasets.readers import official_lists
 from dgbench.errors import DataError
 
 FOLDER = "NICO_DG_official"

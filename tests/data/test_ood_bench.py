@@ -38,11 +38,15 @@ def camelyon(tmp_path: Path) -> Path:
 
 def test_camelyon17(camelyon: Path) -> None:
     environments = made("camelyon17", camelyon)
-    assert environments.given == [f"hospital_{i}" for i in range(5)]
+    assert list(environments.info.given) == [f"hospital_{i}" for i in range(5)]
     assert contents(environments) == {(f"hospital_{i}", label): 2 for i in range(5) for label in ("normal", "tumor")}
-    table = environments.table  # type: ignore[attr-defined]
-    position = table.paths.index("patches/patient_003_node_1/patch_patient_003_node_1_x_32_y_7.png")
-    assert (table.env[position], table.classes[table.label[position]]) == (3, "tumor")
+    catalog = environments.catalog
+    position = list(catalog.names or ()).index("patches/patient_003_node_1/patch_patient_003_node_1_x_32_y_7.png")
+    assert position in [
+        *environments.table.subset("hospital_3", "train"),
+        *environments.table.subset("hospital_3", "val"),
+    ]
+    assert catalog.classes[catalog.labels[position]] == "tumor"
 
 
 def test_camelyon17_that_will_not_do(camelyon: Path) -> None:
@@ -140,9 +144,11 @@ def test_nico_published_lists(tmp_path: Path) -> None:
         lines = [f"{kind}\\{context}\\{n}.jpg,{kind},{context},{label}" for kind, label in kinds for n in images]
         (root / "mixed_split_corrected" / f"env_{env}.csv").write_text("\n".join(lines) + "\n")
     environments = made("nico_mixed", root)
-    assert environments.given == ["train1", "train2", "val", "test"]
-    assert contents(environments) == {(env, label): 2 for env in environments.given for label in ("animal", "vehicle")}
-    assert "animal/images/dog/on snow/0.jpg" in environments.table.paths  # type: ignore[attr-defined]
+    assert list(environments.info.given) == ["train1", "train2", "val", "test"]
+    assert contents(environments) == {
+        (env, label): 2 for env in environments.info.given for label in ("animal", "vehicle")
+    }
+    assert "animal/images/dog/on snow/0.jpg" in (environments.catalog.names or ())
     (root / "mixed_split_corrected" / "env_val.csv").write_text("dog/on grass/0.jpg,dog,on grass\n")
     with pytest.raises(DataError, match=r"env_val\.csv has a line 'dog/on grass/0\.jpg,dog,on grass', not path"):
         made("nico_mixed", root)
@@ -211,8 +217,10 @@ def test_celeba_published_lists(tmp_path: Path) -> None:
                 lines.append(f"{name},{','.join(values)}")
         (root / "blond_split" / f"{file}.csv").write_text("\n".join(lines) + "\n")
     environments = made("celeba_blond", root)
-    assert environments.given == ["train1", "train2", "test"]
-    assert contents(environments) == {(env, label): 6 for env in environments.given for label in ("blond", "not blond")}
+    assert list(environments.info.given) == ["train1", "train2", "test"]
+    assert contents(environments) == {
+        (env, label): 6 for env in environments.info.given for label in ("blond", "not blond")
+    }
     with pytest.raises(DataError, match="has 3 images of blond, male: too few for 462 of them in environment train1"):
         made("celeba_blond", root, "dataset.reader.lists=drawn")
     with pytest.raises(ConfigError, match=r"dataset\.reader\.lists=both is unknown; choose published or drawn"):
@@ -256,7 +264,7 @@ def test_any_reader_is_taken(tmp_path: Path) -> None:
         config = compose("train", ["dataset=image_folder", f"dataset.root={tmp_path}", "dataset.image_size=4"])
     keys = without(plain(config), "dataset", *NOT_BUILT, "_target_")["dataset"]
     given = {**keys, "reader": reader, "val_fraction": 0.5, "cache_dir": str(tmp_path / "cache")}
-    assert ImageFolders(**given).build().given == ["env0", "env1"]  # type: ignore[arg-type]
+    assert ImageFolders(**given).build().info.given == ("env0", "env1")  # type: ignore[arg-type]
 
 
 # ---- CMNIST of IRM ----------------------------------------------------------------------------------------------
@@ -271,8 +279,10 @@ def test_cmnist_irm_sizes() -> None:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("train", ["dataset=cmnist_irm"])
     environments = built(config)
-    sizes = {env: [len(environments.subset(env, part)) for part in ("train", "val")] for env in environments.given}
+    sizes = {
+        env: [len(environments.table.subset(env, part)) for part in ("train", "val")] for env in environments.info.given
+    }
     assert sizes == {"0.10": [22_500, 2500], "0.20": [22_500, 2500], "0.90": [0, 1000]}
-    assert len(environments.pool) == 9000
-    assert environments.image == (2, 14, 14)
-    assert environments.identity()["base"] == "mnist_train"
+    assert len(environments.table.pool) == 9000
+    assert environments.store.image == (2, 14, 14)
+    assert environments.info.identity()["base"] == "mnist_train"

@@ -11,7 +11,7 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from dgbench.configuration import CONF
-from dgbench.data.datasets import spawrious
+from dgbench.data.datasets import readers as spawrious
 from dgbench.errors import ConfigError, DataError
 from tests.data.layouts import contents, image, made
 
@@ -123,13 +123,15 @@ def test_as_its_yaml_has_it(tmp_path: Path) -> None:
             for i in range(2):
                 image(root / "0" / location / breed / f"{i}.png")
     environments = made("spawrious_m2m_easy", root, "+dataset.reader.per_class=2", "dataset.image_size=8")
-    assert environments.given == ["Test", "SC_group_1", "SC_group_2"]
-    assert environments.class_names == ("bulldog", "corgi", "dachshund", "labrador")
+    assert list(environments.info.given) == ["Test", "SC_group_1", "SC_group_2"]
+    assert environments.catalog.classes == ("bulldog", "corgi", "dachshund", "labrador")
     groups = {(env, breed): 2 for env in ("SC_group_1", "SC_group_2") for breed in spawrious.BREEDS}
     assert contents(environments) == {**groups, **{("Test", breed): 4 for breed in spawrious.BREEDS}}
-    at = torch.from_numpy(np.concatenate([environments.subset(env, "train")[:2] for env in environments.given]))
-    noise = environments.training_noise(np.random.default_rng(0), 6)
-    plain, augmented = environments.gather(at)[0], environments.gather_for_training(at, noise)[0]
+    at = torch.from_numpy(
+        np.concatenate([environments.table.subset(env, "train")[:2] for env in environments.info.given])
+    )
+    noise = environments.store.training_noise(np.random.default_rng(0), 6)
+    plain, augmented = environments.store.gather(at)[0], environments.store.gather_for_training(at, noise)[0]
     assert torch.equal(augmented[:2], plain[:2])
     assert ((augmented - plain).abs().amax((1, 2, 3)) > 0).tolist() == [False, False, True, True, True, True]
 
@@ -156,7 +158,7 @@ def test_sviro(tmp_path: Path) -> None:
             for i in range(2):
                 image(tmp_path / "sviro" / car / label / f"{i}.png", gray=True)
     environments = made("sviro", tmp_path / "sviro")
-    assert environments.given == sorted(cars)
+    assert list(environments.info.given) == sorted(cars)
     assert contents(environments) == {(car, label): 2 for car in cars for label in ("0", "3")}
-    pixels = environments.store.rows(torch.tensor([0]))[0]  # type: ignore[attr-defined]
+    pixels = environments.store.pixels.rows(torch.tensor([0]))[0]  # type: ignore[attr-defined]
     assert torch.equal(pixels[:, 0], pixels[:, 1]) and torch.equal(pixels[:, 0], pixels[:, 2])

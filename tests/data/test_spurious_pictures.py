@@ -16,8 +16,8 @@ from torch import Tensor
 
 from dgbench.cli import contact_sheet
 from dgbench.configuration import CONF
-from dgbench.data.datasets.spurious import SpuriousEnvironments
-from dgbench.data.environments import EvalSetLoader
+from dgbench.data.environments import Environments
+from dgbench.data.minibatches import EvalSetLoader
 from dgbench.data.transforms.paint import LINE_COLORS, colored_line, tint
 from dgbench.errors import ConfigError
 from tests.datasets import built
@@ -41,7 +41,7 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return roots
 
 
-def made(name: str, root: Path | str, **changes: Any) -> SpuriousEnvironments:
+def made(name: str, root: Path | str, **changes: Any) -> Environments:
     """The dataset as its YAML has it, on 8 x 8 pictures."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("train", [f"dataset={name}"])
@@ -64,16 +64,16 @@ def made(name: str, root: Path | str, **changes: Any) -> SpuriousEnvironments:
 def test_given_sets(trees: dict[str, Path], name: str, ratio: str, given: str) -> None:
     """All environments are 0.00, 0.01, ..., 1.00, the given ones among them."""
     environments = made(name, trees[name], ratio=ratio)
-    assert environments.given == given.split()
-    assert environments.everywhere == [f"{i / 100:.2f}" for i in range(101)]
-    assert environments.identity()["variant"]["ratio"] == ratio
-    assert environments.n_classes == CLASSES[name]
+    assert list(environments.info.given) == given.split()
+    assert list(environments.info.everywhere) == [f"{i / 100:.2f}" for i in range(101)]
+    assert environments.info.identity()["variant"]["ratio"] == ratio
+    assert environments.info.n_classes == CLASSES[name]
 
 
 def test_given_overrides_the_ratio(trees: dict[str, Path]) -> None:
     environments = made("l_cifar10", trees["l_cifar10"], given=[0.9, 0.3])
-    assert environments.given == ["0.90", "0.30"]
-    assert "ratio" not in environments.identity()["variant"]
+    assert list(environments.info.given) == ["0.90", "0.30"]
+    assert "ratio" not in environments.info.identity()["variant"]
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,11 @@ def test_given_overrides_the_ratio(trees: dict[str, Path]) -> None:
 def test_what_e_means(trees: dict[str, Path], name: str, e_means: str, share: float) -> None:
     """In e = 0.2 the feature equals the label in 80 % (disagree) or 20 % (agree) of the images, sd sqrt(.16 / n)."""
     environments = made(name, trees[name], given=[0.2, 0.21], e_means=e_means)
-    own = torch.from_numpy(np.concatenate([environments.subset("0.20", part) for part in ("train", "val")]))
-    equal = (environments.feature[own] == environments.labels[own]).double().mean().item()
+    own = torch.from_numpy(np.concatenate([environments.table.subset("0.20", part) for part in ("train", "val")]))
+    equal = (environments.store.feature[own] == environments.store.labels[own]).double().mean().item()
     assert abs(equal - share) < 4 * (0.16 / len(own)) ** 0.5
-    assert environments.identity()["variant"]["e_means"] == e_means
-    mixture = {score.env: score.mixture for score in environments.error_recipes(True, ("test",))}["0.20"]
+    assert environments.info.identity()["variant"]["e_means"] == e_means
+    mixture = {score.env: score.mixture for score in environments.table.error_recipes(True, ("test",))}["0.20"]
     assert mixture["test+0"] == pytest.approx(share, abs=1e-12)
 
 
@@ -101,8 +101,8 @@ def test_the_two_readings_are_one_with_two_classes(trees: dict[str, Path]) -> No
     first = made("c_cats_dogs", trees["c_cats_dogs"], given=[0.2, 0.6], e_means="agree")
     second = made("c_cats_dogs", trees["c_cats_dogs"], given=[0.2, 0.6], e_means="disagree")
     shares = [
-        [first.disagreement[name] for name in first.given],
-        [1 - second.disagreement[name] for name in second.given],
+        [first.table.disagreement[name] for name in first.info.given],
+        [1 - second.table.disagreement[name] for name in second.info.given],
     ]
     assert shares[0] == pytest.approx(shares[1])
 
@@ -115,29 +115,31 @@ def test_ten_lines_exactly(trees: dict[str, Path]) -> None:
     def predict(x: Tensor) -> Tensor:
         return (x.flatten(1) @ weight.T).argmax(1)
 
-    scores = [score for score in environments.error_recipes(True, ("test",)) if score.env in ("0.00", "0.37", "1.00")]
+    scores = [
+        score for score in environments.table.error_recipes(True, ("test",)) if score.env in ("0.00", "0.37", "1.00")
+    ]
     names = list(dict.fromkeys(name for score in scores for name in score.mixture))
     assert len(names) == 10
     wrong = {
-        name: sum(int((predict(b.x) != b.y).sum()) for b in EvalSetLoader(environments, name, scored, 64))
-        / len(environments.pool)
+        name: sum(int((predict(b.x) != b.y).sum()) for b in EvalSetLoader(environments.store, name, scored, 64))
+        / len(environments.table.pool)
         for name, scored in environments.eval_sets(names).items()
     }
     assert len(set(wrong.values())) > 2, "the predictor looks at the line"
     for score in scores:
         e, expected = float(score.env), 0.0
         for color in range(10):
-            x, y = environments.gather(
-                torch.from_numpy(environments.pool), torch.full((len(environments.pool),), color)
+            x, y = environments.store.gather(
+                torch.from_numpy(environments.table.pool), torch.full((len(environments.table.pool),), color)
             )
             own, other = ((predict(x) != y) & (same == (y == color)) for same in (True, False))
-            expected += (e * int(own.sum()) + (1 - e) / 9 * int(other.sum())) / len(environments.pool)
+            expected += (e * int(own.sum()) + (1 - e) / 9 * int(other.sum())) / len(environments.table.pool)
         assert sum(w * wrong[n] for n, w in score.mixture.items()) == pytest.approx(expected, abs=1e-12)
 
 
 def test_label_noise_over_ten_classes(trees: dict[str, Path]) -> None:
     """A quarter of 600 labels is another class (sd 0.0177), each of the nine others about as often."""
-    noisy, clean = (made("l_cifar10", trees["l_cifar10"], label_noise=noise).labels for noise in (0.25, 0.0))
+    noisy, clean = (made("l_cifar10", trees["l_cifar10"], label_noise=noise).store.labels for noise in (0.25, 0.0))
     changed = noisy != clean
     assert abs(changed.double().mean().item() - 0.25) < 4 * 0.0177
     shift = (noisy - clean)[changed] % 10
@@ -207,8 +209,8 @@ REAL = Path(os.environ.get("DGBENCH_DATA_DIR", ""))
 @pytest.mark.skipif(not (REAL / "CIFAR10_subset").is_dir(), reason="no CIFAR10_subset in DGBENCH_DATA_DIR")
 def test_real_cifar10() -> None:
     environments = made("l_cifar10", REAL / "CIFAR10_subset" / "test", image_size=32)
-    assert environments.images.shape == (2000, 3, 32, 32)
-    assert len(environments.pool) == 333
-    assert environments.image == (3, 32, 32)
-    x, _ = environments.gather(torch.arange(200))
+    assert environments.store.values.shape == (2000, 3, 32, 32)
+    assert len(environments.table.pool) == 333
+    assert environments.store.image == (3, 32, 32)
+    x, _ = environments.store.gather(torch.arange(200))
     assert 0.3 < float(x.mean()) < 0.6

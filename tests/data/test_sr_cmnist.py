@@ -12,18 +12,18 @@ import pytest
 import torch
 
 from dgbench.data.datasets.base_images import load_base_images
-from dgbench.data.datasets.spurious import SpuriousEnvironments
-from dgbench.data.option_checks import shown
+from dgbench.data.environments import Environments
 from dgbench.data.transforms.paint import two_channel_color
 from dgbench.errors import ConfigError
+from dgbench.validation import shown
 
-Make = Callable[..., SpuriousEnvironments]
+Make = Callable[..., Any]
 DIGITS = 1797
 
 
-def own_images(environments: SpuriousEnvironments, env: str) -> np.ndarray:
+def own_images(environments: Environments, env: str) -> np.ndarray:
     """The images dealt to a given environment, sorted."""
-    return np.sort(np.concatenate([environments.subset(env, name) for name in ("train", "val")]))
+    return np.sort(np.concatenate([environments.table.subset(env, name) for name in ("train", "val")]))
 
 
 @pytest.mark.parametrize(
@@ -40,25 +40,25 @@ def own_images(environments: SpuriousEnvironments, env: str) -> np.ndarray:
 )
 def test_given_environments(make: Make, ratio: int, scale: int, expected: str) -> None:
     """ratio * scale of them evenly spaced in [0.8, 0.9], then scale in [0.1, 0.2], e.g. 0.8 + 0.1 / 3 = 0.8333."""
-    given = make(ratio=ratio, scale=scale).given
-    assert given == [name if len(name) == 4 else f"{float(name):.4f}" for name in expected.split()]
+    given = make(ratio=ratio, scale=scale).info.given
+    assert list(given) == [name if len(name) == 4 else f"{float(name):.4f}" for name in expected.split()]
 
 
 def test_strengths_are_not_rounded(make: Make) -> None:
     """The environment named 0.8333 is 0.8 + 0.1 / 3."""
-    assert make(ratio=4).strength["0.8333"] == pytest.approx(0.8 + 0.1 / 3, abs=1e-15)
+    assert make(ratio=4).table.disagreement["0.8333"] == pytest.approx(0.8 + 0.1 / 3, abs=1e-15)
 
 
 def test_all_environments(make: Make) -> None:
-    everywhere = make().everywhere
+    everywhere = make().info.everywhere
     assert (len(everywhere), everywhere[0], everywhere[7], everywhere[-1]) == (101, "0.00", "0.07", "1.00")
 
 
 def test_given_overrides_ratio_and_scale(make: Make) -> None:
     environments = make(given=[0.9, 0.8, 0.1])
-    assert environments.given == ["0.90", "0.80", "0.10"]
-    assert environments.identity()["given"] == ["0.90", "0.80", "0.10"]
-    assert not {"ratio", "scale"} & environments.identity()["variant"].keys()
+    assert environments.info.given == ("0.90", "0.80", "0.10")
+    assert environments.info.identity()["given"] == ["0.90", "0.80", "0.10"]
+    assert not {"ratio", "scale"} & environments.info.identity()["variant"].keys()
 
 
 @pytest.mark.parametrize("ratio", [3, 4, 5])
@@ -69,40 +69,40 @@ def test_every_image_has_one_place(make: Make, ratio: int, scale: int) -> None:
     The pool is round(0.142857 * 1797) = 257 images; val is a fifth of an environment, rounded down.
     """
     environments = make(ratio=ratio, scale=scale)
-    parts = [environments.subset(env, name) for env in environments.given for name in ("train", "val")]
-    assert sorted(np.concatenate([environments.pool, *parts])) == list(range(DIGITS))
-    assert len(environments.pool) == 257
-    sizes = {len(own_images(environments, env)) for env in environments.given}
-    assert sizes <= {1540 // len(environments.given), -(-1540 // len(environments.given))}
-    for env in environments.given:
-        assert len(environments.subset(env, "val")) == len(own_images(environments, env)) // 5
+    parts = [environments.table.subset(env, name) for env in environments.info.given for name in ("train", "val")]
+    assert sorted(np.concatenate([environments.table.pool, *parts])) == list(range(DIGITS))
+    assert len(environments.table.pool) == 257
+    sizes = {len(own_images(environments, env)) for env in environments.info.given}
+    assert sizes <= {1540 // len(environments.info.given), -(-1540 // len(environments.info.given))}
+    for env in environments.info.given:
+        assert len(environments.table.subset(env, "val")) == len(own_images(environments, env)) // 5
 
 
 def test_label_noise(make: Make) -> None:
     """A quarter of the labels digit < 5 is flipped: 1797 draws, standard deviation sqrt(.25 * .75 / 1797) = 0.0102."""
     environments = make()
     clean = (load_base_images("digits", "nowhere", 28).classes < 5).long()
-    flipped = (environments.labels != clean).double().mean().item()
+    flipped = (environments.store.labels != clean).double().mean().item()
     assert abs(flipped - 0.25) < 4 * 0.0102
-    assert torch.equal(make(label_noise=0.0).labels, clean)
+    assert torch.equal(make(label_noise=0.0).store.labels, clean)
 
 
 @pytest.mark.parametrize("given", [[0.8, 0.85, 0.9, 0.1], [0.0, 1.0, 0.5]])
 def test_color_flips(make: Make, given: list[float]) -> None:
     """In environment e the color differs from the final label with probability e (n images: sqrt(e (1 - e) / n))."""
     environments = make(given=given)
-    for e, name in zip(given, environments.given, strict=True):
+    for e, name in zip(given, environments.info.given, strict=True):
         own = torch.from_numpy(own_images(environments, name))
-        flipped = (environments.feature[own] != environments.labels[own]).double().mean().item()
+        flipped = (environments.store.feature[own] != environments.store.labels[own]).double().mean().item()
         assert abs(flipped - e) <= 4 * (e * (1 - e) / len(own)) ** 0.5
 
 
 def test_color_follows_the_final_label_not_the_digit(make: Make) -> None:
     """With e = 0 colors equal the noisy labels exactly, so against digit < 5 a quarter differs."""
     environments = make(given=[0.0, 1.0])
-    first, second = (torch.from_numpy(own_images(environments, env)) for env in environments.given)
-    assert torch.equal(environments.feature[first], environments.labels[first])
-    assert torch.equal(environments.feature[second], 1 - environments.labels[second])
+    first, second = (torch.from_numpy(own_images(environments, env)) for env in environments.info.given)
+    assert torch.equal(environments.store.feature[first], environments.store.labels[first])
+    assert torch.equal(environments.store.feature[second], 1 - environments.store.labels[second])
 
 
 @pytest.mark.parametrize(
@@ -113,17 +113,17 @@ def test_only_the_data_seed_changes_the_data(make: Make, changes: dict[str, Any]
     first = make()
     np.random.rand(3), torch.rand(3)
     second = make(**changes)
-    for name in ("images", "labels", "feature"):
-        assert torch.equal(getattr(first, name), getattr(second, name))
-    assert np.array_equal(first.pool, second.pool)
-    for env in first.given:
+    for name in ("values", "labels", "feature"):
+        assert torch.equal(getattr(first.store, name), getattr(second.store, name))
+    assert np.array_equal(first.table.pool, second.table.pool)
+    for env in first.info.given:
         assert np.array_equal(own_images(first, env), own_images(second, env))
 
 
 def test_the_data_seed_changes_all_of_it(make: Make) -> None:
     first, second = make(), make(data_seed=1)
-    assert not np.array_equal(np.sort(first.pool), np.sort(second.pool))
-    assert not torch.equal(first.labels, second.labels)
+    assert not np.array_equal(np.sort(first.table.pool), np.sort(second.table.pool))
+    assert not torch.equal(first.store.labels, second.store.labels)
     assert not np.array_equal(own_images(first, "0.10"), own_images(second, "0.10"))
     sampled = [
         make(evaluation="sampled", data_seed=seed).eval_sets(["test/0.50"])["test/0.50"].feature for seed in (0, 1)
@@ -133,16 +133,16 @@ def test_the_data_seed_changes_all_of_it(make: Make) -> None:
 
 def test_the_split_seed_changes_the_split(make: Make) -> None:
     first, second = make(), make(split_seed=1)
-    for env in first.given:
-        assert set(first.subset(env, "val")) != set(second.subset(env, "val"))
-    assert [environments.identity()["split_seed"] for environments in (first, second)] == [0, 1]
+    for env in first.info.given:
+        assert set(first.table.subset(env, "val")) != set(second.table.subset(env, "val"))
+    assert [environments.info.identity()["split_seed"] for environments in (first, second)] == [0, 1]
 
 
 def test_pool_and_label_noise_do_not_depend_on_the_environments(make: Make) -> None:
     """So studies of every ratio and scale are judged on the same images."""
     first, second = make(), make(ratio=5, scale=3)
-    assert np.array_equal(first.pool, second.pool)
-    assert torch.equal(first.labels, second.labels)
+    assert np.array_equal(first.table.pool, second.table.pool)
+    assert torch.equal(first.store.labels, second.store.labels)
 
 
 def test_building_leaves_the_global_generators_alone(make: Make) -> None:
@@ -166,15 +166,15 @@ def test_gathered_images(make: Make) -> None:
     environments = make()
     digits = load_base_images("digits", "nowhere", 28).images
     indices = torch.tensor([5, 1700, 5])
-    x, y = environments.gather(indices)
-    assert x.shape == (3, *environments.image) == (3, 2, 8, 8)
-    assert torch.equal(y, environments.labels[indices])
+    x, y = environments.store.gather(indices)
+    assert x.shape == (3, *environments.store.image) == (3, 2, 8, 8)
+    assert torch.equal(y, environments.store.labels[indices])
     for image, index in zip(x, indices, strict=True):
-        color = int(environments.feature[index])
+        color = int(environments.store.feature[index])
         assert torch.equal(image[color], digits[index, 0] / 16)
         assert image[1 - color].count_nonzero() == 0
     assert torch.equal(x[0], x[2])
-    assert torch.equal(environments.gather(indices, 1 - environments.feature[indices])[0], x.flip(1))
+    assert torch.equal(environments.store.gather(indices, 1 - environments.store.feature[indices])[0], x.flip(1))
 
 
 @pytest.mark.mnist
@@ -185,18 +185,18 @@ def test_real_mnist(make: Make) -> None:
     """70,000 images: a pool of 10,000, four environments of 15,000 with 3,000 for val; 14 = every second pixel."""
     folder = os.environ["DGBENCH_DATA_DIR"]
     large, small = (make(base="mnist", data_dir=folder, resolution=side) for side in (28, 14))
-    assert (large.image, small.image) == ((2, 28, 28), (2, 14, 14))
-    assert torch.equal(large.images[:, :, ::2, ::2], small.images)
-    assert len(small.images) == 70_000
-    assert len(small.pool) == 10_000
-    assert [len(small.subset("0.10", name)) for name in ("train", "val")] == [12_000, 3_000]
-    assert np.array_equal(large.pool, small.pool)
-    assert torch.equal(large.feature, small.feature)
+    assert (large.store.image, small.store.image) == ((2, 28, 28), (2, 14, 14))
+    assert torch.equal(large.store.values[:, :, ::2, ::2], small.store.values)
+    assert len(small.store.values) == 70_000
+    assert len(small.table.pool) == 10_000
+    assert [len(small.table.subset("0.10", name)) for name in ("train", "val")] == [12_000, 3_000]
+    assert np.array_equal(large.table.pool, small.table.pool)
+    assert torch.equal(large.store.feature, small.store.feature)
 
 
 @pytest.mark.parametrize("given", [[0.9, 0.1], [0.8, 0.85, 0.9, 0.1]])
 def test_identity_says_what_the_data_are(make: Make, given: list[float]) -> None:
-    identity = make(given=given, data_seed=3, split_seed=4, evaluation="sampled", label_noise=0.1).identity()
+    identity = make(given=given, data_seed=3, split_seed=4, evaluation="sampled", label_noise=0.1).info.identity()
     assert identity == {
         "dataset": "sr_cmnist",
         "variant": {"resolution": 8, "label_noise": 0.1, "pool_fraction": 0.142857, "val_fraction": 0.2},
@@ -250,15 +250,17 @@ def test_bad_values_are_named(make: Make, changes: dict[str, Any], said: str) ->
 def test_shares_and_environments_that_only_validate(make: Make) -> None:
     """1,540 digits outside the pool, dealt 2 : 1 : 1; all of the third's are val and it has no train score."""
     environments = make(given=[0.1, 0.2, 0.9], shares=[2, 1, 1], val_only=[0.9])
-    sizes = [[len(environments.subset(env, part)) for part in ("train", "val")] for env in environments.given]
+    sizes = [
+        [len(environments.table.subset(env, part)) for part in ("train", "val")] for env in environments.info.given
+    ]
     assert sizes == [[616, 154], [308, 77], [0, 385]]
-    parts = [environments.subset(env, part) for env in environments.given for part in ("train", "val")]
-    assert sorted(np.concatenate([environments.pool, *parts])) == list(range(DIGITS))
-    scored = {(s.env, s.subset) for s in environments.error_recipes(False, ("train", "val", "test"))}
-    assert scored == {(env, part) for env in environments.given for part in ("train", "val", "test")} - {
+    parts = [environments.table.subset(env, part) for env in environments.info.given for part in ("train", "val")]
+    assert sorted(np.concatenate([environments.table.pool, *parts])) == list(range(DIGITS))
+    scored = {(s.env, s.subset) for s in environments.table.error_recipes(False, ("train", "val", "test"))}
+    assert scored == {(env, part) for env in environments.info.given for part in ("train", "val", "test")} - {
         ("0.90", "train")
     }
-    assert environments.identity()["variant"]["shares"] == [2, 1, 1]
+    assert environments.info.identity()["variant"]["shares"] == [2, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from PIL import Image
 
 from dgbench.data.description import unlike_published
 from dgbench.data.fetch import command as fetching
-from dgbench.data.fetch import verify as verifying
-from dgbench.data.fetch.fetched import Fetched, listing, note, noted
+from dgbench.data.fetch import command as verifying
+from dgbench.data.fetch.command import dataset_keys, verify
+from dgbench.data.fetch.fetching import Fetched, listing, note, noted
 from dgbench.data.fetch.sources import Archive, Source
-from dgbench.data.fetch.verify import dataset_keys, verify
 
 ARCHIVE = b"an archive"
 SHA, MD5 = hashlib.sha256(ARCHIVE).hexdigest(), hashlib.md5(ARCHIVE).hexdigest()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dgbench.data.datasets import wilds
+from dgbench.data.datasets import readers as wilds
+from dgbench.data.environments import Environments
 from dgbench.data.minibatches import RunOrder
 from dgbench.errors import ConfigError, DataError
 from tests.data.layouts import contents, image, made
@@ -19,10 +20,11 @@ def write(file: Path, *lines: str) -> None:
     file.write_text("\n".join(lines) + "\n")
 
 
-def attributes(environments: object, path: str) -> dict[str, str]:
+def attributes(environments: Environments, path: str) -> dict[str, str]:
     """What is known of an image."""
-    table = environments.table  # type: ignore[attr-defined]
-    return {name: values[table.paths.index(path)] for name, values in table.attributes.items()}
+    catalog = environments.catalog
+    position = list(catalog.names or ()).index(path)
+    return {name: values[position] for name, values in catalog.attributes.items()}
 
 
 # ---- Camelyon17 as DomainBed has it --------------------------------------------------------------------------------
@@ -30,10 +32,10 @@ def attributes(environments: object, path: str) -> dict[str, str]:
 
 def test_camelyon17_wilds(camelyon: Path) -> None:  # noqa: F811
     environments = made("camelyon17_wilds", camelyon)
-    assert environments.given == [f"hospital_{i}" for i in range(5)]
+    assert list(environments.info.given) == [f"hospital_{i}" for i in range(5)]
     assert contents(environments) == {(f"hospital_{i}", label): 2 for i in range(5) for label in ("normal", "tumor")}
-    assert environments.augmentation.crop_in == "square"  # type: ignore[attr-defined]
-    assert environments.augmentation.crop_area == [0.7, 1.0]  # type: ignore[attr-defined]
+    assert environments.store.augmentation.scheme.crop_in == "square"  # type: ignore[attr-defined]
+    assert environments.store.augmentation.scheme.crop_area == [0.7, 1.0]  # type: ignore[attr-defined]
 
 
 # ---- FMoW -------------------------------------------------------------------------------------------------------
@@ -79,14 +81,14 @@ def test_fmow_regions_in_the_order_of_the_list(fmow: Path) -> None:
 
 def test_fmow(fmow: Path) -> None:
     environments = made("fmow", fmow)
-    assert environments.given == ["region_0", "region_1", "region_2", "region_3"]
-    assert environments.class_names == ("airport", "zoo")
+    assert list(environments.info.given) == ["region_0", "region_1", "region_2", "region_3"]
+    assert environments.catalog.classes == ("airport", "zoo")
     assert contents(environments) == {
         ("region_0", "zoo"): 3, ("region_1", "airport"): 2, ("region_2", "airport"): 1, ("region_2", "zoo"): 1,
         ("region_3", "airport"): 2,
     }  # fmt: skip
     assert attributes(environments, "images/rgb_img_5.png") == {"region": "Asia", "year": "2015"}
-    assert environments.augmentation.crop_in == "square"  # type: ignore[attr-defined]
+    assert environments.store.augmentation.scheme.crop_in == "square"  # type: ignore[attr-defined]
 
 
 def test_fmow_that_will_not_do(fmow: Path) -> None:
@@ -124,9 +126,11 @@ def iwildcam(tmp_path: Path) -> Path:
 
 def test_iwildcam_in_the_split_of_wilds(iwildcam: Path) -> None:
     environments = made("iwildcam", iwildcam)
-    assert environments.class_names == ("000", "012", "101")
-    assert environments.given == ["test", "train", "val"]
-    sizes = {env: [environments.info.counts[env][s] for s in ("train", "val", "test")] for env in environments.given}
+    assert environments.catalog.classes == ("000", "012", "101")
+    assert list(environments.info.given) == ["test", "train", "val"]
+    sizes = {
+        env: [environments.info.counts[env][s] for s in ("train", "val", "test")] for env in environments.info.given
+    }
     assert sizes == {"train": [3, 1, 2], "val": [0, 2, 0], "test": [0, 0, 4]}
     assert attributes(environments, "train/04.jpg") == {"location": "5", "split": "id_test"}
 
@@ -134,14 +138,14 @@ def test_iwildcam_in_the_split_of_wilds(iwildcam: Path) -> None:
 def test_iwildcam_is_tested_on_all_images_of_the_test_cameras(iwildcam: Path) -> None:
     """WILDS' id_val and id_test for the cameras of train; an environment without images of a subset has no row."""
     environments = made("iwildcam", iwildcam)
-    recipes = environments.error_recipes(False, ["train", "val", "test"], training=["train"])
+    recipes = environments.table.error_recipes(False, ["train", "val", "test"], training=["train"])
     found = {(recipe.env, recipe.subset): recipe.mixture for recipe in recipes}
     assert found == {
         ("train", "train"): {"train/train": 1.0}, ("train", "val"): {"val/train": 1.0},
         ("train", "test"): {"test/train": 1.0}, ("val", "val"): {"val/val": 1.0}, ("test", "test"): {"test/test": 1.0},
     }  # fmt: skip
     sets = environments.eval_sets(["test/train", "test/test"])
-    paths = {name: environments.image_names(each.indices.numpy()) for name, each in sets.items()}
+    paths = {name: environments.catalog.names_at(each.indices.numpy()) for name, each in sets.items()}
     assert paths["test/train"] == ["train/04.jpg", "train/05.jpg"]
     assert paths["test/test"] == [f"train/{i:02}.jpg" for i in (8, 9, 10, 11)]
 
@@ -157,7 +161,7 @@ def test_iwildcam_by_camera(iwildcam: Path) -> None:
     assert contents(environments) == {
         ("location_3", "000"): 3, ("location_3", "012"): 1, ("location_9", "000"): 1, ("location_9", "012"): 1,
     }  # fmt: skip
-    assert all(len(environments.subset(env, "test")) == 0 for env in environments.given)
+    assert all(len(environments.table.subset(env, "test")) == 0 for env in environments.info.given)
 
 
 def test_iwildcam_that_will_not_do(iwildcam: Path) -> None:
@@ -195,14 +199,14 @@ def birds(tmp_path: Path) -> Path:
 
 def test_waterbirds(birds: Path) -> None:
     environments = made("waterbirds", birds)
-    assert environments.given == ["land", "water", "test_land", "test_water"]
-    assert environments.class_names == ("landbird", "waterbird")
-    table, found = environments.table, Counter()  # type: ignore[attr-defined, var-annotated]
-    for env in environments.given:
+    assert list(environments.info.given) == ["land", "water", "test_land", "test_water"]
+    assert environments.catalog.classes == ("landbird", "waterbird")
+    catalog, found = environments.catalog, Counter[tuple[str, str, str]]()
+    for env in environments.info.given:
         for subset in ("train", "val", "test"):
-            for i in environments.subset(env, subset):
-                found[env, subset, table.classes[table.label[i]]] += 1
-                assert table.attributes["place"][i] == env.removeprefix("test_")
+            for i in environments.table.subset(env, subset):
+                found[env, subset, catalog.classes[catalog.labels[i]]] += 1
+                assert catalog.attributes["place"][i] == env.removeprefix("test_")
     trained = {("land", "landbird"): 4, ("land", "waterbird"): 1, ("water", "landbird"): 1, ("water", "waterbird"): 3}
     birds_of = ("landbird", "waterbird")
     assert found == {

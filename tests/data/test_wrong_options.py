@@ -35,6 +35,7 @@ FIXED = [*DIGITS, "protocol=fixed"]
 FLEXIBLE = [*DIGITS, "protocol=flexible"]
 OOD = [*DIGITS, "selection=ood_val"]
 GIVEN = r"choose from 0\.80, 0\.85, 0\.90, 0\.10"
+THREE = "is not three numbers .*; ImageNet's"
 SCHEME = "dataset.augmentations.domainbed"
 LIST = "give a CSV or JSON list of path, environment, class"
 
@@ -126,14 +127,18 @@ CASES = [
     *wrong(FOLDER, "dataset.store", "disk", "null", "[ram]", says="is unknown; choose auto, ram, file, none"),
     *wrong(FOLDER, "dataset.on_bad_image", "ignore", "null", "[skip]", says="is unknown; choose fail or skip"),
     line("on_bad_image=skip needs every image decoded", *FOLDER, "dataset.on_bad_image=skip", "dataset.store=none"),
-    line("^dataset.name='a/b' cannot name a folder; use letters", *FOLDER, "dataset.name=a/b"),
-    line("^dataset.name='' cannot name a folder; use letters", *FOLDER, "dataset.name="),
-    line(r"normalize.mean is not three numbers .*: \[0,0\]; ImageNet's", *FOLDER, "dataset.normalize.mean=[0,0]"),
-    line(r"normalize.mean is not three numbers .*: 0; ImageNet's", *FOLDER, "dataset.normalize.mean=0"),
-    line(r"normalize.mean is not three numbers", *FOLDER, "dataset.normalize.mean=[nan,0,0]"),
-    line(r"normalize.mean is not three numbers", *FOLDER, "dataset.normalize.mean=[a,b,c]"),
-    line(r"normalize.std is not three numbers", *FOLDER, "dataset.normalize.std=[0,1,1]"),
-    line(r"normalize.std is not three numbers", *FOLDER, "dataset.normalize.std=[inf,1,1]"),
+    *wrong(FOLDER, "dataset.name", "a/b", says="cannot name a folder; use letters"),
+    line("^dataset.name is empty; use letters", *FOLDER, "dataset.name="),
+    *wrong(
+        FOLDER,
+        "dataset.normalize.mean",
+        "[0,0]",
+        "0",
+        "[nan,0,0]",
+        "[a,b,c]",
+        says="is not three numbers .*; ImageNet's",
+    ),
+    *wrong(FOLDER, "dataset.normalize.std", "[0,1,1]", "[inf,1,1]", says="is not three numbers"),
     *wrong(FOLDER, "dataset.normalize", "null", "imagenet", says="is not a mean and a std; use"),
     *wrong(
         FOLDER, "dataset.augment", "foo", "null", "[none]", says="is unknown; choose none, domainbed, ood_bench, nico"
@@ -145,7 +150,7 @@ CASES = [
     *wrong(FOLDER, f"{SCHEME}.hue", "0.6", says=r"is not a number in \[0, 0.5\]"),
     *wrong(FOLDER, f"{SCHEME}.brightness", "-1", "inf", "null", says="is not a number >= 0"),
     *wrong(FOLDER, f"{SCHEME}.crop_area", "0.5", "[0,1]", "[0.5,nan]", "[0.9,0.5]", says="is not two numbers above 0"),
-    *wrong(FOLDER, f"{SCHEME}.crop_aspect", "[2,1]", "[1,inf]", says="is not two numbers above 0"),
+    *wrong(FOLDER, f"{SCHEME}.crop_aspect", "[2,1]", "[1,inf]", "[0,1]", says="is not two numbers above 0"),
     # spurious features
     *wrong(DIGITS, "dataset.val_fraction", "0", "1", "-1", "nan", "abc", says=r"is not in \(0, 1\); DomainBed"),
     *wrong(DIGITS, "dataset.pool_fraction", "0", "1", "nan", "null", says=r"is not in \(0, 1\); 0.2 is usual"),
@@ -168,13 +173,16 @@ CASES = [
     *wrong(PAINTED, "dataset.ratio", "9", "[1]", "null", says="has no given set; choose from 3:2, 4:1, 5:0"),
     *wrong(PAINTED, "dataset.paint", "null", "foo", says="is no function; write dataset.paint._target_="),
     *wrong(PAINTED, "dataset.given_sets", "null", says="names no sets; use dataset.given="),
+    *wrong(PAINTED, "dataset.image_size", "0", "2.5", "true", "big", says="is not a positive number of pixels"),
+    *wrong(PAINTED, "dataset.on_bad_image", "shrug", says="is unknown; choose fail or skip"),
     *wrong(PAINTED, "dataset.workers", "0", says="is not an integer from 1 to 1024"),
     *wrong(PAINTED, "dataset.e_means", "foo", says="is unknown; choose agree or disagree"),
     # corruptions
     *wrong(CORRUPTED, "dataset.severity", "0", "6", "3.0", "[3]", "true", says=r"is unknown; choose 1 \(mild\) to 5"),
-    *wrong(CORRUPTED, "dataset.corruptions", "fog", "3", "[]", says="is no list of names; null takes all 15"),
-    line("dataset.corruptions names fog twice", *CORRUPTED, "dataset.corruptions=[fog,fog]"),
-    line("dataset.corruptions names mist, which is unknown; choose from", *CORRUPTED, "dataset.corruptions=[mist]"),
+    *wrong(CORRUPTED, "dataset.corruptions", "fog", "3", says="is no list of names; null takes all 15"),
+    line("^dataset.corruptions is empty; null takes all 15", *CORRUPTED, "dataset.corruptions=[]"),
+    *wrong(CORRUPTED, "dataset.corruptions", "[fog,fog]", says="names fog twice"),
+    *wrong(CORRUPTED, "dataset.corruptions", "[mist]", says="names mist, which is unknown; choose from"),
     *wrong(CORRUPTED, "dataset.given", "1-1", "0-0-0-0", "9-9-9-99", says="is not one number of corruptions"),
     *wrong(CORRUPTED, "dataset.given", "null", "3", "[]", "{a:1}", says="is no list; use e.g."),
     line("dataset.given holds photo more than once", *CORRUPTED, "dataset.given=[photo,photo]"),

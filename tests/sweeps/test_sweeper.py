@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dgbench.data.datasets.base_files import MNIST_KINDS, MNIST_PARTS
+from dgbench.data.datasets.base_images import MNIST_KINDS, MNIST_PARTS
 from dgbench.records.commands import is_left, record_end
 from dgbench.records.status import read_status, write_status
 

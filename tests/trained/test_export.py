@@ -24,7 +24,7 @@ from torch import Tensor
 
 import dgbench
 from dgbench.cli import export as command
-from dgbench.data.preprocessing import Preprocessing
+from dgbench.data.description import Preprocessing
 from dgbench.errors import ConfigError, DgbenchError, RecordError
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.statistics.proportions import wilson

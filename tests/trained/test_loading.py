@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 import dgbench
-from dgbench.data.preprocessing import Preprocessing
+from dgbench.data.description import Preprocessing
 from dgbench.errors import ConfigError, DataError, DgbenchError, RecordError, WeightsError
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.trained.inputs import as_input, batches

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import dgbench
-from dgbench.data.preprocessing import Preprocessing
+from dgbench.data.description import Preprocessing
 from dgbench.errors import ConfigError, DataError
 from dgbench.trained.evaluation import Adapted
 from dgbench.trained.foreign import Foreign, foreign

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgbench.data.environments import Environments
-from dgbench.data.store.features import CachedFeatures
+from dgbench.data.environments import Store
+from dgbench.data.store.cached_features import CachedFeatures
 from dgbench.errors import ConfigError
 from dgbench.training.checkpoints import Snapshot, own_file
 from tests.studies import groups_of, small_study
@@ -36,7 +36,8 @@ def test_it_equals_training_on_images(algorithm: str, tuning: tuple[str, ...], d
         torch.testing.assert_close(other, one, rtol=0, atol=1e-12)
     for name, scored in plain.environments.eval_sets(plain.runs[0].data.eval_set_names()).items():
         positions = scored.indices[:7], None if scored.feature is None else scored.feature[:7]
-        both = [m.eval()(s.environments.gather(*positions)[0]) for m, s in zip(modules, (plain, cached), strict=True)]
+        inputs = [study.environments.store.gather(*positions)[0] for study in (plain, cached)]
+        both = [module.eval()(x) for module, x in zip(modules, inputs, strict=True)]
         torch.testing.assert_close(both[1], both[0], rtol=0, atol=1e-12, msg=name)
 
 
@@ -79,17 +80,17 @@ def test_studies_with_the_same_frozen_weights_share_them(tmp_path: Path) -> None
 def test_each_image_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = small_study(tmp_path, "tuning=lp", CACHED)
     seen: list[int] = []
-    gather = type(study.source).gather
+    gather = type(study.source.store).gather
 
     def counted(self: Any, indices: Tensor, feature: Tensor | None = None) -> Any:
         seen.append(len(indices))
         return gather(self, indices, feature)
 
-    monkeypatch.setattr(type(study.source), "gather", counted)
+    monkeypatch.setattr(type(study.source.store), "gather", counted)
     for step in (0, 1, 0):
         study.runs[0].data.batches(step, 2)
-    own = [study.source.subset(env, part) for env in study.source.given for part in ("train", "val")]
-    pool = study.source.pool  # type: ignore[attr-defined]
+    own = [study.source.table.subset(env, part) for env in study.source.info.given for part in ("train", "val")]
+    pool = study.source.table.pool  # type: ignore[attr-defined]
     assert sum(seen) == len(np.unique(np.concatenate(own))) + 2 * len(pool)  # the pool is painted in two colors
 
 
@@ -138,6 +139,6 @@ def test_what_does_not_go_with_it(words: tuple[str, ...], message: str, tmp_path
 
 
 def test_augmentation_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Environments, "training_noise", lambda self, rng, n: {"flip": rng.random(n)})
+    monkeypatch.setattr(Store, "training_noise", lambda self, rng, n: {"flip": rng.random(n)})
     with pytest.raises(ConfigError, match=r"set dataset.augment=none, or tuning.cache_features=false"):
         small_study(tmp_path, "tuning=lp", CACHED)

@@ -26,7 +26,7 @@ def columns_of(batch: EvalBatch, logits: Tensor, environments: Environments) -> 
     Args:
         batch: n images.
         logits: (R, n, K).
-        environments: the images' store.
+        environments: of the images.
     """
     import pyarrow as pa
 
@@ -38,9 +38,9 @@ def columns_of(batch: EvalBatch, logits: Tensor, environments: Environments) -> 
     probability = logits.double().softmax(2).gather(2, best).float().cpu().numpy()
     top, positions = best.cpu().numpy(), batch.positions.cpu().numpy()
     ends = pa.array(np.arange(0, n * k + 1, k, dtype=np.int32))
-    attributes = environments.image_attributes(positions)
+    attributes = environments.catalog.attributes_at(positions)
     shared = {
-        "image": pa.array(environments.image_names(positions), pa.string()),
+        "image": pa.array(environments.catalog.names_at(positions), pa.string()),
         "label": batch.y.cpu().numpy(),
         **{ATTRIBUTE + name: pa.array(values).dictionary_encode() for name, values in attributes.items()},
     }

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytorch_lightning as pl
 from pytorch_lightning.trainer.states import TrainerFn
 
@@ -78,12 +77,12 @@ class Predictions(pl.Callback):
         wanted = self.which == "best" or is_last(trainer, pl_module)
         if trainer.sanity_checking or not wanted or (self.recorder.final_only and training):
             return
-        probe = trainer.datamodule.environments.image_attributes(np.empty(0, np.int64))
+        attributes = list(trainer.datamodule.environments.catalog.attributes)
         for i, run in enumerate(self.runs):
             if run.file is not None and i not in pl_module.diverged:
                 recipes = [{"env": r.env, "subset": r.subset, "mixture": dict(r.mixture)} for r in run.recipes]
                 about = {**run.about, "step": pl_module.steps_done, "evaluation": self.which, "recipes": recipes}
-                self._open[i] = PredictionLines(run.file, about, list(probe))
+                self._open[i] = PredictionLines(run.file, about, attributes)
         pl_module.gives_logits = bool(self._open)
 
     def on_validation_batch_end(

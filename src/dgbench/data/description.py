@@ -1,11 +1,12 @@
-"""What is known of a dataset without decoding an image: its environments, classes, counts and files."""
+"""What is known of a dataset without decoding an image: environments, classes, counts, files, what becomes of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+SUBSETS = ("train", "val", "test")
 Counts = Mapping[str, Mapping[str, int]]
 
 
@@ -17,13 +18,13 @@ class DatasetInfo:
         name: of the dataset, in the rows.
         variant: what else tells this form of the dataset from others.
         base: where its images come from.
-        evaluation: ``exact`` or ``sampled``.
-        data_seed, split_seed: seeds that decide its images and its splits.
+        split_seed, data_seed: seeds that decide its splits and its images.
         given: names of the given environments, in order.
         everywhere: names of all environments; where ``beyond`` is false, these are the given ones.
         n_classes: K; 0 where neither the configuration nor a file says it.
         image: C, H, W of what a network sees, or d where it sees vectors; 0 where the configuration leaves it to the
             initial weights.
+        evaluation: ``exact`` or ``sampled``.
         beyond: whether there are environments besides the given ones, in which a model of all given ones is tested.
         counts: environment -> ``train``, ``val``, ``test`` -> images, of the given environments; empty where the files
             are absent.
@@ -33,14 +34,14 @@ class DatasetInfo:
     name: str
     variant: Mapping[str, Any]
     base: str
-    evaluation: str
-    data_seed: int
     split_seed: int
     given: tuple[str, ...]
     everywhere: tuple[str, ...]
     n_classes: int
     image: tuple[int, ...]
-    beyond: bool
+    data_seed: int = 0
+    evaluation: str = "sampled"
+    beyond: bool = False
     counts: Counts = field(default_factory=dict)
     content: str = ""
 
@@ -90,3 +91,46 @@ def unlike_published(
     wanted = {key: published.get(key) for key in found}
     expected = {key: sorted(value) if key == "environments" and value else value for key, value in wanted.items()}
     return [(key, found[key], value) for key, value in expected.items() if value is not None and value != found[key]]
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What was done to the images that a network was trained on.
+
+    Args:
+        image: C, H, W of what the network sees, or d where it sees vectors.
+        mean, std: of each channel, subtracted from and divided by, of values in [0, 1]; empty of vectors, which are
+            taken as they are.
+        pictures: the channels are red, green and blue, so that an image file can be brought to this form; False where
+            a dataset paints channels of its own.
+    """
+
+    image: tuple[int, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    pictures: bool = True
+
+    @staticmethod
+    def unchanged(image: tuple[int, ...]) -> Preprocessing:
+        """Of values in [0, 1] as they are; images of three channels are pictures."""
+        channels = image[0]
+        return Preprocessing(image, (0.0,) * channels, (1.0,) * channels, pictures=channels == 3)
+
+    @property
+    def vectors(self) -> bool:
+        """Whether the network sees vectors, not images."""
+        return len(self.image) == 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    @staticmethod
+    def of_json(plain: Mapping[str, Any]) -> Preprocessing:
+        """The inverse of :meth:`to_json`.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is none.
+        """
+        mean, std = (tuple(map(float, plain[key])) for key in ("mean", "std"))
+        return Preprocessing(tuple(map(int, plain["image"])), mean, std, bool(plain["pictures"]))

@@ -1,21 +1,19 @@
-"""What every dataset offers to training: named environments over images that live on the device."""
+"""What every dataset offers to training: a table of environments, a catalog of images, and a store of their pixels."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.batches import ErrorRecipe, EvalBatch
-from dgbench.data.description import DatasetInfo
-from dgbench.data.preprocessing import Preprocessing
+from dgbench.batches import ErrorRecipe
+from dgbench.data.description import DatasetInfo, Preprocessing
 
-LABEL_CHUNK = 256  # images gathered at once for their labels
+NO_IMAGES = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -30,61 +28,126 @@ class EvalSet:
     indices: Tensor
     feature: Tensor | None = None
 
+    def at(self, rows: Tensor | slice) -> EvalSet:
+        """Some of the images, in the order of ``rows``."""
+        return EvalSet(self.indices[rows], None if self.feature is None else self.feature[rows])
 
-class Environments(ABC):
-    """Named environments.
 
-    Attributes:
+class Table:
+    """Which images each environment has, and which errors are recorded of them: the rows of DomainBed.
+
+    - ``val``, every given environment: the out-split, always with plain transforms. (DomainBed scores the out-splits of
+      training environments on augmented images; SWAD and later work do not.) Oracle selection reads those of held-out
+      environments.
+    - ``test``, environments that a run never trained on: the in-split. Environments it trained on have no ``test`` row,
+      since no images of theirs are left. Where images of an environment are kept for ``test``, these are its ``test``
+      subset in every fold, also where the run trained on that environment.
+    - ``train``, environments that it trained on, or all given ones where a pool of other images judges environments
+      beyond them: the in-split, with plain transforms.
+
+    A subset without images gives no rows.
+
+    Args:
         info: the dataset in names and numbers.
-        given: names of the environments a researcher has, in order.
-        image: shape of what the network sees: C, H, W, d of vectors, or that of cached features.
-        n_classes: K.
-        beyond: whether there are environments besides the given ones, in which a model of all given ones is judged.
+        subsets: (environment, ``train``, ``val`` or ``test``) -> (n,) positions in the store.
     """
 
-    beyond: bool = True
-
-    info: DatasetInfo
-    given: list[str]
-    image: tuple[int, ...]
-    n_classes: int
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """Names of the K classes, in the order of the labels."""
-        return tuple(map(str, range(self.n_classes)))
+    def __init__(self, info: DatasetInfo, subsets: Mapping[tuple[str, str], np.ndarray]) -> None:
+        self.info, self.subsets = info, subsets
 
     @property
     def n_images(self) -> int:
-        """Every position of a given image is below it."""
-        subsets = (self.subset(env, name) for env in self.given for name in ("train", "val"))
+        """Every position of an image to train or validate on is below it."""
+        subsets = (self.subset(env, name) for env in self.info.given for name in ("train", "val"))
         return 1 + max(int(subset.max()) for subset in subsets if len(subset))
 
-    @property
-    def preprocessing(self) -> Preprocessing:
-        """How the images that :meth:`gather` gives were made of pictures; here, values in [0, 1]."""
-        channels, height, width = self.image
-        return Preprocessing((channels, height, width), (0.0,) * channels, (1.0,) * channels, pictures=channels == 3)
+    def subset(self, env: str, name: str) -> np.ndarray:
+        """(n,) positions of an environment's subset; empty where it has none."""
+        return self.subsets.get((env, name), NO_IMAGES)
 
-    def image_names(self, positions: np.ndarray) -> list[str]:
-        """(n,) positions -> names of the images: their paths, where they lie in files of their own."""
-        return [str(position) for position in positions.tolist()]
+    def error_recipes(
+        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
+    ) -> list[ErrorRecipe]:
+        """Errors to record at an evaluation.
 
-    def image_attributes(self, positions: np.ndarray) -> dict[str, list[str]]:
-        """(n,) positions -> what else the dataset says of its images: name -> n values; empty where it says nothing."""
-        return {}
+        Args:
+            everywhere: in all environments, or in the given ones only.
+            subsets: which of ``train``, ``val`` and ``test``.
+            training: environments that the run trains on; they may lack a ``test`` subset.
+            grouped: predictions depend on what else is scored, so no eval set may show what its environment would not.
+        """
+        return [
+            ErrorRecipe(env, subset, self._mixture(env, scored, grouped))
+            for subset in subsets
+            for env in (self.info.everywhere if everywhere and subset == "test" else self.info.given)
+            if (scored := self._scored(env, subset, env in training))
+        ]
 
-    def identity(self) -> dict[str, Any]:
-        """What a row says of the dataset: ``dataset variant base evaluation data_seed split_seed given``."""
-        return self.info.identity()
+    def eval_set(self, name: str) -> EvalSet:
+        """The eval set that a mixture of :meth:`error_recipes` names."""
+        subset, _, env = name.partition("/")
+        return EvalSet(torch.from_numpy(self.subset(env, subset)))
+
+    def _scored(self, env: str, subset: str, trained_on: bool) -> str | None:
+        """Which images are the ``subset`` of an environment to a run; None where there are none."""
+        scored = None if subset == "train" and not (trained_on or self.info.beyond) else subset
+        if subset == "test" and not len(self.subset(env, "test")):
+            scored = None if trained_on else "train"
+        return scored if scored and len(self.subset(env, scored)) else None
+
+    def _mixture(self, env: str, subset: str, grouped: bool) -> Mapping[str, float]:
+        """Weight of each eval set in the error of a subset."""
+        return {f"{subset}/{env}": 1.0}
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """What is known of n images besides their pixels.
+
+    Args:
+        labels: (n,) int64.
+        classes: names of the K classes, in the order of the labels.
+        preprocessing: how the images that the dataset's own store gives were made of pictures.
+        names: of the images: paths where they lie in files of their own; None: their positions.
+        attributes: what else the dataset says of them: name -> n values.
+    """
+
+    labels: np.ndarray
+    classes: tuple[str, ...]
+    preprocessing: Preprocessing
+    names: Sequence[object] | None = None
+    attributes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def names_at(self, positions: np.ndarray) -> list[str]:
+        """(n,) positions -> names of the images."""
+        chosen = positions.tolist()
+        return [str(i if self.names is None else self.names[i]) for i in chosen]
+
+    def attributes_at(self, positions: np.ndarray) -> dict[str, list[str]]:
+        """(n,) positions -> what else is known of the images: name -> n values."""
+        chosen = positions.tolist()
+        return {name: [values[i] for i in chosen] for name, values in self.attributes.items()}
+
+    def at(self, positions: np.ndarray) -> Catalog:
+        """The catalog of copies of some images, in the order of ``positions``."""
+        chosen = positions.tolist()
+        names = chosen if self.names is None else [self.names[i] for i in chosen]
+        attributes = self.attributes_at(positions)
+        return Catalog(self.labels[positions], self.classes, self.preprocessing, names, attributes)
+
+
+class Store(ABC):
+    """Images and labels by position, on the device of training.
+
+    Attributes:
+        image: shape of what the network sees: C, H, W, d of vectors, or that of cached features.
+    """
+
+    image: tuple[int, ...]
 
     @abstractmethod
     def to(self, device: torch.device) -> None:
         """Move the images to a device, once."""
-
-    @abstractmethod
-    def subset(self, env: str, name: str) -> np.ndarray:
-        """Positions in the store of the ``train`` or ``val`` subset of a given environment."""
 
     @abstractmethod
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -101,68 +164,35 @@ class Environments(ABC):
         """As :meth:`gather`, with augmentation by the given random numbers; the same for any batching of the n."""
         return self.gather(indices)
 
-    def labels_at(self, indices: np.ndarray) -> np.ndarray:
-        """(n,) positions -> (n,) labels; overridden where labels are at hand without their images."""
-        parts = np.split(indices, range(LABEL_CHUNK, len(indices), LABEL_CHUNK))
-        return np.concatenate([self.gather(torch.from_numpy(part))[1].cpu().numpy() for part in parts])
-
     def expect(self, coming: Iterable[Tensor]) -> None:  # noqa: B027
         """A hint: these positions will be gathered next, one after the other. For stores that must fetch them."""
 
-    @abstractmethod
-    def error_recipes(
-        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
-    ) -> list[ErrorRecipe]:
-        """Errors to record at an evaluation.
-
-        Args:
-            everywhere: in all environments, or in the given ones only.
-            subsets: which of ``train``, ``val`` and ``test``.
-            training: environments that the run trains on; they may lack a ``test`` subset.
-            grouped: predictions depend on what else is scored, so no eval set may show what its environment would not.
-        """
-
-    @abstractmethod
-    def eval_sets(self, names: Sequence[str]) -> Mapping[str, EvalSet]:
-        """The eval sets that mixtures of :meth:`error_recipes` name."""
+    def prepare(self, indices: Tensor) -> None:  # noqa: B027
+        """A hint: these positions will be gathered some time. For stores that make images when they are first asked."""
 
 
-class EvalSetLoader:
-    """Batches of one eval set, in order, gathered on the device.
+@dataclass(frozen=True, eq=False)
+class Environments:
+    """Named environments: which images each has, what is known of the images, and their pixels.
 
     Args:
-        environments: the store.
-        name: of the eval set.
-        scored: its images.
-        batch_size: images per batch.
-        part: number of this process and how many there are; they take turns.
-        wanted: whether the eval set of that name is evaluated this time.
+        table: environment and subset -> positions in the store.
+        catalog: of the images.
+        store: of their pixels, or of features in their place.
     """
 
-    def __init__(
-        self,
-        environments: Environments,
-        name: str,
-        scored: EvalSet,
-        batch_size: int,
-        part: tuple[int, int] = (0, 1),
-        wanted: Callable[[str], bool] = lambda name: True,
-    ) -> None:
-        self.environments, self.name, self.scored, self.batch_size = environments, name, scored, batch_size
-        self.wanted = wanted
-        first, count = part
-        self._numbers = range(first, -(-len(scored.indices) // batch_size), count)
+    table: Table
+    catalog: Catalog
+    store: Store
 
-    def __len__(self) -> int:
-        return len(self._numbers)
+    @property
+    def info(self) -> DatasetInfo:
+        """The dataset in names and numbers."""
+        return self.table.info
 
-    def __iter__(self) -> Iterator[EvalBatch]:
-        if not self.wanted(self.name):
-            return
-        slices = [slice(n * self.batch_size, (n + 1) * self.batch_size) for n in self._numbers]
-        self.environments.expect(self.scored.indices[part] for part in slices)
-        for number, part in zip(self._numbers, slices, strict=True):
-            feature = None if self.scored.feature is None else self.scored.feature[part]
-            positions = self.scored.indices[part]
-            x, y = self.environments.gather(positions, feature)
-            yield EvalBatch(x, y, self.name, number, positions)
+    def eval_sets(self, names: Sequence[str]) -> dict[str, EvalSet]:
+        """The eval sets that mixtures of errors name, ready to be gathered."""
+        found = {name: self.table.eval_set(name) for name in names}
+        if found:
+            self.store.prepare(torch.cat([scored.indices for scored in found.values()]))
+        return found

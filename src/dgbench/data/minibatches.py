@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from dgbench.batches import EnvBatch, ErrorRecipe, TrainingImages
-from dgbench.data.environments import Environments, EvalSet, EvalSetLoader
+from dgbench.batches import EnvBatch, ErrorRecipe, EvalBatch, TrainingImages
+from dgbench.data.environments import Environments, EvalSet, Store
 from dgbench.errors import ConfigError
 from dgbench.seeding import derive
 
@@ -39,7 +38,7 @@ class RunOrder:
     def __init__(self, environments: Environments, training: Sequence[str], batch_size: int, seed: int) -> None:
         self.environments, self.training, self.batch_size = environments, list(training), batch_size
         self.order_seed, self.noise_seed = derive(seed, "order"), derive(seed, "augmentation")
-        self._subsets = [environments.subset(env, "train") for env in self.training]
+        self._subsets = [environments.table.subset(env, "train") for env in self.training]
         for env, subset in zip(self.training, self._subsets, strict=True):
             if not len(subset):
                 raise ConfigError(
@@ -78,7 +77,7 @@ class RunOrder:
         for number, subset in enumerate(self._subsets):
             for first in range(0, len(subset), at_once):
                 index = torch.from_numpy(np.sort(subset)[first : first + at_once])
-                x, y = self.environments.gather(index)
+                x, y = self.environments.store.gather(index)
                 yield TrainingImages(x, y, torch.full_like(y, number), index.to(y.device))
 
     def noise(self, step: int) -> dict[str, np.ndarray]:
@@ -89,7 +88,7 @@ class RunOrder:
             drawn = [
                 {
                     name: values.reshape(ORDER_BLOCK, self.batch_size, *values.shape[1:])
-                    for name, values in self.environments.training_noise(
+                    for name, values in self.environments.store.training_noise(
                         np.random.default_rng(derive(self.noise_seed, env, block)), n
                     ).items()
                 }
@@ -175,7 +174,7 @@ class EnvironmentData(pl.LightningDataModule):
         """Move the images to the device of the trainer."""
         if self.trainer is not None:
             device = self.trainer.strategy.root_device
-            self.environments.to(device)
+            self.environments.store.to(device)
             self.chunk_bytes = CHUNK_BYTES[device.type != "cpu"]
             self.part = (0, 1) if self.stacked else (self.trainer.global_rank, self.trainer.world_size)
 
@@ -194,15 +193,13 @@ class EnvironmentData(pl.LightningDataModule):
         rank, count = self.part
         loaders = [
             EvalSetLoader(
-                self.environments, name, scored, size, ((rank + i) % count, count), lambda name: self.wanted(name)
+                self.environments.store, name, scored, size, ((rank + i) % count, count), lambda name: self.wanted(name)
             )
             for i, (name, scored) in enumerate(eval_sets.items())
         ]
         if not any(map(len, loaders)):  # Lightning would leave out the evaluation of this process: one for no error
             first = next(iter(eval_sets.values()))
-            feature = None if first.feature is None else first.feature[:1]
-            one = replace(first, indices=first.indices[:1], feature=feature)
-            loaders[0] = EvalSetLoader(self.environments, "", one, 1)
+            loaders[0] = EvalSetLoader(self.environments.store, "", first.at(slice(1)), 1)
         return loaders
 
     def eval_set_names(self) -> list[str]:
@@ -221,7 +218,7 @@ class EnvironmentData(pl.LightningDataModule):
     def step_bytes(self) -> int:
         """Bytes of the images of one step of all runs, in single precision."""
         images = len(self.runs) * self.batch_size * len(self.training)
-        return 4 * images * int(np.prod(self.environments.image))
+        return 4 * images * int(np.prod(self.environments.store.image))
 
     def batches(self, first: int, n: int, part: tuple[int, int] = (0, 1)) -> list[EnvBatch]:
         """The minibatches of steps ``first .. first + n - 1``; a pure function of the seed and the steps.
@@ -234,7 +231,7 @@ class EnvironmentData(pl.LightningDataModule):
             [{name: values[rows] for name, values in run.noise(step).items()} for step in steps for run in self.runs]
         )
         positions = self.indices(first, n, part)
-        x, y = self.environments.gather_for_training(positions, noise)
+        x, y = self.environments.store.gather_for_training(positions, noise)
         sizes = (self.batch_size // part[1],) * len(self.training)
         shape = (n, len(self.runs), len(rows)) if self.stacked else (n, len(rows))
         xs, ys, index = x.reshape(*shape, *x.shape[1:]), y.reshape(shape), positions.to(y.device).reshape(shape)
@@ -246,7 +243,7 @@ class EnvironmentData(pl.LightningDataModule):
 
     def _eval_images(self) -> int:
         """Images evaluated at once."""
-        return max(1, min(self.eval_batch_size, SCORE_BYTES // (4 * int(np.prod(self.environments.image)))))
+        return max(1, min(self.eval_batch_size, SCORE_BYTES // (4 * int(np.prod(self.environments.store.image)))))
 
     def indices(self, first: int, n: int, part: tuple[int, int] = (0, 1)) -> Tensor:
         """Positions in the store of the minibatches of n steps, one after the other, runs side by side within each."""
@@ -266,8 +263,7 @@ class EnvironmentData(pl.LightningDataModule):
 def shuffled(scored: EvalSet, name: str) -> EvalSet:
     """The images of an eval set in an order that depends on its name alone."""
     order = np.random.default_rng(derive(0, "groups", name)).permutation(len(scored.indices))
-    rows = torch.from_numpy(order).to(scored.indices.device)
-    return EvalSet(scored.indices[rows], None if scored.feature is None else scored.feature[rows])
+    return scored.at(torch.from_numpy(order))
 
 
 def joined(parts: Sequence[Mapping[str, np.ndarray]], axis: int = 0) -> dict[str, np.ndarray]:
@@ -286,6 +282,45 @@ class IntervalLoader:
         stop = min(self.data.steps, (step // self.data.eval_every + 1) * self.data.eval_every)
         size = self.data.chunk_steps()
         chunks = [(first, min(size, stop - first)) for first in range(step, stop, size)]
-        self.data.environments.expect(self.data.indices(first, n, self.data.part) for first, n in chunks)
+        self.data.environments.store.expect(self.data.indices(first, n, self.data.part) for first, n in chunks)
         for first, n in chunks:
             yield self.data.batches(first, n, self.data.part)
+
+
+class EvalSetLoader:
+    """Batches of one eval set, in order, gathered on the device.
+
+    Args:
+        store: of the images.
+        name: of the eval set.
+        scored: its images.
+        batch_size: images per batch.
+        part: number of this process and how many there are; they take turns.
+        wanted: whether the eval set of that name is evaluated this time.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        scored: EvalSet,
+        batch_size: int,
+        part: tuple[int, int] = (0, 1),
+        wanted: Callable[[str], bool] = lambda name: True,
+    ) -> None:
+        self.store, self.name, self.scored, self.batch_size, self.wanted = store, name, scored, batch_size, wanted
+        first, count = part
+        self._numbers = range(first, -(-len(scored.indices) // batch_size), count)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __iter__(self) -> Iterator[EvalBatch]:
+        if not self.wanted(self.name):
+            return
+        slices = [slice(n * self.batch_size, (n + 1) * self.batch_size) for n in self._numbers]
+        self.store.expect(self.scored.indices[part] for part in slices)
+        for number, part in zip(self._numbers, slices, strict=True):
+            batch = self.scored.at(part)
+            x, y = self.store.gather(batch.indices, batch.feature)
+            yield EvalBatch(x, y, self.name, number, batch.indices)

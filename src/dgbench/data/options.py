@@ -1,20 +1,83 @@
-"""What every file of ``conf/dataset`` names: options that describe a dataset, and build it."""
+"""The keys of ``conf/dataset``: what every dataset takes, and the kinds of values that several have."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import re
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import AfterValidator, Field
 
 from dgbench.data.description import DatasetInfo
+from dgbench.errors import ConfigError
+from dgbench.validation import Checked, Number, Refusal, shown
 
 if TYPE_CHECKING:
     from dgbench.data.environments import Environments
 
+MOST_PIXELS = 8192  # of a side: 200 MB an image
+MOST_WORKERS = 1024
+NO_SIDE = f"is not a positive number of pixels up to {MOST_PIXELS}"
 
-class DatasetOptions(Protocol):
-    """What ``conf/dataset/NAME.yaml`` names: a frozen dataclass in a module that imports no torch."""
 
+def _folder_name(value: str) -> str:
+    if not re.fullmatch(r"(?![._])[^/\\\x00-\x1f\x7f]+", value):
+        raise ValueError
+    return value
+
+
+def _no_blank(value: str) -> str:
+    if not value.strip():
+        raise ValueError
+    return value
+
+
+def different(values: Sequence[str | float]) -> Sequence[str | float]:
+    """The values, where each stands there once."""
+    for value in values:
+        if list(values).count(value) > 1:
+            raise ValueError(f"names {value} twice; name each once")
+    return values
+
+
+#: part of a folder's name
+FolderName = Annotated[
+    str,
+    AfterValidator(_folder_name),
+    Refusal("cannot name a folder", "use letters, digits, - and _, with a letter or digit first"),
+]
+Seed = Annotated[int, Field(ge=0), Refusal("is not an integer >= 0", "0 is the default")]
+ValFraction = Annotated[Number, Field(gt=0, lt=1), Refusal("is not in (0, 1)", "DomainBed uses 0.2")]
+PoolFraction = Annotated[Number, Field(gt=0, lt=1), Refusal("is not in (0, 1)", "0.2 is usual")]
+#: of a picture in pixels; None leaves it to the initial weights
+ImageSize = Annotated[int, Field(ge=1, le=MOST_PIXELS)] | None
+Workers = Annotated[
+    Annotated[int, Field(ge=1, le=MOST_WORKERS)] | None,
+    Refusal(f"is not an integer from 1 to {MOST_WORKERS}", "null takes one per core"),
+]
+Numbers = Annotated[Sequence[Number], Refusal("is no list of finite numbers", "correct it")]
+#: text that is not blank; ``~`` is expanded where it is used
+PathText = Annotated[str, AfterValidator(_no_blank)]
+CacheFolder = Annotated[PathText, Refusal("is no path", "name a folder with space for decoded images")]
+DataFolder = Annotated[PathText, Refusal("is no path", "name the folder that holds MNIST/raw, or set paths.data_dir")]
+
+
+class DatasetOptions(Checked):
+    """What ``conf/dataset/NAME.yaml`` names: its keys, in a module that imports no torch.
+
+    Args:
+        name: of the dataset, in the rows.
+    """
+
+    key = "dataset"
+
+    name: FolderName
+
+    @abstractmethod
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """Check every value that needs no pixels, list the files, and say what the dataset holds. Decodes nothing.
+        """List the files, and say what the dataset holds. Decodes nothing.
 
         Args:
             absent_ok: where the files are absent, return what the configuration knows: environments and classes,
@@ -22,14 +85,52 @@ class DatasetOptions(Protocol):
             download: try to download what :meth:`build` would.
 
         Raises:
-            ConfigError: a value that cannot work.
+            ConfigError: a value that does not go with the files.
             DataError: files that are absent (unless ``absent_ok`` and the configuration names the environments) or
                 wrong.
         """
 
+    @abstractmethod
     def build(self) -> Environments:
         """The environments with their images; ``environments.info`` is the :class:`DatasetInfo`.
 
         Raises:
             ConfigError, DataError: as :meth:`describe`; also images that cannot be decoded.
         """
+
+
+def known_size(image_size: int | None, usual: str) -> int:
+    """The side of decoded images.
+
+    Raises:
+        ConfigError: it is not known.
+    """
+    if image_size is None:
+        raise ConfigError(f"dataset.image_size=null {NO_SIDE}; {usual}")
+    return image_size
+
+
+def list_of_names(key: str, values: object, fix: str) -> list[str]:
+    """A list of different names as text; refuses anything else.
+
+    Args:
+        key: below ``dataset``.
+        values: names or numbers.
+        fix: what to give instead, which the files tell.
+
+    Raises:
+        ConfigError: no list, or a value that is no name or stands there twice.
+    """
+    if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence):
+        raise ConfigError(f"dataset.{key}={shown(values)} is no list of names; {fix}")
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            raise ConfigError(f"dataset.{key} holds {shown(value)}, which is no name; {fix}")
+        if list(values).count(value) > 1:
+            raise ConfigError(f"dataset.{key} names {value} twice; name each once")
+    return list(map(str, values))
+
+
+def expanded(path: str) -> Path:
+    """A path with ``~`` expanded."""
+    return Path(path).expanduser()

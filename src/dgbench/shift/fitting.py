@@ -95,7 +95,7 @@ class ClassifierTraining:
     def _most(self, fitting: Fitting) -> int:
         if self.max_runs is not None:
             return self.max_runs
-        minibatch = 8 * fitting.schedule.batch_size * len(fitting.sides) * int(np.prod(self.source.image))
+        minibatch = 8 * fitting.schedule.batch_size * len(fitting.sides) * int(np.prod(self.source.store.image))
         weights = 5 * sum(p.numel() for p in _module(self, fitting).networks.parameters())
         return max(1, STACK_BYTES // (4 * (minibatch + weights)))
 
@@ -153,7 +153,7 @@ def _key(fitting: Fitting) -> list[Any]:
 
 
 def _module(training: ClassifierTraining, fitting: Fitting) -> SingleRun:
-    schedule, image = fitting.schedule, tuple(training.source.image)
+    schedule, image = fitting.schedule, tuple(training.source.store.image)
     features: Any = training.backbone(fitting.seed) if training.backbone else _standardized(training, fitting)
     sizes = Sizes(features.n_features, fitting.n_classes, len(fitting.sides), image, schedule.steps)
     algorithm = schedule.algorithm(sizes, schedule.hparams)
@@ -166,19 +166,19 @@ def _module(training: ClassifierTraining, fitting: Fitting) -> SingleRun:
 
 def _standardized(training: ClassifierTraining, fitting: Fitting) -> Standardized:
     positions = np.concatenate([side.positions for side in fitting.sides])
-    x = training.source.gather(torch.from_numpy(positions))[0].double().cpu()
+    x = training.source.store.gather(torch.from_numpy(positions))[0].double().cpu()
     return Standardized(x.mean(0), x.std(0, correction=0))
 
 
 def _data(source: Environments, fittings: Sequence[Fitting], stacked: bool) -> EnvironmentData:
-    schedule, store = fittings[0].schedule, SampleStore(source, fittings)
+    schedule, samples = fittings[0].schedule, SampleStore(source, fittings).environments
     kind = EpochOrder if schedule.epochs else RunOrder
     orders: list[RunOrder] = []
     for i, fitting in enumerate(fittings):
         names = [f"{i}/{side}" for side in range(len(fitting.sides))]
-        orders.append(kind(store, names, schedule.batch_size, fitting.seed))
+        orders.append(kind(samples, names, schedule.batch_size, fitting.seed))
     data = EnvironmentData(
-        store, orders[0].training, [], steps=schedule.steps, eval_every=schedule.interval,
+        samples, orders[0].training, [], steps=schedule.steps, eval_every=schedule.interval,
         batch_size=schedule.batch_size, eval_batch_size=schedule.batch_size, seed=0,
     )  # fmt: skip
     data.runs, data.stacked = orders, stacked

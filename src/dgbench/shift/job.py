@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
-from dgbench.data.datasets.feature_environments import FeatureEnvironments
-from dgbench.data.datasets.feature_table import FeatureTable
-from dgbench.data.description import DatasetInfo
+from dgbench.data.description import DatasetInfo, Preprocessing
+from dgbench.data.environments import Catalog, Environments, Table
+from dgbench.data.store.tensors import TensorStore
 from dgbench.errors import ConfigError, DataError, DgbenchError
 from dgbench.plan.building import build
 from dgbench.plan.keys import options
@@ -115,7 +116,7 @@ def _estimate(job: PlannedShift, planned: PlannedEstimator, training: Classifier
     bounds = identity.settings["min_per_class"], identity.settings["max_per_class"]
     pools = Pools(training.source, identity.images, identity.seed, *bounds)
     if estimator.against_reference:
-        smallest = min(map(pools.size, training.source.given))
+        smallest = min(map(pools.size, training.source.info.given))
         pools.reference = estimator.reference_of(training.features_of, f"{identity.backbone}/{identity.init}", smallest)
     begun = last_line = time.monotonic()
     refusals = set[tuple[str, str]]()
@@ -284,16 +285,14 @@ def estimate_shift(
     return [row_of(identity, done, {}) for done in make_estimates(built, wanted, pools, training)]
 
 
-def _environments(x: np.ndarray, y: np.ndarray, n_p: int) -> FeatureEnvironments:
+def _environments(x: np.ndarray, y: np.ndarray, n_p: int) -> Environments:
     """Features (n, m) and labels (n,) as environments p, of the first ``n_p`` rows, and q; all rows are trained on."""
-    rows, names, n_classes = np.arange(len(y)), ("p", "q"), int(y.max()) + 1
+    rows, names, labels = np.arange(len(y)), ("p", "q"), y.astype(np.int64)
+    classes = tuple(map(str, range(int(labels.max()) + 1)))
     info = DatasetInfo(
-        name="arrays", variant={}, base="arrays", evaluation="sampled", data_seed=0, split_seed=0, given=names,
-        everywhere=names, n_classes=n_classes, image=x.shape[1:], beyond=False,
+        name="arrays", variant={}, base="arrays", split_seed=0, given=names, everywhere=names, n_classes=len(classes),
+        image=x.shape[1:],
     )  # fmt: skip
-    table = FeatureTable(
-        x.astype(np.float32), rows, list(names), list(map(str, range(n_classes))), (rows >= n_p).astype(np.int64),
-        y.astype(np.int64), np.zeros_like(rows), {},
-    )  # fmt: skip
-    subsets = {(env, subset): rows[:0] for env in names for subset in ("val", "test")}
-    return FeatureEnvironments(info, {**subsets, ("p", "train"): rows[:n_p], ("q", "train"): rows[n_p:]}, table)
+    catalog = Catalog(labels, classes, Preprocessing(x.shape[1:], (), (), pictures=False))
+    store = TensorStore(torch.from_numpy(x).to(torch.get_default_dtype()), torch.from_numpy(labels))
+    return Environments(Table(info, {("p", "train"): rows[:n_p], ("q", "train"): rows[n_p:]}), catalog, store)

@@ -51,8 +51,8 @@ class Judge(pl.Callback):
         every: float,
         tell: Callable[[str], None],
     ) -> None:
-        assert isinstance(data.environments, SampleStore)
-        self.schedule, self.data, self.store, self.n = schedule, data, data.environments, len(data.runs)
+        assert isinstance(data.environments.store, SampleStore)
+        self.schedule, self.data, self.store, self.n = schedule, data, data.environments.store, len(data.runs)
         self.checkpoint, self.every, self.tell = checkpoint, every, tell
         self.results: list[tuple[np.ndarray, float, float, int]] = []
         self.seconds, self.interrupted = 0.0, True
@@ -112,7 +112,7 @@ class Judge(pl.Callback):
             else:
                 networks, step = self._with_mean(pl_module, networks, i), self.schedule.steps
                 loss, error = self._validated(pl_module, networks, i)
-            outputs = self._outputs(pl_module, networks, self.store.subset(f"{i}/predicted", "train"))[0]
+            outputs = self._outputs(pl_module, networks, self.store.predicted(i))[0]
             self.results.append((outputs.double().cpu().numpy(), loss, error, step))
         self.seconds, self.interrupted = time.monotonic() - self._begun, False
 

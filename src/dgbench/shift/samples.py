@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.batches import ErrorRecipe
-from dgbench.data.environments import Environments, EvalSet
+from dgbench.data.environments import Environments, Store, Table
 from dgbench.data.minibatches import RunOrder
 from dgbench.seeding import derive
 from dgbench.shift.estimators import Fitting, Labeled
 
 
-class SampleStore(Environments):
+class SampleStore(Store):
     """A view of images in which the same image may have different labels in different samples.
 
-    Its environments are the samples of several classifiers that train together: ``I/SIDE`` that number I trains on,
+    It holds the samples of several classifiers that train together: ``I/SIDE`` that number I trains on,
     ``I/validation/SIDE`` that choose its step, ``I/predicted`` whose outputs are wanted (without labels).
+
+    Attributes:
+        environments: the samples by name, each a ``train`` subset; their catalog is that of the source.
 
     Args:
         source: the images, or their features.
@@ -27,8 +29,7 @@ class SampleStore(Environments):
     """
 
     def __init__(self, source: Environments, fittings: Sequence[Fitting]) -> None:
-        self.source, self.info, self.given = source, source.info, source.given
-        self.image, self.n_classes = source.image, fittings[0].n_classes
+        self.source, self.image = source.store, source.store.image
         samples: dict[str, Labeled] = {}
         for i, fitting in enumerate(fittings):
             samples |= {f"{i}/{side}": sample for side, sample in enumerate(fitting.sides)}
@@ -38,30 +39,25 @@ class SampleStore(Environments):
         self._rows = {name: np.arange(ends[k], ends[k + 1]) for k, name in enumerate(samples)}
         self._positions = torch.from_numpy(np.concatenate([sample.positions for sample in samples.values()]))
         self._labels = torch.from_numpy(np.concatenate([sample.labels for sample in samples.values()]))
+        table = Table(source.info, {(name, "train"): rows for name, rows in self._rows.items()})
+        self.environments = Environments(table, source.catalog, self)
 
     def to(self, device: torch.device) -> None:
         self.source.to(device)
         self._positions, self._labels = self._positions.to(device), self._labels.to(device)
-
-    def subset(self, env: str, name: str) -> np.ndarray:
-        return self._rows[env]
 
     def validation(self, i: int) -> tuple[np.ndarray, np.ndarray]:
         """(n,) rows of the images that choose the step of a classifier, and (n,) their sides, 0 for p and 1 for q."""
         parts = [rows for name, rows in self._rows.items() if name.startswith(f"{i}/validation/")]
         return np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(rows) for rows in parts])
 
+    def predicted(self, i: int) -> np.ndarray:
+        """(n,) rows of the images whose outputs are wanted of a classifier."""
+        return self._rows[f"{i}/predicted"]
+
     def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
         rows = indices.to(self._positions.device)
         return self.source.gather(self._positions[rows])[0], self._labels[rows]
-
-    def error_recipes(
-        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
-    ) -> list[ErrorRecipe]:
-        return []
-
-    def eval_sets(self, names: Sequence[str]) -> Mapping[str, EvalSet]:
-        return {}
 
 
 class EpochOrder(RunOrder):
@@ -86,6 +82,3 @@ class EpochOrder(RunOrder):
             self._epoch = (epoch, shuffled)
         rows = slice(k * self.batch_size, (k + 1) * self.batch_size)
         return np.concatenate([positions[rows] for positions in self._epoch[1]])
-
-
-# Training classifiers of shift: those of one shape as one stack, on the machinery that trains every run.

@@ -14,7 +14,7 @@ from torch import nn
 
 from dgbench.containers import example_of
 from dgbench.data.environments import Environments, EvalSet
-from dgbench.data.store.features import CachedFeatures
+from dgbench.data.store.cached_features import CachedFeatures
 from dgbench.errors import ConfigError, DataError
 from dgbench.networks.featurizer import FirstStages
 from dgbench.plan.building import build, without
@@ -57,7 +57,7 @@ def _network(job: PlannedShift, source: Environments, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "init"))
         keys = without(job.config, "backbone", "name", "hparams")["backbone"]
-        network: nn.Module = build({"backbone": keys}, "backbone", image=source.image)
+        network: nn.Module = build({"backbone": keys}, "backbone", image=source.store.image)
         job.weights.load(network)
     return network
 
@@ -69,19 +69,21 @@ def _stages(job: PlannedShift, network: Any) -> FirstStages:
     return stages.to(torch.float64 if job.settings.precision == "64-true" else torch.float32)
 
 
-def _frozen(job: PlannedShift, source: Environments, stages: FirstStages) -> CachedFeatures:
-    asked = [EvalSet(torch.from_numpy(own_images(source, env, job.config["images"]))) for env in source.given]
-    at_once = partial(images_at_once, activations(stages, source.image))
+def _frozen(job: PlannedShift, source: Environments, stages: FirstStages) -> Environments:
+    asked = [EvalSet(torch.from_numpy(own_images(source, env, job.config["images"]))) for env in source.info.given]
+    at_once = partial(images_at_once, activations(stages, source.store.image))
     folder = job.config["cache_dir"]
     where, smaller = Path(folder) if folder else None, "raise cache_gb, or set features=trained"
-    return CachedFeatures(source, stages, at_once, asked, job.config["cache_gb"], where, smaller)
+    store = CachedFeatures(source, stages, at_once, asked, job.config["cache_gb"], where, smaller)
+    return replace(source, store=store)
 
 
 @torch.no_grad()
 def _of_files(stages: FirstStages, source: Environments, files: Sequence[Path]) -> np.ndarray:
     """Image files, brought to what the dataset's images are, -> (n, m) features."""
     like = example_of(stages)
-    parts = [stages(x.to(like)).double().cpu().numpy() for x in batches(files, source.preprocessing, FILES_AT_ONCE)]
+    images = batches(files, source.catalog.preprocessing, FILES_AT_ONCE)
+    parts = [stages(x.to(like)).double().cpu().numpy() for x in images]
     return np.concatenate(parts)
 
 
@@ -104,11 +106,11 @@ class Pools:
         self.source, self.seed = source, seed
         self.min_per_class, self.max_per_class = min_per_class, max_per_class
         self.reference: Reference | None = None
-        self._positions = {env: own_images(source, env, images) for env in source.given}
+        self._positions = {env: own_images(source, env, images) for env in source.info.given}
 
     @cached_property
     def _labels(self) -> dict[str, np.ndarray]:
-        return {env: self.source.labels_at(positions) for env, positions in self._positions.items()}
+        return {env: self.source.catalog.labels[positions] for env, positions in self._positions.items()}
 
     def size(self, env: str) -> int:
         """Images of an environment."""
@@ -126,18 +128,18 @@ class Pools:
             if estimator.against_reference
             else self._of_pair(pair, slot, seed, estimator.balances)
         )
-        if len(self.source.image) == 1 and np.ptp(self.features(sample.positions), axis=0).max() < 1e-12:
+        if len(self.source.store.image) == 1 and np.ptp(self.features(sample.positions), axis=0).max() < 1e-12:
             raise DataError("every image has the same features; choose another backbone or init")
         return sample
 
     def features(self, positions: np.ndarray) -> np.ndarray:
         """(n,) positions -> (n, m) float64."""
-        if len(self.source.image) > 1:
+        if len(self.source.store.image) > 1:
             raise ConfigError("features=trained leaves no fixed features; set features=frozen")
-        return np.asarray(self.source.gather(torch.from_numpy(positions))[0].double().cpu().numpy())
+        return np.asarray(self.source.store.gather(torch.from_numpy(positions))[0].double().cpu().numpy())
 
     def _of_pair(self, pair: Pair, slot: Slot, seed: int, balances: bool) -> Sample:
-        rng, names = np.random.default_rng(derive(seed, "sample")), self.source.class_names
+        rng, names = np.random.default_rng(derive(seed, "sample")), self.source.catalog.classes
         sides = [self._pool(envs) for envs in (pair.p, pair.q)]
         first = balanced(sides[0][1], sides[1][1], self.min_per_class, rng, self.max_per_class)
         if len(first.classes) < 2:
@@ -193,10 +195,10 @@ def own_images(source: Environments, env: str, images: str) -> np.ndarray:
 
     Test images that all environments share, painted as the environment would be, are no images of their own.
     """
-    subsets = [source.subset(env, "train")]
+    subsets = [source.table.subset(env, "train")]
     if images == "all":
-        subsets.append(source.subset(env, "val"))
-        for recipe in source.error_recipes(False, ["test"]):
+        subsets.append(source.table.subset(env, "val"))
+        for recipe in source.table.error_recipes(False, ["test"]):
             if recipe.env == env and len(recipe.mixture) == 1:
                 (scored,) = source.eval_sets(list(recipe.mixture)).values()
                 subsets += [] if scored.feature is not None else [scored.indices.cpu().numpy()]

@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from dgbench.batches import ErrorRecipe, EvalBatch
 from dgbench.callbacks.predictions import PredictedRun
 from dgbench.callbacks.recorder import rows_of_counts
+from dgbench.data.description import Preprocessing
 from dgbench.data.environments import Environments
 from dgbench.data.minibatches import EnvironmentData
-from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import ConfigError
 from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.settings import TrainerSettings
@@ -162,7 +162,7 @@ class _Evaluated:
             recipes = [replace(recipe, held_out=domain(recipe.env) not in domains) for recipe in recipes]
         identity = identity_of(subject, fold, info, protocol)
         return _Evaluated(
-            subject, fold, recipes, identity, study / f"fold-{fold.name}-{identity.run}", seen.class_names
+            subject, fold, recipes, identity, study / f"fold-{fold.name}-{identity.run}", seen.catalog.classes
         )
 
     def predicted(self, root: str | None) -> PredictedRun:
@@ -247,7 +247,7 @@ def _logits(model: Predictor, subject: Subject, environments: Environments) -> L
     if isinstance(model, LoadedModel) and subject.record and same_dataset(subject.record, environments.info):
         run = model.run
         return lambda x, name, index: run.predict_logits(x.to(run.networks.dtype), name, index)[0]
-    return Adapted(model, environments.class_names, environments.preprocessing)
+    return Adapted(model, environments.catalog.classes, environments.catalog.preprocessing)
 
 
 def _file_name(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dgbench.data.preprocessing import Preprocessing
+from dgbench.data.description import Preprocessing
 from dgbench.errors import ConfigError, WeightsError
 from dgbench.networks.weight_files import is_torchscript, misfit, read_tensors
 from dgbench.trained.predictor import Predictor

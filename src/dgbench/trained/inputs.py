@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.data.preprocessing import Preprocessing
+from dgbench.data.description import Preprocessing
 from dgbench.data.store.decoding import resized, rgb, rgb_of
 from dgbench.errors import DataError
 

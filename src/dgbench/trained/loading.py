@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dgbench.data.fetch.extract import extract
+from dgbench.data.fetch.archives import extract
 from dgbench.errors import ConfigError, DataError, RecordError, WeightsError
 from dgbench.networks.weight_files import misfit, read_tensors
 from dgbench.records.status import is_done, read_status

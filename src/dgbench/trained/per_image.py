@@ -60,7 +60,7 @@ def write_features(
         held_out = recipe.env not in model.record.training if recipe.held_out is None else recipe.held_out
         for rows in map(torch.from_numpy, np.split(order, range(AT_ONCE, len(order), AT_ONCE))):
             feature = None if scored.feature is None else scored.feature[rows]
-            x, y = environments.gather(scored.indices[rows], feature)
+            x, y = environments.store.gather(scored.indices[rows], feature)
             features = model.features(x.to(model.run.networks.dtype))
             logits = model.run.networks.classifier(features)
             parts["features"].append(features.to(torch.float16).cpu().numpy())
@@ -68,7 +68,7 @@ def write_features(
             parts["predicted"].append(logits.argmax(1).cpu().numpy())
             parts["env"].append(np.full(len(rows), number))
             parts["held_out"].append(np.full(len(rows), held_out))
-    about = json.dumps({"environments": list(chosen), "classes": list(environments.class_names)})
+    about = json.dumps({"environments": list(chosen), "classes": list(environments.catalog.classes)})
     arrays = {name: np.concatenate(array) for name, array in parts.items()}
     folder.mkdir(parents=True, exist_ok=True)
     save: Callable[..., None] = np.savez_compressed  # its stub takes names for its own options
@@ -94,7 +94,7 @@ def kept(runs: Sequence[PredictedRun], step: int, environments: Environments) ->
         yield None
         return
     need_pyarrow("predictions=true")
-    attributes = list(environments.image_attributes(np.empty(0, np.int64)))
+    attributes = list(environments.catalog.attributes)
     files: list[PredictionLines] = []
     try:
         for run in runs:

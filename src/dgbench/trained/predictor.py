@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dgbench.data.preprocessing import Preprocessing
+from dgbench.data.description import Preprocessing
 from dgbench.errors import RecordError
 from dgbench.objectives.contract import Algorithm
 from dgbench.trained.inputs import batches

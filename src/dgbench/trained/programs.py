@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.containers import Networks
-from dgbench.data.preprocessing import Preprocessing
+from dgbench.data.description import Preprocessing
 from dgbench.errors import ConfigError
 from dgbench.objectives.step import Hyperparameters, Prediction
 from dgbench.trained.predictor import LoadedModel

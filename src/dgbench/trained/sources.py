@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from dgbench.data.description import Preprocessing
 from dgbench.data.environments import Environments
-from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import ConfigError
 from dgbench.networks.weights import IMAGENET, ImageRecord
 from dgbench.plan.inputs import built, dataset_options
@@ -84,7 +84,7 @@ class Evaluator:
         device = torch.device(_device(settings.device))
         environments = self._environments(dataset, model, device)
         if model is None:
-            model = foreign(source, environments.preprocessing, self.classes, self.weights)
+            model = foreign(source, environments.catalog.preprocessing, self.classes, self.weights)
         elif self.classes:
             model.classes = tuple(self.classes)
         title = self.name or (source if isinstance(source, str) else getattr(source, "__name__", ""))
@@ -181,7 +181,7 @@ class Evaluator:
         text = repr(filled)
         if text not in self._datasets:
             self._datasets[text] = built(dataset_options(filled))
-        self._datasets[text].to(device)
+        self._datasets[text].store.to(device)
         return self._datasets[text]
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from weakref import WeakKeyDictionary
 
 import torch
 
 from dgbench.data.environments import Environments, EvalSet
-from dgbench.data.store.features import CachedFeatures
+from dgbench.data.store.cached_features import CachedFeatures
 from dgbench.errors import ConfigError
 from dgbench.networks.featurizer import Featurizer, FirstStages
 from dgbench.objectives.contract import Algorithm
@@ -20,7 +21,7 @@ from dgbench.training.activations import activations, images_at_once
 from dgbench.training.fold_data import environments_of, recipes_of
 from dgbench.training.tuning import Tuning
 
-_KNOWN: WeakKeyDictionary[Environments, dict[str, CachedFeatures]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Environments, dict[str, Environments]] = WeakKeyDictionary()
 
 
 def refuse_cached(algorithm: type[Algorithm], tuning: Tuning, trainer: TrainerSettings) -> None:
@@ -49,7 +50,7 @@ def asked_of(folds: Sequence[Fold], source: Environments, subsets: Sequence[str]
     asked: list[EvalSet] = []
     for fold in folds:
         seen = environments_of(fold, source)
-        asked += [EvalSet(torch.from_numpy(seen.subset(env, "train"))) for env in fold.training]
+        asked += [EvalSet(torch.from_numpy(seen.table.subset(env, "train"))) for env in fold.training]
         names = dict.fromkeys(name for score in recipes_of(fold, seen, subsets, grouped) for name in score.mixture)
         asked += seen.eval_sets(list(names)).values()
     return asked
@@ -57,7 +58,7 @@ def asked_of(folds: Sequence[Fold], source: Environments, subsets: Sequence[str]
 
 def cached_features(
     source: Environments, featurizer: Featurizer, tuning: Tuning, trainer: TrainerSettings, asked: Sequence[EvalSet]
-) -> CachedFeatures:
+) -> Environments:
     """The environments as the trained part of a featurizer sees them; studies with the same frozen weights share them.
 
     Raises:
@@ -72,6 +73,7 @@ def cached_features(
     key = f"{content.hexdigest()} {tuning.cache_gb} {tuning.cache_dir}"
     known = _KNOWN.setdefault(source, {})
     if key not in known:
-        at_once = partial(images_at_once, activations(frozen, source.image))
-        known[key] = CachedFeatures(source, frozen, at_once, asked, tuning.cache_gb, tuning.cache_dir)
+        at_once = partial(images_at_once, activations(frozen, source.store.image))
+        store = CachedFeatures(source, frozen, at_once, asked, tuning.cache_gb, tuning.cache_dir)
+        known[key] = replace(source, store=store)
     return known[key]

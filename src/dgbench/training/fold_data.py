@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dgbench.batches import ErrorRecipe
 from dgbench.data.environments import Environments
-from dgbench.data.partial import PartialEnvironments
+from dgbench.data.partial import partial
 from dgbench.plan.folds import Fold
 
 
@@ -14,7 +14,7 @@ def environments_of(fold: Fold, environments: Environments) -> Environments:
     """The environments as this fold sees them."""
     if fold.membership is None:
         return environments
-    return PartialEnvironments(environments, fold.membership.training, fold.membership.tested)
+    return partial(environments, fold.membership.training, fold.membership.tested)
 
 
 def recipes_of(fold: Fold, environments: Environments, subsets: Sequence[str], grouped: bool) -> list[ErrorRecipe]:
@@ -29,7 +29,7 @@ def recipes_of(fold: Fold, environments: Environments, subsets: Sequence[str], g
         subsets: which of ``train``, ``val`` and ``test``.
         grouped: predictions depend on the images that are scored together.
     """
-    found = environments.error_recipes(fold.everywhere, subsets, fold.training, grouped)
+    found = environments.table.error_recipes(fold.everywhere, subsets, fold.training, grouped)
     if fold.everywhere:
         return found
     found = [recipe for recipe in found if recipe.env in fold.scored]

@@ -175,9 +175,9 @@ def runs_that_fit(run: Run, template: SingleRun, memory_gb: float | None) -> int
     study = run.study
     n_images = study.batch_size * len(run.fold.training)
     weights = sum((WEIGHT_COPIES if p.requires_grad else 1) * p.numel() for p in template.networks.parameters())
-    channels, *sides = study.environments.image
+    channels, *sides = study.environments.store.image
     layers = template.activations((channels + template.algorithm.extra_channels, *sides))
-    images = n_images * (2 * math.prod(study.environments.image) + ACTIVATION_COPIES * sum(layers))
+    images = n_images * (2 * math.prod(study.environments.store.image) + ACTIVATION_COPIES * sum(layers))
     allowed = memory_gb * 1e9 if memory_gb else _memory(study) / 2
     return max(1, int(allowed // (study.dtype.itemsize * (weights + images))))
 

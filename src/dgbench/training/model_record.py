@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dgbench.data.preprocessing import Preprocessing
+from dgbench.data.description import Preprocessing
 from dgbench.errors import RecordError
 from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks

@@ -59,7 +59,7 @@ def _wanted(run: Run, complete: bool) -> PredictedRun:
         "fold": run.fold.name,
         "training": list(run.fold.training),
         "held_out": list(run.fold.held_out),
-        "classes": list(run.data.environments.class_names),
+        "classes": list(run.data.environments.catalog.classes),
         "root": run.study.config["dataset"].get("root"),
     }
     return PredictedRun(None if complete else _file(run), about, run.data.recipes)

@@ -63,8 +63,8 @@ def write_model(run: Run, identity: RunIdentity) -> None:
         averaging=None if averaging is None else dict(averaging),
         training=run.fold.training,
         fold=run.fold.key(),
-        classes=study.source.class_names,
-        preprocessing=study.source.preprocessing,
+        classes=study.source.catalog.classes,
+        preprocessing=study.source.catalog.preprocessing,
         dataset=config["dataset"],
         protocol=config["protocol"],
         trainer=config["trainer"],
@@ -115,13 +115,13 @@ def fingerprint(environments: Environments) -> str:
 
 
 def _fingerprint(environments: Environments) -> str:
-    content = hashlib.sha256(json.dumps(environments.identity(), sort_keys=True, default=str).encode())
-    for env in environments.given:
+    content = hashlib.sha256(json.dumps(environments.info.identity(), sort_keys=True, default=str).encode())
+    for env in environments.info.given:
         for subset in ("train", "val"):
-            positions = environments.subset(env, subset)
+            positions = environments.table.subset(env, subset)
             content.update(f"{env}/{subset}/{len(positions)}".encode() + positions.astype("<i8").tobytes())
             if len(positions):
-                x, y = environments.gather(torch.from_numpy(positions[:SAMPLED]))
+                x, y = environments.store.gather(torch.from_numpy(positions[:SAMPLED]))
                 rounded = (x * 1000).round().to("cpu", torch.int32)  # the same on every device
                 content.update(rounded.numpy().tobytes() + y.cpu().numpy().astype("<i8").tobytes())
     return content.hexdigest()[:12]

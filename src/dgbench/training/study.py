@@ -17,7 +17,6 @@ from dgbench.callbacks.averaging import Averaging
 from dgbench.containers import Networks
 from dgbench.data.environments import Environments
 from dgbench.data.minibatches import EnvironmentData
-from dgbench.data.store.features import CachedFeatures
 from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
 from dgbench.plan.building import build, without
@@ -153,7 +152,7 @@ class Study:
         check_combination(self.algorithm, self.config, self.settings)
         self.tuning.check(self.settings.steps)
         with torch.device("meta"):  # shapes, no memory
-            body: Any = self._bare(self.source.image)
+            body: Any = self._bare(self.source.store.image)
         self._network_alone: str | None = getattr(body, "why_not_stackable", None)
         self.tuning.check_network(body)
         sizes = replace(self._sizes(self.folds[0]), n_features=body.n_features)
@@ -196,7 +195,7 @@ class Study:
         """Images that a prediction sees together; 0 where each image is predicted by itself."""
         return self.algorithm.group_size(self.hparams)
 
-    def _cached(self) -> CachedFeatures:
+    def _cached(self) -> Environments:
         refuse_cached(self.algorithm, self.tuning, self.settings)
         networks, _ = self._networks(self.folds[0])
         featurizer: Any = networks["featurizer"]
@@ -218,7 +217,7 @@ class Study:
     @cached_property
     def n_images(self) -> int:
         """Every training image has a number below it."""
-        return self.source.n_images
+        return self.source.table.n_images
 
     def why_not_stacked(self) -> str | None:
         """Why runs of this study cannot train together with others; None when they can."""
@@ -250,7 +249,7 @@ class Study:
             self.tuning.freeze(networks, name, own.stages())
         if self.tuning.cache_features:
             featurizer.first_stage = self.tuning.count(len(featurizer.stages()))
-            sizes = replace(sizes, image=self.environments.image)
+            sizes = replace(sizes, image=self.environments.store.image)
         settings = self.settings
         if settings.channels_last:
             networks.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -278,7 +277,7 @@ class Study:
             self.spec.seed,
         )
         unit_length = bool(getattr(networks["featurizer"], "unit_length", False))
-        self.head.set(networks["classifier"], self.planned.weights, self.source.class_names, unit_length)
+        self.head.set(networks["classifier"], self.planned.weights, self.source.catalog.classes, unit_length)
         return networks, sizes
 
     def _sizes(self, fold: Fold) -> Sizes:
@@ -286,14 +285,14 @@ class Study:
         seen = environments_of(fold, self.source)
         return Sizes(
             n_features=0,
-            n_classes=self.source.n_classes,
+            n_classes=self.source.info.n_classes,
             n_envs=len(fold.training),
-            image=self.source.image,
+            image=self.source.store.image,
             n_steps=self.settings.steps,
             n_images=self.n_images,
-            n_trained_on=sum(len(seen.subset(env, "train")) for env in fold.training),
-            pixel_mean=self.source.preprocessing.mean,
-            pixel_std=self.source.preprocessing.std,
+            n_trained_on=sum(len(seen.table.subset(env, "train")) for env in fold.training),
+            pixel_mean=self.source.catalog.preprocessing.mean,
+            pixel_std=self.source.catalog.preprocessing.std,
         )
 
     def _featurizer(self, image: tuple[int, ...]) -> nn.Module:

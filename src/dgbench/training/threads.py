@@ -74,7 +74,7 @@ class Threads:
 def _kind(group: Group) -> str:
     """Equal for groups that compute steps of the same size."""
     spec, study, n_envs = group.runs[0].spec, group.runs[0].study, len(group.runs[0].fold.training)
-    images = [study.info.name, *study.environments.image, study.batch_size, n_envs]
+    images = [study.info.name, *study.environments.store.image, study.batch_size, n_envs]
     made = [spec.objective, spec.network, spec.tuning, spec.sharpness, spec.training]
     return digest([*made, images, len(group.runs), group.stacked])
 

@@ -4,42 +4,42 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
 from hydra.utils import instantiate
+from pydantic import AfterValidator, BeforeValidator, Field, SkipValidation, model_validator
 
-from dgbench.data.datasets.image_manifest import table_of_list
-from dgbench.data.datasets.image_split import Subsets, subsets_of, usable
 from dgbench.data.datasets.image_table import (
-    SUBSETS,
     ImageTable,
+    known_bad,
     need_folder,
     table_of_folders,
+    table_of_list,
     table_of_rows,
 )
-from dgbench.data.description import DatasetInfo, unlike_published
-from dgbench.data.option_checks import (
-    check_choice,
-    check_list,
-    check_name,
-    check_path,
-    check_seeds,
-    check_share,
-    check_side,
-    check_workers,
-    is_finite,
-    is_number,
-    shown,
+from dgbench.data.datasets.splits import Subsets, counts_of, subsets_of, usable
+from dgbench.data.description import Counts, DatasetInfo, Preprocessing, unlike_published
+from dgbench.data.options import (
+    NO_SIDE,
+    CacheFolder,
+    DatasetOptions,
+    ImageSize,
+    PathText,
+    Seed,
+    ValFraction,
+    Workers,
+    different,
+    expanded,
+    known_size,
 )
-from dgbench.data.store.image_cache import KINDS, known_bad
-from dgbench.data.transforms.augmentation_values import chosen_values
+from dgbench.data.transforms.values import AugmentationScheme
 from dgbench.errors import ConfigError, DgbenchError
+from dgbench.validation import Keys, Number, Refusal, shown
 
 if TYPE_CHECKING:
-    from dgbench.data.datasets.folder_environments import FolderEnvironments
+    from dgbench.data.environments import Environments
 
 Plain = tuple[str, str, str, str | None]  # path below root, environment, class, subset
 Described = tuple[str, str, str, str | None, Mapping[str, str]]  # the same, and attributes: name -> text
@@ -51,107 +51,154 @@ IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 _WARNED: set[str] = set()  # differences from the published form that this process has reported
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageFolders:
+def _positive(values: Sequence[float] | None) -> Sequence[float] | None:
+    if values is not None and min(values) <= 0:
+        raise ValueError
+    return values
+
+
+_Three = Annotated[Sequence[Number], Field(min_length=3, max_length=3)] | None
+_NO_THREE = Refusal("is not three numbers (std above 0)", "ImageNet's are the default, null takes them")
+
+
+class Normalization(Keys):
+    """Mean and deviation of the three channels, of values in [0, 1]; ImageNet's where they are None."""
+
+    mean: Annotated[_Three, _NO_THREE]
+    std: Annotated[_Three, AfterValidator(_positive), _NO_THREE]
+
+
+def _mean_and_std(value: Any) -> Any:
+    if not isinstance(value, Mapping) or set(value) != set(IMAGENET):
+        raise ValueError("is not a mean and a std; use {mean:null,std:null}")
+    return value
+
+
+def _schemes(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise ValueError("names no schemes; leave the key as it is")
+    return value
+
+
+def _a_scheme(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise ValueError("is no scheme; give it the keys of domainbed in conf/dataset/image_folder.yaml")
+    return value
+
+
+def _listed_environments(published: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    if published is not None and isinstance(published.get("environments") or [], (str, int, float)):
+        raise ValueError
+    return published
+
+
+class ImageFolders(DatasetOptions):
     """Environments of image files; keys as in ``conf/dataset/image_folder.yaml``, where each is explained."""
 
-    name: str
-    root: str
-    manifest: str | None
-    reader: Reader | Mapping[str, Any] | None
-    environments: Sequence[str] | None
-    classes: str
-    bad_files: Sequence[str]
-    image_size: int | None
-    normalize: Mapping[str, Sequence[float] | None]
-    augment: str
-    augmentations: Mapping[str, Mapping[str, Any]]
-    val_fraction: float
-    on_bad_image: str
-    store: str
-    cache_dir: str
-    workers: int | None
-    device_share: float
-    split_seed: int
-    published: Mapping[str, Any] | None
-    plain_environments: Sequence[str] = ()
+    root: Annotated[PathText, Refusal("is no path", "name the folder that holds environment/class/image")]
+    manifest: Annotated[PathText | None, Refusal("is no path", "give a CSV or JSON list of path, environment, class")]
+    reader: Any
+    environments: SkipValidation[Sequence[str] | None]  # checked with those that are there
+    classes: Literal["same", "union"]
+    bad_files: SkipValidation[Sequence[str]]  # checked with the files
+    image_size: Annotated[ImageSize, Refusal(NO_SIDE, "224 is usual")]
+    normalize: Annotated[Normalization, BeforeValidator(_mean_and_std)]
+    augment: SkipValidation[str]
+    augmentations: Annotated[
+        Mapping[str, Annotated[AugmentationScheme, BeforeValidator(_a_scheme)]], BeforeValidator(_schemes)
+    ]
+    val_fraction: ValFraction
+    on_bad_image: Literal["fail", "skip"]
+    store: Literal["auto", "ram", "file", "none"]
+    cache_dir: CacheFolder
+    workers: Workers
+    device_share: Annotated[Number, Field(ge=0, le=1), Refusal("is not in [0, 1]", "0.5 is the default")]
+    split_seed: Seed
+    published: Annotated[
+        Mapping[str, Any] | None,
+        AfterValidator(_listed_environments),
+        Refusal("is not images, classes and a list of environments", "null compares with nothing"),
+    ]
+    plain_environments: Annotated[
+        Sequence[str | Number],
+        Refusal("is no list of names", "[] augments all that are trained on"),
+        AfterValidator(different),
+    ] = ()
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        schemes = ["none", *self.augmentations]
+        if self.augment not in schemes:
+            raise ConfigError(f"dataset.augment={shown(self.augment)} is unknown; choose {', '.join(schemes)}")
+        if self.store == "none" and self.on_bad_image == "skip":
+            raise ConfigError(
+                "dataset.on_bad_image=skip needs every image decoded beforehand; use dataset.store=file, or name the "
+                "bad ones in dataset.bad_files"
+            )
+        return self
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
         """As :meth:`~dgbench.data.options.DatasetOptions.describe`; nothing is downloaded.
 
         Images that cannot be decoded are known once they were decoded: until then all are counted.
         """
-        self.check(size_known=False)
-        if absent_ok and not self.present() and self.expected_environments():
-            return self.info(self.expected_environments(), int((self.published or {}).get("classes") or 0))
-        return self.planned()[0]
+        return self.known_info(absent_ok) or self.planned()[0]
 
-    def build(self) -> FolderEnvironments:
+    def build(self) -> Environments:
         """The environments, their images decoded once into the cache."""
-        self.check(size_known=True)
-        table = self.table()
-        self.described(table, np.ones(len(table), bool))
+        return self.built_from(self.table())
 
-        from dgbench.data.datasets.folder_environments import FolderEnvironments
+    def built_from(self, table: ImageTable) -> Environments:
+        """The environments of a table; images are decoded once into the cache."""
+        side = known_size(self.image_size, "224 is usual")
+        self.described(table, np.ones(len(table), bool))  # refuses what needs no pixels
+
+        import torch
+
+        from dgbench.data.environments import Catalog, Environments, Table
         from dgbench.data.store.image_store import image_store
+        from dgbench.data.store.photographs import PhotographStore
         from dgbench.data.transforms.augment import Augmentation
 
-        assert self.image_size is not None
+        cache = expanded(self.cache_dir)
         pixels = image_store(
-            table,
-            side=self.image_size,
-            kind=self.store,
-            cache=Path(self.cache_dir).expanduser(),
-            workers=self.workers,
-            device_share=self.device_share,
+            table, side=side, kind=self.store, cache=cache, workers=self.workers, device_share=self.device_share
         )
         info, subsets = self.described(table, usable(table, pixels.bad, self.on_bad_image))
-        values = chosen_values(self.augment, self.augmentations)
-        augmentation = None if values is None else Augmentation(**vars(values))
-        mean, std = (_three(self.normalize, key) for key in ("mean", "std"))
-        return FolderEnvironments(info, table, subsets, pixels, mean, std, augmentation, self.plain_environments)
+        mean, std = (
+            tuple(map(float, values or IMAGENET[key]))
+            for key, values in (("mean", self.normalize.mean), ("std", self.normalize.std))
+        )
+        preprocessing = Preprocessing(info.image, mean, std)
+        augmentation = None if self.augment == "none" else Augmentation(self.augmentations[self.augment])
+        plain = np.isin(np.array(table.environments)[table.env], [str(env) for env in self.plain_environments])
+        return Environments(
+            Table(info, subsets),
+            Catalog(table.label, tuple(table.classes), preprocessing, table.paths, table.attributes),
+            PhotographStore(
+                pixels,
+                torch.from_numpy(table.label),
+                preprocessing,
+                augmentation,
+                torch.from_numpy(plain) if self.plain_environments else None,
+            ),
+        )
+
+    def known_info(self, absent_ok: bool) -> DatasetInfo | None:
+        """What the configuration knows, where the files are absent and may be; else None."""
+        if not absent_ok or self.present() or not self.expected_environments():
+            return None
+        return self.info(self.expected_environments(), int((self.published or {}).get("classes") or 0))
 
     def planned(self) -> tuple[DatasetInfo, Subsets]:
         """The dataset and its subsets, as far as they are known without decoding."""
         table = self.table()
-        bad = {} if self.store == "none" else known_bad(table, self.image_size, Path(self.cache_dir).expanduser())
+        bad = {} if self.store == "none" else known_bad(table, self.image_size, expanded(self.cache_dir))
         return self.described(table, usable(table, bad, self.on_bad_image))
-
-    def check(self, size_known: bool) -> None:
-        """Refuse values that cannot work, whatever the files hold.
-
-        Args:
-            size_known: whether the image size must be set by now; before, null leaves it to the initial weights.
-
-        Raises:
-            ConfigError: a value that cannot work.
-        """
-        check_name(self.name)
-        check_path("root", self.root, "name the folder that holds environment/class/image")
-        check_path("cache_dir", self.cache_dir, "name a folder with space for decoded images")
-        if self.manifest is not None:
-            check_path("manifest", self.manifest, "give a CSV or JSON list of path, environment, class")
-        check_workers(self.workers)
-        if not is_number(self.device_share) or not 0 <= self.device_share <= 1:
-            raise ConfigError(f"dataset.device_share={shown(self.device_share)} is not in [0, 1]; 0.5 is the default")
-        check_seeds(split_seed=self.split_seed)
-        check_choice("store", self.store, KINDS)
-        check_choice("on_bad_image", self.on_bad_image, ("fail", "skip"))
-        if self.store == "none" and self.on_bad_image == "skip":
-            raise ConfigError(
-                "dataset.on_bad_image=skip needs every image decoded beforehand; use dataset.store=file, or name the "
-                "bad ones in dataset.bad_files"
-            )
-        check_share("val_fraction", self.val_fraction, "DomainBed uses 0.2")
-        check_side(self.image_size, "224 is usual", unknown_ok=not size_known)
-        chosen_values(self.augment, self.augmentations)
-        check_list("plain_environments", self.plain_environments, "[] augments all that are trained on")
-        for key in ("mean", "std"):
-            _three(self.normalize, key)
 
     def present(self) -> bool:
         """Whether the folder of images, or their list, is there."""
-        return self._root.is_dir() if self.manifest is None else Path(self.manifest).expanduser().is_file()
+        return expanded(self.root).is_dir() if self.manifest is None else expanded(self.manifest).is_file()
 
     def expected_environments(self) -> list[str]:
         """Names of the environments that the configuration knows; none where only the files tell."""
@@ -164,7 +211,7 @@ class ImageFolders:
         Raises:
             ConfigError, DataError: see :func:`~dgbench.data.datasets.image_table.table_of_folders`.
         """
-        root = self._root
+        root = expanded(self.root)
         if self.reader is not None:
             need_folder(root, self.name)
             rows = self._read(root)
@@ -172,17 +219,12 @@ class ImageFolders:
             plain = [row[:4] for row in rows]
             table = table_of_rows(plain, root, self.environments, self.classes, self.bad_files, attributes)
         elif self.manifest is not None:
-            table = table_of_list(
-                Path(self.manifest).expanduser(), root, self.environments, self.classes, self.bad_files
-            )
+            list_file = expanded(self.manifest)
+            table = table_of_list(list_file, root, self.environments, self.classes, self.bad_files)
         else:
             table = table_of_folders(root, self.environments, self.classes, self.bad_files, self.name)
         _compare(table, self.published or {}, whole=self.environments is None)
         return table
-
-    @property
-    def _root(self) -> Path:
-        return Path(self.root).expanduser()
 
     def _read(self, root: Path) -> list[Any]:
         """What the reader of an official layout lists."""
@@ -210,7 +252,7 @@ class ImageFolders:
             ConfigError: a fraction that leaves a subset empty.
         """
         subsets = subsets_of(table, kept, self.val_fraction, self.split_seed)
-        counts = {env: {kind: len(subsets[env, kind]) for kind in SUBSETS} for env in table.environments}
+        counts = counts_of(subsets)
         variant = {"images": int(kept.sum()), "files": table.fingerprint(kept)}
         return self.info(table.environments, len(table.classes), variant, counts, table.content()), subsets
 
@@ -219,7 +261,7 @@ class ImageFolders:
         given: Sequence[str],
         n_classes: int,
         variant: Mapping[str, Any] | None = None,
-        counts: Mapping[str, Mapping[str, int]] | None = None,
+        counts: Counts | None = None,
         content: str = "",
     ) -> DatasetInfo:
         """The dataset with these environments; what the files tell is left out where they are absent."""
@@ -229,41 +271,18 @@ class ImageFolders:
             name=self.name,
             variant={**own, **(variant or {})},
             base="files",
-            evaluation="sampled",
-            data_seed=0,
             split_seed=self.split_seed,
             given=tuple(given),
             everywhere=tuple(given),
             n_classes=n_classes,
             image=(3, side, side),
-            beyond=False,
             counts=counts or {},
             content=content,
         )
 
 
-def _three(normalize: Mapping[str, Sequence[float] | None], key: str) -> tuple[float, ...]:
-    """The values of the three channels, ImageNet's where none are given."""
-    if not isinstance(normalize, Mapping) or set(normalize) != set(IMAGENET):
-        raise ConfigError(f"dataset.normalize={shown(normalize)} is not a mean and a std; use {{mean:null,std:null}}")
-    given = normalize[key]
-    values = IMAGENET[key] if given is None else given
-    listed = isinstance(values, Sequence) and not isinstance(values, str) and len(values) == 3
-    if not listed or not all(is_finite(value) and (key == "mean" or value > 0) for value in values):
-        raise ConfigError(
-            f"dataset.normalize.{key} is not three numbers (std above 0): {shown(given)}; ImageNet's are the default, "
-            f"dataset.normalize.{key}=null"
-        )
-    return tuple(map(float, values))
-
-
 def _compare(table: ImageTable, published: Mapping[str, Any], whole: bool) -> None:
     """Warn where a copy differs from what was published, once per process; it may still be what the user wants."""
-    if not isinstance(published, Mapping) or isinstance(published.get("environments") or [], (str, int, float)):
-        raise ConfigError(
-            f"dataset.published={shown(published)} is not images, classes and a list of environments; null compares "
-            "with nothing"
-        )
     if not whole:
         return
     for key, value, expected in unlike_published(published, len(table), len(table.classes), table.environments):

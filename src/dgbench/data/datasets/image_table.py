@@ -2,21 +2,121 @@
 
 from __future__ import annotations
 
+import csv
+import errno
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from dgbench.data.datasets.folder_listing import SUFFIXES, folders_in, images_below, unreadable
-from dgbench.data.datasets.table_checks import check_classes, chosen_environments
-from dgbench.data.option_checks import check_list
+from dgbench.data.description import SUBSETS
+from dgbench.data.options import list_of_names
+from dgbench.data.store.array_cache import notes_of
 from dgbench.errors import ConfigError, DataError
 
-SUBSETS = ("train", "val", "test")
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+
+#: version of how images are decoded, in the names of caches; 2: 16-bit gray keeps its values, pictures stand upright
+DECODED = 2
+
+_FIXES = {
+    errno.EACCES: "make it readable (chmod -R a+rX)",
+    errno.EPERM: "make it readable (chmod -R a+rX)",
+    errno.ELOOP: "it is a link that leads back to itself: remove it",
+    errno.ENOENT: "it is listed and not there, or a link to nowhere: correct the list or dataset.root",
+}
+
+
+def folders_in(folder: Path) -> list[str]:
+    """Names of the folders in a folder, sorted, without hidden ones.
+
+    Raises:
+        DataError: it cannot be read, or holds a link to itself or to a folder that it lies in.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith((".", "__MACOSX")))
+    except OSError as error:
+        unreadable(error, folder)
+    for name in names:
+        inside = folder / name
+        if inside.is_symlink() and folder.resolve().is_relative_to(inside.resolve()):
+            raise DataError(f"{inside} is a link to a folder that it lies in; remove the link")
+    return names
+
+
+def images_below(root: Path, below: str = "") -> Iterator[str]:
+    """Paths below ``root`` of the image files in one of its folders and the folders in it; links are not followed.
+
+    Raises:
+        DataError: a folder cannot be read.
+    """
+    for folder, _, files in os.walk(root / below, onerror=lambda error: unreadable(error, root / below)):
+        inside = Path(folder).relative_to(root)
+        for file in files:
+            if os.path.splitext(file)[1].lower() in SUFFIXES and not file.startswith("."):
+                yield (inside / file).as_posix()
+
+
+def unreadable(error: OSError, path: Path) -> NoReturn:
+    """Say which file or folder cannot be read, and what to do.
+
+    Raises:
+        DataError: always.
+    """
+    fix = _FIXES.get(error.errno or 0, "check the disk and dataset.root")
+    raise DataError(f"{error.filename or path} cannot be read ({error.strerror or error}); {fix}") from error
+
+
+def chosen_environments(found: Sequence[str], environments: Sequence[str] | None) -> list[str]:
+    """The environments to take, in order; all that were found where none are chosen.
+
+    Raises:
+        ConfigError: ``dataset.environments`` is no list, empty, or names one that is not there.
+    """
+    if environments is None:
+        return list(found)
+    names = list_of_names("environments", environments, f"choose from [{','.join(found)}]")
+    if not names:
+        raise ConfigError(f"dataset.environments=[] is no list of names; choose from [{','.join(found)}]")
+    for env in names:
+        if env not in found:
+            raise ConfigError(f"dataset.environments names {env}, which is not there; choose from {', '.join(found)}")
+    return names
+
+
+def check_classes(names: Sequence[str], labels: Sequence[str], present: set[tuple[str, str]], classes: str) -> None:
+    """Refuse a table without images in an environment, or whose environments have different classes.
+
+    Args:
+        names: of the environments.
+        labels: names of the classes.
+        present: (environment, class) pairs that have images.
+        classes: ``same`` refuses environments with different classes, ``union`` allows them.
+
+    Raises:
+        DataError: an environment lacks a class, or all.
+    """
+    for env in names:
+        lacking = [label for label in labels if (env, label) not in present]
+        if len(lacking) == len(labels):
+            raise DataError(
+                f"environment {env} holds no images; fill its folder or leave it out of dataset.environments"
+            )
+        if lacking and classes == "same":
+            more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+            raise DataError(
+                f"environment {env} has no images of class {', '.join(lacking[:3])}{more}, which others have; "
+                "add some, or allow it with dataset.classes=union"
+            )
+
+
 SAMPLED, SAMPLED_BYTES = 128, 2**20  # files that `content` reads, and bytes of each
 #: path -> name -> what is known of an image besides its environment, class and subset
 Attributes = Mapping[str, Mapping[str, str]]
@@ -139,7 +239,7 @@ def table_of(
     """A table from (path below ``root``, environment, class, subset or None), sorted by path.
 
     Raises:
-        ConfigError: ``classes`` is unknown.
+        ConfigError: ``bad_files`` names others.
         DataError: a file is missing or named twice, an unknown subset, no images, environments whose classes differ.
     """
     rows = list(rows)
@@ -188,7 +288,7 @@ def _left_out(root: Path, listed: set[str], bad_files: Sequence[str]) -> set[str
     example = (
         f"write paths below dataset.root={root}, e.g. dataset.bad_files=[{min(listed, default='ENV/CLASS/1.jpg')}]"
     )
-    names = check_list("bad_files", bad_files, example)
+    names = list_of_names("bad_files", bad_files, example)
     for name in names:
         outside = Path(name).is_absolute() or ".." in Path(name).parts
         if outside or not (name in listed or (root / name).is_file()):
@@ -221,3 +321,55 @@ def _sha256(entries: Iterable[str]) -> str:
     for entry in entries:
         digest.update(entry.encode() + b"\n")
     return digest.hexdigest()
+
+
+COLUMNS = ("path", "environment", "class", "subset")  # columns; further ones are attributes
+
+
+def table_of_list(
+    manifest: Path, root: Path, environments: Sequence[str] | None, classes: str, bad_files: Sequence[str]
+) -> ImageTable:
+    """The images of a CSV or JSON file with ``path``, ``environment``, ``class`` and, optionally, ``subset``.
+
+    CSV has these names in its first line; JSON is a list of objects. Paths are below ``root``. A subset is ``train``,
+    ``val``, ``test`` or empty. Further columns become attributes, which predictions and ``report=errors`` show.
+
+    Raises:
+        ConfigError, DataError: see :func:`~dgbench.data.datasets.image_table.table_of`; also a list that cannot be
+            read.
+    """
+    if not manifest.is_file():
+        raise DataError(f"dataset.manifest={manifest} is no file; give a CSV or JSON list of path, environment, class")
+    try:
+        text = manifest.read_text(encoding="utf-8-sig")
+        entries = json.loads(text) if manifest.suffix == ".json" else list(csv.DictReader(text.splitlines()))
+        rows = [
+            (str(e["path"]), str(e["environment"]), str(e["class"]), str(e.get("subset") or "") or None)
+            for e in entries
+        ]
+        attributes = {str(e["path"]): _attributes(e) for e in entries}
+    except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
+        raise DataError(
+            f"dataset.manifest={manifest} cannot be read ({type(error).__name__}: {error}); give a CSV with a first "
+            "line path,environment,class or a JSON list of objects with these keys"
+        ) from error
+    return table_of_rows(rows, root, environments, classes, bad_files, attributes)
+
+
+def _attributes(entry: Mapping[Any, Any]) -> dict[str, str]:
+    """The further columns; values beyond the named ones, which CSV may hold, have no name."""
+    return {
+        str(name): "" if value is None else str(value) for name, value in entry.items() if name and name not in COLUMNS
+    }
+
+
+def decoded_folder(table: ImageTable, side: int, cache: Path) -> Path:
+    """Folder of the decoded images of a table; its name changes with the files."""
+    return cache / "images" / f"{table.root.name}-{side}-{table.state(side, DECODED)}"
+
+
+def known_bad(table: ImageTable, side: int | None, cache: Path) -> dict[int, str]:
+    """Position -> why an image cannot be decoded, where the images were decoded before; else nothing is known."""
+    if side is None:
+        return {}
+    return {i: why for _, _, note in notes_of(decoded_folder(table, side, cache)) for i, why in note["bad"]}

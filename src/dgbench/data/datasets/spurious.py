@@ -1,125 +1,380 @@
-"""Environments that differ in how often a spurious feature disagrees with the label."""
+"""Datasets whose environments differ in how often a spurious feature disagrees with the label. Imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from dgbench.batches import ErrorRecipe
-from dgbench.data.datasets.base_images import BaseImages
-from dgbench.data.datasets.spurious_options import SpuriousOptions, SpuriousPlan
-from dgbench.data.environments import Environments, EvalSet
+from dgbench.data.datasets.base_images import Base, BaseImages, base_facts, load_base_images
+from dgbench.data.datasets.pictures import SIDES, PictureFiles, describe_pictures, load_pictures
+from dgbench.data.datasets.splits import Subsets, counts_of, cut
+from dgbench.data.description import DatasetInfo
+from dgbench.data.options import (
+    NO_SIDE,
+    CacheFolder,
+    DataFolder,
+    DatasetOptions,
+    ImageSize,
+    Numbers,
+    PathText,
+    PoolFraction,
+    Seed,
+    ValFraction,
+    Workers,
+    expanded,
+    known_size,
+)
+from dgbench.errors import ConfigError
 from dgbench.seeding import derive
+from dgbench.validation import Number, Refusal, shown
 
-Painter = Callable[[Tensor, Tensor], Tensor]
+if TYPE_CHECKING:
+    from dgbench.data.environments import Environments
+    from dgbench.data.store.tensors import Painter
+
+GRID = [round(0.01 * i, 2) for i in range(101)]  # e of all environments
+MOST = 1000  # of ratio and of scale: there are 101 environments
 
 
-class SpuriousEnvironments(Environments):
-    """Environments e in [0, 1]: the feature differs from the label with probability e, and is then any other value.
+def environment_name(e: float) -> str:
+    """``0.8`` -> ``0.80``; up to four decimals where two do not tell environments apart."""
+    short = f"{e:.2f}"
+    return short if abs(float(short) - e) < 5e-5 else f"{e:.4f}"
 
-    A pool of images that no training environment uses judges every environment; the rest is dealt to the given
-    environments, each split into train and val. All chance comes from ``data_seed`` and ``split_seed``, each use
-    with its own generator, so data depend on nothing else.
 
-    With ``evaluation="exact"`` the test error in environment e is computed, not sampled: it is
-    (1 - e) * error(feature = label) + e * mean error(feature = another value), which costs K evaluations of the pool
-    for all environments together. With ``"sampled"`` the pool is painted once per environment.
+def _some(values: Any) -> Any:
+    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+        raise ValueError("is no list; give at least two environments, e.g. dataset.given=[0.9,0.1]")
+    return values
+
+
+#: e of environments
+Given = Annotated[
+    Sequence[Annotated[Number, Field(ge=0, le=1), Refusal("is not a number in [0, 1]", "e is a probability")]],
+    BeforeValidator(_some),
+]
+LabelNoise = Annotated[Number, Field(ge=0, lt=1), Refusal("is not in [0, 1)", "0.25 is the papers'")]
+Count = Annotated[
+    Annotated[int, Field(ge=1, le=MOST)] | None,
+    Refusal(f"is not an integer >= 1 and <= {MOST}", "the paper uses ratio 3, 4, 5 and scale 1 to 4"),
+]
+
+
+class SpuriousOptions(DatasetOptions):
+    """What every dataset with a spurious feature takes.
 
     Args:
-        options: label noise; what they mean is said there.
-        plan: environments, and which images go where.
-        base: images; their classes are mapped to labels by ``label_of``.
-        label_of: (M,) classes -> (M,) preliminary labels in 0..K-1.
-        paint: draws the feature, one of K values, into images.
+        label_noise: probability that a label is replaced by another one.
+        given: e of the given environments; None leaves them to the dataset.
+        pool_fraction: share of the images in the evaluation pool, which judges every environment.
+        val_fraction: share of a given environment's images in its val subset.
+        evaluation: ``exact`` or ``sampled``.
+        data_seed: decides which images go where, label noise and features.
+        split_seed: decides the split into train and val.
+        e_means: ``disagree``, or ``agree`` where e is the probability that the feature equals the label.
+        shares: how the images outside the pool are dealt to the given environments, in proportion; None is evenly.
+        val_only: e of given environments whose own images are all ``val``: those that are never trained on.
     """
 
-    def __init__(
+    label_noise: LabelNoise
+    given: Given | None
+    pool_fraction: PoolFraction
+    val_fraction: ValFraction
+    evaluation: Literal["exact", "sampled"]
+    data_seed: Seed
+    split_seed: Seed
+    e_means: Literal["agree", "disagree"] = "disagree"
+    shares: Numbers | None = None
+    val_only: Numbers = ()
+
+    def plan(
         self,
-        options: SpuriousOptions,
-        plan: SpuriousPlan,
-        base: BaseImages,
-        label_of: Callable[[Tensor], Tensor],
-        paint: Painter,
-    ) -> None:
-        info = plan.info
-        self.given, self.everywhere, self.n_classes = list(info.given), list(info.everywhere), info.n_classes
-        self.evaluation, self.data_seed = info.evaluation, info.data_seed
-        self.strength, self.disagreement = dict(plan.strength), plan.disagreement
-        self.pool, self._subsets = plan.pool, plan.subsets
-        self.paint, self.peak, self.images = paint, base.peak, base.images
-        self.labels = _replaced(label_of(base.classes), options.label_noise, self.n_classes, self._rng("label noise"))
-        self.feature = self.labels.clone()
-        for name in self.given:
-            own = np.concatenate([self._subsets[name, "val"], self._subsets[name, "train"]])
-            own_feature = _replaced(self.labels, self.disagreement[name], self.n_classes, self._rng("feature"))
-            self.feature[own] = own_feature[own]
-        probe = self.paint(self.images[:1] / self.peak, self.feature[:1])
-        self.image = (probe.shape[1], probe.shape[2], probe.shape[3])
-        self.info = replace(info, image=self.image)
+        given: Sequence[float],
+        variant: Mapping[str, Any],
+        *,
+        base: str,
+        n_images: int,
+        n_classes: int,
+        image: tuple[int, int, int],
+        content: str,
+    ) -> tuple[DatasetInfo, Subsets]:
+        """Deal the images: the dataset, and which images are in which subset.
 
-    def _rng(self, *purpose: str | int) -> np.random.Generator:
-        return np.random.default_rng(derive(self.data_seed, *purpose))
+        Args:
+            given: e of the given environments.
+            variant: what tells this form of the dataset from others, besides the keys of this class.
+            base: name of the base images.
+            n_images: how many there are; 0 where the files are absent, and nothing is dealt.
+            n_classes: K.
+            image: C, H, W after painting.
+            content: of the files.
 
-    def to(self, device: torch.device) -> None:
-        self.images, self.labels, self.feature = (t.to(device) for t in (self.images, self.labels, self.feature))
+        Raises:
+            ConfigError: an environment that is repeated, or that only ``val_only`` names; a fraction that leaves a
+                subset empty.
+        """
+        names = [environment_name(e) for e in given]
+        repeated = [name for name in names if names.count(name) > 1]
+        if repeated:
+            raise ConfigError(f"dataset.given holds {repeated[0]} more than once; give each environment once")
+        if not {environment_name(e) for e in self.val_only} <= set(names):
+            raise ConfigError(
+                f"dataset.val_only={shown(self.val_only)} names others than dataset.given={shown(given)}; correct it"
+            )
+        everywhere = tuple(dict.fromkeys([*map(environment_name, GRID), *names]))
+        pool, dealt = self._dealt(n_images, names)
+        info = DatasetInfo(
+            name=self.name,
+            variant={
+                **variant,
+                "label_noise": self.label_noise,
+                "pool_fraction": self.pool_fraction,
+                "val_fraction": self.val_fraction,
+                **({} if self.shares is None else {"shares": list(self.shares)}),
+                **({} if not self.val_only else {"val_only": list(self.val_only)}),
+            },
+            base=base,
+            evaluation=self.evaluation,
+            data_seed=self.data_seed,
+            split_seed=self.split_seed,
+            given=tuple(names),
+            everywhere=everywhere,
+            n_classes=n_classes,
+            image=image,
+            beyond=True,
+            counts=counts_of({**dealt, **{(env, "test"): pool for env in names}}) if n_images else {},
+            content=content,
+        )
+        return info, {**dealt, **{(env, "test"): pool for env in everywhere}}
 
-    def subset(self, env: str, name: str) -> np.ndarray:
-        return self._subsets[env, name]
+    def disagreement(self, given: Sequence[float]) -> dict[str, float]:
+        """Environment -> probability that feature and label differ, of all environments."""
+        means = {environment_name(e): float(e) for e in [*given, *GRID]}
+        return means if self.e_means == "disagree" else {name: 1 - e for name, e in means.items()}
 
-    def labels_at(self, indices: np.ndarray) -> np.ndarray:
-        labels: np.ndarray = self.labels[torch.from_numpy(indices).to(self.labels.device)].cpu().numpy()
-        return labels
+    def _dealt(self, n: int, names: Sequence[str]) -> tuple[np.ndarray, dict[tuple[str, str], np.ndarray]]:
+        """The pool, and train and val of each given environment."""
+        order = np.random.default_rng(derive(self.data_seed, "deal")).permutation(n)
+        n_pool = round(self.pool_fraction * n)
+        pool, others = order[:n_pool], order[n_pool:]
+        spared = {environment_name(e) for e in self.val_only}
+        subsets: dict[tuple[str, str], np.ndarray] = {}
+        for name, hand in zip(names, self._hands(others, len(names)), strict=True):
+            share = 1.0 if name in spared else self.val_fraction
+            val, train = cut(hand, share, self.split_seed, "split", name)
+            if n and not (len(val) and (len(train) or name in spared) and n_pool):
+                raise ConfigError(
+                    f"environment {name} has {len(hand)} images, {len(val)} of them for val, and the pool {n_pool}: "
+                    "one subset is empty; use fewer environments, more images (dataset.base=mnist) or other fractions"
+                )
+            subsets[name, "val"], subsets[name, "train"] = val, train
+        return pool, subsets
 
-    def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        indices = indices.to(self.images.device)
-        images = self.images[indices].to(torch.get_default_dtype()) / self.peak
-        return self.paint(images, self.feature[indices] if feature is None else feature), self.labels[indices]
-
-    def error_recipes(
-        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
-    ) -> list[ErrorRecipe]:
-        own = [
-            ErrorRecipe(env, name, {f"{name}/{env}": 1.0})
-            for name in subsets
-            if name != "test"
-            for env in self.given
-            if len(self._subsets[env, name])
-        ]
-        tested = self.everywhere if everywhere else self.given
-        return own + [ErrorRecipe(env, "test", self._mixture(env, grouped)) for env in tested if "test" in subsets]
-
-    def _mixture(self, env: str, grouped: bool) -> dict[str, float]:
-        if grouped or self.evaluation == "sampled":
-            return {f"test/{env}": 1.0}
-        differs = self.disagreement[env]
-        others = {f"test+{k}": differs / (self.n_classes - 1) for k in range(1, self.n_classes)}
-        return {"test+0": 1.0 - differs, **others}
-
-    def eval_sets(self, names: Sequence[str]) -> dict[str, EvalSet]:
-        return {name: self._eval_set(name) for name in names}
-
-    def _eval_set(self, name: str) -> EvalSet:
-        subset, _, env = name.partition("/")
-        if env and subset != "test":
-            return EvalSet(self._positions(self._subsets[env, subset]))
-        pool = self._positions(self.pool)
-        labels = self.labels[pool]
-        if env:
-            feature = _replaced(labels.cpu(), self.disagreement[env], self.n_classes, self._rng("pool feature", env))
-            return EvalSet(pool, feature.to(labels.device))
-        shift = int(subset.removeprefix("test+"))
-        return EvalSet(pool, (labels + shift) % self.n_classes)
-
-    def _positions(self, indices: np.ndarray) -> Tensor:
-        return torch.from_numpy(indices).to(self.images.device)
+    def _hands(self, images: np.ndarray, n: int) -> list[np.ndarray]:
+        """The images of each of n environments."""
+        if self.shares is None:
+            return [images[i::n] for i in range(n)]
+        if len(self.shares) != n or not all(share > 0 for share in self.shares):
+            raise ConfigError(
+                f"dataset.shares={shown(self.shares)} is not {n} positive numbers, one per given environment"
+            )
+        ends = np.rint(np.cumsum(self.shares) / sum(self.shares) * len(images)).astype(int)
+        return np.split(images, ends[:-1])
 
 
-def _replaced(labels: Tensor, probability: float, n_classes: int, rng: np.random.Generator) -> Tensor:
-    """(n,) labels, each replaced with ``probability`` by one of the other classes, all equally likely."""
-    replace = torch.from_numpy(rng.random(len(labels)) < probability)
-    shift = torch.from_numpy(rng.integers(1, n_classes, len(labels)))
-    return torch.where(replace, (labels + shift) % n_classes, labels)
+def given_environments(ratio: int, scale: int) -> list[float]:
+    """e of the given environments: ``ratio * scale`` evenly spaced in [0.8, 0.9], ``scale`` in [0.1, 0.2].
+
+    A group of one is the lower end of its range (the paper says so for the minority; the majority follows suit).
+    """
+    return [*_spread(0.8, 0.9, ratio * scale), *_spread(0.1, 0.2, scale)]
+
+
+def _spread(low: float, high: float, n: int) -> list[float]:
+    return [low] if n == 1 else [float(e) for e in np.linspace(low, high, n)]
+
+
+class SRCMNIST(SpuriousOptions):
+    """SR-CMNIST (Hwang et al., 2024, section 4.1): given environments follow a ratio and a scale.
+
+    Colored digits: label digit < 5, flipped with probability 0.25; color from the final label, flipped with e. The
+    image has two channels; the digit stands in the channel of its color, the other is zero. All environments are
+    e = 0.00, 0.01, ..., 1.00.
+
+    Args:
+        base, data_dir, resolution: see :func:`~dgbench.data.datasets.base_images.load_base_images`.
+        ratio: majority environments per minority environment, >= 1; read where ``given`` is None.
+        scale: number of minority environments, >= 1; likewise.
+    """
+
+    base: Base
+    data_dir: DataFolder
+    resolution: Annotated[int, Field(ge=14, le=28, multiple_of=14), Refusal("is not 28 or 14", "choose one of them")]
+    ratio: Count = None
+    scale: Count = None
+
+    def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
+        """As :meth:`~dgbench.data.options.DatasetOptions.describe`.
+
+        With ``base=auto`` this is MNIST where it is on disk. Only ``download`` (or :meth:`build`) tries to fetch it,
+        once per process and folder; from then on every answer is the outcome of that.
+        """
+        return self._planned(absent_ok, download)[0]
+
+    def build(self) -> Environments:
+        """The environments; MNIST is downloaded where that is asked for and possible."""
+        info, subsets = self._planned(absent_ok=False, download=True)
+
+        from dgbench.data.datasets.painted import painted
+        from dgbench.data.transforms.paint import two_channel_color
+
+        base = load_base_images(self.base, expanded(self.data_dir), self.resolution)
+        labels, disagreement = (base.classes < 5).long(), self.disagreement(self._given()[0])
+        return painted(info, subsets, disagreement, base, labels, self.label_noise, two_channel_color)
+
+    def _planned(self, absent_ok: bool, download: bool) -> tuple[DatasetInfo, Subsets]:
+        given, variant = self._given()
+        base = base_facts(self.base, expanded(self.data_dir), self.resolution, absent_ok, download)
+        return self.plan(
+            given,
+            {**variant, "resolution": base.side},
+            base=base.name,
+            n_images=base.n_images,
+            n_classes=2,
+            image=(2, base.side, base.side),
+            content=base.content,
+        )
+
+    def _given(self) -> tuple[Sequence[float], dict[str, Any]]:
+        if self.given is not None:
+            return self.given, {}
+        if self.ratio is None or self.scale is None:
+            raise ConfigError("dataset.given is null and dataset.ratio or dataset.scale too; set given, or both others")
+        return given_environments(self.ratio, self.scale), {"ratio": self.ratio, "scale": self.scale}
+
+
+def _function(value: Any) -> Any:
+    if not callable(value) and not (isinstance(value, Mapping) and value.get("_target_")):
+        raise ValueError(
+            "is no function; write dataset.paint._target_=MODULE.FUNCTION, e.g. dgbench.data.transforms.paint.tint"
+        )
+    return value
+
+
+def _sets(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise ValueError("names no sets; use dataset.given=[0.9,0.1]")
+    return value
+
+
+class SpuriousPictures(SpuriousOptions):
+    """C-Cats&Dogs, L-CIFAR10 (Hwang et al., 2024, section 4.2) and the next one: pictures with a painted feature.
+
+    Classes of pictures are labels, replaced with probability ``label_noise``; a feature painted by the final label.
+
+    All environments are e = 0.00, 0.01, ..., 1.00.
+
+    **What e means.** The paper says only that an environment is "parameterized by a spurious feature (between 0.00
+    and 1.00)". The defaults are its likely reading:
+
+    - C-Cats&Dogs: e is the probability to *disagree*, as in section 4.1 of the same paper. With two classes the
+      other reading is this one with the two tints swapped, so nothing hangs on it.
+    - L-CIFAR10: e is the probability to *agree*. Of ten colors, a line that disagrees with probability 0.9 agrees
+      with 0.1 and says nothing about the label: the given set 0.80 to 0.95, the majority, would hold next to no
+      spurious correlation, and the paper says one is induced.
+
+    **Given sets.** The paper prints the one of ratio 4:1: for C-Cats&Dogs 0.05, 0.10, 0.15, 0.20 and, as minority,
+    0.50; for L-CIFAR10 0.95, 0.90, 0.85, 0.80 and 0.50. Those of 3:2 and 5:0 (Table 2) it does not print. Here they
+    keep the printed set's starts and its step of 0.05: the majority is the first three (five) of 0.05, 0.10, 0.15,
+    0.20, 0.25, the minority the first two (none) of 0.50, 0.55; for L-CIFAR10 of 0.95, 0.90, ... and 0.50, 0.45. So
+    all given environments are among the 101.
+
+    Args:
+        root, image_size, on_bad_image, cache_dir, workers: see :func:`~dgbench.data.datasets.pictures.load_pictures`.
+        paint: draws the feature into (n, 3, S, S) images; or what Hydra makes it from, so that a plan needs no torch.
+        ratio: a key of ``given_sets``; read where ``given`` is None.
+        given_sets: e of the given environments by ratio.
+    """
+
+    root: Annotated[PathText, Refusal("is no path", "name a folder that holds CLASS/IMAGE.png")]
+    image_size: Annotated[ImageSize, Refusal(NO_SIDE, SIDES)]
+    on_bad_image: Literal["fail", "skip"]
+    cache_dir: CacheFolder
+    workers: Workers
+    paint: Annotated[Any, AfterValidator(_function)]
+    ratio: Any
+    given_sets: Annotated[Mapping[str, Given], BeforeValidator(_sets)]
+
+    def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
+        """As :meth:`~dgbench.data.options.DatasetOptions.describe`; nothing is downloaded.
+
+        Images that cannot be decoded are known once they were decoded: until then all are counted. The painter is
+        taken to leave the number of channels as it is.
+        """
+        if absent_ok and not expanded(self.root).is_dir():
+            return self._planned(PictureFiles("absent", np.empty(0, np.int64), ""))[0]
+        return self._planned(self._files())[0]
+
+    def build(self) -> Environments:
+        """The environments, their images decoded once into the cache."""
+        side = known_size(self.image_size, SIDES)
+        files = self._files()
+        self._planned(files)  # refuses what needs no pixels
+
+        from dgbench.data.datasets.painted import painted
+
+        paint = self._painter()
+        base = load_pictures(self.root, side, self.on_bad_image, expanded(self.cache_dir), self.workers)
+        info, subsets = self._planned(PictureFiles(base.name, base.classes.numpy(), files.content))
+        self._check_painter(paint, base, info.n_classes)
+        disagreement = self.disagreement(self._given()[0])
+        return painted(info, subsets, disagreement, base, base.classes, self.label_noise, paint)
+
+    def _painter(self) -> Painter:
+        try:
+            painter: Painter = instantiate(self.paint) if isinstance(self.paint, Mapping) else self.paint
+        except InstantiationException as error:
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"dataset.paint={shown(self.paint)} cannot be had: {reason}; correct it") from error
+        return painter
+
+    def _files(self) -> PictureFiles:
+        return describe_pictures(self.root, self.image_size, self.on_bad_image, expanded(self.cache_dir))
+
+    def _given(self) -> tuple[Sequence[float], dict[str, Any]]:
+        if self.given is not None:
+            return self.given, {}
+        if not isinstance(self.ratio, str) or self.ratio not in self.given_sets:
+            raise ConfigError(
+                f"dataset.ratio={shown(self.ratio)} has no given set; choose from {', '.join(self.given_sets)}"
+            )
+        return list(self.given_sets[self.ratio]), {"ratio": self.ratio}
+
+    def _planned(self, files: PictureFiles) -> tuple[DatasetInfo, Subsets]:
+        given, variant = self._given()
+        side = self.image_size or 0
+        return self.plan(
+            given,
+            {"e_means": self.e_means, **variant, "image_size": self.image_size},
+            base=files.name,
+            n_images=len(files.classes),
+            n_classes=files.n_classes,
+            image=(3, side, side),
+            content=files.content,
+        )
+
+    def _check_painter(self, paint: Painter, base: BaseImages, n_classes: int) -> None:
+        import torch
+
+        try:
+            paint(base.images[:1] / base.peak, torch.tensor([n_classes - 1]))
+        except IndexError as error:
+            raise ConfigError(
+                f"dataset.root={self.root} has {n_classes} classes, more than this dataset's painter has features; "
+                "name a folder with fewer classes"
+            ) from error

@@ -1,13 +1,23 @@
-"""Bringing unpacked archives into environment/class/image, where their makers lay them out otherwise."""
+"""Bringing unpacked archives into environment/class/image, where their makers lay them out otherwise.
+
+A row of a table of the Hugging Face hub is one image: ``image`` holds its file in ``bytes``, which is written as it is;
+other columns say what it shows.
+"""
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from dgbench.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow.parquet
 
 TERRA_PLACES = ("38", "43", "46", "100")
 TERRA_CLASSES = ("bird", "bobcat", "cat", "coyote", "dog", "empty", "opossum", "rabbit", "raccoon", "squirrel")
@@ -55,3 +65,111 @@ def link_or_copy(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:  # not every file system has links
         shutil.copyfile(source, target)
+
+
+BATCH = 1000  # rows
+PNG = b"\x89PNG"
+# value of WILDS's column ``split``: 0 train, 1 validation in the training hospitals, 2 test, 3 validation elsewhere
+SPLITS = {"train": 0, "validation": 1, "test": 2}
+CAMELYON_COLUMNS = ("image", "patient", "node", "x_coord", "y_coord", "label", "slide", "center")
+VALIDATION_HOSPITAL = 1
+
+
+def domains(folder: Path) -> None:
+    """Images with the columns ``domain`` and ``label``, to ``DOMAIN/CLASS/00000.jpg``, numbered by row.
+
+    Args:
+        folder: holds the tables, ``*.parquet``; afterwards one folder for each domain.
+
+    Raises:
+        DataError: a table is missing, cut short, or has other columns.
+    """
+    number = 0
+    for file in _tables(folder):
+        opened = _opened(file, ("image", "domain", "label"))
+        names = {column: _class_names(opened, column) for column in ("domain", "label")}
+        for row in _rows(file, opened, ("image", "domain", "label")):
+            parts = [_plain(names[column].get(row[column], row[column]), file) for column in ("domain", "label")]
+            content = row["image"]["bytes"]
+            path = folder.joinpath(*parts, f"{number:05d}{'.png' if content.startswith(PNG) else '.jpg'}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            number += 1
+        file.unlink()
+
+
+def camelyon17(folder: Path) -> None:
+    """Camelyon17-WILDS as WILDS lays it out: ``metadata.csv``, and ``patches/patient_004_node_4/...png``.
+
+    Args:
+        folder: holds ``train-*.parquet``, ``validation-*.parquet`` and ``test-*.parquet``, with the hospital as a
+            number in ``center``.
+
+    Raises:
+        DataError: a table is missing, cut short, or has other columns.
+    """
+    number = 0
+    with (folder / "metadata.csv").open("w", newline="") as out:
+        table = csv.writer(out)
+        table.writerow(["", "patient", "node", "x_coord", "y_coord", "tumor", "slide", "center", "split"])
+        for file in _tables(folder):
+            for row in _rows(file, _opened(file, CAMELYON_COLUMNS), CAMELYON_COLUMNS):
+                node, x, y, tumor, slide, center = (int(row[column]) for column in CAMELYON_COLUMNS[2:])
+                patient = f"{int(row['patient']):03d}"
+                split = 3 if center == VALIDATION_HOSPITAL else SPLITS[file.name.split("-")[0]]
+                table.writerow([number, patient, node, x, y, tumor, slide, center, split])
+                place = f"patient_{patient}_node_{node}"
+                path = folder / "patches" / place / f"patch_{place}_x_{x}_y_{y}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(row["image"]["bytes"])
+                number += 1
+            file.unlink()
+
+
+def _tables(folder: Path) -> list[Path]:
+    files = sorted(folder.glob("*.parquet"))
+    if not files:
+        raise DataError(f"{folder} holds no table (*.parquet); fetch the dataset again")
+    return files
+
+
+def _opened(file: Path, columns: Sequence[str]) -> pyarrow.parquet.ParquetFile:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        opened = pq.ParquetFile(file)
+    except (pa.ArrowException, OSError) as error:
+        raise _broken(file, error) from error
+    lacking = [column for column in columns if column not in opened.schema_arrow.names]
+    if lacking:
+        raise DataError(f"{file.name} has no column {lacking[0]}; it is another table than expected")
+    return opened
+
+
+def _rows(file: Path, opened: pyarrow.parquet.ParquetFile, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+
+    try:
+        for batch in opened.iter_batches(BATCH, columns=list(columns)):
+            yield from batch.to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise _broken(file, error) from error
+
+
+def _broken(file: Path, error: Exception) -> DataError:
+    reason = " ".join(str(error).split())
+    return DataError(f"{file.name} is cut short or corrupt ({reason}); delete it and fetch it again")
+
+
+def _class_names(opened: pyarrow.parquet.ParquetFile, column: str) -> dict[Any, str]:
+    """Name of each class by its number, as the hub's library notes it in a table; empty for a column of names."""
+    about = json.loads((opened.schema_arrow.metadata or {}).get(b"huggingface", b"{}"))
+    return dict(enumerate(about.get("info", {}).get("features", {}).get(column, {}).get("names") or []))
+
+
+def _plain(name: Any, file: Path) -> str:
+    """A name that may become that of a folder."""
+    if not isinstance(name, str) or not name or name.startswith(".") or {"/", "\\", "\0"} & set(name):
+        raise DataError(f"{file.name} calls a domain or class {name!r}, which is no name of a folder; do not trust it")
+    return name

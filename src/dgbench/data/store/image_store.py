@@ -15,11 +15,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from dgbench.data.datasets.image_table import ImageTable
-from dgbench.data.option_checks import check_choice, check_side
+from dgbench.data.datasets.image_table import ImageTable, decoded_folder
 from dgbench.data.store.array_cache import CachedArray, cached_array
 from dgbench.data.store.decoding import decode
-from dgbench.data.store.image_cache import KINDS, decoded_folder
 from dgbench.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -43,6 +41,9 @@ class ImageStore(ABC):
 
     def expect(self, coming: Iterable[Tensor]) -> None:  # noqa: B027
         """A hint: these positions will be asked for next, one after the other."""
+
+    def prepare(self, indices: Tensor) -> None:  # noqa: B027
+        """A hint: these positions will be asked for some time."""
 
     def to(self, device: torch.device) -> None:  # noqa: B027
         """Move the images to the device of training if they fit there."""
@@ -155,10 +156,8 @@ def image_store(
         device_share: share of the free device memory that images may take.
 
     Raises:
-        ConfigError, DataError: unknown kind, a cache that cannot be written.
+        DataError: a cache that cannot be written.
     """
-    check_choice("store", kind, KINDS)
-    check_side(side, "224 is usual")
     workers = workers or cores()
     if kind == "none":
         return FileStore(table, side, workers)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.data.transforms.augmentation_values import AugmentationValues
+from dgbench.data.transforms.values import AugmentationScheme
 
 TRIES = 10  # crops tried before the central one is taken (torchvision)
 N_UNIFORM = 2 * TRIES + 2 + 1 + 4 + 4 + 1  # tries (area, aspect), place, flip, factors, order of factors, grayscale
@@ -26,8 +26,11 @@ GRAY = (0.2989, 0.587, 0.114)  # of red, green, blue (torchvision)
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 
 
-class Augmentation(AugmentationValues):
+class Augmentation:
     """Draws the chance of a scheme of random transforms, and applies it to whole minibatches."""
+
+    def __init__(self, scheme: AugmentationScheme) -> None:
+        self.scheme = scheme
 
     def draw(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """(n, N_UNIFORM) numbers, uniform in [0, 1): all the chance of n images."""
@@ -41,14 +44,14 @@ class Augmentation(AugmentationValues):
             uniform: (n, N_UNIFORM) from :meth:`draw`.
             sizes: (n, 2) height and width of the files in pixels.
         """
-        if self.crop_in == "square":
+        if self.scheme.crop_in == "square":
             sizes = np.full_like(sizes, images.shape[2:])
         tries, place, flip, factors, order, gray = np.split(uniform, np.cumsum([2 * TRIES, 2, 1, 4, 4]), axis=1)
         boxes = self.boxes(tries.reshape(-1, TRIES, 2), place, sizes)
-        flipped = flip[:, 0] < self.flip
+        flipped = flip[:, 0] < self.scheme.flip
         images = resized_crop(images, boxes / np.concatenate([sizes, sizes], axis=1), flipped)
         images = color_jitter(images, self.factors(factors), np.argsort(order, axis=1))
-        return _at(images, gray[:, 0] < self.grayscale, lambda part: to_gray(part).expand_as(part))
+        return _at(images, gray[:, 0] < self.scheme.grayscale, lambda part: to_gray(part).expand_as(part))
 
     def boxes(self, tries: np.ndarray, place: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """(n, 4) top, left, height and width of the crops, in pixels of the files: torchvision's rule.
@@ -57,8 +60,8 @@ class Augmentation(AugmentationValues):
         nearest to the allowed ones is taken.
         """
         height, width = (sizes[:, i : i + 1].astype(np.float64) for i in (0, 1))
-        low, high = np.log(np.asarray(self.crop_aspect, np.float64))
-        area = height * width * _between(tries[..., 0], *self.crop_area)
+        low, high = np.log(np.asarray(self.scheme.crop_aspect, np.float64))
+        area = height * width * _between(tries[..., 0], *self.scheme.crop_area)
         aspect = np.exp(_between(tries[..., 1], low, high))
         w, h = np.round(np.sqrt(area * aspect)), np.round(np.sqrt(area / aspect))
         fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
@@ -66,16 +69,16 @@ class Augmentation(AugmentationValues):
         w, h = np.take_along_axis(w, first, 1), np.take_along_axis(h, first, 1)
         top, left = np.floor(place[:, :1] * (height - h + 1)), np.floor(place[:, 1:] * (width - w + 1))
         ratio = width / height
-        w_central = np.where(ratio > self.crop_aspect[1], np.round(height * self.crop_aspect[1]), width)
-        h_central = np.where(ratio < self.crop_aspect[0], np.round(width / self.crop_aspect[0]), height)
+        w_central = np.where(ratio > self.scheme.crop_aspect[1], np.round(height * self.scheme.crop_aspect[1]), width)
+        h_central = np.where(ratio < self.scheme.crop_aspect[0], np.round(width / self.scheme.crop_aspect[0]), height)
         central = [(height - h_central) // 2, (width - w_central) // 2, h_central, w_central]
         return np.where(fits.any(1)[:, None], np.hstack([top, left, h, w]), np.hstack(central))
 
     def factors(self, uniform: np.ndarray) -> np.ndarray:
         """(n, 4) uniform numbers to factors of brightness, contrast, saturation and the shift of the hue."""
-        spread = (self.brightness, self.contrast, self.saturation)
+        spread = (self.scheme.brightness, self.scheme.contrast, self.scheme.saturation)
         columns = [_between(uniform[:, i], max(0.0, 1 - value), 1 + value) for i, value in enumerate(spread)]
-        return np.stack([*columns, _between(uniform[:, HUE], -self.hue, self.hue)], axis=1)
+        return np.stack([*columns, _between(uniform[:, HUE], -self.scheme.hue, self.scheme.hue)], axis=1)
 
 
 def resized_crop(images: Tensor, boxes: np.ndarray, flipped: np.ndarray) -> Tensor:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from dgbench.data.datasets.image_table import SUBSETS, ImageTable
+from dgbench.data.datasets.image_table import ImageTable
+from dgbench.data.description import SUBSETS, Counts
 from dgbench.errors import ConfigError, DataError
 from dgbench.seeding import derive
 
@@ -43,6 +45,36 @@ class LabeledRows(Protocol):
     @property
     def attributes(self) -> Mapping[str, list[str]]:
         """What a list says besides: name -> n values."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Images that are corrupted alike.
+
+    Args:
+        name: unique; part of the seed and of the file's name.
+        corruption: what is done to them; None leaves them clean.
+        positions: (m,) of the clean images in their store.
+    """
+
+    name: str
+    corruption: str | None
+    positions: np.ndarray
+
+
+def cut(images: np.ndarray, share: float, seed: int, *purpose: str) -> tuple[np.ndarray, np.ndarray]:
+    """A share of the images, drawn by a seed for a purpose, and the others."""
+    shuffled = images[np.random.default_rng(derive(seed, *purpose)).permutation(len(images))]
+    n = int(len(images) * share)
+    return shuffled[:n], shuffled[n:]
+
+
+def counts_of(subsets: Subsets) -> Counts:
+    """Environment -> ``train``, ``val``, ``test`` -> images."""
+    counts: dict[str, dict[str, int]] = {}
+    for (env, subset), positions in subsets.items():
+        counts.setdefault(env, dict.fromkeys(SUBSETS, 0))[subset] = len(positions)
+    return counts
 
 
 def usable(table: ImageTable, bad: Mapping[int, str], on_bad_image: str) -> np.ndarray:
@@ -101,9 +133,7 @@ def _split(table: LabeledRows, e: int, kept: np.ndarray, val_fraction: float, se
     test, val = own[listed == SUBSETS.index("test")], own[listed == SUBSETS.index("val")]
     train = own[(listed == -1) | (listed == SUBSETS.index("train"))]
     if len(train) and not len(val):
-        n_val = int(len(train) * val_fraction)
-        shuffled = train[np.random.default_rng(derive(seed, "split", name)).permutation(len(train))]
-        val, train = shuffled[:n_val], shuffled[n_val:]
+        val, train = cut(train, val_fraction, seed, "split", name)
     if len(train) == 0 < len(val) + len(test):
         return {"train": train, "val": val, "test": test}
     if not len(val) or not len(train):

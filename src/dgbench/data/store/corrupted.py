@@ -15,10 +15,12 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from dgbench.data.datasets.corrupted_plan import Section
+from dgbench.data.datasets.splits import Section
 from dgbench.data.store.array_cache import cached_array, is_complete
 from dgbench.data.store.image_store import ImageStore, cores, resident
-from dgbench.data.transforms.corruptions import VERSION, Chance, corrupt
+from dgbench.data.transforms.corruptions import corrupt
+from dgbench.data.transforms.filters import Chance
+from dgbench.data.transforms.values import VERSION
 from dgbench.seeding import derive
 
 log = logging.getLogger(__name__)
@@ -77,10 +79,12 @@ class CorruptedStore(ImageStore):
         i = self.number[name]
         return np.arange(int(self.starts[i]), int(self.ends[i]))
 
-    def prepare(self, names: Iterable[str]) -> None:
-        """Make the images of these sections now, several at once, where they are not there yet."""
-        wanted = dict.fromkeys(self.number[name] for name in names)
-        missing = [i for i in wanted if self.sections[i].corruption is not None and i not in self._made]
+    def prepare(self, indices: Tensor) -> None:
+        """Make the sections of these positions now, several at once, where they are not there yet."""
+        self._prepare(torch.unique(self._section_of(indices.cpu())).tolist())
+
+    def _prepare(self, numbers: Iterable[int]) -> None:
+        missing = [i for i in numbers if self.sections[i].corruption is not None and i not in self._made]
         if not missing:
             return
         at_once = min(self.workers, len(missing))
@@ -107,9 +111,9 @@ class CorruptedStore(ImageStore):
 
     def rows(self, indices: Tensor) -> tuple[Tensor, np.ndarray]:
         indices = indices.cpu()
-        where = torch.bucketize(indices, self.ends, right=True)
+        where = self._section_of(indices)
         present: list[int] = torch.unique(where).tolist()
-        self.prepare(self.sections[i].name for i in present)
+        self._prepare(present)
         if len(present) == 1:
             return self._rows(present[0], indices)
         images = torch.empty(len(indices), 3, self.side, self.side, dtype=torch.uint8, device=self.device)
@@ -119,6 +123,10 @@ class CorruptedStore(ImageStore):
             own, sizes[mine.numpy()] = self._rows(i, indices[mine])
             images[mine.to(self.device)] = own.to(self.device)
         return images, sizes
+
+    def _section_of(self, indices: Tensor) -> Tensor:
+        """(n,) positions -> (n,) numbers of their sections."""
+        return torch.bucketize(indices, self.ends, right=True)
 
     def _rows(self, i: int, indices: Tensor) -> tuple[Tensor, np.ndarray]:
         if self.sections[i].corruption is None:

@@ -1,4 +1,4 @@
-"""A sheet of all corruptions: ``python -m dgbench.data.transforms.corruptions.picture OUT.png [IMAGE] [--side 112]``.
+"""A sheet of all corruptions: ``python docs/corruptions_figure.py OUT.png [IMAGE] [--side 112]``.
 
 Without IMAGE it shows one of the photographs that scikit-learn carries.
 """
@@ -14,7 +14,8 @@ from PIL import Image
 from torch import Tensor
 
 from dgbench.data.store.decoding import rgb
-from dgbench.data.transforms.corruptions import CORRUPTIONS, Chance, corrupt
+from dgbench.data.transforms.corruptions import CORRUPTIONS, corrupt
+from dgbench.data.transforms.filters import Chance
 
 SEVERITIES = (1, 3, 5)
 COLUMNS = 5  # corruptions side by side

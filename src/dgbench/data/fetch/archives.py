@@ -1,6 +1,9 @@
-"""Downloading one file: several addresses, continues where it stopped, checked by its sha256 or md5.
+"""Downloading and unpacking archives.
 
-Own code, since pooch takes one address per file and starts a broken transfer from its beginning.
+A download has several addresses, continues where it stopped, and is checked by its sha256 or md5: own code, since pooch
+takes one address per file and starts a broken transfer from its beginning. Nothing that is unpacked leaves the target
+folder or grows beyond what it declares: ``tarfile``'s ``data`` filter keeps links that stay inside, strips a leading
+slash instead of refusing it, and does not count bytes.
 """
 
 from __future__ import annotations
@@ -8,15 +11,21 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import lzma
 import os
 import shutil
+import stat
+import tarfile
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
 
 from tqdm import tqdm
 
@@ -249,3 +258,105 @@ def any_answers(addresses: Sequence[str], seconds: float) -> bool:
         if not any(thread.is_alive() for thread in threads):
             break
     return answered.is_set()
+
+
+GROWTH = 100  # an archive of images that declares more than this times its own size is no archive of images
+SMALL = 1 << 20  # ... unless it declares no more than this
+
+
+def extract(archive: Path, target: Path) -> int:
+    """Unpack a zip or tar archive (compressed or not) into an empty or new folder.
+
+    Only files and folders are made, with the permissions of the process. ``__MACOSX`` folders are left out.
+
+    Returns:
+        The number of files.
+
+    Raises:
+        DataError: an absolute path, a path that leaves the target, a link, a device, an archive that declares far
+            more than its size or more than the disk holds, or one that is cut short or corrupt.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    limit = max(SMALL, GROWTH * archive.stat().st_size)
+    free = shutil.disk_usage(target).free
+    declared = files = 0
+    members = _zip(archive) if _is_zip(archive) else _tar(archive)
+    try:
+        for name, size, source in tqdm(
+            members, desc=f"unpacking {archive.name}", unit="file", disable=None, leave=False
+        ):
+            path = _inside(target, name, archive)
+            if path is None:
+                continue
+            if source is None:
+                path.mkdir(parents=True, exist_ok=True)
+                continue
+            declared += size
+            if declared > limit:
+                raise DataError(f"{archive} declares over {declared} bytes, {GROWTH} times its size; do not trust it")
+            if declared > free:
+                raise DataError(f"{target} has {free / 1e9:.1f} GB free, {archive.name} unpacks to more; free space")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with source as opened, path.open("wb") as out:
+                _copy(opened, out, size, archive)
+            files += 1
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, NotImplementedError) as error:
+        raise DataError(f"{archive} is cut short or corrupt ({error}); delete it and fetch it again") from error
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise DataError(f"{archive} has a file and a folder of one name, {error.filename}; do not trust it") from error
+    return files
+
+
+Member = tuple[str, int, "IO[bytes] | None"]  # name, declared size, content; None for a folder
+
+
+def _is_zip(archive: Path) -> bool:
+    """By its first bytes: ``zipfile`` also takes a tar archive for a zip that has one near its end."""
+    with archive.open("rb") as opened:
+        return opened.read(2) == b"PK" and zipfile.is_zipfile(archive)
+
+
+def _zip(archive: Path) -> Iterator[Member]:
+    with zipfile.ZipFile(archive) as opened:
+        for info in opened.infolist():
+            kind = stat.S_IFMT(info.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise DataError(f"{archive} holds a link or device, {info.filename}; do not trust it")
+            if info.flag_bits & 1:
+                raise DataError(f"{archive} is encrypted; unpack it by hand")
+            yield info.filename, info.file_size, None if info.is_dir() else opened.open(info)
+
+
+def _tar(archive: Path) -> Iterator[Member]:
+    with _opened_tar(archive) as opened:
+        for info in opened:
+            if not (info.isfile() or info.isdir()):
+                raise DataError(f"{archive} holds a link or device, {info.name}; do not trust it")
+            yield info.name, info.size, opened.extractfile(info)
+
+
+@contextmanager
+def _opened_tar(archive: Path) -> Iterator[tarfile.TarFile]:
+    try:
+        opened = tarfile.open(archive, "r:*")  # noqa: SIM115
+    except tarfile.ReadError as error:
+        raise DataError(f"{archive} is no zip or tar archive, or is cut short; delete it and fetch it again") from error
+    with opened:
+        yield opened
+
+
+def _inside(target: Path, name: str, archive: Path) -> Path | None:
+    """Where a member goes; None for what is left out."""
+    parts = PurePosixPath(name).parts
+    if not name or "\\" in name or "\0" in name or name.startswith("/") or ".." in parts or ":" in name.split("/")[0]:
+        raise DataError(f"{archive} holds the path {name!r}, which leads out of the folder; do not trust it")
+    return None if "__MACOSX" in parts else target.joinpath(*parts)
+
+
+def _copy(source: IO[bytes], out: IO[bytes], size: int, archive: Path) -> None:
+    left = size
+    while left and (chunk := source.read(min(CHUNK, left))):
+        out.write(chunk)
+        left -= len(chunk)
+    if left or source.read(1):  # the read to the end also makes zipfile check its checksum
+        raise DataError(f"{archive} holds other sizes than it declares; delete it and fetch it again")

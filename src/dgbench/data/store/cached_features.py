@@ -5,33 +5,31 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dgbench.batches import ErrorRecipe
 from dgbench.containers import example_of
-from dgbench.data.environments import Environments, EvalSet
-from dgbench.data.preprocessing import Preprocessing
-from dgbench.data.store.image_cache import DECODED
+from dgbench.data.datasets.image_table import DECODED
+from dgbench.data.environments import Environments, EvalSet, Store
 from dgbench.errors import ConfigError
 
 log = logging.getLogger("dgbench")
 CHECKED = 16  # features of a file that are computed again before the others are believed
 
 
-class CachedFeatures(Environments):
-    """Environments whose images have gone through the frozen part of a network, each once.
+class CachedFeatures(Store):
+    """A store whose images have gone through the frozen part of a network, each once.
 
     An image that eval sets paint with several spurious features counts once for each. Features are computed when
     the first of them is asked for and lie on the training device, or, with a folder, in a file that later runs map
     into their memory.
 
     Args:
-        source: the environments with their images; they must not augment.
+        source: the environments with their images, which it does not augment.
         frozen: the frozen part in evaluation mode, (n, C, H, W) images -> (n, ...) features, of the images' type.
         at_once: images that are computed at once on a device.
         asked: the images that will be asked for; repetitions do not matter.
@@ -53,13 +51,12 @@ class CachedFeatures(Environments):
         folder: Path | None,
         smaller: str = "raise tuning.cache_gb, freeze more stages, or set tuning.cache_features=false",
     ) -> None:
-        if source.training_noise(np.random.default_rng(0), 1):
+        if source.store.training_noise(np.random.default_rng(0), 1):
             raise ConfigError(
                 "tuning.cache_features=true keeps one set of features per image, and augmentation changes images at "
                 "every step; set dataset.augment=none, or tuning.cache_features=false"
             )
-        self.source, self.given, self.info = source, source.given, source.info
-        self.n_classes, self.beyond = source.n_classes, source.beyond
+        self.source, self._identity = source.store, source.info.identity()
         self._frozen, self._at_once, self._folder = frozen, at_once, folder
         self._dtype = example_of(frozen).dtype
         self._device = torch.device("cpu")
@@ -76,20 +73,6 @@ class CachedFeatures(Environments):
                 f"the features of {len(self._keys):,} images take {size:.1f} GB, more than the {gigabytes:g} GB that "
                 f"they may take; {smaller}"
             )
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        return self.source.class_names
-
-    @property
-    def preprocessing(self) -> Preprocessing:
-        return self.source.preprocessing
-
-    def image_names(self, positions: np.ndarray) -> list[str]:
-        return self.source.image_names(positions)
-
-    def image_attributes(self, positions: np.ndarray) -> dict[str, list[str]]:
-        return self.source.image_attributes(positions)
 
     def _key(self, indices: Tensor, feature: Tensor | None) -> Tensor:
         """One number for an image and what is painted on it; those below ``_span`` are images as they are."""
@@ -135,7 +118,7 @@ class CachedFeatures(Environments):
         return features, labels
 
     def _digest(self) -> str:
-        content = hashlib.sha256(f"{self.source.identity()} {self._dtype} {self.image} {DECODED}".encode())
+        content = hashlib.sha256(f"{self._identity} {self._dtype} {self.image} {DECODED}".encode())
         content.update(self._keys.numpy().tobytes())
         for name, value in self._frozen.state_dict().items():
             content.update(name.encode() + value.cpu().contiguous().numpy().tobytes())
@@ -149,17 +132,3 @@ class CachedFeatures(Environments):
         if (rows < 0).any():
             raise IndexError("an image was asked for that no score and no training environment holds")
         return self._features[rows.to(self._features.device)].to(self._device), self._labels[rows]
-
-    def subset(self, env: str, name: str) -> np.ndarray:
-        return self.source.subset(env, name)
-
-    def error_recipes(
-        self, everywhere: bool, subsets: Sequence[str], training: Sequence[str] = (), grouped: bool = False
-    ) -> list[ErrorRecipe]:
-        return self.source.error_recipes(everywhere, subsets, training, grouped)
-
-    def labels_at(self, indices: np.ndarray) -> np.ndarray:
-        return self.source.labels_at(indices)
-
-    def eval_sets(self, names: Sequence[str]) -> Mapping[str, EvalSet]:
-        return self.source.eval_sets(names)

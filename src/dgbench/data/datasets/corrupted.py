@@ -1,0 +1,257 @@
+"""Datasets of image files under corruptions: PACS-corrupted, VLCS-corrupted, and any folder's. Imports no torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import numpy as np
+from pydantic import AfterValidator, Field, SkipValidation, model_validator
+
+from dgbench.data.datasets.image_folders import ImageFolders
+from dgbench.data.datasets.image_table import DECODED
+from dgbench.data.datasets.splits import Section, Subsets, cut
+from dgbench.data.description import SUBSETS, DatasetInfo
+from dgbench.data.options import PoolFraction, Seed, different, expanded
+from dgbench.data.transforms.values import NAMES, SMALLEST, VERSION
+from dgbench.errors import ConfigError
+from dgbench.seeding import derive
+from dgbench.validation import Number, Refusal, shown
+
+if TYPE_CHECKING:
+    from dgbench.data.environments import Environments
+
+
+@dataclass(frozen=True)
+class CorruptedPlan:
+    """The images of every environment.
+
+    Args:
+        info: the dataset.
+        sections: the images, as they lie in the store: of each domain first its pool under every corruption, named
+            ``ENVIRONMENT-pool``, then the images dealt to its given environments, ``ENVIRONMENT-dealt``.
+        n_train: given environment -> how many of its dealt images train; they come first.
+    """
+
+    info: DatasetInfo
+    sections: Sequence[Section]
+    n_train: Mapping[str, int]
+
+
+def environments_of(domains: Sequence[str], corruptions: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+    """``photo``, ``photo+gaussian_noise``, ...: every environment with its domain and corruption."""
+    return {name if c is None else f"{name}+{c}": (name, c) for name in domains for c in (None, *corruptions)}
+
+
+def _known(names: Sequence[str | float] | None) -> Sequence[str | float] | None:
+    if names is None:
+        return names
+    if not names:
+        raise ValueError("is empty; null takes all 15")
+    for name in names:
+        if name not in NAMES:
+            raise ValueError(f"names {name}, which is unknown; choose from {', '.join(NAMES)}")
+    return different(names)
+
+
+class CorruptedFolders(ImageFolders):
+    """Every domain of a dataset, clean and under each corruption (Hwang et al., 2024, section 4.3).
+
+    Environments are ``photo``, ``photo+gaussian_noise``, ...: with four domains and all 15 corruptions, 64. The given
+    ones are drawn, k corruptions for each domain, by ``data_seed`` alone, or listed. The paper draws anew for each of
+    its seeds and reports each apart (Tables 3, 4), so one seed of it is one ``data_seed`` with the same ``seed``. A
+    domain's corruptions are the first k of one permutation: for one ``data_seed``, 2-2-2-2 contains 1-1-1-1, and
+    1-0-1-1 is 1-1-1-1 without the second domain.
+
+    The paper does not say which images an environment holds. Here, as in
+    :class:`~dgbench.data.datasets.spurious.SpuriousOptions`, no image that is trained on judges anything:
+    ``pool_fraction`` of each domain's images (by ``split_seed``, so that all given sets are judged on the same ones)
+    form a pool, which under its 16 forms is the ``test`` subset of the domain's 16 environments. The domain's other
+    images are dealt to its given environments (by ``data_seed``), so none is in two of them, and split into ``train``
+    and ``val`` (by ``split_seed``). Subsets that a list of images names are not used.
+
+    Images are corrupted once, after they are resized, with random numbers of ``corruption_seed``.
+
+    Args:
+        given: ``1-0-2-...``, corruptions to draw for each domain, or a list of environments.
+        corruptions: names, None for all 15.
+        severity: 1 (mild) to 5.
+        pool_fraction: share of a domain's images in its evaluation pool.
+        data_seed: decides which corruptions are given, and which images are dealt to which environment.
+        corruption_seed: of the corruptions' random numbers.
+    """
+
+    given: SkipValidation[str | Sequence[str]]  # checked with the domains
+    corruptions: Annotated[
+        Annotated[Sequence[str | Number] | None, Refusal("is no list of names", "null takes all 15")],
+        AfterValidator(_known),
+    ]
+    severity: Annotated[int, Field(ge=1, le=5), Refusal("is unknown", "choose 1 (mild) to 5 (strong)")]
+    pool_fraction: PoolFraction
+    data_seed: Seed
+    corruption_seed: Seed
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_files(cls, values: Any) -> Any:
+        if "device_share" not in values:
+            raise ConfigError(
+                f"corruptions=hendrycks does not go with dataset={values.get('name')}; choose one of image files, e.g. "
+                "dataset=pacs or dataset=image_folder"
+            )
+        return values
+
+    @model_validator(mode="after")
+    def _large_enough(self) -> Self:
+        if self.image_size is not None and self.image_size < SMALLEST:
+            raise ConfigError(f"dataset.image_size={self.image_size} is too small to corrupt; use {SMALLEST} or more")
+        return self
+
+    def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
+        """As :meth:`~dgbench.data.options.DatasetOptions.describe`; nothing is decoded, corrupted or downloaded.
+
+        Where the files are absent and the configuration names no domains, numbers stand for their names.
+        """
+        absent = self.known_info(absent_ok)
+        if absent:
+            return self._corrupted(absent, self._given(absent.given))
+        return self._plan(*self.planned()).info
+
+    def build(self) -> Environments:
+        """The environments; images are decoded once into the cache, and corrupted when they are first asked for."""
+        self._plan(*self.planned())  # refuses what needs no pixels
+
+        from dgbench.data.environments import Environments, Table
+        from dgbench.data.store.corrupted import CorruptedStore
+
+        table = self.table()
+        clean = self.built_from(table)
+        plan = self._plan(clean.info, clean.table.subsets)
+        side = clean.store.image[1]
+        photographs: Any = clean.store
+        pixels = CorruptedStore(
+            photographs.pixels,
+            plan.sections,
+            severity=self.severity,
+            seed=self.corruption_seed,
+            side=side,
+            state=table.state(side, DECODED),
+            folder=expanded(self.cache_dir) / "corrupted" / f"{table.root.name}-{side}",
+            kind="file" if self.store == "none" else self.store,
+            workers=self.workers,
+            device_share=self.device_share,
+        )
+        subsets = {(env, "test"): pixels.span(f"{env}-pool") for env in plan.info.everywhere}
+        for env, n_train in plan.n_train.items():
+            span = pixels.span(f"{env}-dealt")
+            subsets[env, "train"], subsets[env, "val"] = span[:n_train], span[n_train:]
+        catalog = clean.catalog.at(pixels.positions.numpy())
+        return Environments(Table(plan.info, subsets), catalog, photographs.over(pixels, pixels.positions))
+
+    def expected_environments(self) -> list[str]:
+        """Names of the domains that the configuration knows, or numbers in their place."""
+        if names := super().expected_environments():
+            return names
+        known = isinstance(self.given, str) and re.fullmatch(r"\d+(-\d+)*", self.given)
+        return [str(i) for i in range(self.given.count("-") + 1)] if known else []
+
+    def _names(self) -> list[str]:
+        """The chosen corruptions in the order of the paper."""
+        return [name for name in NAMES if self.corruptions is None or name in self.corruptions]
+
+    def _given(self, domains: Sequence[str]) -> list[str]:
+        return given_environments(self.given, domains, self._names(), self.data_seed)
+
+    def _plan(self, clean: DatasetInfo, subsets: Subsets) -> CorruptedPlan:
+        """Deal the images of every domain to its environments.
+
+        Args:
+            clean: the dataset without corruptions.
+            subsets: of its domains.
+
+        Raises:
+            ConfigError: a fraction that leaves a subset empty.
+        """
+        info = self._corrupted(clean, self._given(clean.given))
+        parts = environments_of(clean.given, self._names())
+        sections, n_train, counts = [], {}, {}
+        for domain in clean.given:
+            images = np.sort(np.concatenate([subsets[domain, name] for name in SUBSETS]))
+            pool, rest = cut(images, self.pool_fraction, self.split_seed, "pool", domain)
+            sections += [Section(f"{env}-pool", c, pool) for env, (d, c) in parts.items() if d == domain]
+            dealt, _ = cut(rest, 1.0, self.data_seed, "deal", domain)
+            given = [env for env in info.given if parts[env][0] == domain]
+            for i, env in enumerate(given):
+                val, train = cut(dealt[i :: len(given)], self.val_fraction, self.split_seed, "split", env)
+                if not len(pool) or not len(val) or not len(train):
+                    raise ConfigError(
+                        f"environment {env} has {len(train)} train and {len(val)} val images and the pool of {domain} "
+                        f"{len(pool)}: one is empty; use more images, fewer given environments or other fractions"
+                    )
+                sections.append(Section(f"{env}-dealt", parts[env][1], np.concatenate([train, val])))
+                n_train[env] = len(train)
+                counts[env] = {"train": len(train), "val": len(val), "test": len(pool)}
+        return CorruptedPlan(replace(info, counts=counts), sections, n_train)
+
+    def _corrupted(self, clean: DatasetInfo, given: Sequence[str]) -> DatasetInfo:
+        names = self._names()
+        own = {
+            "severity": self.severity,
+            "corruptions": "all" if names == list(NAMES) else names,
+            "environments": self.given if isinstance(self.given, str) else "listed",
+            "pool_fraction": self.pool_fraction,
+            "corruption_seed": self.corruption_seed,
+            "corruption_version": VERSION,
+        }
+        return replace(
+            clean,
+            variant={**clean.variant, **own},
+            data_seed=self.data_seed,
+            given=tuple(given),
+            everywhere=tuple(environments_of(clean.given, names)),
+            beyond=True,
+        )
+
+
+def given_environments(
+    given: str | Sequence[str], domains: Sequence[str], corruptions: Sequence[str], data_seed: int
+) -> list[str]:
+    """Names of the given environments, domain by domain.
+
+    Args:
+        given: ``1-0-2-...`` or names.
+        domains: the clean environments.
+        corruptions: those that exist.
+        data_seed: decides which corruptions are drawn.
+
+    Raises:
+        ConfigError: a form that does not fit, or environments that do not exist or are repeated.
+    """
+    if isinstance(given, str):
+        counts = [int(k) for k in given.split("-")] if re.fullmatch(r"\d+(-\d+)*", given) else []
+        if len(counts) != len(domains) or max(counts) > len(corruptions) or not any(counts):
+            raise ConfigError(
+                f"dataset.given={given} is not one number of corruptions, at most {len(corruptions)}, for each of "
+                f"{', '.join(domains)}; use e.g. dataset.given={'-'.join('1' * len(domains))}, or a list of names"
+            )
+        found = []
+        for domain, k in zip(domains, counts, strict=True):
+            order = np.random.default_rng(derive(data_seed, "given", domain)).permutation(len(corruptions))
+            found += [f"{domain}+{corruptions[i]}" for i in sorted(order[:k])]
+        return found
+    if not isinstance(given, Sequence) or not given:
+        raise ConfigError(
+            f"dataset.given={shown(given)} is no list; use e.g. 1-1-1-1 or [{domains[0]}+{corruptions[0]}]"
+        )
+    for env in given:
+        domain, plus, corruption = str(env).partition("+")
+        if domain not in domains or (plus and corruption not in corruptions):
+            raise ConfigError(
+                f"dataset.given holds {env}, which does not exist; environments are DOMAIN and DOMAIN+CORRUPTION, e.g. "
+                f"{domains[0]}+{corruptions[0]}; domains are {', '.join(domains)}"
+            )
+        if list(given).count(env) > 1:
+            raise ConfigError(f"dataset.given holds {env} more than once; give each environment once")
+    return [str(env) for env in given]

@@ -1,0 +1,367 @@
+"""Datasets of feature vectors: tables of numbers, or what any encoder made of text, sound, pictures or signals.
+
+They lie in one .npz, .parquet or .csv file. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from pydantic import SkipValidation
+
+from dgbench.data.datasets.image_table import check_classes, chosen_environments
+from dgbench.data.datasets.splits import Subsets, counts_of, subsets_of
+from dgbench.data.description import SUBSETS, Counts, DatasetInfo, Preprocessing
+from dgbench.data.options import DatasetOptions, PathText, Seed, ValFraction, expanded, list_of_names
+from dgbench.errors import ConfigError, DataError
+from dgbench.records.prediction_file import need_pyarrow
+from dgbench.validation import Refusal, shown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dgbench.data.environments import Environments
+
+FEATURES, ENVIRONMENT, LABEL, SUBSET = "features", "environment", "label", "subset"
+OWN = (FEATURES, ENVIRONMENT, LABEL, SUBSET)  # further columns are attributes
+Columns = dict[str, np.ndarray]
+LAYOUT = "an array features (n, d) with environment and label (n,), or the same as columns of a .parquet or .csv file"
+
+
+def columns_of(path: Path, features: str | Sequence[str] | None) -> Columns:
+    """The arrays of a file by name: ``features`` (n, d), ``environment`` and ``label`` (n,), and what else it has.
+
+    Args:
+        path: a .npz file with these arrays, or a .parquet or .csv file with these columns.
+        features: of .parquet and .csv, names or patterns (``pixel_*``) of the columns of numbers that are the features;
+            None takes the one column ``features``, each of whose values is a list of d numbers.
+
+    Raises:
+        ConfigError: another suffix, names of features that the file has not, or a package that is missing.
+        DataError: the file is absent or cannot be read, or lacks a column.
+    """
+    read = READERS.get(path.suffix.lower())
+    if read is None:
+        raise ConfigError(f"dataset.path={path} is no {', '.join(READERS)} file; write one with {LAYOUT}")
+    if not path.is_file():
+        raise DataError(f"dataset.path={path} is no file; give one with {LAYOUT}")
+    try:
+        found = read(path, features)
+    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise DataError(
+            f"dataset.path={path} cannot be read ({type(error).__name__}: {reason}); write it anew"
+        ) from error
+    for name in (FEATURES, ENVIRONMENT, LABEL):
+        if name not in found:
+            raise DataError(f"dataset.path={path} has no {name}, only {_few(list(found)) or 'nothing'}; add {LAYOUT}")
+    return found
+
+
+def _npz(path: Path, features: str | Sequence[str] | None) -> Columns:
+    if features is not None:
+        raise ConfigError(
+            f"dataset.columns={shown(features)} names columns of .parquet and .csv files, and an .npz has its array "
+            "features; set dataset.columns=null"
+        )
+    with zipfile.ZipFile(path):  # what is no archive may be an array, or a pickle
+        pass
+    with np.load(path, allow_pickle=False) as file:
+        return {name: _array(path, file, name) for name in file.files}
+
+
+def _array(path: Path, file: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    try:
+        return file[name]
+    except ValueError as error:
+        raise DataError(
+            f"dataset.path={path}: {name} holds Python objects, which are not loaded; save names as "
+            "np.array(names, dtype=str)"
+        ) from error
+
+
+def _parquet(path: Path, features: str | Sequence[str] | None) -> Columns:
+    need_pyarrow(f"dataset.path={path.name}")
+    import pandas as pd
+
+    return _columns_of_frame(path, pd.read_parquet(path, engine="pyarrow"), features)
+
+
+def _csv(path: Path, features: str | Sequence[str] | None) -> Columns:
+    import pandas as pd
+
+    return _columns_of_frame(path, pd.read_csv(path, keep_default_na=False), features)  # NA may name an environment
+
+
+def _columns_of_frame(path: Path, frame: pd.DataFrame, features: str | Sequence[str] | None) -> Columns:
+    names = [str(name) for name in frame.columns]
+    frame.columns = names  # type: ignore[assignment]
+    if features is None:
+        if FEATURES not in names:
+            raise DataError(
+                f"dataset.path={path} has no column features of lists of numbers; add it, or name columns of numbers, "
+                f"e.g. dataset.columns=[{next((name for name in names if name not in OWN), 'f*')}]"
+            )
+        found: Columns = {FEATURES: _stacked(path, frame[FEATURES].to_numpy())}
+        used = [FEATURES]
+    else:
+        used = _matching(path, names, features)
+        found = {FEATURES: np.stack([_numbers(path, name, frame[name].to_numpy()) for name in used], axis=1)}
+    return {**found, **{name: frame[name].to_numpy() for name in names if name not in used}}
+
+
+def _matching(path: Path, names: Sequence[str], features: str | Sequence[str]) -> list[str]:
+    """The columns that names or patterns choose, in the order of the file."""
+    fix = "name columns of numbers, or a pattern of theirs, e.g. dataset.columns='f*'"
+    patterns = list_of_names("columns", [features] if isinstance(features, str) else features, fix)
+    free = [name for name in names if name not in OWN[1:]]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in free):
+            raise ConfigError(f"dataset.columns names {pattern}, which {path} has not; choose from {_few(free)}")
+    if not patterns:
+        raise ConfigError(f"dataset.columns=[] names no features; choose from {_few(free)}")
+    return [name for name in free if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def _numbers(path: Path, name: str, values: np.ndarray) -> np.ndarray:
+    if values.dtype.kind not in "biuf":
+        raise DataError(
+            f"dataset.path={path}: column {name} holds {values.dtype}, not numbers alone; fill or drop it, or leave it "
+            "out of dataset.columns"
+        )
+    return values
+
+
+def _stacked(path: Path, lists: np.ndarray) -> np.ndarray:
+    """(n, d) of n lists of d numbers."""
+    lengths = {np.shape(each) for each in lists}
+    if len(lengths) != 1 or len(next(iter(lengths))) != 1:
+        several = ", ".join(map(str, sorted(lengths)[:3]))
+        raise DataError(f"dataset.path={path}: values of features have the shapes {several}; give each d numbers")
+    return np.stack([np.asarray(each) for each in lists])
+
+
+Reader = Callable[[Path, "str | Sequence[str] | None"], Columns]
+READERS: Mapping[str, Reader] = {".npz": _npz, ".parquet": _parquet, ".csv": _csv}
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """n rows of features, in the order of their file.
+
+    Args:
+        features: (n, d) float32.
+        rows: (n,) number of each row in the file, from 0.
+        environments, classes: names; positions in them are what ``env`` and ``label`` hold.
+        env: (n,) int64.
+        label: (n,) int64.
+        listed: (n,) subset that the file gives each row, an index of ``SUBSETS``, or -1 where it gives none.
+        attributes: what the file says besides: name -> n values. No hash holds them, they change nothing that is
+            trained.
+    """
+
+    features: np.ndarray
+    rows: np.ndarray
+    environments: list[str]
+    classes: list[str]
+    env: np.ndarray
+    label: np.ndarray
+    listed: np.ndarray
+    attributes: Mapping[str, list[str]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def content(self) -> str:
+        """16 hexadecimal digits of the numbers, environments, classes and subsets, however the file stores them."""
+        digest = hashlib.sha256(repr((self.features.shape, self.environments, self.classes)).encode())
+        for values in (self.env, self.label, self.listed):
+            digest.update(values.astype("<i8").tobytes())
+        digest.update(self.features.astype("<f4").tobytes())
+        return digest.hexdigest()[:16]
+
+
+def table_of_features(
+    path: Path, columns: str | Sequence[str] | None, environments: Sequence[str] | None, classes: str
+) -> FeatureTable:
+    """The rows of a file, of the chosen environments.
+
+    Args:
+        path, columns: see :func:`~dgbench.data.datasets.features.columns_of`.
+        environments: names of the environments to take, in order; None takes all, sorted.
+        classes: ``same`` refuses environments with different classes, ``union`` allows them.
+
+    Raises:
+        ConfigError, DataError: see :func:`~dgbench.data.datasets.features.columns_of`; also features that are no
+            matrix of finite numbers, columns of other lengths, rows without environment or label, an unknown subset,
+            a single class.
+    """
+    found = columns_of(path, columns)
+    features = _matrix(path, found[FEATURES])
+    _check_lengths(path, found, len(features))
+    env_names, env = _named(path, ENVIRONMENT, found[ENVIRONMENT])
+    chosen = chosen_environments(env_names, environments)
+    kept = np.flatnonzero(np.isin(env, [env_names.index(name) for name in chosen]))
+    place = np.array([chosen.index(name) if name in chosen else -1 for name in env_names])
+    class_names, label = _named(path, LABEL, found[LABEL][kept])
+    if len(class_names) < 2:
+        raise DataError(f"dataset.path={path}: every row has the label {class_names[0]}; give two classes or more")
+    own_env = place[env[kept]]
+    present = {(chosen[e], class_names[k]) for e, k in set(zip(own_env.tolist(), label.tolist(), strict=True))}
+    check_classes(chosen, class_names, present, classes)
+    return FeatureTable(
+        features=features[kept],
+        rows=kept,
+        environments=chosen,
+        classes=class_names,
+        env=own_env,
+        label=label,
+        listed=_listed(path, found[SUBSET])[kept] if SUBSET in found else np.full(len(kept), -1),
+        attributes={
+            name: ["" if _missing(value) else str(value) for value in values[kept].tolist()]
+            for name, values in found.items()
+            if name not in OWN
+        },
+    )
+
+
+def _matrix(path: Path, features: np.ndarray) -> np.ndarray:
+    """(n, d) float32, all finite."""
+    if features.ndim != 2 or features.dtype.kind not in "biuf" or 0 in features.shape:
+        raise DataError(
+            f"dataset.path={path}: features is an array {features.shape} of {features.dtype}; give numbers (n, d), one "
+            "row of d for each"
+        )
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, which is refused
+        single = features.astype(np.float32)
+    wrong = np.argwhere(~np.isfinite(single))
+    if len(wrong):
+        row, column = wrong[0].tolist()
+        raise DataError(
+            f"dataset.path={path}: features has {features[row, column]} in row {row}, column {column}, as "
+            f"{len(np.unique(wrong[:, 0]))} row(s) hold no finite single-precision number; fill or drop them"
+        )
+    return single
+
+
+def _check_lengths(path: Path, found: Columns, n: int) -> None:
+    for name, values in found.items():
+        if name != FEATURES and values.shape != (n,):
+            raise DataError(
+                f"dataset.path={path}: {name} has the shape {values.shape} beside {n} rows of features; give one value "
+                "for each row, or leave it out"
+            )
+
+
+def _named(path: Path, column: str, values: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """Names in their order, integers as numbers, and the position of each row's in them."""
+    plain = values.tolist()
+    for row, value in enumerate(plain):
+        if _missing(value):
+            raise DataError(f"dataset.path={path}: row {row} has no {column}; give it one, or drop it")
+        if not isinstance(value, (str, int)):
+            raise DataError(
+                f"dataset.path={path}: {column} holds {value!r} in row {row}; give names or integers in every row"
+            )
+    whole = values.dtype.kind in "iu"
+    names, number = np.unique(values if whole else np.array([str(value) for value in plain]), return_inverse=True)
+    return [str(name) for name in names.tolist()], number.astype(np.int64)
+
+
+def _listed(path: Path, values: np.ndarray) -> np.ndarray:
+    """(n,) index of each row's subset, -1 where it names none."""
+    listed = np.full(len(values), -1)
+    for row, value in enumerate(values.tolist()):
+        if not _missing(value):
+            if value not in SUBSETS:
+                raise DataError(
+                    f"dataset.path={path}: row {row} is in subset {value}; use train, val, test or leave it empty"
+                )
+            listed[row] = SUBSETS.index(value)
+    return listed
+
+
+def _missing(value: Any) -> bool:
+    """Whether a table has no value there: empty text, None, or one that is unlike itself, as nan is."""
+    return value is None or value == "" or type(value).__name__ == "NAType" or value != value
+
+
+class FeatureOptions(DatasetOptions):
+    """Environments of feature vectors; keys as in ``conf/dataset/features.yaml``, where each is explained.
+
+    Nothing is standardized: statistics of all rows would show a run its held-out environment. The featurizers for
+    vectors normalize by what they train on, see :mod:`dgbench.networks.small`.
+    """
+
+    path: Annotated[PathText, Refusal("is no path", "name a .npz, .parquet or .csv file")]
+    columns: SkipValidation[str | Sequence[str] | None]  # checked with those of the file
+    environments: SkipValidation[Sequence[str] | None]  # likewise
+    classes: Literal["same", "union"]
+    val_fraction: ValFraction
+    split_seed: Seed
+
+    def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
+        """As :meth:`~dgbench.data.options.DatasetOptions.describe`; reads the file whole."""
+        if absent_ok and not expanded(self.path).is_file() and self.environments:
+            return self._info(list(map(str, self.environments)), 0, 0)
+        return self._described(self._table())[0]
+
+    def build(self) -> Environments:
+        """The environments, their features in memory."""
+        table = self._table()
+        info, subsets = self._described(table)
+
+        import torch
+
+        from dgbench.data.environments import Catalog, Environments, Table
+        from dgbench.data.store.tensors import TensorStore
+
+        preprocessing = Preprocessing(info.image, (), (), pictures=False)
+        names = table.rows.tolist()
+        catalog = Catalog(table.label, tuple(table.classes), preprocessing, names, table.attributes)
+        store = TensorStore(torch.from_numpy(table.features), torch.from_numpy(table.label))
+        return Environments(Table(info, subsets), catalog, store)
+
+    def _table(self) -> FeatureTable:
+        return table_of_features(expanded(self.path), self.columns, self.environments, self.classes)
+
+    def _described(self, table: FeatureTable) -> tuple[DatasetInfo, Subsets]:
+        subsets = subsets_of(table, np.ones(len(table), bool), self.val_fraction, self.split_seed)
+        content = table.content()
+        variant = {"images": len(table), "files": content[:12]}
+        d = table.features.shape[1]
+        return self._info(table.environments, len(table.classes), d, variant, counts_of(subsets), content), subsets
+
+    def _info(
+        self,
+        given: Sequence[str],
+        n_classes: int,
+        d: int,
+        variant: Mapping[str, Any] | None = None,
+        counts: Counts | None = None,
+        content: str = "",
+    ) -> DatasetInfo:
+        """The dataset with these environments; what the file tells is left out where it is absent."""
+        return DatasetInfo(
+            name=self.name,
+            variant={"val_fraction": self.val_fraction, "features": d, **(variant or {})},
+            base="features",
+            split_seed=self.split_seed,
+            given=tuple(given),
+            everywhere=tuple(given),
+            n_classes=n_classes,
+            image=(d,),
+            counts=counts or {},
+            content=content,
+        )

@@ -1,0 +1,299 @@
+"""Readers of published layouts: NICO++, WILDS (Koh et al., 2021), Waterbirds and Spawrious.
+
+A reader takes the folder of a dataset and returns rows (path below it, environment, class, subset or None and, where
+the list says more, attributes), which :class:`~dgbench.data.datasets.image_folders.ImageFolders` makes environments of.
+Those of OoD-Bench, and ``camelyon17`` of WILDS, are in :mod:`~dgbench.data.datasets.ood_bench`.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from dgbench.data.datasets.image_table import unreadable
+from dgbench.data.description import SUBSETS
+from dgbench.errors import ConfigError, DataError
+
+
+def text_of(file: Path) -> list[str]:
+    """The lines of a text.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    try:
+        return file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{file} cannot be read ({getattr(error, 'strerror', None) or error}); see python -m dgbench.data.fetch, "
+            "and dataset.reader.lists=published|drawn where the dataset has it"
+        ) from error
+
+
+def cells_of(file: Path) -> list[list[str]]:
+    """The cells of a CSV file, line by line, without empty lines.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    return [line for line in csv.reader(text_of(file)) if line]
+
+
+def lines_of(file: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
+    """The lines of a CSV file with a heading, by column.
+
+    Args:
+        file: CSV.
+        columns: that must be there.
+
+    Raises:
+        DataError: it cannot be read, lacks a column, or has a line that ends before one.
+    """
+    heading, *lines = cells_of(file) or [[]]
+    lacking = [column for column in columns if column not in heading]
+    if lacking:
+        raise DataError(f"{file} has no column {lacking[0]!r} in its first line; get the published list")
+    needed = 1 + max(map(heading.index, columns))
+    for line in lines:
+        if len(line) < needed:
+            raise DataError(f"{file} has a line that is cut short, {','.join(line)[:60]!r}; get the published list")
+    return [dict(zip(heading, line, strict=False)) for line in lines]
+
+
+def official_lists(*, root: Path, folder: str) -> list[tuple[str, str, str, str | None]]:
+    """The images of ``CONTEXT_train.txt``, ``CONTEXT_test.txt``, ... in a folder below ``root``.
+
+    A line is a path below ``root`` and a number, parted by the last blank; the class is the folder of the image, since
+    the numbers differ between releases.
+
+    Returns:
+        (path, context, class, subset) of every image.
+
+    Raises:
+        DataError: no such folder, no image in it, or a line that is no path and number.
+    """
+    lists = root / folder
+    if not lists.is_dir():
+        raise DataError(
+            f"{lists} is no folder of CONTEXT_train.txt and CONTEXT_test.txt; put NICO++'s official lists there, or "
+            "take a tree environment/class/image with dataset.reader=null"
+        )
+    rows: list[tuple[str, str, str, str | None]] = []
+    for file in sorted(lists.glob("*.txt")):
+        context, _, subset = file.stem.rpartition("_")
+        if subset not in SUBSETS:
+            continue
+        for number, line in enumerate(file.read_text().splitlines(), start=1):
+            path, _, label = line.strip().rpartition(" ")
+            if line.strip() and ("/" not in path or not label.isdecimal()):
+                raise DataError(f"{file} line {number} is no path and number: {line.strip()[:60]}; correct the list")
+            if path:
+                rows.append((path.removeprefix("./"), context, Path(path).parent.name, subset))
+    if not rows:
+        raise DataError(f"{lists} lists no image; put CONTEXT_train.txt and CONTEXT_test.txt there")
+    return rows
+
+
+DescribedRow = tuple[str, str, str, str | None, Mapping[str, str]]
+
+SEQUESTERED = "seq"  # images of FMoW that no benchmark uses
+SPLITS = {"0": "train", "1": "val", "2": "test"}  # of Waterbirds
+PLACES = {"0": "land", "1": "water"}
+BIRDS = {"0": "landbird", "1": "waterbird"}
+#: split of iWildCam -> environment and subset there: three of the splits have the cameras of train in common
+WILDCAM = {
+    "train": ("train", "train"),
+    "id_val": ("train", "val"),
+    "id_test": ("train", "test"),
+    "val": ("val", "val"),
+    "test": ("test", "test"),
+}
+
+
+def fmow(root: Path) -> list[DescribedRow]:
+    """FMoW-WILDS as DomainBed takes it: every image but the sequestered, of any year and split, by region.
+
+    Environments ``region_0``, ``region_1``, ... are numbered as the regions appear in the list, sequestered images
+    included. Attributes: ``region`` in words, and ``year``.
+
+    Args:
+        root: holds ``rgb_metadata.csv``, ``country_code_mapping.csv`` and ``images``, as WILDS publishes them (1.1).
+
+    Raises:
+        DataError: a list is missing or has other columns.
+    """
+    countries = lines_of(root / "country_code_mapping.csv", ("alpha-3", "region"))
+    region_of = {line["alpha-3"]: line["region"] for line in countries}
+    lines = lines_of(root / "rgb_metadata.csv", ("split", "category", "country_code", "timestamp"))
+    regions = [region_of.get(line["country_code"], "Other") for line in lines]
+    number = {region: i for i, region in enumerate(dict.fromkeys(regions))}
+    return [
+        (
+            f"images/rgb_img_{i}.png",
+            f"region_{number[region]}",
+            line["category"],
+            None,
+            {"region": region, "year": line["timestamp"][:4]},
+        )
+        for i, (line, region) in enumerate(zip(lines, regions, strict=True))
+        if line["split"] != SEQUESTERED
+    ]
+
+
+def iwildcam(root: Path, environment: str) -> list[DescribedRow]:
+    """iWildCam2020-WILDS: animals (or none) in pictures of camera traps.
+
+    Args:
+        root: holds ``metadata.csv`` and ``train``, where all images lie, as WILDS publishes them (2.0).
+        environment: ``split``, for the environments ``train``, ``val`` and ``test`` of WILDS, whose cameras differ:
+            ``train`` is validated and tested on its own cameras too (WILDS' ``id_val`` and ``id_test``), the other two
+            are never trained on. Or ``location``, for one environment ``location_N`` per camera, of any split.
+
+    Returns:
+        Rows with the attributes ``location`` and ``split``. A class is WILDS' label in three digits.
+
+    Raises:
+        ConfigError: ``environment`` is unknown.
+        DataError: the list is missing, has other columns or other values.
+    """
+    if environment not in ("split", "location"):
+        raise ConfigError(f"dataset.reader.environment={environment} is unknown; choose split or location")
+    file = root / "metadata.csv"
+    rows: list[DescribedRow] = []
+    for line in lines_of(file, ("split", "filename", "y", "location_remapped")):
+        split, location = line["split"], line["location_remapped"]
+        if split not in WILDCAM or not line["y"].isdecimal():
+            _odd(file, f"split {split!r} and y {line['y']!r}")
+        env, subset = WILDCAM[split] if environment == "split" else (f"location_{location}", None)
+        about = {"location": location, "split": split}
+        rows.append((f"train/{line['filename']}", env, f"{int(line['y']):03}", subset, about))
+    return rows
+
+
+def waterbirds(root: Path) -> list[DescribedRow]:
+    """Waterbirds (Sagawa et al., 2020): birds of land and water before backgrounds that mostly go with them.
+
+    Environments ``land`` and ``water``, by background, hold the published training images as ``train`` and the
+    published validation images as ``val``; ``test_land`` and ``test_water`` hold the published test images.
+
+    Args:
+        root: ``waterbird_complete95_forest2water2`` as published, or WILDS' copy: ``metadata.csv`` and the images.
+
+    Returns:
+        Rows with the attribute ``place``.
+
+    Raises:
+        DataError: the list is missing, has other columns or other values.
+    """
+    file = root / "metadata.csv"
+    rows: list[DescribedRow] = []
+    for line in lines_of(file, ("img_filename", "y", "split", "place")):
+        y, split, place = line["y"], SPLITS.get(line["split"]), PLACES.get(line["place"])
+        if y not in BIRDS or split is None or place is None:
+            _odd(file, f"y {y!r}, split {line['split']!r} and place {line['place']!r}")
+        env = f"test_{place}" if split == "test" else place
+        rows.append((line["img_filename"], env, BIRDS[y], split, {"place": place}))
+    return rows
+
+
+def _odd(file: Path, values: str) -> NoReturn:
+    raise DataError(f"{file} has a line with {values}, which the published list has not; get that")
+
+
+Row = tuple[str, str, str, str | None]
+
+BREEDS = ("bulldog", "dachshund", "labrador", "corgi")  # the order of the locations below
+PER_CLASS = 3168  # images of a class in a group
+GROUP_SHARES = (0.97, 0.87)  # of them in the location of the class, in groups 1 and 2 of one-to-one; rounded down
+SWAPPED = (1, 0, 3, 2)  # many-to-many: a class is in the other location of its pair in group 2
+PICTURES = (".png", ".jpg", ".jpeg")
+
+
+@dataclass(frozen=True)
+class Locations:
+    """Where the breeds are.
+
+    Args:
+        train, test: location of each breed, in the order of ``BREEDS``.
+        filler: location of the other images of a group, of any breed; None is many-to-many, where there are none.
+    """
+
+    train: Sequence[str]
+    test: Sequence[str]
+    filler: str | None = None
+
+
+VARIANTS: Mapping[str, Locations] = {
+    "o2o_easy": Locations(("desert", "jungle", "dirt", "snow"), ("dirt", "snow", "desert", "jungle"), "beach"),
+    "o2o_medium": Locations(("mountain", "beach", "dirt", "jungle"), ("jungle", "dirt", "beach", "snow"), "desert"),
+    "o2o_hard": Locations(("jungle", "mountain", "snow", "desert"), ("mountain", "snow", "desert", "jungle"), "beach"),
+    "m2m_easy": Locations(("desert", "mountain", "dirt", "jungle"), ("dirt", "jungle", "mountain", "desert")),
+    "m2m_medium": Locations(("beach", "snow", "mountain", "desert"), ("desert", "mountain", "beach", "snow")),
+    "m2m_hard": Locations(("dirt", "jungle", "snow", "beach"), ("snow", "beach", "dirt", "jungle")),
+}
+
+
+def spawrious(root: Path, variant: str, per_class: int = PER_CLASS) -> list[Row]:
+    """The environments ``Test``, ``SC_group_1`` and ``SC_group_2`` of a variant.
+
+    One-to-one: each breed has a location of its own in both groups, with 97 % of its images in the first group and
+    87 % in the second, the others in one location for all breeds; it is tested in another location. Many-to-many: two
+    breeds swap their two locations between the groups, and are tested in two others.
+
+    Where a folder holds more images than are taken, these are the first by name. The reference takes the first as the
+    file system lists them, which differs from machine to machine.
+
+    Args:
+        root: the unpacked folder ``spawrious224``, with 0 and 1 in it, each LOCATION/BREED/IMAGE.
+        variant: ``o2o_easy``, ``o2o_medium``, ``o2o_hard``, ``m2m_easy``, ``m2m_medium`` or ``m2m_hard``.
+        per_class: images of a breed in a group.
+
+    Raises:
+        ConfigError: an unknown variant.
+        DataError: a folder is missing or holds too few images.
+    """
+    if variant not in VARIANTS:
+        raise ConfigError(f"dataset.reader.variant={variant} is unknown; choose {', '.join(VARIANTS)}")
+    where = VARIANTS[variant]
+    listed = _many_to_many(where, per_class) if where.filler is None else _one_to_one(where, where.filler, per_class)
+    return [
+        (path, env, breed, None)
+        for env, folder, location, breed, count in listed
+        for path in _first(root, f"{folder}/{location}/{breed}", count)
+    ]
+
+
+Part = tuple[str, int, str, str, int | None]  # environment, folder 0 or 1, location, breed, images; None is all
+
+
+def _one_to_one(where: Locations, filler: str, per_class: int) -> Iterator[Part]:
+    for breed, train, test in zip(BREEDS, where.train, where.test, strict=True):
+        for folder, share in enumerate(GROUP_SHARES):
+            own = int(share * per_class)
+            yield f"SC_group_{folder + 1}", folder, train, breed, own
+            yield f"SC_group_{folder + 1}", folder, filler, breed, per_class - own
+            yield "Test", folder, test, breed, None
+
+
+def _many_to_many(where: Locations, per_class: int) -> Iterator[Part]:
+    for i, (breed, swapped) in enumerate(zip(BREEDS, SWAPPED, strict=True)):
+        for group, place in enumerate((i, swapped)):
+            yield f"SC_group_{group + 1}", 0, where.train[place], breed, per_class
+            yield "Test", 0, where.test[place], breed, None
+
+
+def _first(root: Path, below: str, count: int | None) -> list[str]:
+    """Paths below ``root`` of the first images of a folder by name; all for None."""
+    try:
+        names = sorted(file.name for file in (root / below).iterdir() if file.name.endswith(PICTURES))
+    except OSError as error:
+        unreadable(error, root / below)
+    if len(names) < (count or 1):
+        raise DataError(
+            f"{root / below} holds {len(names)} images, fewer than the {count or 1} of this variant; unpack Spawrious "
+            "again, and let dataset.root be the folder that holds 0 and 1"
+        )
+    return [f"{below}/{name}" for name in names[:count]]

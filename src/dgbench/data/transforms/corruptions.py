@@ -1,0 +1,292 @@
+"""The 15 corruptions of Hendrycks & Dietterich (2019), "Benchmarking Neural Network Robustness to Common Corruptions
+and Perturbations", section 4 and appendix A: batched functions of (n, 3, H, W) images in [0, 1], severity and
+:class:`~dgbench.data.transforms.filters.Chance`.
+
+Parameters per severity, borders and truncation to whole gray levels are those of the authors' package for images of
+any size; ``tests/data/test_corruptions.py`` compares every one of them with it, given the same random numbers.
+Pixelate and JPEG go through Pillow, image by image.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.resources import files
+from io import BytesIO
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from dgbench.data.transforms.filters import Chance, convolve, disk, edge, gaussian, magnified, mirror, motion
+from dgbench.data.transforms.values import SMALLEST
+from dgbench.errors import ConfigError, DataError
+
+
+def gaussian_noise(x: Tensor, severity: int, chance: Chance) -> Tensor:
+    """Normal noise on every channel; appears in low light."""
+    return x + (0.08, 0.12, 0.18, 0.26, 0.38)[severity - 1] * chance.normal(*x.shape)
+
+
+def shot_noise(x: Tensor, severity: int, chance: Chance) -> Tensor:
+    """Poisson counts of a few photons for full brightness."""
+    photons = (60, 25, 12, 5, 3)[severity - 1]
+    return chance.poisson(x * photons) / photons
+
+
+def impulse_noise(x: Tensor, severity: int, chance: Chance) -> Tensor:
+    """Salt and pepper: single channel values become 0 or 1, as bit errors do."""
+    share = (0.03, 0.06, 0.09, 0.17, 0.27)[severity - 1]
+    hit = chance.uniform(0, 1, *x.shape) <= share
+    salt = chance.uniform(0, 1, *x.shape) <= 0.5
+    return x.where(~hit, salt.to(x.dtype))
+
+
+def defocus_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
+    """Every point becomes a disk; draws nothing."""
+    radius, softness = ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5))[severity - 1]
+    return convolve(x, disk(radius, softness))
+
+
+def glass_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
+    """Frosted glass: blurred, pixels copied from close by, blurred again."""
+    sigma, reach, rounds = ((0.7, 1, 2), (0.9, 2, 1), (1.0, 2, 3), (1.1, 3, 2), (1.5, 4, 2))[severity - 1]
+    blurred = gaussian(x, (sigma, sigma), 4.0, edge)
+    flat = torch.floor(blurred * 255 + 1e-3).div_(255).flatten(2)
+    for _ in range(rounds):
+        source = _scattered(len(x), x.shape[2], x.shape[3], reach, chance)
+        flat = flat.gather(2, source[:, None].expand_as(flat))
+    return gaussian(flat.view_as(x), (sigma, sigma), 4.0, edge)
+
+
+def _scattered(n: int, height: int, width: int, reach: int, chance: Chance) -> Tensor:
+    """(n, height * width) position from which each pixel is copied in one round.
+
+    The published code walks the pixels from the last to the first and means to swap each with one at most ``reach``
+    rows and columns away, but NumPy's views make the swap a copy. A pixel may so be copied from one that was
+    overwritten earlier in the same walk; following those chains with pointer doubling gives the same result at once.
+    """
+    rows, columns = height - 2 * reach, width - 2 * reach
+    offset = chance.integers(-reach, reach, n, rows, columns, 2).flip(1, 2)  # drawn in the order of the walk
+    own = torch.arange(height * width).view(height, width)
+    inner = own[reach + 1 : reach + 1 + rows, reach + 1 : reach + 1 + columns]
+    source = own.expand(n, -1, -1).clone()
+    source[:, reach + 1 : reach + 1 + rows, reach + 1 : reach + 1 + columns] = (
+        inner + offset[..., 1] * width + offset[..., 0]
+    )
+    source, place = source.flatten(1), own.flatten()
+    last = torch.where(source > place, source, place)  # a pixel already overwritten stands further on in the image
+    while True:
+        further = last.gather(1, last)
+        if torch.equal(further, last):
+            return source.gather(1, last)
+        last = further
+
+
+def motion_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
+    """The camera moves in a direction up to 45 degrees off the horizontal."""
+    radius, sigma = ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15))[severity - 1]
+    return motion(x, radius, sigma, chance.uniform(-45, 45, len(x)))
+
+
+def zoom_blur(x: Tensor, severity: int, chance: Chance) -> Tensor:
+    """The camera moves toward the object: a mean over magnifications; draws nothing."""
+    count, step = ((12, 0.01), (16, 0.01), (11, 0.02), (13, 0.02), (11, 0.03))[severity - 1]
+    total = x.clone()
+    for i in range(count):
+        total += magnified(x, 1 + i * step)[..., : x.shape[2], : x.shape[3]]
+    return total / (count + 1)
+
+
+TEXTURES = ("frost1", "frost2", "frost2", "frost4", "frost5", "frost6")  # the original's third is its second again
+
+
+def snow(x: Tensor, severity: int, chance: Chance) -> Tensor:
+    """Flakes with trails before a whitened image."""
+    mean, spread, zoom, threshold, radius, sigma, own = (
+        (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
+        (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
+        (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
+        (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
+        (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
+    )[severity - 1]
+    n, _, height, width = x.shape
+    flakes = magnified(mean + spread * chance.normal(n, 1, height, width), zoom)
+    flakes = flakes.where(flakes >= threshold, 0.0).clamp(0, 1)
+    flakes = motion(flakes, int(radius), sigma, chance.uniform(-135, -45, n))
+    flakes = (torch.round(flakes * 255) / 255)[..., :height, :width]
+    gray = (x * x.new_tensor([0.299, 0.587, 0.114]).view(3, 1, 1)).sum(1, keepdim=True)
+    whitened = own * x + (1 - own) * torch.maximum(x, gray * 1.5 + 0.5)
+    return whitened + flakes + flakes.flip(2, 3)
+
+
+def frost(x: Tensor, severity: int, chance: Chance) -> Tensor:
+    """A piece of a photograph of ice is added; its place and its photograph are drawn."""
+    own, ice = ((1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))[severity - 1]
+    height, width = x.shape[2:]
+    pieces = []
+    for _ in range(len(x)):
+        texture = _texture(TEXTURES[int(chance.integers(0, len(TEXTURES), 1))], height, width)
+        top = int(chance.integers(0, texture.shape[1] - height, 1))
+        left = int(chance.integers(0, texture.shape[2] - width, 1))
+        pieces.append(texture[:, top : top + height, left : left + width])
+    return own * x + ice * torch.stack(pieces)
+
+
+@lru_cache(maxsize=len(TEXTURES))
+def _texture(name: str, height: int, width: int) -> Tensor:
+    """(3, h, w) texture in [0, 1], a tenth larger than it is, or than a larger image needs."""
+    with (files(__package__) / "frost" / f"{name}.jpg").open("rb") as file:
+        pixels = torch.from_numpy(np.array(Image.open(file).convert("RGB"))).permute(2, 0, 1).float()
+    scale = 1.1 * max(1.0, height / pixels.shape[1], width / pixels.shape[2])
+    size = [math.ceil(side * scale) for side in pixels.shape[1:]]
+    grown = F.interpolate(pixels[None], size=size, mode="bicubic", align_corners=False)[0]
+    return grown.round().clamp(0, 255) / 255
+
+
+def fog(x: Tensor, severity: int, chance: Chance) -> Tensor:
+    """Clouds of all sizes (diamond-square heights) are added and the brightest value is kept."""
+    thickness, decay = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))[severity - 1]
+    n, _, height, width = x.shape
+    clouds = _plasma(n, 1 << (max(height, width) - 1).bit_length(), decay, chance)[:, None, :height, :width]
+    peak = x.amax((1, 2, 3), keepdim=True)
+    return (x + thickness * clouds) * peak / (peak + thickness)
+
+
+def _plasma(n: int, side: int, decay: float, chance: Chance) -> Tensor:
+    """(n, side, side) heights in [0, 1] that tile; ``side`` is a power of 2.
+
+    Each round halves the grid: the middle of four points is their mean plus noise, first for squares, then for the
+    diamonds between them; the noise shrinks by ``decay`` squared from round to round.
+    """
+    heights = torch.zeros(n, side, side)
+    step, wobble = side, 100.0
+    while step >= 2:
+        half, count = step // 2, side // step
+
+        def mean(total: Tensor, wobble: float = wobble, count: int = count) -> Tensor:
+            return total / 4 + wobble * chance.uniform(-wobble, wobble, n, count, count)
+
+        corners = heights[:, ::step, ::step].clone()
+        pairs = corners + corners.roll(-1, 1)
+        centers = mean(pairs + pairs.roll(-1, 2))
+        heights[:, half::step, half::step] = centers
+        heights[:, ::step, half::step] = mean(centers + centers.roll(1, 1) + corners + corners.roll(-1, 2))
+        heights[:, half::step, ::step] = mean(centers + centers.roll(1, 2) + corners + corners.roll(-1, 1))
+        step, wobble = half, wobble / decay
+    heights -= heights.amin((1, 2), keepdim=True)
+    return heights / heights.amax((1, 2), keepdim=True)
+
+
+def brightness(x: Tensor, severity: int, chance: Chance) -> Tensor:
+    """The value channel of HSV rises, hue and saturation stay; draws nothing."""
+    value = x.amax(1, keepdim=True)
+    raised = (value + (0.1, 0.2, 0.3, 0.4, 0.5)[severity - 1]).clamp(max=1)
+    return torch.where(value > 0, x * (raised / value), raised)
+
+
+def contrast(x: Tensor, severity: int, chance: Chance) -> Tensor:
+    """Every value moves toward the mean of its channel; draws nothing."""
+    mean = x.mean((2, 3), keepdim=True)
+    return mean + (0.4, 0.3, 0.2, 0.1, 0.05)[severity - 1] * (x - mean)
+
+
+def elastic_transform(x: Tensor, severity: int, chance: Chance) -> Tensor:
+    """Pixels move by a smooth random field, about 1 % of the side in size.
+
+    The parameters are those of the original's maintained form, whose field grows with the image.
+    """
+    alpha = 250 * (0.05, 0.065, 0.085, 0.1, 0.12)[severity - 1]
+    n, _, height, width = x.shape
+    reach, sigma = 0.005 * height, (0.01 * height, 0.01 * width)
+    across, down = (
+        alpha * gaussian(chance.uniform(-reach, reach, n, 1, height, width), sigma, 3.0, mirror)[:, 0] for _ in range(2)
+    )
+    columns = (2 * (torch.arange(width) + across) + 1) / width - 1
+    rows = (2 * (torch.arange(height)[:, None] + down) + 1) / height - 1
+    grid = torch.stack([columns, rows], -1)
+    return F.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+
+
+def pixelate(x: Tensor, severity: int, chance: Chance) -> Tensor:
+    """Shrunk to a share of the size and enlarged without interpolation; draws nothing."""
+    share = (0.6, 0.5, 0.4, 0.3, 0.25)[severity - 1]
+
+    def through(image: Image.Image) -> Image.Image:
+        small = image.resize((int(image.width * share), int(image.height * share)), Image.Resampling.BOX)
+        return small.resize(image.size, Image.Resampling.NEAREST)
+
+    return _one_by_one(x, through)
+
+
+def jpeg_compression(x: Tensor, severity: int, chance: Chance) -> Tensor:
+    """Saved as JPEG of low quality and read again; draws nothing."""
+    quality = (25, 18, 15, 10, 7)[severity - 1]
+
+    def through(image: Image.Image) -> Image.Image:
+        buffer = BytesIO()
+        image.save(buffer, "JPEG", quality=quality)
+        return Image.open(buffer)
+
+    return _one_by_one(x, through)
+
+
+def _one_by_one(x: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
+    pixels = (x * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    changed = np.stack([np.asarray(change(Image.fromarray(image))) for image in pixels])
+    return torch.from_numpy(changed).permute(0, 3, 1, 2) / 255
+
+
+CORRUPTIONS: dict[str, Callable[[Tensor, int, Chance], Tensor]] = {
+    function.__name__: function
+    for function in (
+        gaussian_noise,
+        shot_noise,
+        impulse_noise,
+        defocus_blur,
+        glass_blur,
+        motion_blur,
+        zoom_blur,
+        snow,
+        frost,
+        fog,
+        brightness,
+        contrast,
+        elastic_transform,
+        pixelate,
+        jpeg_compression,
+    )
+}
+
+
+def corrupt(images: Tensor, name: str, severity: int, chance: Chance) -> Tensor:
+    """Corrupt images.
+
+    Args:
+        images: (n, 3, H, W) uint8, at least 32 pixels high and wide.
+        name: one of :data:`CORRUPTIONS`.
+        severity: 1 (mild) to 5.
+        chance: random numbers; the same seed and the same images give the same result.
+
+    Returns:
+        (n, 3, H, W) uint8.
+
+    Raises:
+        ConfigError: unknown name or severity.
+        DataError: images that are too small or have no three channels.
+    """
+    if name not in CORRUPTIONS:
+        raise ConfigError(f"corruption {name} is unknown; choose from {', '.join(CORRUPTIONS)}")
+    if severity not in (1, 2, 3, 4, 5):
+        raise ConfigError(f"severity {severity} is unknown; choose 1 (mild) to 5 (strong)")
+    if images.shape[1] != 3 or min(images.shape[2:]) < SMALLEST:
+        channels, height, width = images.shape[1:]
+        raise DataError(
+            f"images of {channels} x {height} x {width} cannot be corrupted; "
+            f"give three channels and at least {SMALLEST} pixels a side"
+        )
+    x = CORRUPTIONS[name](images.float() / 255, severity, chance)
+    return torch.floor(x.clamp(0, 1) * 255 + 1e-3).to(torch.uint8)  # 1e-3: single precision, e.g. 254.9999 is 255

@@ -1,0 +1,68 @@
+"""The numbers of augmentations, and the names of corruptions: what must be known of both without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from dgbench.validation import Keys, Number, Refusal
+
+#: the 15 corruptions, in the order of the paper
+NAMES = (
+    "gaussian_noise", "shot_noise", "impulse_noise",
+    "defocus_blur", "glass_blur", "motion_blur", "zoom_blur",
+    "snow", "frost", "fog", "brightness",
+    "contrast", "elastic_transform", "pixelate", "jpeg_compression",
+)  # fmt: skip
+VERSION = 1  # raise whenever a corruption's output changes: files made by older code are then made again
+SMALLEST = 32  # pixels; trails and kernels are up to 41 pixels long
+
+
+def _rising(values: Sequence[float]) -> Sequence[float]:
+    if not 0 < values[0] <= values[1]:
+        raise ValueError
+    return values
+
+
+_Two = Annotated[Sequence[Number], Field(min_length=2, max_length=2), AfterValidator(_rising)]
+_Probability = Annotated[Number, Field(ge=0, le=1), Refusal("is not a number in [0, 1]", "correct it")]
+_Strength = Annotated[Number, Field(ge=0), Refusal("is not a number >= 0", "correct it")]
+
+
+def _a_share(values: Sequence[float]) -> Sequence[float]:
+    if values[1] > 1:
+        raise ValueError
+    return values
+
+
+class AugmentationScheme(Keys):
+    """A scheme of random transforms, in this order.
+
+    Args:
+        crop_area: least and largest share of the image that a crop covers; [1, 1] with aspect [1, 1] is no crop of a
+            square image.
+        crop_aspect: least and largest width over height of a crop.
+        flip: probability of a horizontal flip.
+        brightness, contrast, saturation: factors are uniform in [max(0, 1 - value), 1 + value].
+        hue: shift is uniform in [-value, value], in turns of the color wheel, at most 0.5.
+        grayscale: probability of a gray image.
+        crop_in: ``file``, crops are drawn in the pixels of the file and then resized (DomainBed's image folders), or
+            ``square``, the file is resized to a square first (DomainBed's WILDS datasets). What a crop shows differs
+            for files that are no squares, and by rounding.
+    """
+
+    crop_area: Annotated[
+        _Two,
+        AfterValidator(_a_share),
+        Refusal("is not two numbers above 0, the smaller first, at most 1", "correct it"),
+    ]
+    crop_aspect: Annotated[_Two, Refusal("is not two numbers above 0, the smaller first", "correct it")]
+    flip: _Probability
+    brightness: _Strength
+    contrast: _Strength
+    saturation: _Strength
+    hue: Annotated[Number, Field(ge=0, le=0.5), Refusal("is not a number in [0, 0.5]", "correct it")]
+    grayscale: _Probability
+    crop_in: Literal["file", "square"] = "file"
