@@ -11,7 +11,7 @@ from dgbench.records.prediction_file import PREDICTION_FILE
 from dgbench.records.rows import ROW_FILE, SHIFT_FILE, Row, RunIdentity
 from dgbench.records.shift_rows import ShiftIdentity, ShiftRow
 
-_FIELD = re.compile(r"^    (?P<name>\w+): [^#\n]*#: (?P<text>.+)$", re.MULTILINE)
+_FIELD = re.compile(r"^    (?P<name>\w+): .*?#: (?P<text>.+)$", re.MULTILINE)
 #: fields that stand in the file under another name
 _RENAMED = {(Row, "held_out"): "env_held_out"}
 

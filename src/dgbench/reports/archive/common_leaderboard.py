@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from dgbench.errors import RecordError
+from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.archive.archive_entry import Entry
 from dgbench.reports.archive.entry_tables import CODE, evaluated, selection_named
 from dgbench.reports.archive.packed_runs import read_lines
@@ -19,7 +20,7 @@ from dgbench.reports.reading.collect import Collection
 from dgbench.reports.renderers.markdown import markdown_table
 from dgbench.reports.settings.answers import measures_answer
 from dgbench.reports.settings.apply_selection import Selected
-from dgbench.reports.settings.evaluation import SETTING_KEYS, Evaluation, identity_key
+from dgbench.reports.settings.evaluation import Evaluation
 from dgbench.reports.settings.foreign_runs import beside_trained
 from dgbench.reports.settings.measure_tables import FORMULAS, measure_table
 from dgbench.reports.settings.statistics_options import Statistics
@@ -87,11 +88,11 @@ def _holders(
     evaluation: Evaluation, collection: Collection, selected: Selected, whose: Whose
 ) -> dict[tuple[str, str], list[Entry]]:
     """(setting, algorithm as the table names it) -> the entries that its runs are of."""
-    keys = (*SETTING_KEYS, CODE)
-    titles = {identity_key(setting.identity, keys): setting.title for setting in evaluation.settings}
+    names = keys(Role.SETTING, CODE)
+    titles = {identity_key(setting.identity, names): setting.title for setting in evaluation.settings}
     found: dict[tuple[str, str], dict[str, Entry]] = defaultdict(dict)
     for number, identity in beside_trained([run.identity for run in collection.runs]):
-        if title := titles.get(identity_key(identity, keys)):
+        if title := titles.get(identity_key(identity, names)):
             entry = whose[identity["run"], identity["code"]]
             found[title, selected.labels[number]][entry.name] = entry
     return {key: list(entries.values()) for key, entries in found.items()}

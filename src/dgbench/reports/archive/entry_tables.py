@@ -16,9 +16,10 @@ from hydra.utils import instantiate
 
 from dgbench.configuration import CONF
 from dgbench.errors import RecordError
+from dgbench.records.rows import Role, keys
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.settings.apply_selection import Selected, select_runs
-from dgbench.reports.settings.evaluation import SETTING_KEYS, Evaluation, Setting, evaluate
+from dgbench.reports.settings.evaluation import Evaluation, Setting, evaluate
 from dgbench.reports.settings.labels import words_of
 from dgbench.reports.settings.measure_tables import measure_table
 from dgbench.reports.settings.selected_runs import of_collection
@@ -26,7 +27,7 @@ from dgbench.selection.methods import Selection
 from dgbench.statistics import MEASURES
 
 CODE = "code"  #: versions never share a table of the archive
-_OF_SETTING = ("setting", *SETTING_KEYS, CODE, "selection")
+_OF_SETTING = ("setting", *keys(Role.SETTING, CODE), "selection")
 MEASURE_COLUMNS = (*_OF_SETTING, "algorithm", "seed", *MEASURES, "ideal_env", "steps", "missing")
 LEADERBOARD_COLUMNS = (
     *_OF_SETTING, "algorithm", "seeds", *(f"{name}{part}" for name in MEASURES for part in ("", "_std", "_n")),
@@ -125,7 +126,7 @@ def _settings(evaluation: Evaluation, selection: str) -> dict[str, dict[str, Any
 def _columns(setting: Setting, selection: str) -> dict[str, Any]:
     identity = setting.identity
     variant = " ".join(f"{key}={value}" for key, value in sorted(identity["variant"].items()))
-    texts = {key: "" if identity[key] is None else words_of(identity[key]) for key in (*SETTING_KEYS, CODE)}
+    texts = {key: "" if identity[key] is None else words_of(identity[key]) for key in keys(Role.SETTING, CODE)}
     return {"setting": setting.title, **texts, "variant": variant, "selection": selection}
 
 

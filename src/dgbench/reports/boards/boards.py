@@ -11,19 +11,18 @@ from typing import Any
 import pandas as pd
 
 from dgbench.protocols.folds import tested, trained_on_tested
+from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.boards.board_gaps import HeldOut, planned, why_missing
 from dgbench.reports.frames import entry
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.settings.evaluation import identity_key, one_code
+from dgbench.reports.settings.evaluation import one_code
 from dgbench.reports.settings.foreign_runs import beside_trained
 from dgbench.reports.settings.labels import dataset_titles, variant_text
 from dgbench.reports.settings.over_seeds import mean
 from dgbench.reports.settings.selected_runs import SelectedRun, SelectedRuns
 
-#: what must be equal for results to stand on one board
-BOARD_KEYS = ("backbone", "init", "head", "tuning", "protocol")
 #: what tells the datasets of a board apart
-DATASET_KEYS = ("dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "folds")
+_DATASET = keys(Role.DATA | Role.FOLDS)
 _WORDS = {"init": "{} init", "head": "{} head", "protocol": "protocol {}"}
 _USUAL = ("head", "random")  # not said
 _COLUMNS = ("dataset", "algorithm", "seed", "env", "accuracy", "images", "accuracy.reason")
@@ -49,7 +48,7 @@ class Board:
     """
 
     title: str  #: unique among the boards of a report
-    identity: Mapping[str, Any]  #: :data:`BOARD_KEYS`, and what the report is split by
+    identity: Mapping[str, Any]  #: network and protocol, and what the report is split by
     datasets: tuple[BoardDataset, ...]
     codes: tuple[str, ...]  #: code versions of the runs that count
     accuracies: pd.DataFrame
@@ -74,13 +73,13 @@ def boards(
     Raises:
         RecordError: one dataset of a board would mix code versions.
     """
-    keys = BOARD_KEYS + ((split_by,) if split_by and split_by not in BOARD_KEYS else ())
+    names = keys(Role.NETWORK | Role.PROTOCOL, split_by)
     grouped: dict[str, dict[str, list[SelectedRun]]] = defaultdict(lambda: defaultdict(list))
     for number, identity in beside_trained([run.identity for run in selected.runs]):
         run = selected.runs[number]
         run = run if identity is run.identity else replace(run, identity=identity)
         if tested(run.identity):
-            grouped[identity_key(run.identity, keys)][identity_key(run.identity, DATASET_KEYS)].append(run)
+            grouped[identity_key(run.identity, names)][identity_key(run.identity, _DATASET)].append(run)
     found: list[Board] = []
     problems: list[Problem] = []
     for _, by_dataset in sorted(grouped.items()):
@@ -88,7 +87,7 @@ def boards(
         problems += [group.nothing() for group in groups if not group.counts]
         shown = [group for group in groups if group.counts]
         if shown:
-            board, missing = _board({key: shown[0].identity[key] for key in keys}, shown, selected)
+            board, missing = _board({key: shown[0].identity[key] for key in names}, shown, selected)
             found.append(board)
             problems += missing
     return found, problems
@@ -131,7 +130,7 @@ class _Group:
 def _board(
     identity: Mapping[str, Any], groups: Sequence[_Group], selected: SelectedRuns
 ) -> tuple[Board, list[Problem]]:
-    titles = dataset_titles([group.identity for group in groups], DATASET_KEYS)
+    titles = dataset_titles([group.identity for group in groups], _DATASET)
     lines: list[dict[str, Any]] = []
     counting: list[dict[str, Any]] = []
     problems: list[Problem] = []

@@ -9,22 +9,19 @@ import numpy as np
 import pandas as pd
 
 from dgbench.protocols.folds import tested
+from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.boards.board_values import averages, lines_of
 from dgbench.reports.boards.boards import Board
 from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.settings.apply_selection import Selected, finished_rows, records_of
-from dgbench.reports.settings.evaluation import identity_key
 from dgbench.reports.settings.measure_tables import ALGORITHM
 from dgbench.reports.settings.over_seeds import mean, standard_deviation
 from dgbench.reports.settings.study_values import algorithms_of
 from dgbench.selection.columns import RunKey, first_best, scores
 
 #: what runs share among which an oracle may choose; other folds and protocols may test in the same environments
-_SEARCH_KEYS = (
-    "dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "backbone", "init", "head",
-    "tuning",
-)  # fmt: skip
+_SEARCH = keys(Role.DATA | Role.NETWORK)
 
 
 def test_curves(collection: Collection, selected: Selected, unreported: Sequence[str], epochs: int) -> pd.DataFrame:
@@ -61,7 +58,7 @@ def test_curves(collection: Collection, selected: Selected, unreported: Sequence
                 "run": run.identity["run"],
                 "folder": run.folder,
                 "place": (
-                    identity_key(run.identity, _SEARCH_KEYS),
+                    identity_key(run.identity, _SEARCH),
                     selected.labels[at],
                     run.identity["seed"],
                     held_out,

@@ -10,10 +10,11 @@ from typing import Any
 from dgbench.errors import RecordError
 from dgbench.protocols.folds import tested
 from dgbench.records.prediction_file import PREDICTION_FILE
+from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.errors.tested_images import Predicted
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.settings.evaluation import SETTING_KEYS, identity_key, one_code
+from dgbench.reports.settings.evaluation import one_code
 from dgbench.reports.settings.foreign_runs import beside_trained
 from dgbench.reports.settings.labels import algorithm_labels, setting_titles
 from dgbench.reports.settings.selected_runs import SelectedRun
@@ -53,13 +54,13 @@ def settings_of(found: Sequence[Predicted], split_by: str | None) -> list[tuple[
     Raises:
         RecordError: one setting would mix code versions.
     """
-    keys = SETTING_KEYS + ((split_by,) if split_by and split_by not in SETTING_KEYS else ())
+    names = keys(Role.SETTING, split_by)
     grouped: dict[str, list[Predicted]] = defaultdict(list)
     shared: dict[str, dict[str, Any]] = {}
     for number, identity in beside_trained([each.run.identity for each in found]):
-        group = identity_key(identity, keys)
+        group = identity_key(identity, names)
         grouped[group].append(found[number])
-        shared.setdefault(group, {key: identity[key] for key in keys})
+        shared.setdefault(group, {key: identity[key] for key in names})
     titles = setting_titles(list(shared.values()))
     settings = []
     for own in grouped.values():

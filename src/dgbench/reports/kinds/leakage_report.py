@@ -13,21 +13,20 @@ import pandas as pd
 from dgbench.errors import ConfigError
 from dgbench.protocols.folds import tested as tested_in
 from dgbench.protocols.folds import trained_on_tested
-from dgbench.reports.boards.boards import BOARD_KEYS, DATASET_KEYS
+from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.boards.leakage_tables import domain_table, leakage_answer, leakage_table
 from dgbench.reports.document import Document, Section, leads, problem_table
 from dgbench.reports.frames import entry
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.settings.apply_selection import Selected, finished_rows, records_of, select_runs, test_rows
-from dgbench.reports.settings.evaluation import SETTING_KEYS, identity_key, one_code
+from dgbench.reports.settings.evaluation import one_code
 from dgbench.reports.settings.labels import dataset_titles, network_text, slug
 from dgbench.reports.settings.selected_runs import of_collection
 from dgbench.selection.columns import RunKey
 from dgbench.selection.methods import Selection, describe
 from dgbench.statistics.leakage import Leakage, oracle_leakage
 
-_TITLE_KEYS = (*DATASET_KEYS, *BOARD_KEYS)
 _COLUMNS = ("algorithm", "seed", "held out", "domains", "K", "average", "leakage", "accuracies", "average.reason")
 #: what the report is about, explained where it first stands
 WORDS = {
@@ -57,7 +56,7 @@ class LeakageReport:
         selected = select_runs(collection, selection, split_by)
         found, missing = leakages(collection, selected, selection.validation_environments, split_by)
         problems = [*collection.problems, *missing]
-        titles = dataset_titles([identity for identity, _ in found], _TITLE_KEYS)
+        titles = dataset_titles([identity for identity, _ in found], keys(Role.SETTING))
         sections = []
         for (identity, models), title in zip(found, titles, strict=True):
             tables = [leakage_table(models, self.spread), domain_table(models, identity["given"], self.spread)]
@@ -97,19 +96,19 @@ def leakages(
     finished = finished_rows(collection)
     records = records_of(finished, [RunKey("")] * len(able))
     rows = test_rows(records, finished, np.array(selected.steps), able)
-    keys = (*SETTING_KEYS, *([split_by] if split_by and split_by not in SETTING_KEYS else []))
+    names = keys(Role.SETTING, split_by)
     settings: dict[str, dict[tuple[str, tuple[str, ...], int], list[int]]] = defaultdict(lambda: defaultdict(list))
     for index, run in enumerate(collection.runs):
         given, mine = run.identity["given"], set(tested_in(run.identity)) - set(unreported)
         tested = tuple(env for env in given if env in mine)
         if tested and not trained_on_tested(run.identity):
-            models = settings[identity_key(run.identity, keys)]
+            models = settings[identity_key(run.identity, names)]
             models[selected.labels[index], tested, run.identity["seed"]].append(index)
     runs = of_collection(collection, selected).runs
     found, problems = [], []
     for _, models in sorted(settings.items()):
         together = [runs[index] for own in models.values() for index in own]
-        identity = {key: together[0].identity[key] for key in keys}
+        identity = {key: together[0].identity[key] for key in names}
         one_code(together, identity)
         lines: list[dict[str, Any]] = []
         for (label, tested, seed), own in sorted(models.items()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dgbench.records.rows import Role, keys
 from dgbench.reports.document import Document, Section, leads, problem_table, warnings
 from dgbench.reports.figures.curves import error_curves, highlighted
 from dgbench.reports.reading.collect import Collection
@@ -11,7 +12,7 @@ from dgbench.reports.settings.answers import WORDS, measures_answer
 from dgbench.reports.settings.apply_selection import select_runs
 from dgbench.reports.settings.certainty_tables import certainty_table, difference_table
 from dgbench.reports.settings.choice_tables import correlation_table, selection_table
-from dgbench.reports.settings.evaluation import SETTING_KEYS, Evaluation, check_key, evaluate
+from dgbench.reports.settings.evaluation import Evaluation, check_key, evaluate
 from dgbench.reports.settings.labels import network_text, variant_text
 from dgbench.reports.settings.measure_tables import held_out_table, measure_table, seed_table
 from dgbench.reports.settings.selected_runs import of_collection
@@ -99,7 +100,7 @@ def setting_facts(evaluation: Evaluation) -> list[tuple[str, str]]:
     """What the results of one setting share, in words."""
     (setting,) = evaluation.settings
     identity = setting.identity
-    extra = {key: str(value) for key, value in identity.items() if key not in SETTING_KEYS}
+    extra = {key: str(value) for key, value in identity.items() if key not in keys(Role.SETTING)}
     return [
         ("dataset", variant_text(identity)),
         ("given environments", ", ".join(setting.given)),

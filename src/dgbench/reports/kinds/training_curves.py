@@ -11,12 +11,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from dgbench.protocols.folds import tested
+from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.document import Document, Figure, Section, leads, problem_table
 from dgbench.reports.figures.drawing import canvas, colored, finish
 from dgbench.reports.figures.step_lines import draw_means, label_ends, logged_figures, logged_values
 from dgbench.reports.frames import Column, Table, table
 from dgbench.reports.reading.collect import Collection
-from dgbench.reports.settings.evaluation import SETTING_KEYS, check_key, identity_key
+from dgbench.reports.settings.evaluation import check_key
 from dgbench.reports.settings.labels import algorithm_labels, setting_titles, slug
 from dgbench.selection.methods import Selection
 
@@ -114,19 +115,21 @@ def step_curves(collection: Collection, split_by: str | None = None) -> pd.DataF
     return whose
 
 
+_SHOWN = ("seed", "fold", "draw", "trial", "run")
+
+
 def run_labels(collection: Collection, split_by: str | None = None) -> list[dict[str, Any]]:
     """Of every run ``setting``, ``algorithm`` (as tables name it), ``seed``, ``fold``, ``draw``, ``trial``, ``run``."""
-    keys = SETTING_KEYS + ((split_by,) if split_by and split_by not in SETTING_KEYS else ())
+    names = keys(Role.SETTING, split_by)
     grouped: dict[str, list[int]] = {}
     for at, run in enumerate(collection.runs):
-        grouped.setdefault(identity_key(run.identity, keys), []).append(at)
-    shared = [{key: collection.runs[own[0]].identity[key] for key in keys} for own in grouped.values()]
+        grouped.setdefault(identity_key(run.identity, names), []).append(at)
+    shared = [{key: collection.runs[own[0]].identity[key] for key in names} for own in grouped.values()]
     about: list[dict[str, Any]] = [{}] * len(collection.runs)
     for title, own in zip(setting_titles(shared), grouped.values(), strict=True):
         identities = [collection.runs[at].identity for at in own]
         for at, who, label in zip(own, identities, algorithm_labels(identities), strict=True):
-            names = ("seed", "fold", "draw", "trial", "run")
-            about[at] = {"setting": title, "algorithm": label, **{name: who[name] for name in names}}
+            about[at] = {"setting": title, "algorithm": label, **{name: who[name] for name in _SHOWN}}
     return about
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-#: what two runs share that may be repetitions of one another, whatever their data and split
-_SETTING = ("dataset", "variant", "base", "evaluation", "given", "backbone", "init", "head", "tuning", "protocol")
+from dgbench.records.rows import Role, identity_key, keys
+
 BY_SEED = "by seed"
-SEEDED = ("data_seed", "split_seed")  #: keys that may be said to be :data:`BY_SEED`
+SEEDED = keys(Role.DATA_SEED)  #: keys that may be said to be :data:`BY_SEED`
 
 
 def fold_seeds(identities: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -20,16 +19,16 @@ def fold_seeds(identities: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     a table. Where one seed of a setting occurs with several, they stay apart: they are no repetitions.
     """
     found = [dict(who) for who in identities]
-    keys: tuple[str, ...] = _SETTING
+    shared = keys(Role.DATASET | Role.FORM | Role.NETWORK | Role.PROTOCOL)
     for name in SEEDED:
-        found = _folded(found, name, keys)
-        keys = (*keys, name)  # splits of different data are no repetitions
+        found = _folded(found, name, shared)
+        shared = (*shared, name)  # splits of different data are no repetitions
     return found
 
 
-def _folded(identities: Sequence[dict[str, Any]], name: str, keys: Sequence[str]) -> list[dict[str, Any]]:
+def _folded(identities: Sequence[dict[str, Any]], name: str, shared: Sequence[str]) -> list[dict[str, Any]]:
     own: dict[str, dict[int, set[Any]]] = defaultdict(lambda: defaultdict(set))
-    settings = [json.dumps([who[key] for key in keys], sort_keys=True, default=str) for who in identities]
+    settings = [identity_key(who, shared) for who in identities]
     for setting, who in zip(settings, identities, strict=True):
         own[setting][who["seed"]].add(who[name])
     folded = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.settings.labels import algorithm_labels
 from dgbench.selection.columns import Records, RunKey
@@ -19,12 +19,6 @@ from dgbench.selection.methods import Selection
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
-
-#: what must be equal for runs to judge one another or to be draws of one search
-_SEARCH_KEYS = (
-    "dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "backbone", "init", "head",
-    "tuning",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,9 +42,9 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
         split_by: one more identity key whose values are kept apart.
     """
     groups: dict[str, list[int]] = defaultdict(list)
-    keys = (*_SEARCH_KEYS, *([split_by] if split_by else []))
+    names = keys(Role.DATA | Role.NETWORK, split_by)  # of runs that judge one another, or are draws of one search
     for index, run in enumerate(collection.runs):
-        groups[json.dumps([run.identity[key] for key in keys], sort_keys=True, default=str)].append(index)
+        groups[identity_key(run.identity, names)].append(index)
     labels = [""] * len(collection.runs)
     run_keys: list[RunKey] = [RunKey("")] * len(collection.runs)
     for group, indices in groups.items():

@@ -9,11 +9,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dgbench.protocols.folds import tested
+from dgbench.records.rows import Role, keys
 from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.settings.apply_selection import Selected
 
-SETTING = ("base", "evaluation", "data_seed", "split_seed", "given", "backbone", "init", "head", "tuning", "protocol")
+#: what must be equal for choices to share a table, besides the dataset and its variant
+SETTING = tuple(key for key in keys(Role.DATA | Role.NETWORK | Role.PROTOCOL) if key not in ("dataset", "variant"))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ import pandas as pd
 
 from dgbench.errors import ConfigError, RecordError
 from dgbench.protocols.folds import FULL, tested_by_fold
-from dgbench.records.rows import RunIdentity
+from dgbench.records.rows import Role, RunIdentity, identity_key, keys
 from dgbench.reports.frames import entry
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.reading.collect import ADVICE
@@ -26,12 +25,6 @@ from dgbench.selection.methods import Last
 from dgbench.statistics import MEASURES
 
 IDENTITY_KEYS = tuple(RunIdentity.__dataclass_fields__)
-#: what must be equal for two results to stand in one table
-SETTING_KEYS = (
-    "dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "backbone", "init", "head",
-    "tuning",
-    "protocol", "folds",
-)  # fmt: skip
 #: protocol of runs that hold out every pair of environments, for leave-one-domain-out validation
 PAIRS = "pairs"
 #: missing folds that are named with their environments; more are given as ranges
@@ -43,7 +36,7 @@ class Setting:
     """What the studies of one table share."""
 
     title: str
-    identity: Mapping[str, Any]  #: :data:`SETTING_KEYS`, and what the report is split by
+    identity: Mapping[str, Any]  #: its keys of :attr:`Role.SETTING`, and what the report is split by
     codes: tuple[str, ...]  #: code versions of the runs that count: one, or none where no run does
 
     @property
@@ -96,16 +89,16 @@ def evaluate(selected: SelectedRuns, split_by: str | None = None) -> Evaluation:
         ConfigError: ``split_by`` is no identity key.
     """
     check_key(split_by)
-    keys = SETTING_KEYS + ((split_by,) if split_by and split_by not in SETTING_KEYS else ())
+    names = keys(Role.SETTING, split_by)
     grouped: dict[str, list[SelectedRun]] = defaultdict(list)
     for number, identity in beside_trained([run.identity for run in selected.runs]):
         run = selected.runs[number]
         run = run if identity is run.identity else replace(run, identity=identity)
-        grouped[identity_key(run.identity, keys)].append(run)
+        grouped[identity_key(run.identity, names)].append(run)
     problems: list[Problem] = []
     found: list[tuple[dict[str, Any], tuple[str, ...], list[Study]]] = []
     for _, runs in sorted(grouped.items(), key=lambda item: item[0]):
-        shared = {key: runs[0].identity[key] for key in keys}
+        shared = {key: runs[0].identity[key] for key in names}
         codes = one_code(runs, shared)
         if shared["protocol"] == PAIRS:
             problems.append(_pairs(shared, len(runs)))
@@ -221,11 +214,6 @@ def tested_environments(setting: Setting) -> list[str]:
 
 def _tests(fold: str, planned: Sequence[Sequence[str]] | None) -> Sequence[str]:
     return planned[int(fold)] if planned and fold.isdecimal() and int(fold) < len(planned) else ()
-
-
-def identity_key(identity: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """Equal for identities that agree in all those keys."""
-    return json.dumps([identity.get(key) for key in keys], sort_keys=True, default=str)
 
 
 def one_code(runs: Sequence[SelectedRun], shared: Mapping[str, Any]) -> tuple[str, ...]:

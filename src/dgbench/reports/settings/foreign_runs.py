@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dgbench.records.rows import EVALUATED
+from dgbench.records.rows import EVALUATED, Role, identity_key, keys
 
 #: what tells the networks of trained runs apart, and says nothing of a model that was only evaluated
-NETWORK_KEYS = ("backbone", "init", "head", "tuning")
-PLACE_KEYS = ("dataset", "variant", "base", "evaluation", "data_seed", "split_seed", "given", "protocol", "folds")
+_NETWORK = keys(Role.NETWORK)
+_PLACE = keys(Role.DATA | Role.PROTOCOL | Role.FOLDS)
 
 Identity = Mapping[str, Any]
 
@@ -26,7 +26,7 @@ def beside_trained(identities: Sequence[Identity]) -> list[tuple[int, Identity]]
     networks: dict[str, dict[str, dict[str, str]]] = {}
     for identity in identities:
         if identity["backbone"] != EVALUATED:
-            own = {key: identity[key] for key in NETWORK_KEYS}
+            own = {key: identity[key] for key in _NETWORK}
             networks.setdefault(_place(identity), {})[json.dumps(own)] = own
     found: list[tuple[int, Identity]] = []
     for number, identity in enumerate(identities):
@@ -36,4 +36,4 @@ def beside_trained(identities: Sequence[Identity]) -> list[tuple[int, Identity]]
 
 
 def _place(identity: Identity) -> str:
-    return json.dumps([identity.get(key) for key in PLACE_KEYS], sort_keys=True, default=str)
+    return identity_key(identity, _PLACE)

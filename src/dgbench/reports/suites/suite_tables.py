@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from dgbench.records.rows import Role, keys
 from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.settings.over_seeds import leader, mean, over_seeds
 from dgbench.reports.settings.study_values import COEFFICIENTS, correlations, seeds_of
@@ -16,7 +17,7 @@ from dgbench.statistics import sign_test
 #: the practical measures in the paper's order and words
 SHOWN = {"worst_gap": "worst+gap", "average": "average", "worst": "worst only", "gap": "gap only"}
 #: what must be equal for datasets to share an average
-_SAME = ("evaluation", "init", "head", "tuning", "protocol")
+_SAME = ("evaluation", *(key for key in keys(Role.NETWORK | Role.PROTOCOL) if key != "backbone"))
 _BOLD = "Bold: highest of a line and coefficient, where the seeds separate it from the others; negative underlined."
 
 

@@ -15,13 +15,11 @@ from typing import Any
 import pandas as pd
 
 from dgbench.errors import ConfigError
+from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.reading.collect import ADVICE
 from dgbench.reports.settings.evaluation import Evaluation, Setting
 from dgbench.reports.settings.labels import setting_titles, slug
 from dgbench.reports.settings.study_values import algorithms_of, seeds_of
-
-#: what the settings of one suite may differ in
-FREE_KEYS = ("variant", "given")
 
 
 @dataclass(frozen=True)
@@ -116,11 +114,11 @@ def suites(evaluation: Evaluation, size_axis: str | None = None) -> list[Suite]:
         ConfigError: ``size_axis`` is given and no suite has it.
     """
     groups: dict[str, list[Setting]] = defaultdict(list)
+    form = keys(Role.FORM)  # what the settings of one suite may differ in
     for setting in evaluation.settings:
-        shared = {key: value for key, value in setting.identity.items() if key not in FREE_KEYS}
-        groups[json.dumps(shared, sort_keys=True, default=str)].append(setting)
+        groups[identity_key(setting.identity, [key for key in setting.identity if key not in form])].append(setting)
     several = [own for own in groups.values() if len(own) > 1]
-    shared_by = [{key: v for key, v in own[0].identity.items() if key not in FREE_KEYS} for own in several]
+    shared_by = [{key: v for key, v in own[0].identity.items() if key not in form} for own in several]
     titles = setting_titles(shared_by)
     found = [
         _suite(title, identity, [evaluation.of(setting.title) for setting in own], size_axis)
