@@ -11,7 +11,7 @@ from dgbench.records.prediction_file import PREDICTION_FILE
 from dgbench.records.rows import ROW_FILE, SHIFT_FILE, Row, RunIdentity
 from dgbench.records.shift_rows import ShiftIdentity, ShiftRow
 
-_FIELD = re.compile(r"^    (?P<name>\w+): .*?#: (?P<text>.+)$", re.MULTILINE)
+_FIELD = re.compile(r"^(?:    #: (?P<above>.+)\n)?    (?P<name>\w+): .*?(?:#: (?P<beside>.+))?$", re.MULTILINE)
 #: fields that stand in the file under another name
 _RENAMED = {(Row, "held_out"): "env_held_out"}
 
@@ -53,7 +53,8 @@ def rows_page() -> str:
 
 def _table(kind: type[Any]) -> list[str]:
     """One line per field of a dataclass of rows; ``identity`` stands in a table of its own."""
-    texts = dict(_FIELD.findall(inspect.getsource(kind)))
+    found = _FIELD.finditer(inspect.getsource(kind))
+    texts = {each["name"]: each["above"] or each["beside"] for each in found}
     lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
     for each in fields(kind):
         if each.name != "identity":

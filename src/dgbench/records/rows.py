@@ -68,32 +68,43 @@ class RunIdentity:
 
     run: str = field(metadata=_RUN)  #: hash of the run's specification, see ``dgbench.records.spec``
     dataset: str = field(metadata=_DATASET)  #: name of the dataset, e.g. ``sr_cmnist``
-    variant: dict[str, Any] = field(metadata=_FORM)  #: what distinguishes this form of the dataset (ratio, scale, ...)
+    #: what distinguishes this form of the dataset (ratio, scale, resolution, ...)
+    variant: dict[str, Any] = field(metadata=_FORM)
     base: str = field(metadata=_DATASET)  #: base images, e.g. ``mnist`` or ``digits``; reports never mix two
     evaluation: str = field(metadata=_DATASET)  #: ``exact`` or ``sampled`` errors
     data_seed: int = field(metadata=_DATA_SEED)  #: images dealt to environments, label noise, spurious features
     split_seed: int = field(metadata=_DATA_SEED)  #: train/val split
     given: list[str] = field(metadata=_FORM)  #: names of the given environments, in order
     algorithm: str = field(metadata=_TRAINING)  #: name of the algorithm, e.g. ``vrex``
-    hparams: dict[str, Any] = field(metadata=_TRAINING)  #: hyperparameters that are read, and settings of training
+    #: what is read of hyperparameters, and settings of training that are not the default
+    hparams: dict[str, Any] = field(metadata=_TRAINING)
     draw: int = field(default=0, metadata=_SEARCH)  #: number of the hyperparameter draw; 0 is the default set
     space: str = field(default="domainbed", metadata=_SEARCH)  #: search space that the draw is from
     trial: int = field(default=0, metadata=_SEARCH)  #: repetition of the search that the draw is from
     backbone: str = field(metadata=_NETWORK)  #: name of the network, e.g. ``resnet50-bn_frozen``
     init: str = field(default="random", metadata=_NETWORK)  #: initial weights of the featurizer
-    head: str = field(default="random", metadata=_NETWORK)  #: classifier: ``random``, ``zero`` or ``zero_shot``
-    tuning: str = field(default="ft", metadata=_NETWORK)  #: ``ft``, ``lp`` (linear probe) or ``freezeK`` (K stages)
-    n_parameters: int | None = field(default=None, metadata=_FACT)  #: of all networks together; None in older rows
+    #: what the classifier starts from: ``random``, ``zero`` or ``zero_shot``
+    head: str = field(default="random", metadata=_NETWORK)
+    #: ``ft`` fine-tuning, ``lp`` linear probing, ``freezeK`` with K frozen stages
+    tuning: str = field(default="ft", metadata=_NETWORK)
+    #: of all networks together; None in rows older than the key
+    n_parameters: int | None = field(default=None, metadata=_FACT)
     n_trainable: int | None = field(default=None, metadata=_FACT)  #: of them, those that training changes
     protocol: str = field(metadata=_PROTOCOL)  #: name of the protocol, e.g. ``loo``
     fold: str = field(metadata=_FOLD)  #: ``0``, ``1``, ... or ``full``
-    held_out: list[str] = field(metadata=_FOLD)  #: given environments it never trained on (flexible: on some class)
-    folds: list[list[str]] | None = field(default=None, metadata=_FOLDS)  #: tested by each; None: one, or the others
+    #: given environments this run never trained on (flexible: of which it lacks some class)
+    held_out: list[str] = field(metadata=_FOLD)
+    #: tested environments of every fold; None: one each (loo) or all others
+    folds: list[list[str]] | None = field(default=None, metadata=_FOLDS)
     seed: int = field(metadata=_SEED)  #: initial weights, order of minibatches, random inputs of the algorithm
-    averaging: str = field(default="none", metadata=_TRAINING)  #: what averages the weights: ``none``, ``swad``, ...
-    beyond: bool = field(default=True, metadata=_FACT)  #: whether other environments exist, as the ideal measure needs
-    grouped: bool = field(default=False, metadata=_FACT)  #: predictions depend on the batch: ``test`` is sampled
-    content: str = field(default="", metadata=_FACT)  #: hash of the images' files; empty if none, or in older rows
+    #: what averages the weights over steps, ``none``, ``swad``, ``eoa``, ...
+    averaging: str = field(default="none", metadata=_TRAINING)
+    #: whether environments besides the given ones exist, as the ideal measure needs
+    beyond: bool = field(default=True, metadata=_FACT)
+    #: predictions depend on what is scored together: ``test`` sampled even if ``exact``
+    grouped: bool = field(default=False, metadata=_FACT)
+    #: hash of the images' files, where the dataset has any; empty in rows older than the key
+    content: str = field(default="", metadata=_FACT)
     code: str = field(metadata=_CODE)  #: version of dgbench that wrote the row, with the commit where it is known
 
 
