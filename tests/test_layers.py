@@ -7,7 +7,6 @@ import importlib.util
 import re
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -24,7 +23,7 @@ LAYERS = (
     ("training",),
     ("callbacks",),
     ("algorithms",),
-    ("data", "networks", "objectives", "protocols", "selection", "shifts", "statistics"),
+    ("data", "networks", "objectives", "protocols", "analysis", "shifts"),
     ("tensors", "modules", "requests", "records", "errors", "seeding", "configuration", "version"),
 )
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
@@ -33,12 +32,11 @@ ALLOWED = {
     "estimation": {"models"},
     "modules": {"tensors"},
     "records": {"errors", "version"},
-    "protocols": {"selection"},
-    "selection": {"protocols"},
+    "protocols": {"analysis"},
+    "analysis": {"protocols"},
 }
 WITHOUT_TORCH = (
-    "records", "errors", "seeding", "protocols", "selection", "shifts", "statistics", "reports", "configuration",
-    "version",
+    "records", "errors", "seeding", "protocols", "analysis", "shifts", "reports", "configuration", "version",
 )  # fmt: skip
 
 
@@ -132,15 +130,6 @@ def test_no_files_import_one_another_in_a_circle() -> None:
     graph = import_graph()
     assert "dgbench.reports.reading.collect" in graph["dgbench.reports.results"]
     assert cycles(graph) == set()
-
-
-def test_no_two_files_share_a_name() -> None:
-    """``git grep`` and a traceback name files by their stem."""
-    by_stem = defaultdict(list)
-    for path in SOURCES:
-        by_stem[path.stem].append(str(path.relative_to(PACKAGE)))
-    shared = {stem: paths for stem, paths in by_stem.items() if len(paths) > 1}
-    assert shared.keys() <= {"__init__", "__main__"}, shared
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))

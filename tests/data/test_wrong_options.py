@@ -16,9 +16,9 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from PIL import Image
 
+from dgbench.analysis.selection import OodVal
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError, DgbenchError
-from dgbench.selection.beyond import OodVal
 from dgbench.training.addresses import open_keys
 from dgbench.training.composing import Composer
 from dgbench.training.explain import explain

@@ -23,6 +23,7 @@ from PIL import Image
 from torch import Tensor
 
 import dgbench
+from dgbench.analysis.intervals import wilson
 from dgbench.cli import export as command
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import ConfigError, DgbenchError, RecordError
@@ -32,7 +33,6 @@ from dgbench.models.foreign import foreign
 from dgbench.models.loaded import LoadedModel
 from dgbench.models.programs import refuse_program
 from dgbench.records.rows import ROW_FILE, read_rows
-from dgbench.statistics.proportions import wilson
 from dgbench.training.model_record import ModelRecord
 from tests.models.conftest import ENVIRONMENTS, Trained
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from dgbench.analysis.selection import Last
 from dgbench.errors import ConfigError, RecordError
 from dgbench.reports.document import Document
 from dgbench.reports.kinds.compare_report import CompareReport
-from dgbench.selection.methods import Last
 
 
 @pytest.fixture

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
+from dgbench.analysis.selection import Last
+from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.figures.curves import error_curves, highlighted, suite_curves
+from dgbench.reports.measuring.suites import suites
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.settings.apply_selection import select_runs
-from dgbench.reports.settings.evaluation import Evaluation, evaluate
-from dgbench.reports.settings.selected_runs import of_collection
-from dgbench.reports.suites.suites import suites
-from dgbench.selection.methods import Last
+from dgbench.reports.reading.selected import of_collection, select_runs
 
 
 def evaluated(root: Path) -> Evaluation:

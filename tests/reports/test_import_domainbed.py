@@ -17,17 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dgbench.analysis.selection import LooVal, Oracle, TrainVal
 from dgbench.errors import RecordError
-from dgbench.reports.boards.board_values import lines_of
-from dgbench.reports.boards.boards import boards
-from dgbench.reports.frames import Cell, Table, cells
+from dgbench.reports.evaluation import evaluate
 from dgbench.reports.importers.domainbed import read_domainbed
-from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
-from dgbench.reports.settings.apply_selection import select_runs
-from dgbench.reports.settings.evaluation import evaluate
-from dgbench.reports.settings.selected_runs import of_collection
-from dgbench.selection.beyond import LooVal
-from dgbench.selection.methods import Oracle, TrainVal
+from dgbench.reports.ranking.boards import boards, lines_of
+from dgbench.reports.ranking.report import LeaderboardReport
+from dgbench.reports.reading.selected import of_collection, select_runs
+from dgbench.reports.tables import Cell, Table, cells
 
 Record = dict[str, Any]
 ENVIRONMENTS = 4

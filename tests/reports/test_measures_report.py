@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 
+from dgbench.analysis.selection import Last, Oracle
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.rows import ROW_FILE, append_rows
 from dgbench.reports.document import title_of
-from dgbench.reports.frames import Cell, Table, cells, show
-from dgbench.reports.kinds.measures_report import MeasuresReport
+from dgbench.reports.evaluation import evaluate_study
+from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.renderers import write
 from dgbench.reports.renderers.page import render_html
 from dgbench.reports.renderers.terminal import plain_document
 from dgbench.reports.results import measures, results
-from dgbench.reports.settings.studies import evaluate_study
-from dgbench.selection.methods import Last, Oracle
+from dgbench.reports.tables import Cell, Table, cells, show
 
 CONF = Path(__file__).parents[2] / "conf"
 
@@ -313,9 +313,9 @@ def test_a_report_never_imports_torch(make: Any, tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from dgbench.reports.reading.collect import collect\n"
-        "from dgbench.reports.kinds.measures_report import MeasuresReport\n"
+        "from dgbench.reports.measuring.report import MeasuresReport\n"
         "from dgbench.reports.renderers import write\n"
-        "from dgbench.selection.methods import TrainVal\n"
+        "from dgbench.analysis.selection import TrainVal\n"
         f"write(MeasuresReport()(collect([{str(tmp_path)!r}]), TrainVal()), {str(tmp_path / 'out')!r})\n"
         "assert 'torch' not in sys.modules\n"
     )

@@ -19,15 +19,16 @@ from typing import Any
 
 import pytest
 
+from dgbench.analysis.selection import Last
 from dgbench.errors import DgbenchError, RecordError
 from dgbench.records.locks import is_locked
 from dgbench.records.row_checks import SUBSETS
 from dgbench.reports.archive.packed_runs import write_archive
 from dgbench.reports.importers.domainbed import read_domainbed
-from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
-from dgbench.reports.kinds.measures_report import MeasuresReport
 from dgbench.reports.kinds.shift_report import ShiftReport
 from dgbench.reports.kinds.status_report import status_text
+from dgbench.reports.measuring.report import MeasuresReport
+from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.folders import Problem, RunFolder, fold_of, typed_overrides
 from dgbench.reports.reading.run_states import run_states
@@ -35,7 +36,6 @@ from dgbench.reports.reading.shift_files import read_shifts
 from dgbench.reports.renderers import write
 from dgbench.reports.results import measures, results
 from dgbench.reports.shift.shift_estimates import shift_settings
-from dgbench.selection.methods import Last
 from tests.reports.mutations import mutated
 from tests.reports.synthetic_shifts import estimates, shift_identity, write_shifts
 

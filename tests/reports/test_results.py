@@ -8,16 +8,14 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from dgbench.analysis import MEASURES
+from dgbench.analysis.selection import Last, OodVal, TrainVal
 from dgbench.errors import ConfigError, RecordError
+from dgbench.reports.evaluation import evaluate
+from dgbench.reports.measuring.tables import seed_table
 from dgbench.reports.reading.collect import collect
+from dgbench.reports.reading.selected import of_collection, select_runs
 from dgbench.reports.results import EVALUATION, measures, results
-from dgbench.reports.settings.apply_selection import select_runs
-from dgbench.reports.settings.evaluation import evaluate
-from dgbench.reports.settings.measure_tables import seed_table
-from dgbench.reports.settings.selected_runs import of_collection
-from dgbench.selection.beyond import OodVal
-from dgbench.selection.methods import Last, TrainVal
-from dgbench.statistics import MEASURES
 
 ARCHIVE = Path(__file__).resolve().parents[2] / "results" / "hwang2024_table1_scale1" / "rows.jsonl.xz"
 

@@ -15,12 +15,12 @@ from dgbench.records.shift_rows import ShiftRow
 from dgbench.reports.document import Document
 from dgbench.reports.figures.drawing import canvas
 from dgbench.reports.figures.point_labels import PointLabel, label_points
-from dgbench.reports.frames import Cell, Table, cells, show
 from dgbench.reports.kinds.shift_report import ShiftReport
 from dgbench.reports.published import published
 from dgbench.reports.renderers import write
 from dgbench.reports.renderers.terminal import plain_document
 from dgbench.reports.shift.shift_published import nearest
+from dgbench.reports.tables import Cell, Table, cells, show
 from tests.reports.synthetic_shifts import estimates, shift_identity, shift_row, write_shifts
 
 HALVES = [0.02, -0.02] * 4

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from dgbench.analysis.selection import Last
 from dgbench.records.metrics import write_metrics
 from dgbench.reports.figures.step_lines import logged_values
 from dgbench.reports.kinds.training_curves import CurvesReport, mean_curves, run_labels, step_curves
 from dgbench.reports.reading.collect import collect
-from dgbench.selection.methods import Last
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from dgbench.errors import ConfigError
 from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.sharpness import GSAM, SAM
 from dgbench.records.rows import ROW_FILE
-from dgbench.reports.settings.labels import algorithm_labels
+from dgbench.reports.labels import algorithm_labels
 from dgbench.training.jobs import planned_again
 from dgbench.training.modules import SingleRun
 from tests.studies import composed, groups_of, make_plan, plain, small_study, stopping_at, train_study

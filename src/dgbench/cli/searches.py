@@ -15,9 +15,9 @@ from dgbench.records.code import code_version
 from dgbench.records.files import write_whole
 from dgbench.records.locks import alone
 from dgbench.records.status import FAILED, is_done, read_status
+from dgbench.reports.hparams import Choice, choices
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.settings.apply_selection import select_runs
-from dgbench.reports.settings.choices import Choice, choices
+from dgbench.reports.reading.selected import select_runs
 from dgbench.training.jobs import PlannedSearch
 from dgbench.training.study import Study
 

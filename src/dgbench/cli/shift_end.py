@@ -33,8 +33,8 @@ def print_estimates(files: Sequence[Path]) -> None:
 
 
 def _table(rows: Sequence[ShiftRow]) -> str:
-    from dgbench.reports.frames import Column, table
     from dgbench.reports.renderers.terminal import plain_table
+    from dgbench.reports.tables import Column, table
 
     identity = rows[0].identity
     lines = []

@@ -8,19 +8,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dgbench.analysis import MEASURES
+from dgbench.analysis.selection import describe
 from dgbench.callbacks.loggers import MetricsLogger, RunInfo
 from dgbench.callbacks.wandb_log import WandbLog
 from dgbench.cli.ended import TABLES, Ended
 from dgbench.cli.searches import Search, choices_of
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.records.status import read_status
+from dgbench.reports.evaluation import Study as Evaluated
+from dgbench.reports.evaluation import evaluate_study, fold_ranges
+from dgbench.reports.hparams import choices_table
+from dgbench.reports.measuring.closing import closing_table
 from dgbench.reports.renderers.terminal import plain_table
-from dgbench.reports.settings.choices import choices_table
-from dgbench.reports.settings.closing import closing_table
-from dgbench.reports.settings.studies import Study as Evaluated
-from dgbench.reports.settings.studies import evaluate_study, fold_ranges
-from dgbench.selection.methods import describe
-from dgbench.statistics import MEASURES
 from dgbench.training.logged_runs import columns_of, tags_of
 from dgbench.training.study import Study
 from dgbench.training.train_runs import RunOutcomes

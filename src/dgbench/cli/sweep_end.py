@@ -9,10 +9,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from dgbench.analysis.selection import Selection, describe
 from dgbench.configuration import command_words
 from dgbench.errors import DgbenchError
 from dgbench.records.status import FAILED, is_done, read_status
-from dgbench.selection.methods import Selection, describe
 from dgbench.training.building import build
 
 MOST_RUNS = 5000  # of which a table is made within seconds; a report takes more
@@ -52,10 +52,10 @@ def _selection(config: DictConfig) -> Selection:
 
 def _table(runs: Sequence[Path], selection: Selection) -> str:
     """Measures of every algorithm, mean over its studies."""
-    from dgbench.reports.frames import Column, table
+    from dgbench.analysis import MEASURES
     from dgbench.reports.renderers.terminal import plain_table
     from dgbench.reports.results import measures, results
-    from dgbench.statistics import MEASURES
+    from dgbench.reports.tables import Column, table
 
     studies = measures(results(runs, selection))
     varying = [

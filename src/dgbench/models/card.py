@@ -12,11 +12,11 @@ from typing import Any
 
 import yaml
 
+from dgbench.analysis.intervals import wilson
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.models.loaded import LoadedModel
 from dgbench.models.loading_code import loading_code
 from dgbench.records.rows import ROW_FILE, read_rows
-from dgbench.statistics.proportions import wilson
 
 MOST_ROWS = 20  # environments that get a line each
 MOST_CLASSES = 50  # that are named

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
-from dgbench.selection.methods import Selection
 
 Settings = dict[str, int]  #: configuration key -> value
 
@@ -57,7 +57,7 @@ class Scheme:
         if not self.chosen_by.chooses_draws:
             raise ConfigError(
                 f"hparams.scheme.chosen_by: {self.chosen_by.title} cannot choose among draws; take e.g. "
-                "hparams.scheme.chosen_by._target_=dgbench.selection.methods.TrainVal"
+                "hparams.scheme.chosen_by._target_=dgbench.analysis.selection.TrainVal"
             )
 
     def independent(self) -> dict[str, list[int]]:

@@ -11,14 +11,13 @@ import pandas as pd
 import yaml
 from hydra.utils import instantiate
 
+from dgbench.analysis import MEASURES
+from dgbench.analysis.selection import Selection, describe
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError, RecordError
+from dgbench.reports.evaluation import evaluate
 from dgbench.reports.reading.collect import IDENTITY_KEYS, Collection, collect
-from dgbench.reports.settings.apply_selection import Selected, select_runs
-from dgbench.reports.settings.evaluation import evaluate
-from dgbench.reports.settings.selected_runs import of_frame
-from dgbench.selection.methods import Selection, describe
-from dgbench.statistics import MEASURES
+from dgbench.reports.reading.selected import Selected, of_frame, select_runs
 
 #: what a frame says of one evaluation, after the columns that say whose it is
 EVALUATION = ("step", "env", "subset", "env_held_out", "seen", "wrong", "error", "loss", "together", "code")

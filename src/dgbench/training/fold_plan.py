@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dgbench.analysis.selection import Selection
 from dgbench.data.description import DatasetInfo
 from dgbench.protocols.folds import Fold
-from dgbench.selection.methods import Selection
 from dgbench.training.building import build
 
 

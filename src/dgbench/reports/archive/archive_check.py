@@ -27,8 +27,8 @@ from dgbench.reports.archive.entry_tables import csv_faults, evaluated, leaderbo
 from dgbench.reports.archive.packed_runs import read_lines
 from dgbench.reports.archive.recorded import recorded_faults, recorded_of
 from dgbench.reports.archive.run_checks import run_faults
-from dgbench.reports.reading.archive_reader import read_archive
-from dgbench.reports.reading.runs import Names
+from dgbench.reports.reading.archives import read_archive
+from dgbench.reports.reading.row_files import Names
 
 LARGEST = 3_000_000  #: bytes of the whole archive
 BY_HAND = ("CONTRIBUTING.md",)  #: files of the archive that nothing generates

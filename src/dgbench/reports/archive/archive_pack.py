@@ -25,7 +25,7 @@ from dgbench.reports.archive.archive_entry import (
 from dgbench.reports.archive.entry_tables import evaluated, leaderboard_csv, measures_csv, missing_of
 from dgbench.reports.archive.packed_runs import Line, pack_lines, write_lines
 from dgbench.reports.archive.recorded import recorded_of
-from dgbench.reports.reading.archive_places import ENTRY_FILE, ROWS
+from dgbench.reports.reading.archives import ENTRY_FILE, ROWS
 
 _HEAD = f"""\
 # Replace every {BLANK}. docs: results/CONTRIBUTING.md; check: dgbench results check --entry NAME

@@ -9,23 +9,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from dgbench.analysis import MEASURES
+from dgbench.analysis.selection import describe
 from dgbench.errors import RecordError
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.archive.archive_entry import Entry
 from dgbench.reports.archive.entry_tables import CODE, evaluated, selection_named
 from dgbench.reports.archive.packed_runs import read_lines
-from dgbench.reports.frames import Column, Table, table
-from dgbench.reports.kinds.measures_report import setting_facts
+from dgbench.reports.evaluation import Evaluation
+from dgbench.reports.measuring.certainty import Statistics, measures_answer
+from dgbench.reports.measuring.report import setting_facts
+from dgbench.reports.measuring.tables import FORMULAS, measure_table
 from dgbench.reports.reading.collect import Collection
+from dgbench.reports.reading.selected import Selected, beside_trained
 from dgbench.reports.renderers.markdown import markdown_table
-from dgbench.reports.settings.answers import measures_answer
-from dgbench.reports.settings.apply_selection import Selected
-from dgbench.reports.settings.evaluation import Evaluation
-from dgbench.reports.settings.foreign_runs import beside_trained
-from dgbench.reports.settings.measure_tables import FORMULAS, measure_table
-from dgbench.reports.settings.statistics_options import Statistics
-from dgbench.selection.methods import describe
-from dgbench.statistics import MEASURES
+from dgbench.reports.tables import Column, Table, table
 
 _HEAD = """\
 # Leaderboard

@@ -1,6 +1,6 @@
 """The numbers of an entry as plain CSV: ``measures.csv``, a line per study, and ``leaderboard.csv``, one per algorithm.
 
-Errors are fractions with six decimals. They are those of :func:`dgbench.reports.settings.evaluation.evaluate`.
+Errors are fractions with six decimals. They are those of :func:`dgbench.reports.evaluation.evaluate`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from typing import Any
 import yaml
 from hydra.utils import instantiate
 
+from dgbench.analysis import MEASURES
+from dgbench.analysis.selection import Selection
 from dgbench.configuration import CONF
 from dgbench.errors import RecordError
 from dgbench.records.rows import Role, keys
+from dgbench.reports.evaluation import Evaluation, Setting, evaluate
+from dgbench.reports.labels import words_of
+from dgbench.reports.measuring.tables import measure_table
 from dgbench.reports.reading.collect import Collection, collect
-from dgbench.reports.settings.apply_selection import Selected, select_runs
-from dgbench.reports.settings.evaluation import Evaluation, Setting, evaluate
-from dgbench.reports.settings.labels import words_of
-from dgbench.reports.settings.measure_tables import measure_table
-from dgbench.reports.settings.selected_runs import of_collection
-from dgbench.selection.methods import Selection
-from dgbench.statistics import MEASURES
+from dgbench.reports.reading.selected import Selected, of_collection, select_runs
 
 CODE = "code"  #: versions never share a table of the archive
 _OF_SETTING = ("setting", *keys(Role.SETTING, CODE), "selection")

@@ -22,10 +22,10 @@ from dgbench.records.files import read_regular, write_whole
 from dgbench.records.row_checks import first_fault, list_of, mapping_of, optional, printable_text, shown, whole
 from dgbench.records.rows import IDENTITY_FILE
 from dgbench.records.status import DONE, FAILED
-from dgbench.reports.reading.archive_places import archives_in
+from dgbench.reports.reading.archives import archives_in
 from dgbench.reports.reading.collect import Collection, collect
-from dgbench.reports.reading.repetitions import BY_SEED, SEEDED
-from dgbench.reports.reading.runs import ROW_COLUMNS, Run
+from dgbench.reports.reading.duplicates import BY_SEED, SEEDED
+from dgbench.reports.reading.row_files import ROW_COLUMNS, Run
 
 LOSS_DIGITS = 6  # of single precision, which is all that a table keeps
 TIME = "%Y-%m-%dT%H:%M:%S%z"  # of a session's start

@@ -35,7 +35,7 @@ def run_faults(line: Line, frozen: bool = False) -> list[str]:
     """What is wrong with one packed run, one line each.
 
     Args:
-        line: whose rows have passed the checks of :mod:`dgbench.reports.reading.archive_reader`.
+        line: whose rows have passed the checks of :mod:`dgbench.reports.reading.archives`.
         frozen: it may be older than specifications and sessions.
     """
     checks = (_of_status, _of_sessions, _of_flags, _of_counts, line_faults)

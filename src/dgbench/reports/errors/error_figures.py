@@ -14,7 +14,7 @@ from dgbench.reports.document import Figure
 from dgbench.reports.errors.error_counts import Counts, mean_confusion
 from dgbench.reports.errors.error_groups import group_accuracies
 from dgbench.reports.figures.drawing import canvas, finish, heat
-from dgbench.reports.settings.labels import slug
+from dgbench.reports.labels import slug
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -9,8 +9,8 @@ import numpy as np
 
 from dgbench.reports.errors.error_counts import BINS, Counts, mean_confusion
 from dgbench.reports.errors.error_groups import FEW, confusions, group_accuracies, worst_group
-from dgbench.reports.frames import Column, Table, entry, table
-from dgbench.reports.settings.labels import slug
+from dgbench.reports.labels import slug
+from dgbench.reports.tables import Column, Table, entry, table
 
 Seeds = Mapping[str, Sequence[Counts]]  # algorithm -> counts of each seed
 

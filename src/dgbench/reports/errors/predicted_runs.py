@@ -12,12 +12,11 @@ from dgbench.protocols.folds import tested
 from dgbench.records.prediction_file import PREDICTION_FILE
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.errors.tested_images import Predicted
+from dgbench.reports.evaluation import one_code
+from dgbench.reports.labels import algorithm_labels, setting_titles
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.settings.evaluation import one_code
-from dgbench.reports.settings.foreign_runs import beside_trained
-from dgbench.reports.settings.labels import algorithm_labels, setting_titles
-from dgbench.reports.settings.selected_runs import SelectedRun
+from dgbench.reports.reading.selected import SelectedRun, beside_trained
 
 Together = dict[str, list[Predicted]]  # algorithm -> its runs
 

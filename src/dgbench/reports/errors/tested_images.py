@@ -11,7 +11,7 @@ import numpy as np
 
 from dgbench.protocols.folds import tested
 from dgbench.records.prediction_file import ATTRIBUTE, PREDICTION_FILE, about_predictions, read_predictions
-from dgbench.reports.reading.runs import Run
+from dgbench.reports.reading.row_files import Run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,9 +7,9 @@ from typing import Any
 from dgbench.reports.document import Figure
 from dgbench.reports.figures.drawing import canvas, finish, label_of
 from dgbench.reports.figures.saving import INK
-from dgbench.reports.settings.over_seeds import Ranking
-from dgbench.reports.suites.suite_statistics import RANKED_BY, rankings
-from dgbench.reports.suites.suites import Suite
+from dgbench.reports.measuring.suite_tables import RANKED_BY, rankings
+from dgbench.reports.measuring.suites import Suite
+from dgbench.reports.over_seeds import Ranking
 
 _RANKS = 3.26  # inches of the line of ranks
 _NUMBERED = 16  #: of more ranks every fifth has its number

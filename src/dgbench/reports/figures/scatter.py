@@ -5,9 +5,8 @@ from __future__ import annotations
 from dgbench.reports.document import Figure
 from dgbench.reports.figures.drawing import MEASURE_STYLE, canvas, end_labels, finish, grid
 from dgbench.reports.figures.saving import INK
-from dgbench.reports.settings.over_seeds import mean
-from dgbench.reports.settings.study_values import values
-from dgbench.reports.suites.suites import Suite, SuiteLine
+from dgbench.reports.measuring.suites import Suite, SuiteLine
+from dgbench.reports.over_seeds import mean, values
 
 _SHOWN = {"worst_gap": "worst+gap", "average": "average"}
 

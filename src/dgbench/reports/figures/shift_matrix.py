@@ -6,7 +6,7 @@ import numpy as np
 
 from dgbench.reports.document import Figure
 from dgbench.reports.figures.drawing import canvas, finish, heat, label_of
-from dgbench.reports.settings.labels import slug
+from dgbench.reports.labels import slug
 from dgbench.reports.shift.shift_estimates import ShiftSetting
 from dgbench.reports.shift.verdicts import value_line
 

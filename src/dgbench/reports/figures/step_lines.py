@@ -12,8 +12,8 @@ import pandas as pd
 from dgbench.records.metrics import METRICS_FILE, read_metrics
 from dgbench.reports.document import Figure
 from dgbench.reports.figures.drawing import REST, canvas, colored, end_labels, finish, grid
-from dgbench.reports.reading.runs import Run
-from dgbench.reports.settings.labels import slug
+from dgbench.reports.labels import slug
+from dgbench.reports.reading.row_files import Run
 
 LOGGED = "train/"  #: beginning of the names that are drawn
 

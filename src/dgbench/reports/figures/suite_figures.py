@@ -12,9 +12,8 @@ from typing import Any
 from dgbench.reports.document import Figure
 from dgbench.reports.figures.drawing import COLORS, MEASURE_STYLE, canvas, finish, grid, label_of, spread
 from dgbench.reports.figures.saving import INK
-from dgbench.reports.settings.over_seeds import mean, standard_deviation
-from dgbench.reports.settings.study_values import seeds_of, selected_by, selection_degradation, values
-from dgbench.reports.suites.suites import Suite, SuiteLine
+from dgbench.reports.measuring.suites import Suite, SuiteLine
+from dgbench.reports.over_seeds import mean, seeds_of, selected_by, selection_degradation, standard_deviation, values
 
 _SHOWN = {"worst_gap": "worst+gap", "average": "average"}
 Curve = Mapping[int, Sequence[float]]  # position of the setting -> a value per seed

@@ -27,8 +27,7 @@ from dgbench.records.row_checks import (
 )
 from dgbench.reports.importers.domainbed_identity import identity_of
 from dgbench.reports.reading.folders import Problem, printable
-from dgbench.reports.reading.row_files import Fault, bounded
-from dgbench.reports.reading.runs import Run
+from dgbench.reports.reading.row_files import Fault, Run, bounded
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,19 +9,18 @@ from typing import Any
 
 import pandas as pd
 
+from dgbench.analysis import MEASURES
+from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import ConfigError, RecordError
 from dgbench.reports.document import Document, Section, leads, problem_table, warnings
-from dgbench.reports.frames import Column, Table, table
+from dgbench.reports.evaluation import Evaluation, evaluate
+from dgbench.reports.labels import slug
+from dgbench.reports.measuring.tables import FORMULAS
+from dgbench.reports.over_seeds import mean
 from dgbench.reports.reading.collect import Collection, code_parts, collect
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.settings.apply_selection import select_runs
-from dgbench.reports.settings.evaluation import Evaluation, evaluate
-from dgbench.reports.settings.labels import slug
-from dgbench.reports.settings.measure_tables import FORMULAS
-from dgbench.reports.settings.over_seeds import mean
-from dgbench.reports.settings.selected_runs import of_collection
-from dgbench.selection.methods import Selection, describe
-from dgbench.statistics import MEASURES
+from dgbench.reports.reading.selected import of_collection, select_runs
+from dgbench.reports.tables import Column, Table, table
 
 #: what makes a cell of errors and one of measures
 ERROR_CELL = ("setting", "algorithm", "seed", "role", "env")

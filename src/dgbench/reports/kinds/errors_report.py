@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError, RecordError
 from dgbench.protocols.folds import trained_on_tested
 from dgbench.records.prediction_file import need_pyarrow
@@ -24,11 +25,10 @@ from dgbench.reports.errors.errors_answer import answer
 from dgbench.reports.errors.mistakes import Mistakes, only_first, pair_of
 from dgbench.reports.errors.predicted_runs import Together, predicted_runs, settings_of
 from dgbench.reports.errors.tested_images import Predicted, evaluations
+from dgbench.reports.evaluation import check_key
+from dgbench.reports.labels import network_text, slug, variant_text
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.settings.evaluation import check_key
-from dgbench.reports.settings.labels import network_text, slug, variant_text
-from dgbench.selection.methods import Selection
 
 #: what the report is about, explained where it first stands
 WORDS = {

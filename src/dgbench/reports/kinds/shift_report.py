@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dgbench.analysis.selection import Selection
 from dgbench.reports.document import Document, Section, leads, problem_table
 from dgbench.reports.published import Published
 from dgbench.reports.reading.collect import Collection
@@ -13,7 +14,6 @@ from dgbench.reports.reading.shift_files import read_shifts
 from dgbench.reports.shift.shift_estimates import ShiftSetting, shift_settings
 from dgbench.reports.shift.shift_published import published_shifts
 from dgbench.reports.shift.shift_sections import ESTIMATORS, shift_section
-from dgbench.selection.methods import Selection
 
 WORDS = {
     "diversity shift": "share of images with features that occur on one side alone (Ye et al. 2022, Definition 1).",

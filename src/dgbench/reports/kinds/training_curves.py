@@ -10,16 +10,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dgbench.analysis.selection import Selection
 from dgbench.protocols.folds import tested
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.document import Document, Figure, Section, leads, problem_table
+from dgbench.reports.evaluation import check_key
 from dgbench.reports.figures.drawing import canvas, colored, finish
 from dgbench.reports.figures.step_lines import draw_means, label_ends, logged_figures, logged_values
-from dgbench.reports.frames import Column, Table, table
+from dgbench.reports.labels import algorithm_labels, setting_titles, slug
 from dgbench.reports.reading.collect import Collection
-from dgbench.reports.settings.evaluation import check_key
-from dgbench.reports.settings.labels import algorithm_labels, setting_titles, slug
-from dgbench.selection.methods import Selection
+from dgbench.reports.tables import Column, Table, table
 
 #: which rows a curve is of
 ROLES = {

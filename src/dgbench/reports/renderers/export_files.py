@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from dgbench.reports.document import Document
-from dgbench.reports.frames import Table
+from dgbench.reports.tables import Table
 
 MISSING = "report.parquet is not written: pyarrow is not installed; pip install 'dgbench[parquet]'"
 _NUMBERS = {"value": "float64", "std": "float64", "low": "float64", "high": "float64", "n": "Int64"}

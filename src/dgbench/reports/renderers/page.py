@@ -19,8 +19,8 @@ from dgbench.reports.document import (
     sections_in_order,
     title_of,
 )
-from dgbench.reports.frames import Cell, Column, Table, cells, is_negative, show
-from dgbench.reports.settings.labels import slug
+from dgbench.reports.labels import slug
+from dgbench.reports.tables import Cell, Column, Table, cells, is_negative, show
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from dgbench.records.shift_rows import HALVES
-from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.published import published
 from dgbench.reports.shift.pair_values import VALUE
 from dgbench.reports.shift.shift_columns import (
@@ -22,6 +21,7 @@ from dgbench.reports.shift.shift_columns import (
 from dgbench.reports.shift.shift_estimates import ShiftSetting
 from dgbench.reports.shift.shift_published import COVARIATE_AND_CONCEPT, PRETRAINING, other_features, printed
 from dgbench.reports.shift.verdicts import estimate_of, value_line
+from dgbench.reports.tables import Column, Table, entry, table
 
 DISTANCE_TITLES = {"emd": "EMD", "mmd2": "MMD²", "ni": "NI"}
 CONCEPT_TITLES = {

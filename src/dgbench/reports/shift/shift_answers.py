@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dgbench.analysis import spearman
 from dgbench.errors import MeasureError
 from dgbench.records.shift_rows import HALVES
 from dgbench.reports.published import published
@@ -9,7 +10,6 @@ from dgbench.reports.shift.shift_columns import pairs_of
 from dgbench.reports.shift.shift_estimates import ShiftSetting
 from dgbench.reports.shift.shift_published import PRETRAINING, short_source
 from dgbench.reports.shift.verdicts import estimate_of, is_above, value_line, verdicts
-from dgbench.statistics import spearman
 
 
 def plane_answer(setting: ShiftSetting) -> list[str]:

@@ -7,11 +7,11 @@ from typing import Any
 import pandas as pd
 
 from dgbench.records.shift_rows import HALVES, NO_NULL
-from dgbench.reports.frames import Column, entry
-from dgbench.reports.settings.over_seeds import mean, standard_deviation
+from dgbench.reports.over_seeds import mean, standard_deviation
 from dgbench.reports.shift.pair_values import ALL_PAIRS, VALUE
 from dgbench.reports.shift.shift_estimates import ShiftSetting
 from dgbench.reports.shift.verdicts import value_line
+from dgbench.reports.tables import Column, entry
 
 DATASET = Column("dataset", key=True)
 PAIR = Column("pair", key=True)

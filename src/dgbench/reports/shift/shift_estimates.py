@@ -12,8 +12,8 @@ import pandas as pd
 
 from dgbench.errors import ConfigError
 from dgbench.records.shift_rows import ShiftIdentity, ShiftRow
+from dgbench.reports.labels import dataset_titles, slug, words_of
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.settings.labels import dataset_titles, slug, words_of
 from dgbench.reports.shift.pair_values import pair_lines, value_lines
 
 #: what must be equal for two estimates to be compared

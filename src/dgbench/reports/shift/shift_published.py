@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from dgbench.errors import ConfigError
-from dgbench.reports.frames import entry
 from dgbench.reports.published import Published, published, shifts
 from dgbench.reports.shift.shift_estimates import ShiftLine, ShiftSetting
+from dgbench.reports.tables import entry
 
 OTHER_FEATURES = "(other features)"
 FROZEN = "frozen"

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from dgbench.reports.document import Figure, Section
 from dgbench.reports.figures.shift_matrix import shift_matrices
 from dgbench.reports.figures.shift_plane import shift_plane
-from dgbench.reports.frames import Table
+from dgbench.reports.labels import variant_text, words_of
 from dgbench.reports.published import Published
-from dgbench.reports.settings.labels import variant_text, words_of
 from dgbench.reports.shift.distance_tables import (
     CONCEPT_TITLES,
     DISTANCE_TITLES,
@@ -24,6 +23,7 @@ from dgbench.reports.shift.shift_answers import concept_answer, distance_answer,
 from dgbench.reports.shift.shift_columns import class_text, pair_text
 from dgbench.reports.shift.shift_estimates import ShiftSetting
 from dgbench.reports.shift.shift_tables import number_table, pair_tables, refusal_table, shift_table
+from dgbench.reports.tables import Table
 
 _Tables = list[Table | None]
 

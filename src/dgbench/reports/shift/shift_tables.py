@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dgbench.records.shift_rows import HALVES, LABELS
-from dgbench.reports.frames import Column, Table, entry, table
+from dgbench.reports.labels import slug
 from dgbench.reports.published import Published, published
-from dgbench.reports.settings.labels import slug
 from dgbench.reports.shift.pair_values import DIAGNOSTIC
 from dgbench.reports.shift.shift_columns import (
     DATASET,
@@ -34,6 +33,7 @@ from dgbench.reports.shift.shift_published import (
     printed_row,
 )
 from dgbench.reports.shift.verdicts import value_line, verdicts
+from dgbench.reports.tables import Column, Table, entry, table
 
 AXES = (("div", "diversity"), ("cor", "correlation"))
 _NO_SHIFT = (
