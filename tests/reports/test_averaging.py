@@ -12,13 +12,13 @@ from dgbench.reports.evaluation import evaluate
 from dgbench.reports.measuring.closing import closing_table
 from dgbench.reports.over_seeds import algorithms_of
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.reading.selected import of_collection, select_runs
+from dgbench.reports.reading.selected import select_runs
 
 
 def algorithms(root: Path) -> list[str]:
     """The algorithms of the one setting under a folder, as tables name them."""
     collection = collect([root])
-    evaluation = evaluate(of_collection(collection, select_runs(collection, Last())))
+    evaluation = evaluate(select_runs(collection, Last()))
     assert len(evaluation.settings) == 1
     return algorithms_of(evaluation.studies)
 

@@ -12,13 +12,13 @@ from dgbench.analysis.selection import Last
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.measuring.certainty import Statistics, certainty_table, difference_table, separation_words
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.reading.selected import of_collection, select_runs
+from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.tables import cells, show
 
 
 def studied(root: Path) -> Evaluation:
     collection = collect([root])
-    return evaluate(of_collection(collection, select_runs(collection, Last())))
+    return evaluate(select_runs(collection, Last()))
 
 
 def test_sentences_about_the_lowest() -> None:

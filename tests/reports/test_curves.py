@@ -12,12 +12,12 @@ from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.figures.curves import error_curves, highlighted, suite_curves
 from dgbench.reports.measuring.suites import suites
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.reading.selected import of_collection, select_runs
+from dgbench.reports.reading.selected import select_runs
 
 
 def evaluated(root: Path) -> Evaluation:
     collection = collect([root])
-    return evaluate(of_collection(collection, select_runs(collection, Last())))
+    return evaluate(select_runs(collection, Last()))
 
 
 @pytest.fixture

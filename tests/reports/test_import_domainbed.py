@@ -23,7 +23,7 @@ from dgbench.reports.evaluation import evaluate
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.ranking.boards import boards, lines_of
 from dgbench.reports.ranking.report import LeaderboardReport
-from dgbench.reports.reading.selected import of_collection, select_runs
+from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.tables import Cell, Table, cells
 
 Record = dict[str, Any]
@@ -171,7 +171,7 @@ WAYS = [(TrainVal(), train_val), (LooVal(), loo_val), (Oracle(), oracle)]
 def test_every_search_reports_what_domainbed_reports(sweep: Any, selection: Any, way: Way) -> None:
     root, records = sweep
     collection = read_domainbed(root)
-    found, _ = boards(of_collection(collection, select_runs(collection, selection)))
+    found, _ = boards(select_runs(collection, selection))
     (board,) = [board for board in found if board.identity["protocol"] == "loo"]
     ours = {dataset.identity["dataset"]: dataset for dataset in board.datasets}
     compared = 0
@@ -234,7 +234,7 @@ def test_measures_of_an_imported_sweep(sweep: Any) -> None:
     """worst+gap of ERM's chosen draws; no model of all environments, so no ideal, with the reason."""
     root, records = sweep
     collection = read_domainbed(root)
-    evaluation = evaluate(of_collection(collection, select_runs(collection, TrainVal())))
+    evaluation = evaluate(select_runs(collection, TrainVal()))
     (pacs,) = (setting for setting in evaluation.settings if setting.identity["dataset"] == "pacs")
     studies = evaluation.of(pacs.title).studies.set_index(["algorithm", "seed"])
     study = studies.loc[("erm", 0)]

@@ -18,7 +18,7 @@ from dgbench.reports.labels import dataset_titles
 from dgbench.reports.ranking.leakage import LeakageReport
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.reading.selected import of_collection, select_runs
+from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.tables import Cell, Table, cells, show
 from tests.reports.synthetic_shifts import estimates, shift_identity, write_shifts
 
@@ -227,7 +227,7 @@ def test_measures_take_the_chosen_draw(make: Any, tmp_path: Path) -> None:
             make, tmp_path, {0: (0.6, {env: 0.5}), 1: (0.9, {env: 0.7})}, [env], protocol="loo", fold=str(fold)
         )
     collection = collect([tmp_path])
-    (study,) = evaluate(of_collection(collection, select_runs(collection, TrainVal()))).studies.to_dict("records")
+    (study,) = evaluate(select_runs(collection, TrainVal())).studies.to_dict("records")
     assert study["algorithm"] == "erm"
     assert study["average"] == pytest.approx(0.3)
 

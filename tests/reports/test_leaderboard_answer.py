@@ -14,7 +14,7 @@ from dgbench.reports.ranking.figures import average_figure, dataset_figure, lead
 from dgbench.reports.ranking.report import leaderboard_answer
 from dgbench.reports.ranking.tables import leaderboard_table
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.reading.selected import of_collection, select_runs
+from dgbench.reports.reading.selected import select_runs
 
 Accuracies = Mapping[str, Sequence[float]]  # algorithm -> accuracy in both environments, one per seed
 
@@ -30,7 +30,7 @@ def board_of(make: Any, root: Path, **datasets: Accuracies) -> Board:
                                         held_out=[env], run=name)  # fmt: skip
                     make.write_run(root, who, lambda e, s, right=accuracy: 1 - right, folder=name, grid=[])
     collection = collect([root])
-    (board,), _ = boards(of_collection(collection, select_runs(collection, Last())))
+    (board,), _ = boards(select_runs(collection, Last()))
     return board
 
 

@@ -14,7 +14,7 @@ from dgbench.errors import ConfigError, RecordError
 from dgbench.reports.evaluation import evaluate
 from dgbench.reports.measuring.tables import seed_table
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.reading.selected import of_collection, select_runs
+from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.results import EVALUATION, measures, results
 
 ARCHIVE = Path(__file__).resolve().parents[2] / "results" / "hwang2024_table1_scale1" / "rows.jsonl.xz"
@@ -51,7 +51,7 @@ def test_the_published_archive_gives_the_numbers_of_its_report() -> None:
     assert frame["run"].nunique() == 756
     found = measures(frame).set_index(["variant.ratio", "given", "label", "seed"])
     collection = collect([ARCHIVE])
-    evaluation = evaluate(of_collection(collection, select_runs(collection, Last())))
+    evaluation = evaluate(select_runs(collection, Last()))
     seen = 0
     for setting in evaluation.settings:
         variant, given = setting.identity["variant"]["ratio"], tuple(setting.given)

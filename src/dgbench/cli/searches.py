@@ -96,7 +96,7 @@ def choices_of(search: Search) -> list[Choice]:
     if not any(folder.is_dir() for folder in folders):
         return []
     collection = collect([folder for folder in folders if folder.is_dir()])
-    return choices(collection, select_runs(collection, search.scheme.chosen_by))
+    return choices(select_runs(collection, search.scheme.chosen_by))
 
 
 def _complete(search: Search) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,7 +71,7 @@ def _summarize(
         rows += whole
         for problem in torn:
             log.warning("%s line %d dropped: %s", problem.file, problem.line, problem.reason)
-    found = _evaluated(rows, selection, unusable) if rows else None
+    found = evaluate_study(rows, selection, unusable) if rows else None
     measures = _measures(found) if found else {}
     searched = study.planned.search is not None  # one table tells the whole search
     if brief and not searched:
@@ -98,14 +97,6 @@ def _summarize_search(search: Search) -> None:
         table = choices_table(found)
         print(plain_table(table, f"{table.title} ({describe(search.scheme.chosen_by)})"))
     print(f"rows: {search.place}")
-
-
-def _evaluated(rows: Sequence[Mapping[str, Any]], selection: Any, unusable: Mapping[str, str]) -> Evaluated:
-    """The errors and measures that these rows allow."""
-    folds: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rows:
-        folds[row["fold"]].append(row)
-    return evaluate_study(folds, rows[0], selection, unusable=unusable)
 
 
 def _measures(found: Evaluated) -> dict[str, float]:

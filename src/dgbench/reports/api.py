@@ -25,7 +25,7 @@ from dgbench.reports.measuring.tables import (
 from dgbench.reports.ranking.boards import boards
 from dgbench.reports.ranking.tables import leaderboard_table
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.selected import of_frame
+from dgbench.reports.reading.selected import selected_of_frame
 from dgbench.reports.tables import Table
 
 
@@ -41,7 +41,7 @@ def leaderboard(frame: pd.DataFrame, spread: str = "domainbed", split_by: str | 
         RecordError: no run was tested, or results of several code versions would share a leaderboard.
         MeasureError: there is no such error bar.
     """
-    found, problems = boards(of_frame(frame), frame.attrs.get("validation_environments", ()), split_by)
+    found, problems = boards(selected_of_frame(frame), frame.attrs.get("validation_environments", ()), split_by)
     return _joined({board.title: leaderboard_table(board, spread) for board in found}, frame, problems)
 
 
@@ -104,7 +104,7 @@ def differences(frame: pd.DataFrame, statistics: Statistics | None = None, split
 
 
 def _of_each_setting(frame: pd.DataFrame, make: Callable[[Evaluation], Table], split_by: str | None) -> pd.DataFrame:
-    found = evaluate(of_frame(frame), split_by)
+    found = evaluate(selected_of_frame(frame), split_by)
     parts = {setting.title: make(found.of(setting.title)) for setting in found.settings}
     return _joined(parts, frame, found.problems)
 

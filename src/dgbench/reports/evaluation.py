@@ -1,6 +1,7 @@
-"""Evaluates every study and sorts studies into settings: what may stand in one table.
+"""From selected runs to one long frame of errors: by setting, algorithm, seed, fold and environment.
 
-A study: the folds of one algorithm, hyperparameter set and seed, reduced to its errors at the selected steps.
+A setting is what may stand in one table: the same dataset, network and protocol. A study is the folds of one algorithm,
+hyperparameter set and seed; its measures are made of its errors.
 """
 
 from __future__ import annotations
@@ -8,29 +9,29 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dgbench.analysis import MEASURES, Measures
-from dgbench.analysis.selection import Last, Rows, Selection
-from dgbench.errors import ConfigError, DgbenchError, RecordError
-from dgbench.protocols.folds import FULL, LOO, tested_by_fold
-from dgbench.records.rows import Role, RunIdentity, identity_key, keys
+from dgbench.analysis.selection import Selection
+from dgbench.errors import ConfigError, RecordError
+from dgbench.protocols.folds import FULL, LOO, tested, tested_by_fold
+from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.importers import IMPORTED
-from dgbench.reports.labels import algorithm_name, setting_titles, slug, variant_text
-from dgbench.reports.reading.collect import ADVICE
+from dgbench.reports.labels import setting_titles, slug, variant_text
+from dgbench.reports.reading.collect import ADVICE, IDENTITY_KEYS
 from dgbench.reports.reading.folders import Problem, filling_command
-from dgbench.reports.reading.selected import SelectedRun, SelectedRuns, beside_trained
-from dgbench.reports.tables import entry
+from dgbench.reports.reading.selected import Selected, SelectedRun, beside_trained, select_study
 
-IDENTITY_KEYS = tuple(RunIdentity.__dataclass_fields__)
 #: protocol of runs that hold out every pair of environments, for leave-one-domain-out validation
 PAIRS = "pairs"
 #: missing folds that are named with their environments; more are given as ranges
 _MOST_NAMED = 4
+_NO_WORST_GAP = "protocol={} does not hold out each given environment once and alone, as eq. 6 asks; use protocol=loo"
 
 
 @dataclass(frozen=True)
@@ -52,17 +53,17 @@ class Setting:
         return list(map(str, self.identity["given"]))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Errors of every study.
+    """Errors and measures of every study.
 
-    ``studies`` has one line per study: ``setting`` (a title), ``algorithm`` (as tables name it), ``seed``, the
-    measures (fractions, with ``NAME.reason`` where there is none), ``ideal_env``, ``steps`` (selected), ``missing``
-    (folds without errors, with reasons), ``trained_on_tested`` (the models saw other images of the environments
-    that they are tested in), ``sampled`` (errors among exact ones that had to be sampled).
+    ``errors`` has one line per study, environment and ``role``: ``setting`` (a title), ``algorithm``, ``seed``,
+    ``role``, ``env``, ``error`` (a fraction, the mean over the runs that are tested there) and ``error.reason``.
 
-    ``errors`` has one line per study, environment and ``role``: ``held_out`` is the mean over the runs that are
-    tested there, ``everywhere`` the error of the run trained on all given environments; ``error`` is a fraction.
+    ``studies`` has one line per study: ``setting``, ``algorithm`` (as tables name it), ``seed``, the measures
+    (fractions, with ``NAME.reason`` where there is none), ``ideal_env``, ``steps`` (selected), ``missing`` (folds
+    without errors, with reasons), ``trained_on_tested`` (the models saw other images of the environments that they are
+    tested in), ``sampled`` (errors among exact ones that had to be sampled).
     """
 
     settings: tuple[Setting, ...]
@@ -79,7 +80,109 @@ class Evaluation:
         )
 
 
-def evaluate(selected: SelectedRuns, split_by: str | None = None) -> Evaluation:
+@dataclass(frozen=True, eq=False)
+class Group:
+    """The runs of one setting, those that do not count included.
+
+    ``tests`` has one line per run that counts and environment that it is tested in: ``algorithm`` (as tables name it),
+    ``seed``, ``fold``, ``run`` (hash), ``step``, ``role`` (``held_out``, or ``everywhere`` of the run trained on all
+    given environments), ``env``, ``env_held_out``, ``error`` and ``accuracy`` (fractions), ``images``.
+    """
+
+    identity: Mapping[str, Any]  #: what they share
+    runs: Sequence[SelectedRun]
+    codes: tuple[str, ...]
+    tests: pd.DataFrame
+
+    def studies(self) -> list[tuple[list[SelectedRun], pd.DataFrame]]:
+        """The runs of every study and their lines of ``tests``, by algorithm and seed."""
+        runs: dict[tuple[str, int], list[SelectedRun]] = defaultdict(list)
+        for run in self.runs:
+            runs[run.label, run.identity["seed"]].append(run)
+        lines: dict[Any, pd.DataFrame] = dict(iter(self.tests.groupby(["algorithm", "seed"], sort=False)))
+        none = self.tests.iloc[:0]
+        return [(runs[who], lines.get(who, none)) for who in sorted(runs)]
+
+
+def groups_of(selected: Selected, split_by: str | None = None, ideal: bool = True) -> list[Group]:
+    """The runs of every setting.
+
+    Args:
+        selected: runs at their selected steps.
+        split_by: one more identity key (e.g. ``code``) whose values get settings of their own.
+        ideal: False leaves out runs that are tested in no given environment.
+
+    Raises:
+        RecordError: one setting would mix code versions.
+        ConfigError: ``split_by`` is no identity key.
+    """
+    check_key(split_by)
+    names = keys(Role.SETTING, split_by)
+    placed: dict[str, list[tuple[int, SelectedRun]]] = defaultdict(list)
+    for number, identity in beside_trained([run.identity for run in selected.runs]):
+        if ideal or tested(identity):
+            run = selected.runs[number]
+            run = run if identity is run.identity else replace(run, identity=identity)
+            placed[identity_key(identity, names)].append((number, run))
+    groups = []
+    for _, numbered in sorted(placed.items()):
+        runs = [run for _, run in numbered]
+        identity = {key: runs[0].identity[key] for key in names}
+        groups.append(Group(identity, runs, one_code(runs, identity), _tests(numbered, selected.rows)))
+    return groups
+
+
+def _tests(numbered: Sequence[tuple[int, SelectedRun]], rows: pd.DataFrame) -> pd.DataFrame:
+    """The long frame of some runs, each with its position in ``rows``."""
+    numbers = [number for number, run in numbered if not run.why]
+    runs = [run for _, run in numbered if not run.why]
+    rows = rows[rows["run"].isin(numbers)]
+    whose, env = pd.Index(numbers).get_indexer(rows["run"]), rows["env"].cat.codes.to_numpy()
+    places = {str(name): code for code, name in enumerate(rows["env"].cat.categories)}
+    result = np.zeros((len(runs), len(places)), dtype=bool)  # whether what a run does there is a result of it
+    for at, run in enumerate(runs):
+        full = run.identity["fold"] == FULL
+        result[at, [places[env] for env in (places if full else tested(run.identity)) if env in places]] = True
+    kept = result[whose, env] if len(rows) else np.zeros(0, dtype=bool)
+    whose, rows = whose[kept], rows[kept]
+
+    def of_run(values: Iterable[Any], kind: Any = object) -> Any:
+        return np.array([*values], dtype=kind)[whose]
+
+    return pd.DataFrame(
+        {
+            "algorithm": of_run(run.label for run in runs),
+            "seed": of_run((run.identity["seed"] for run in runs), "int64"),
+            "fold": of_run(run.identity["fold"] for run in runs),
+            "run": of_run(run.identity["run"] for run in runs),
+            "step": of_run((run.step for run in runs), "int64"),
+            "role": of_run("everywhere" if run.identity["fold"] == FULL else "held_out" for run in runs),
+            "env": rows["env"].astype(object).to_numpy(),
+            "env_held_out": rows["env_held_out"].to_numpy(),
+            "error": rows["error"].to_numpy(),
+            "accuracy": rows["accuracy"].to_numpy(),
+            "images": rows["seen"].to_numpy(),
+        }
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """Errors of one (algorithm, seed). All errors are fractions in [0, 1]."""
+
+    algorithm: str  #: as tables name it
+    seed: int
+    held_out: dict[str, float]  #: tested environment -> error there, mean over the runs tested there
+    everywhere: dict[str, float]  #: environment -> error of the run trained on all given ones
+    steps: dict[str, int]  #: fold -> selected step
+    missing: dict[str, str]  #: expected fold -> why it has no errors
+    measures: Measures
+    results: pd.DataFrame  #: lines of :class:`Group` that they are made of
+    trained_on_tested: bool  #: some tested environment was not held out: no estimate of unseen performance
+    sampled: bool  #: errors among exact ones that had to be sampled, see ``RunIdentity.grouped``
+
+
+def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
     """Evaluate every study, setting by setting.
 
     Args:
@@ -90,41 +193,46 @@ def evaluate(selected: SelectedRuns, split_by: str | None = None) -> Evaluation:
         RecordError: one table would mix code versions, or two runs of one fold would share a line.
         ConfigError: ``split_by`` is no identity key.
     """
-    check_key(split_by)
-    names = keys(Role.SETTING, split_by)
-    grouped: dict[str, list[SelectedRun]] = defaultdict(list)
-    for number, identity in beside_trained([run.identity for run in selected.runs]):
-        run = selected.runs[number]
-        run = run if identity is run.identity else replace(run, identity=identity)
-        grouped[identity_key(run.identity, names)].append(run)
     problems: list[Problem] = []
-    found: list[tuple[dict[str, Any], tuple[str, ...], list[Study]]] = []
-    for _, runs in sorted(grouped.items(), key=lambda item: item[0]):
-        shared = {key: runs[0].identity[key] for key in names}
-        codes = one_code(runs, shared)
-        if shared["protocol"] == PAIRS:
-            problems.append(_pairs(shared, len(runs)))
-            continue
-        known = frozenset().union(*(run.environments for run in runs))
-        studies = []
-        by_study: dict[tuple[str, int], list[SelectedRun]] = defaultdict(list)
-        for run in runs:
-            by_study[run.label, run.identity["seed"]].append(run)
-        for (label, _), own in sorted(by_study.items(), key=lambda item: item[0]):
-            study = _study(label, own, selected.silent, known)
-            studies.append(study)
-            problems += _missing(study, own[0].identity, Path(own[0].folder))
-        found.append((shared, codes, studies))
-        problems += _other_environments(studies)
-    titles = setting_titles([shared for shared, _, _ in found])
-    settings = tuple(Setting(title, shared, codes) for title, (shared, codes, _) in zip(titles, found, strict=True))
+    groups = groups_of(selected, split_by)
+    settings: list[Setting] = []
     lines: list[dict[str, Any]] = []
     errors: list[dict[str, Any]] = []
-    for setting, (_, _, studies) in zip(settings, found, strict=True):
+    titles = iter(setting_titles([group.identity for group in groups if group.identity["protocol"] != PAIRS]))
+    for group in groups:
+        if group.identity["protocol"] == PAIRS:
+            problems.append(_pairs(group.identity, len(group.runs)))
+            continue
+        title = next(titles)
+        settings.append(Setting(title, group.identity, group.codes))
+        environments = frozenset().union(*(run.environments for run in group.runs))
+        studies = []
+        for runs, results in group.studies():
+            studies.append(study := _study(runs, results, environments, selected.silent))
+            problems += _missing(study, runs[0])
         for study in studies:
-            lines.append({"setting": setting.title, **_line(study)})
-            errors += [{"setting": setting.title, **line} for line in _errors(study, setting)]
-    return Evaluation(settings, _studies_frame(lines), _errors_frame(errors), tuple(problems))
+            who = {"setting": title, "algorithm": study.algorithm, "seed": study.seed}
+            lines.append({**who, **_line(study)})
+            errors += [{**who, **line} for line in _errors(study, settings[-1])]
+        problems += _other_environments(studies)
+    return Evaluation(tuple(settings), _studies_frame(lines), _errors_frame(errors), tuple(problems))
+
+
+def evaluate_study(
+    rows: Sequence[Mapping[str, Any]], selection: Selection, unusable: Mapping[str, str] | None = None
+) -> Study:
+    """Select a step in each run of one study and read off its errors.
+
+    Args:
+        rows: as :func:`dgbench.records.rows.read_rows` gives them, of any subset of its folds.
+        selection: chooses the step of each run.
+        unusable: fold -> why its errors must not be used (failed, unfinished), even where there are rows.
+    """
+    selected = select_study(rows, selection, unusable or {})
+    (group,) = groups_of(selected)
+    environments = frozenset().union(*(run.environments for run in group.runs))
+    ((runs, results),) = group.studies()
+    return _study(runs, results, environments, selected.silent)
 
 
 def check_key(split_by: str | None) -> None:
@@ -153,18 +261,75 @@ def _errors_frame(lines: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def _study(
-    label: str, runs: Sequence[SelectedRun], silent: Mapping[Path, Mapping[str, str]], known: frozenset[str]
+    runs: Sequence[SelectedRun],
+    results: pd.DataFrame,
+    environments: frozenset[str],
+    silent: Mapping[Path, Mapping[str, str]],
 ) -> Study:
-    """``known``: environments in which any run of the setting was tested."""
+    """Reduce the runs of one study to its errors.
+
+    Args:
+        runs: of the study.
+        results: its lines of ``tests``.
+        environments: those in which any run of the setting on all given environments was tested, at any step. Where
+            this study's lacks one of them, or a given one, its maximum is not the ideal error.
+        silent: study folder -> fold without rows -> why.
+    """
+    identity = runs[0].identity
+    given, planned = list(map(str, identity["given"])), tested_by_fold(identity)
+    counting = _counting(runs)
+    missing = _unusable(runs, counting, silent)
+    results = results[~results["fold"].isin(missing)]
+    steps = {fold: run.step for fold, run in counting.items() if fold not in missing}
+    everywhere, held_out = _errors_by_env(results, "everywhere"), _errors_by_env(results, "held_out")
+    held_out = {env: held_out[env] for env in given if env in held_out}
+    by_fold: dict[str, list[str]] = {fold: [] for fold in steps}
+    for fold, env in zip(results["fold"].tolist(), results["env"].tolist(), strict=True):
+        by_fold[fold].append(env)
+    for fold, judged in by_fold.items():
+        if not judged and (fold != FULL or beyond(identity)):
+            missing[fold] = f"no test row at step {steps[fold]}"
+        elif lacking := [env for env in _planned(fold, planned) if env not in judged]:
+            missing[fold] = _lacks(lacking, steps[fold])
+    expected = expected_folds(identity, [*counting, *missing])
+    missing |= {fold: "no rows" for fold in expected if fold not in counting and fold not in missing}
+    tests = planned if planned is not None else [judged for fold, judged in by_fold.items() if fold != FULL]
+    honest = bool(results.loc[results["role"] == "held_out", "env_held_out"].all())
+    measures = Measures.of(
+        held_out,
+        everywhere,
+        no_held_out=grouped_reasons({fold: why for fold, why in missing.items() if fold != FULL}),
+        no_worst_gap="" if honest and _one_each(tests, given) else _NO_WORST_GAP.format(identity["protocol"]),
+        no_everywhere=_no_ideal(identity, everywhere, environments, missing, steps),
+    )
+    sampled = bool(identity.get("grouped")) and identity["evaluation"] == "exact"
+    return Study(
+        runs[0].label, identity["seed"], held_out, everywhere, steps, missing, measures, results, not honest, sampled
+    )
+
+
+def _counting(runs: Sequence[SelectedRun]) -> dict[str, SelectedRun]:
+    """Fold -> the run that counts.
+
+    Raises:
+        RecordError: there are two.
+    """
     counting: dict[str, SelectedRun] = {}
     for run in runs:
         if not run.why:
-            twice = counting.setdefault(run.identity["fold"], run)
-            if twice is not run:
+            other = counting.setdefault(run.identity["fold"], run)
+            if other is not run:
                 raise RecordError(
-                    f"fold {run.identity['fold']} of {label} seed {run.identity['seed']} is there twice, in "
-                    f"{twice.folder} and {run.folder}; take one, or keep them apart with split_by"
+                    f"fold {run.identity['fold']} of {run.label} seed {run.identity['seed']} is there twice, in "
+                    f"{other.folder} and {run.folder}; take one, or keep them apart with split_by"
                 )
+    return counting
+
+
+def _unusable(
+    runs: Sequence[SelectedRun], counting: Mapping[str, SelectedRun], silent: Mapping[Path, Mapping[str, str]]
+) -> dict[str, str]:
+    """Fold -> why its errors must not be used."""
     unusable = {
         run.identity["fold"]: run.why
         for run in runs
@@ -173,21 +338,45 @@ def _study(
     present = {run.identity["fold"] for run in runs}
     for parent in {Path(run.folder).parent for run in runs}:
         unusable |= {fold: why for fold, why in silent.get(parent, {}).items() if fold not in present}
-    identity = runs[0].identity
-    if str(identity["code"]).startswith(IMPORTED):
+    if str(runs[0].identity["code"]).startswith(IMPORTED):
         unusable.setdefault(FULL, "imported runs have no model of all environments, so the ideal is not known")
-    rows = {fold: run.rows for fold, run in counting.items()}
-    # the rows are those of the selected step
-    return evaluate_study(rows, identity, Last(), algorithm=label, unusable=unusable, environments=known)
+    return unusable
+
+
+def _errors_by_env(results: pd.DataFrame, role: str) -> dict[str, float]:
+    """Environment -> mean error over the folds tested there, in the order of the lines."""
+    found: dict[str, list[float]] = defaultdict(list)
+    lines = results[results["role"] == role]
+    for env, error in zip(lines["env"].tolist(), lines["error"].tolist(), strict=True):
+        found[env].append(error)
+    return {env: math.fsum(errors) / len(errors) for env, errors in found.items()}
+
+
+def _no_ideal(
+    identity: Mapping[str, Any],
+    everywhere: Mapping[str, float],
+    environments: frozenset[str],
+    missing: Mapping[str, str],
+    steps: Mapping[str, int],
+) -> str:
+    """Why the ideal error of a study cannot be known; empty where it can."""
+    given = list(identity["given"])
+    known = {*given, *environments}
+    if not beyond(identity) or (everywhere and known <= set(given)):
+        return "only the given environments exist, so the ideal is not known"
+    if tested_by_fold(identity) is not None and FULL not in expected_folds(identity, ()) and not everywhere:
+        return f"protocol={identity['protocol']} trains no model on all given environments; use protocol=loo"
+    if everywhere and (lacking := sorted(known - everywhere.keys())):
+        return f"fold {FULL}: {_lacks(lacking, steps[FULL])}"
+    return grouped_reasons({fold: why for fold, why in missing.items() if fold == FULL})
 
 
 def _line(study: Study) -> dict[str, Any]:
-    line: dict[str, Any] = {"algorithm": study.algorithm, "seed": study.seed}
-    for name in MEASURES:
-        line |= entry(name, study.measures.value(name), reason=study.measures.reasons.get(name, ""))
+    measures = study.measures
     return {
-        **line,
-        "ideal_env": study.measures.ideal_env,
+        **{name: measures.value(name) for name in MEASURES},
+        **{f"{name}.reason": why for name, why in measures.reasons.items()},
+        "ideal_env": measures.ideal_env,
         "steps": ", ".join(map(str, sorted(set(study.steps.values())))) or None,
         "missing": grouped_reasons(study.missing),
         "trained_on_tested": study.trained_on_tested,
@@ -197,14 +386,12 @@ def _line(study: Study) -> dict[str, Any]:
 
 def _errors(study: Study, setting: Setting) -> list[dict[str, Any]]:
     planned = tested_by_fold(setting.identity)
-    who = {"algorithm": study.algorithm, "seed": study.seed}
-    lines = []
+    lines: list[dict[str, Any]] = []
     for env in tested_environments(setting):
-        tests = [fold for fold in study.missing if env in _tests(fold, planned)]
-        why = "" if env in study.held_out else next((study.missing[fold] for fold in tests), "")
-        lines.append({**who, "role": "held_out", "env": env, **entry("error", study.held_out.get(env), reason=why)})
-    everywhere = [{**who, "role": "everywhere", "env": env, "error": e} for env, e in study.everywhere.items()]
-    return lines + everywhere
+        folds = [fold for fold in study.missing if env in _planned(fold, planned)]
+        why = None if env in study.held_out else next((study.missing[fold] for fold in folds), None)
+        lines.append({"role": "held_out", "env": env, "error": study.held_out.get(env), "error.reason": why})
+    return lines + [{"role": "everywhere", "env": env, "error": error} for env, error in study.everywhere.items()]
 
 
 def tested_environments(setting: Setting) -> list[str]:
@@ -214,7 +401,8 @@ def tested_environments(setting: Setting) -> list[str]:
     return [env for env in setting.given if env in any_fold]
 
 
-def _tests(fold: str, planned: Sequence[Sequence[str]] | None) -> Sequence[str]:
+def _planned(fold: str, planned: Sequence[Sequence[str]] | None) -> Sequence[str]:
+    """Environments in which the protocol tests that fold; none for ``full``, or where the protocol does not tell."""
     return planned[int(fold)] if planned and fold.isdecimal() and int(fold) < len(planned) else ()
 
 
@@ -242,16 +430,22 @@ def _pairs(shared: Mapping[str, Any], runs: int) -> Problem:
     return Problem("pair runs", f"{variant_text(shared)}, {runs} runs", why)
 
 
-def _missing(study: Study, identity: Mapping[str, Any], folder: Path) -> list[Problem]:
-    imported = str(identity["code"]).startswith(IMPORTED)
+def _missing(study: Study, run: SelectedRun) -> list[Problem]:
+    """What a study lacks, with the command that fills it.
+
+    Args:
+        study: one study.
+        run: any of its runs.
+    """
+    imported = str(run.identity["code"]).startswith(IMPORTED)
     if not study.missing or (imported and set(study.missing) == {FULL}):
         return []
     what = grouped_reasons(study.missing)
     if len(study.missing) <= _MOST_NAMED:
-        what = "; ".join(f"{fold_name(fold, identity)}: {why}" for fold, why in study.missing.items())
+        what = "; ".join(f"{fold_name(fold, run.identity)}: {why}" for fold, why in study.missing.items())
     again = "run it where the sweep was made and import the folder again"
-    fill = again if imported else filling_command(folder, list(study.missing))
-    where = f"{variant_text(identity)}, {study.algorithm} seed {study.seed}"
+    fill = again if imported else filling_command(Path(run.folder), list(study.missing))
+    where = f"{variant_text(run.identity)}, {study.algorithm} seed {study.seed}"
     return [Problem("missing folds", where, f"{what}. To fill: {fill}")]
 
 
@@ -263,22 +457,6 @@ def _other_environments(studies: Sequence[Study]) -> list[Problem]:
     lacking = {study.algorithm for study in studies if study.everywhere and study.measures.ideal is None}
     why = f"models of all given environments were tested in sets of {sizes} environments: no ideal where one is missing"
     return [Problem("environments differ", ", ".join(sorted(lacking)), why)]
-
-
-@dataclass(frozen=True)
-class Study:
-    """Errors of one (algorithm, seed). All errors are fractions in [0, 1]."""
-
-    algorithm: str  #: as tables name it
-    seed: int
-    held_out: dict[str, float]  #: tested environment -> error there, mean over the runs tested there
-    everywhere: dict[str, float]  #: environment -> error of the run trained on all given ones
-    steps: dict[str, int]  #: fold -> selected step
-    missing: dict[str, str]  #: expected fold -> why it has no errors
-    measures: Measures
-    by_fold: dict[str, dict[str, float]] = field(default_factory=dict)  #: fold -> tested environment -> error
-    trained_on_tested: bool = False  #: some tested environment was not held out: no estimate of unseen performance
-    sampled: bool = False  #: errors among exact ones that had to be sampled, see ``RunIdentity.grouped``
 
 
 def expected_folds(identity: Mapping[str, Any], present: Iterable[str]) -> list[str]:
@@ -299,96 +477,6 @@ def beyond(identity: Mapping[str, Any]) -> bool:
     return bool(identity.get("beyond", True))
 
 
-def evaluate_study(
-    rows_by_fold: Mapping[str, Rows],
-    identity: Mapping[str, Any],
-    selection: Selection,
-    *,
-    algorithm: str | None = None,
-    unusable: Mapping[str, str] | None = None,
-    environments: Iterable[str] = (),
-) -> Study:
-    """Select a step in each run and read off its errors.
-
-    Args:
-        rows_by_fold: fold -> rows of that run (at least the keys of :class:`dgbench.records.rows.Row`, with
-            ``env_held_out``).
-        identity: identity of any run of the study.
-        selection: chooses the step.
-        algorithm: name for tables; by default the identity's.
-        unusable: fold -> why its errors must not be used (failed, unfinished), even where there are rows.
-        environments: environments in which other runs of the same setting were tested. Where the run of all given ones
-            lacks one of them, a given one, or one of its own other steps, its maximum is not the ideal error.
-    """
-    given: list[str] = list(identity["given"])
-    planned = tested_by_fold(identity)
-    missing = dict(unusable or {})
-    by_fold: dict[str, dict[str, float]] = {}
-    everywhere: dict[str, float] = {}
-    steps: dict[str, int] = {}
-    honest = True  # every tested environment was held out
-    for fold, rows in rows_by_fold.items():
-        if fold in missing:
-            continue
-        try:
-            step = selection(rows).step
-        except DgbenchError as problem:
-            missing[fold] = str(problem)
-            continue
-        test = [row for row in rows if row["step"] == step and row["subset"] == "test"]
-        if fold != FULL:
-            wanted = set(given)
-            if identity.get("folds") and planned:
-                wanted = set(planned[int(fold)])
-            else:
-                test = [row for row in test if row["env_held_out"]]
-            test = [row for row in test if row["env"] in wanted]
-            honest = honest and all(row["env_held_out"] for row in test)
-        judged = {row["env"]: row["wrong"] / row["seen"] for row in test}
-        if fold == FULL:
-            everywhere = judged
-        else:
-            by_fold[fold] = judged
-        steps[fold] = step
-        if not judged and (fold != FULL or beyond(identity)):
-            missing[fold] = f"no test row at step {step}"
-        elif lacking := [env for env in tested_in_fold(fold, planned) if env not in judged]:
-            missing[fold] = _lacks(lacking, step)
-    expected = expected_folds(identity, [*rows_by_fold, *missing])
-    for fold in expected:
-        if fold not in rows_by_fold and fold not in missing:
-            missing[fold] = "no rows"
-    held_out = _means(by_fold, given)
-    no_held_out = grouped_reasons({fold: why for fold, why in missing.items() if fold != FULL})
-    no_everywhere = grouped_reasons({fold: why for fold, why in missing.items() if fold == FULL})
-    known = {*given, *environments, *(row["env"] for row in rows_by_fold.get(FULL, ()) if row["subset"] == "test")}
-    if not beyond(identity) or (everywhere and known <= set(given)):
-        no_everywhere = "only the given environments exist, so the ideal is not known"
-    elif planned is not None and FULL not in expected and not everywhere:
-        no_everywhere = f"protocol={identity['protocol']} trains no model on all given environments; use protocol=loo"
-    elif everywhere and (lacking := sorted(known - everywhere.keys())):
-        no_everywhere = f"fold {FULL}: {_lacks(lacking, steps[FULL])}"
-    tests = planned if planned is not None else [list(errors) for errors in by_fold.values()]
-    measures = Measures.of(
-        held_out,
-        everywhere,
-        no_held_out=no_held_out,
-        no_worst_gap="" if honest and _one_each(tests, given) else _NO_WORST_GAP.format(identity["protocol"]),
-        no_everywhere=no_everywhere,
-    )
-    name = algorithm or algorithm_name(identity)
-    sampled = bool(identity.get("grouped")) and identity["evaluation"] == "exact"
-    return Study(name, identity["seed"], held_out, everywhere, steps, missing, measures, by_fold, not honest, sampled)
-
-
-_NO_WORST_GAP = "protocol={} does not hold out each given environment once and alone, as eq. 6 asks; use protocol=loo"
-
-
-def tested_in_fold(fold: str, planned: Sequence[Sequence[str]] | None) -> Sequence[str]:
-    """Environments in which the protocol tests that fold; none for ``full``, or where the protocol does not tell."""
-    return planned[int(fold)] if planned and fold.isdecimal() and int(fold) < len(planned) else ()
-
-
 def _lacks(environments: Sequence[str], step: int) -> str:
     """``no test row of 0.10, 0.20, 0.30 and 4 more at step 200``."""
     more = f" and {len(environments) - 3} more" if len(environments) > 3 else ""
@@ -398,15 +486,6 @@ def _lacks(environments: Sequence[str], step: int) -> str:
 def _one_each(tests: Sequence[Sequence[str]], given: Sequence[str]) -> bool:
     """Whether every given environment is tested by one fold that tests nothing else."""
     return sorted(map(list, tests)) == sorted([env] for env in given)
-
-
-def _means(by_fold: Mapping[str, Mapping[str, float]], given: Sequence[str]) -> dict[str, float]:
-    """Mean error in each environment over the folds tested there, in the order of the given ones."""
-    found: dict[str, list[float]] = defaultdict(list)
-    for errors in by_fold.values():
-        for env, error in errors.items():
-            found[env].append(error)
-    return {env: math.fsum(found[env]) / len(found[env]) for env in given if env in found}
 
 
 def fold_name(fold: str, identity: Mapping[str, Any]) -> str:

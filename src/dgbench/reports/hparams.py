@@ -19,7 +19,7 @@ from dgbench.reports.document import Document, Section, leads, problem_table, wa
 from dgbench.reports.labels import setting_titles, variant_text
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.selected import Selected, select_runs
+from dgbench.reports.reading.selected import Selected, SelectedRun, select_runs
 from dgbench.reports.tables import Column, Table, entry, table
 
 #: what must be equal for choices to share a table, besides the dataset and its variant
@@ -64,42 +64,44 @@ class Choice:
         return asdict(self)
 
 
-def choices(collection: Collection, selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
+def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
     """One choice for every search that has a model that counts, sorted by dataset, algorithm, trial, seed and fold.
 
     Args:
-        collection: what was collected.
         selected: the steps and draws that count.
         unreported: environments whose accuracy must not be reported.
     """
-    rivals: dict[tuple[Any, ...], list[int]] = defaultdict(list)
-    for index, run in enumerate(collection.runs):
-        rivals[_search(run.identity, selected.labels[index])].append(index)
+    searches: dict[tuple[Any, ...], list[SelectedRun]] = defaultdict(list)
+    for run in selected.runs:
+        searches[_search(run)].append(run)
+    lines = selected.rows.assign(env=selected.rows["env"].astype(object)).groupby("run", sort=False)
+    tests: dict[Any, Any] = {run: zip(own["env"], own["accuracy"], strict=True) for run, own in lines}
     found = []
-    for index, rows in sorted(selected.rows.items()):
-        run, label = collection.runs[index], selected.labels[index]
+    for index, run in enumerate(selected.runs):
+        if run.why:
+            continue
         who = run.identity
-        tests = [row["accuracy"] for row in rows if row["env"] in tested(who) and row["env"] not in unreported]
-        others = sorted(rivals[_search(who, label)], key=lambda other: collection.runs[other].identity["draw"])
+        reported = set(tested(who)) - set(unreported)
+        accuracies = [accuracy for env, accuracy in tests.get(index, ()) if env in reported]
         found.append(
             Choice(
                 who["dataset"],
                 dict(who["variant"]),
                 {key: who[key] for key in SETTING},
-                label,
+                run.label,
                 who["fold"],
                 tested(who),
                 who["space"],
                 who["trial"],
                 who["seed"],
                 who["draw"],
-                selected.steps[index],
+                run.step,
                 dict(who["hparams"]),
-                _number(selected.accuracy[index]),
-                math.fsum(tests) / len(tests) if tests else None,
+                _number(run.accuracy),
+                math.fsum(accuracies) / len(accuracies) if accuracies else None,
                 who["run"],
                 run.folder,
-                [_candidate(collection, selected, other) for other in others],
+                [_candidate(other) for other in sorted(searches[_search(run)], key=lambda o: o.identity["draw"])],
             )
         )
     return sorted(
@@ -152,16 +154,14 @@ def hparams_text(hparams: dict[str, Any]) -> str:
     )
 
 
-def _search(identity: dict[str, Any], label: str) -> tuple[Any, ...]:
-    return (label, *(str(identity[key]) for key in ("dataset", "variant", *SETTING, "held_out", "seed")))
+def _search(run: SelectedRun) -> tuple[Any, ...]:
+    names = ("dataset", "variant", *SETTING, "held_out", "seed")
+    return (run.label, *(str(run.identity[key]) for key in names))
 
 
-def _candidate(collection: Collection, selected: Selected, index: int) -> Candidate:
-    identity, step = collection.runs[index].identity, selected.steps[index]
-    why = selected.why.get(index, "")
-    return Candidate(
-        identity["draw"], None if step < 0 else step, _number(selected.accuracy[index]), identity["run"], why
-    )
+def _candidate(run: SelectedRun) -> Candidate:
+    step = None if run.step < 0 else run.step
+    return Candidate(run.identity["draw"], step, _number(run.accuracy), run.identity["run"], run.why)
 
 
 def _number(value: float) -> float | None:
@@ -188,7 +188,7 @@ class HparamsReport:
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         selected = select_runs(collection, selection, split_by)
-        found = choices(collection, selected, selection.validation_environments)
+        found = choices(selected, selection.validation_environments)
         settings: dict[str, list[Choice]] = defaultdict(list)
         for choice in found:
             settings[json.dumps([choice.dataset, choice.variant, choice.setting], default=str)].append(choice)
@@ -197,7 +197,7 @@ class HparamsReport:
         sections = [
             _section(f"setting_{at}", *each) for at, each in enumerate(zip(titles, settings.values(), strict=True))
         ]
-        problems = [*collection.problems, *_unusable(collection, selected.why, selected.lost)]
+        problems = [*collection.problems, *_unusable(collection, selected)]
         lead = leads(f"{len(found)} of {len(collection.runs)} runs count", problems)
         if not selection.chooses_draws:
             lead.append("This selection has no accuracy to choose draws by; try selection=train_val.")
@@ -221,10 +221,10 @@ def _section(name: str, title: str, own: list[Choice]) -> Section:
     return Section(name, title, [choices_table(own)], facts=facts)
 
 
-def _unusable(collection: Collection, why: dict[int, str], lost: frozenset[int]) -> list[Problem]:
+def _unusable(collection: Collection, selected: Selected) -> list[Problem]:
     """Runs that a selection could not judge; failed and unfinished ones are problems of the collection."""
     return [
-        Problem("no choice", collection.runs[index].folder, reason)
-        for index, reason in why.items()
-        if index not in lost and not collection.runs[index].unusable
+        Problem("no choice", run.folder, run.why)
+        for run, read in zip(selected.runs, collection.runs, strict=True)
+        if run.why and not run.lost and not read.unusable
     ]

@@ -92,7 +92,7 @@ def _holders(
     for number, identity in beside_trained([run.identity for run in collection.runs]):
         if title := titles.get(identity_key(identity, names)):
             entry = whose[identity["run"], identity["code"]]
-            found[title, selected.labels[number]][entry.name] = entry
+            found[title, selected.runs[number].label][entry.name] = entry
     return {key: list(entries.values()) for key, entries in found.items()}
 
 

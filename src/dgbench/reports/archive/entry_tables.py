@@ -23,7 +23,7 @@ from dgbench.reports.evaluation import Evaluation, Setting, evaluate
 from dgbench.reports.labels import words_of
 from dgbench.reports.measuring.tables import measure_table
 from dgbench.reports.reading.collect import Collection, collect
-from dgbench.reports.reading.selected import Selected, of_collection, select_runs
+from dgbench.reports.reading.selected import Selected, select_runs
 
 CODE = "code"  #: versions never share a table of the archive
 _OF_SETTING = ("setting", *keys(Role.SETTING, CODE), "selection")
@@ -50,7 +50,7 @@ def evaluated(files: Sequence[Path], selection: str) -> tuple[Collection, Select
     """
     collection = collect(files, repeated=True)
     selected = select_runs(collection, selection_named(selection), CODE)
-    return collection, selected, evaluate(of_collection(collection, selected), CODE)
+    return collection, selected, evaluate(selected, CODE)
 
 
 def measures_csv(evaluation: Evaluation, selection: str) -> str:

@@ -19,7 +19,7 @@ from dgbench.reports.measuring.tables import FORMULAS
 from dgbench.reports.over_seeds import mean
 from dgbench.reports.reading.collect import Collection, code_parts, collect
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.selected import of_collection, select_runs
+from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.tables import Column, Table, table
 
 #: what makes a cell of errors and one of measures
@@ -92,7 +92,7 @@ def _evaluated(side: Collection, selection: Selection) -> Evaluation:
     # what differs may be the code, so it must not keep cells apart
     runs = [replace(run, identity={**run.identity, "code": "any"}) for run in side.runs]
     same = replace(side, runs=runs)
-    return evaluate(of_collection(same, select_runs(same, selection)))
+    return evaluate(select_runs(same, selection))
 
 
 def side_by_side(first: pd.DataFrame, second: pd.DataFrame, cell: Sequence[str], values: Sequence[str]) -> pd.DataFrame:

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 from dgbench.analysis import MEASURES
 from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import RecordError
@@ -37,12 +39,10 @@ def closing_table(
         raise RecordError(
             f"no fold has rows{f' ({why})' if why else ''}; correct the cause and start the same command again"
         )
-    by_fold: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rows:
-        by_fold[row["fold"]].append(row)
     identity = rows[0]
-    study = evaluate_study(by_fold, identity, selection, unusable=unusable)
-    lines = _fold_lines(study, identity, by_fold)
+    study = evaluate_study(rows, selection, unusable)
+    held_out = study.results[study.results["role"] == "held_out"]
+    lines = _fold_lines(study, held_out, rows)
     measures = study.measures
     for name, title in MEASURES.items():
         where = f"at {measures.ideal_env}" if name == "ideal" and measures.ideal_env is not None else ""
@@ -57,7 +57,7 @@ def closing_table(
     ]
     title = f"{identity['dataset']} {study.algorithm} seed {study.seed} ({describe(selection)})"
     notes = [TARGET_ORACLE] if study.trained_on_tested else []
-    repeated = any(sum(env in errors for errors in study.by_fold.values()) > 1 for env in study.held_out)
+    repeated = bool(held_out["env"].duplicated().any())
     notes += ["Measures: of each environment's mean error over the folds that hold it out."] if repeated else []
     notes += [*_trained(identity), *_reasons(measures.reasons)]
     return plain_table(table(lines, "closing", title, columns, notes))
@@ -71,22 +71,26 @@ def _trained(identity: Mapping[str, Any]) -> list[str]:
     return [f"tuning {identity['tuning']}: {trained:,} of {whole:,} parameters were trained"]
 
 
-def _fold_lines(
-    study: Study, identity: Mapping[str, Any], by_fold: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> list[dict[str, Any]]:
-    """One line per fold and tested environment; none for empty folds where these are many."""
-    planned = tested_by_fold(identity) or []
-    folds = [fold for fold in expected_folds(identity, [*by_fold, *study.missing]) if fold != FULL]
-    empty = [fold for fold in folds if not study.by_fold.get(fold)]
+def _fold_lines(study: Study, held_out: pd.DataFrame, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One line per fold and tested environment; none for empty folds where these are many.
+
+    Args:
+        study: of these rows.
+        held_out: its errors, one line for each fold and environment.
+        rows: of the study.
+    """
+    planned = tested_by_fold(rows[0]) or []
+    held_out_by = {row["fold"]: row["held_out"] for row in rows}
+    errors = dict(zip(zip(held_out["fold"], held_out["env"], strict=True), held_out["error"], strict=True))
+    folds = [fold for fold in expected_folds(rows[0], [*held_out_by, *study.missing]) if fold != FULL]
+    empty = set(folds) - set(held_out["fold"])
     lines = []
     for fold in folds:
         if fold in empty and len(empty) > _MOST_EMPTY:
             continue
-        told = planned[int(fold)] if fold.isdecimal() and int(fold) < len(planned) else []
-        tested = told or (by_fold[fold][0]["held_out"] if fold in by_fold else [])
-        for env in tested:
-            error = study.by_fold.get(fold, {}).get(env)
-            lines.append({"fold": fold, "env": env, "step": study.steps.get(fold), "error": error})
+        known = planned[int(fold)] if fold.isdecimal() and int(fold) < len(planned) else []
+        for env in known or held_out_by.get(fold, []):
+            lines.append({"fold": fold, "env": env, "step": study.steps.get(fold), "error": errors.get((fold, env))})
     return lines
 
 

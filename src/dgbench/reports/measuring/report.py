@@ -41,7 +41,7 @@ from dgbench.reports.measuring.tables import (
 )
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.selected import of_collection, select_runs
+from dgbench.reports.reading.selected import select_runs
 
 
 def suite_sections(
@@ -162,7 +162,7 @@ class MeasuresReport:
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         check_key(split_by)
         selected = select_runs(collection, selection, split_by)
-        evaluation = evaluate(of_collection(collection, selected), split_by)
+        evaluation = evaluate(selected, split_by)
         problems = [*collection.problems, *evaluation.problems]
         found = suites(evaluation, self.size_axis)
         sections, apart = suite_sections(found, self.statistics, self.baseline)

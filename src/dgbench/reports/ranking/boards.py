@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,19 @@ import pandas as pd
 from dgbench.configuration import command_words
 from dgbench.protocols.folds import tested, tested_by_fold, trained_on_tested
 from dgbench.records.rows import Role, identity_key, keys
-from dgbench.reports.evaluation import PAIRS, one_code
+from dgbench.reports.evaluation import PAIRS, Group, groups_of
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import dataset_titles, variant_text
 from dgbench.reports.over_seeds import Values, mean, reasons
 from dgbench.reports.reading.folders import Problem, filling_command
-from dgbench.reports.reading.selected import SelectedRun, SelectedRuns, beside_trained
-from dgbench.reports.tables import entry
+from dgbench.reports.reading.selected import Selected, SelectedRun
 
+HeldOut = frozenset[str]
 #: what tells the datasets of a board apart
 _DATASET = keys(Role.DATA | Role.FOLDS)
 _WORDS = {"init": "{} init", "head": "{} head", "protocol": "protocol {}"}
 _USUAL = ("head", "random")  # not said
+_NUMBERS = {"accuracy": "float64", "images": "float64"}
 _COLUMNS = ("dataset", "algorithm", "seed", "env", "accuracy", "images", "accuracy.reason")
 
 
@@ -68,7 +69,7 @@ class Board:
 
 
 def boards(
-    selected: SelectedRuns, unreported: Sequence[str] = (), split_by: str | None = None
+    selected: Selected, unreported: Sequence[str] = (), split_by: str | None = None
 ) -> tuple[list[Board], list[Problem]]:
     """All boards that the runs allow, and what is missing in them.
 
@@ -81,128 +82,118 @@ def boards(
         RecordError: one dataset of a board would mix code versions.
     """
     names = keys(Role.NETWORK | Role.PROTOCOL, split_by)
-    grouped: dict[str, dict[str, list[SelectedRun]]] = defaultdict(lambda: defaultdict(list))
-    for number, identity in beside_trained([run.identity for run in selected.runs]):
-        run = selected.runs[number]
-        run = run if identity is run.identity else replace(run, identity=identity)
-        if tested(run.identity):
-            grouped[identity_key(run.identity, names)][identity_key(run.identity, _DATASET)].append(run)
+    together: dict[str, list[Group]] = defaultdict(list)
+    for group in groups_of(selected, split_by, ideal=False):
+        together[identity_key(group.identity, names)].append(group)
     found: list[Board] = []
     problems: list[Problem] = []
-    for _, by_dataset in sorted(grouped.items()):
-        groups = [_Group.of(runs, unreported) for _, runs in sorted(by_dataset.items())]
-        problems += [group.nothing() for group in groups if not group.counts]
-        shown = [group for group in groups if group.counts]
+    for _, groups in sorted(together.items()):
+        shown = []
+        for group in sorted(groups, key=lambda group: identity_key(group.identity, _DATASET)):
+            dataset = _Dataset.of(group, unreported)
+            if dataset.environments and any(not run.why for run in group.runs):
+                shown.append(dataset)
+            else:
+                problems.append(_nothing(dataset))
         if shown:
-            board, missing = _board({key: shown[0].identity[key] for key in names}, shown, selected)
+            board, missing = _board({key: groups[0].identity[key] for key in names}, shown, selected)
             found.append(board)
             problems += missing
     return found, problems
 
 
 @dataclass(frozen=True)
-class _Group:
-    """The runs of one dataset of a board."""
+class _Dataset:
+    """What a board shows of a setting."""
 
-    runs: Sequence[SelectedRun]
+    group: Group
     environments: tuple[str, ...]  #: those tested and reported, in order
     plan: Sequence[HeldOut]  #: sets of environments that a complete study tests in
-    codes: tuple[str, ...]
 
     @classmethod
-    def of(cls, runs: Sequence[SelectedRun], unreported: Sequence[str]) -> _Group:
-        identity = runs[0].identity
-        plan = planned(identity, [frozenset(tested(run.identity)) for run in runs])
+    def of(cls, group: Group, unreported: Sequence[str]) -> _Dataset:
+        identity = group.runs[0].identity
+        plan = planned(identity, [frozenset(tested(run.identity)) for run in group.runs])
         reported = {env for held_out in plan for env in held_out} - set(unreported)
-        environments = tuple(env for env in identity["given"] if env in reported)
-        return cls(runs, environments, plan, one_code(runs, identity))
+        return cls(group, tuple(env for env in identity["given"] if env in reported), plan)
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        return self.runs[0].identity
+        """That of a run."""
+        return self.group.runs[0].identity
 
-    @property
-    def counts(self) -> bool:
-        return bool(self.environments) and any(not run.why for run in self.runs)
 
-    def nothing(self) -> Problem:
-        """Why the dataset is on no board."""
-        where = f"{variant_text(self.identity)}, protocol {self.identity['protocol']}, {len(self.runs)} runs"
-        why = "every tested environment is one that chooses among models"
-        if self.environments:
-            why = f"no run counts, e.g. {self.runs[0].why or 'none has rows'}"
-        return Problem("no leaderboard", where, why)
+def _nothing(dataset: _Dataset) -> Problem:
+    """Why a setting is on no board."""
+    identity, runs = dataset.identity, dataset.group.runs
+    where = f"{variant_text(identity)}, protocol {identity['protocol']}, {len(runs)} runs"
+    why = "every tested environment is one that chooses among models"
+    if dataset.environments:
+        why = f"no run counts, e.g. {runs[0].why or 'none has rows'}"
+    return Problem("no leaderboard", where, why)
 
 
 def _board(
-    identity: Mapping[str, Any], groups: Sequence[_Group], selected: SelectedRuns
+    identity: Mapping[str, Any], datasets: Sequence[_Dataset], selected: Selected
 ) -> tuple[Board, list[Problem]]:
-    titles = dataset_titles([group.identity for group in groups], _DATASET)
-    lines: list[dict[str, Any]] = []
-    counting: list[dict[str, Any]] = []
+    titles = dataset_titles([dataset.identity for dataset in datasets], _DATASET)
+    accuracies: list[dict[str, Any]] = []
+    runs: list[dict[str, Any]] = []
     problems: list[Problem] = []
-    for title, group in zip(titles, groups, strict=True):
-        own, missing = _accuracies(group, selected)
-        lines += [{"dataset": title, **line} for line in own]
-        counting += [{"dataset": title, **line} for line in _counting(group.runs)]
-        problems += missing
-    frame = pd.DataFrame(lines).reindex(columns=list(_COLUMNS))
+    for title, dataset in zip(titles, datasets, strict=True):
+        for own, results in dataset.group.studies():
+            who = {"dataset": title, "algorithm": own[0].label, "seed": own[0].identity["seed"]}
+            lines, missing = _accuracies(dataset, own, results, selected)
+            accuracies += [{**who, **line} for line in lines]
+            runs += [{**who, "run": run.identity["run"], "folder": run.folder} for run in own if not run.why]
+            problems += missing
     board = Board(
-        title=_title(identity, groups),
+        title=_title(identity, datasets),
         identity=identity,
-        datasets=tuple(BoardDataset(t, g.identity, g.environments) for t, g in zip(titles, groups, strict=True)),
-        codes=tuple(dict.fromkeys(code for group in groups for code in group.codes)),
-        accuracies=frame.astype({"accuracy": "float64", "images": "float64"}),
-        runs=pd.DataFrame(counting),
+        datasets=tuple(BoardDataset(t, d.identity, d.environments) for t, d in zip(titles, datasets, strict=True)),
+        codes=tuple(dict.fromkeys(code for dataset in datasets for code in dataset.group.codes)),
+        accuracies=pd.DataFrame(accuracies, columns=list(_COLUMNS)).astype(
+            {"accuracy": "float64", "images": "float64"}
+        ),
+        runs=pd.DataFrame(runs),
     )
     return board, problems
 
 
-def _title(identity: Mapping[str, Any], groups: Sequence[_Group]) -> str:
+def _title(identity: Mapping[str, Any], datasets: Sequence[_Dataset]) -> str:
     """Network, initial weights, tuning, protocol, and whatever else a board is split by."""
     title = ", ".join(_WORDS.get(key, "{}").format(value) for key, value in identity.items() if (key, value) != _USUAL)
-    oracle = any(trained_on_tested(group.identity) for group in groups)
+    oracle = any(trained_on_tested(dataset.identity) for dataset in datasets)
     return f"TARGET ORACLE, {title}" if oracle else title
 
 
-def _accuracies(group: _Group, selected: SelectedRuns) -> tuple[list[dict[str, Any]], list[Problem]]:
-    """Every algorithm, seed and environment of one dataset."""
-    studies: dict[tuple[str, int], list[SelectedRun]] = defaultdict(list)
-    for run in group.runs:
-        studies[run.label, run.identity["seed"]].append(run)
-    lines, problems = [], []
-    for (label, seed), own in sorted(studies.items(), key=lambda item: item[0]):
-        found: dict[str, dict[HeldOut, float]] = {env: {} for env in group.environments}
-        images: dict[str, float] = {}
-        for run in own:
-            held_out = frozenset(tested(run.identity))
-            for row in run.rows:
-                if row["env"] in held_out and row["env"] in found:
-                    found[row["env"]][held_out] = row["accuracy"]
-                    images[row["env"]] = row["seen"]
-        lacking = [h for h in group.plan if any(math.isnan(found[env].get(h, math.nan)) for env in h & found.keys())]
-        missing, named = why_missing(own, lacking, selected)
-        problems += named
-        for env in group.environments:
-            why = next((text for held_out, text in missing.items() if env in held_out), "")
-            value = mean(list(found[env].values())) if found[env] and not why else None
-            reason = f"seed {seed}: {why}" if why else ""
-            line = {"algorithm": label, "seed": seed, "env": env, "images": images.get(env)}
-            lines.append(line | entry("accuracy", value, reason=reason))
+def _accuracies(
+    dataset: _Dataset, runs: Sequence[SelectedRun], results: pd.DataFrame, selected: Selected
+) -> tuple[list[dict[str, Any]], list[Problem]]:
+    """Every environment of one algorithm and seed.
+
+    Args:
+        dataset: of the study.
+        runs: of the study.
+        results: its lines of :class:`~dgbench.reports.evaluation.Group`.
+        selected: all runs.
+    """
+    tested_by = {run.identity["run"]: frozenset(tested(run.identity)) for run in runs}
+    found: dict[str, dict[HeldOut, float]] = {env: {} for env in dataset.environments}
+    images: dict[str, float] = {}
+    columns = (results[name].tolist() for name in ("run", "env", "accuracy", "images"))
+    for run, env, accuracy, count in zip(*columns, strict=True):
+        if env in found:
+            found[env][tested_by[run]], images[env] = accuracy, count
+    lacking = [h for h in dataset.plan if any(math.isnan(found[env].get(h, math.nan)) for env in h & found.keys())]
+    missing, problems = why_missing(runs, lacking, selected)
+    lines = []
+    for env in dataset.environments:
+        why = next((text for held_out, text in missing.items() if env in held_out), "")
+        value = mean(list(found[env].values())) if found[env] and not why else None
+        reason = f"seed {runs[0].identity['seed']}: {why}" if why else None
+        lines.append({"env": env, "images": images.get(env), "accuracy": value, "accuracy.reason": reason})
     return lines, problems
-
-
-def _counting(runs: Sequence[SelectedRun]) -> list[dict[str, Any]]:
-    counting = sorted((run for run in runs if not run.why), key=lambda run: (run.label, run.identity["seed"]))
-    return [
-        {
-            "algorithm": run.label, "seed": run.identity["seed"], "run": run.identity["run"], "folder": run.folder,
-        }
-        for run in counting
-    ]  # fmt: skip
-
-
-HeldOut = frozenset[str]
 
 
 def planned(identity: Mapping[str, Any], present: Sequence[HeldOut]) -> list[HeldOut]:
@@ -219,7 +210,7 @@ def planned(identity: Mapping[str, Any], present: Sequence[HeldOut]) -> list[Hel
 
 
 def why_missing(
-    runs: Sequence[SelectedRun], lacking: Sequence[HeldOut], selected: SelectedRuns
+    runs: Sequence[SelectedRun], lacking: Sequence[HeldOut], selected: Selected
 ) -> tuple[dict[HeldOut, str], list[Problem]]:
     """Why an algorithm and seed lack a result, with the command that fills it.
 

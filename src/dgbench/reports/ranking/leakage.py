@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 from dgbench.analysis.accuracy import SPREADS, Leakage, mean, oracle_leakage, spread
-from dgbench.analysis.columns import RunKey
 from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import ConfigError
 from dgbench.protocols.folds import tested as tested_in
@@ -26,7 +25,7 @@ from dgbench.reports.labels import dataset_titles, network_text, slug
 from dgbench.reports.measuring.tables import ALGORITHM
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.selected import Selected, finished_rows, of_collection, records_of, select_runs, test_rows
+from dgbench.reports.reading.selected import Selected, select_runs
 from dgbench.reports.tables import Column, Table, entry, table
 
 _LEAKAGE = "average less that of the honest choice, percentage points"
@@ -176,7 +175,7 @@ class LeakageReport:
                 "is none, choose selection=train_val"
             )
         selected = select_runs(collection, selection, split_by)
-        found, missing = leakages(collection, selected, selection.validation_environments, split_by)
+        found, missing = leakages(selected, selection.validation_environments, split_by)
         problems = [*collection.problems, *missing]
         titles = dataset_titles([identity for identity, _ in found], keys(Role.SETTING))
         sections = []
@@ -195,12 +194,11 @@ class LeakageReport:
 
 
 def leakages(
-    collection: Collection, selected: Selected, unreported: Sequence[str] = (), split_by: str | None = None
+    selected: Selected, unreported: Sequence[str] = (), split_by: str | None = None
 ) -> tuple[list[tuple[dict[str, Any], pd.DataFrame]], list[Problem]]:
     """What an oracle gains on the models of every setting.
 
     Args:
-        collection: what was collected.
         selected: the steps and draws that count.
         unreported: environments that chose among models.
         split_by: one more identity key whose values are kept apart.
@@ -214,19 +212,18 @@ def leakages(
     Raises:
         RecordError: one setting would mix code versions.
     """
-    able = np.array([step >= 0 for step in selected.steps], dtype=bool)
-    finished = finished_rows(collection)
-    records = records_of(finished, [RunKey("")] * len(able))
-    rows = test_rows(records, finished, np.array(selected.steps), able)
+    lines_of = selected.rows.assign(env=selected.rows["env"].astype(object)).groupby("run", sort=False)
+    accuracies: dict[Any, dict[str, float]] = {
+        run: dict(zip(own["env"], own["accuracy"], strict=True)) for run, own in lines_of
+    }
     names = keys(Role.SETTING, split_by)
     settings: dict[str, dict[tuple[str, tuple[str, ...], int], list[int]]] = defaultdict(lambda: defaultdict(list))
-    for index, run in enumerate(collection.runs):
+    runs = selected.runs
+    for index, run in enumerate(runs):
         given, mine = run.identity["given"], set(tested_in(run.identity)) - set(unreported)
         tested = tuple(env for env in given if env in mine)
         if tested and not trained_on_tested(run.identity):
-            models = settings[identity_key(run.identity, names)]
-            models[selected.labels[index], tested, run.identity["seed"]].append(index)
-    runs = of_collection(collection, selected).runs
+            settings[identity_key(run.identity, names)][run.label, tested, run.identity["seed"]].append(index)
     found, problems = [], []
     for _, models in sorted(settings.items()):
         together = [runs[index] for own in models.values() for index in own]
@@ -235,7 +232,10 @@ def leakages(
         lines: list[dict[str, Any]] = []
         for (label, tested, seed), own in sorted(models.items()):
             model = {"algorithm": label, "seed": seed, "held out": tested, "domains": len(tested)}
-            gains, why = _gains(own, tested, selected, rows)
+            draws = [
+                (runs[index].accuracy, [accuracies.get(index, {}).get(env, np.nan) for env in tested]) for index in own
+            ]
+            gains, why = _gains(draws)
             for gain in gains:
                 known = {"K": gain.test_domains, "leakage": gain.leakage, "accuracies": gain.accuracies}
                 lines.append(model | known | entry("average", gain.average))
@@ -246,20 +246,18 @@ def leakages(
     return found, problems
 
 
-def _gains(
-    runs: Sequence[int], tested: Sequence[str], selected: Selected, rows: Mapping[int, Sequence[Mapping[str, Any]]]
-) -> tuple[list[Leakage], str]:
+def _accuracies(validation: float, by_env: Mapping[str, float], tested: Sequence[str]) -> tuple[float, list[float]]:
+    """Validation accuracy, and test accuracy in every test domain, of one draw."""
+    return validation, [by_env.get(env, np.nan) for env in tested]
+
+
+def _gains(draws: Sequence[tuple[float, list[float]]]) -> tuple[list[Leakage], str]:
     """One entry per way of choosing, or none and why."""
-    validation, tests = [], []
-    for run in runs:
-        accuracy = {row["env"]: row["accuracy"] for row in rows.get(run, ())}
-        line = [accuracy.get(env, np.nan) for env in tested]
-        if not np.isnan([*line, selected.accuracy[run]]).any():
-            validation.append(selected.accuracy[run])
-            tests.append(line)
-    if len(tests) < 2:
-        draws = f"{len(tests)} finished hyperparameter draw{'s' * (not tests)}"
-        return [], f"{draws}; an oracle needs 2 or more (hparams.draw=1,2,...)"
+    known = [(validation, tests) for validation, tests in draws if not np.isnan([validation, *tests]).any()]
+    if len(known) < 2:
+        count = f"{len(known)} finished hyperparameter draw{'s' * (not known)}"
+        return [], f"{count}; an oracle needs 2 or more (hparams.draw=1,2,...)"
+    validation, tests = zip(*known, strict=True)
     return oracle_leakage(validation, tests), ""
 
 

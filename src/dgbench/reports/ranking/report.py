@@ -36,7 +36,7 @@ from dgbench.reports.ranking.tables import (
     variance_table,
 )
 from dgbench.reports.reading.collect import Collection
-from dgbench.reports.reading.selected import of_collection, select_runs
+from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.shift.verdicts import DOMINANT
 from dgbench.reports.tables import Table
 
@@ -134,11 +134,11 @@ class LeaderboardReport:
         split = shift_split(self.shifts, self.shifts_from, self.shifts_estimator)
         selected = select_runs(collection, selection, split_by)
         unreported = selection.validation_environments
-        found, missing = boards(of_collection(collection, selected), unreported, split_by)
+        found, missing = boards(selected, unreported, split_by)
         own = {board.title: level for board in found if (level := ranked(board))}
         baseline = baseline_of(self.baseline, own)
         curves = test_curves(collection, selected, unreported, self.epochs)
-        chosen = choices(collection, selected, unreported)
+        chosen = choices(selected, unreported)
         sections = []
         for board in found:
             beside = [frame for other in theirs for frame in beside_tables(board, other, selection.name)]
@@ -151,7 +151,8 @@ class LeaderboardReport:
             sections.append(Section(slug(board.title), board.title, tables, figures, answer, facts=_facts(board)))
         agreement = agreement_section(own, theirs)
         problems = [*collection.problems, *missing, *split.problems]
-        used = f"{len(selected.rows)} of {len(collection.runs)} runs count: one hyperparameter draw of each search"
+        counting = sum(not run.why for run in selected.runs)
+        used = f"{counting} of {len(collection.runs)} runs count: one hyperparameter draw of each search"
         return Document(
             title="Leaderboards of domain generalization: accuracy, higher is better",
             selection=describe(selection),

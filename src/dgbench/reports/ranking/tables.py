@@ -331,7 +331,7 @@ def test_curves(collection: Collection, selected: Selected, unreported: Sequence
     lines: list[dict[str, Any]] = []
     for at, run in enumerate(collection.runs):
         steps, curve = found.step[starts[at] : starts[at + 1]], found.value[starts[at] : starts[at + 1]]
-        chosen = curve[steps == selected.steps[at]]
+        chosen = curve[steps == selected.runs[at].step]
         held_out = ", ".join(sorted(tested(run.identity)))
         lines.append(
             {
@@ -339,14 +339,14 @@ def test_curves(collection: Collection, selected: Selected, unreported: Sequence
                 "folder": run.folder,
                 "place": (
                     identity_key(run.identity, _SEARCH),
-                    selected.labels[at],
+                    selected.runs[at].label,
                     run.identity["seed"],
                     held_out,
                 ),
                 "best": best[at],
                 "selected": chosen[-1] if len(chosen) else np.nan,
                 "deviation": standard_deviation(curve[-epochs:].tolist()),
-                "counts": at in selected.rows,
+                "counts": not selected.runs[at].why,
             }
         )
     curves = pd.DataFrame(lines).astype({"best": "float64", "selected": "float64", "deviation": "float64"})

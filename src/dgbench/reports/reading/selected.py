@@ -1,8 +1,6 @@
-"""Applies a selection to everything that was collected: the step of each run, and the draw of each search.
+"""Runs at the step and draw that a selection chose, and their ``test`` rows: what every table is made of.
 
-Runs at their selected steps, from a collection or a frame of :func:`dgbench.results`: what tables are made of.
-
-Models that dgbench did not train stand in every table of the environments that they were evaluated in.
+They come from a collection, from a frame of :func:`dgbench.results`, or from the rows of one study.
 """
 
 from __future__ import annotations
@@ -10,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,28 +16,47 @@ import numpy as np
 import pandas as pd
 
 from dgbench.analysis.columns import Records, RunKey
-from dgbench.analysis.selection import Draws, Rows, Selection, choose_draws
+from dgbench.analysis.selection import Draws, Selection, choose_draws
 from dgbench.protocols.folds import FULL
 from dgbench.records.rows import EVALUATED, Role, identity_key, keys
 from dgbench.reports.labels import algorithm_labels
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import fold_of
+from dgbench.reports.reading.row_files import IDENTITY_KEYS, Run
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import NDArray
+
+Identity = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Selected:
-    """What a selection made of a collection. Runs are named by their position in ``collection.runs``."""
+class SelectedRun:
+    """One run and what a selection decided for it."""
 
-    labels: list[str]  #: algorithm of each run, as tables name it
-    why: dict[int, str]  #: run -> why it does not count
-    lost: frozenset[int]  #: those of them that only lost to another draw of their search
-    steps: list[int]  #: chosen step of each run, -1 where there is none
-    accuracy: list[float]  #: validation accuracy that speaks for it, NaN where there is none
-    rows: dict[int, list[dict[str, Any]]]  #: run that counts -> its ``test`` rows at the chosen step
+    identity: Identity  #: the fields of :class:`~dgbench.records.rows.RunIdentity`
+    label: str  #: the algorithm as tables name it
+    folder: str
+    step: int = -1  #: the step whose errors count, -1 where there is none
+    accuracy: float = float("nan")  #: validation accuracy that speaks for it, NaN where there is none
+    why: str = ""  #: why it does not count; empty where it does
+    lost: bool = False  #: it does not count because another draw of its search was chosen
+    finished: bool = True  #: it was trained to its end
+    environments: frozenset[str] = frozenset()  #: in which it has ``test`` rows, at any step; of ``full`` folds alone
+
+
+@dataclass(frozen=True, eq=False)
+class Selected:
+    """All runs of a report.
+
+    ``rows`` has one line per ``test`` row of a run at its step: ``run`` (position in ``runs``), ``env``,
+    ``env_held_out``, ``seen``, ``error`` and ``accuracy`` (fractions), in the order in which they were written.
+    """
+
+    runs: Sequence[SelectedRun]
+    rows: pd.DataFrame
+    silent: Mapping[Path, Mapping[str, str]] = field(default_factory=dict)  #: study folder -> fold without rows -> why
+    partial: bool = False  #: runs that do not count may not be among them
 
 
 def select_runs(collection: Collection, selection: Selection, split_by: str | None = None) -> Selected:
@@ -69,20 +86,59 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
                 identity["draw"],
                 identity["protocol"],
             )
-    table = finished_rows(collection)
-    records = records_of(table, run_keys)
-    choices = selection.choose(records)
+    rows = finished_rows(collection)
+    choices = selection.choose(records_of(rows, run_keys))
     for index, run in enumerate(collection.runs):
         if run.unusable:
             choices.why[index] = run.unusable
             choices.steps[index] = -1
     draws = choose_draws(run_keys, choices, selection) if selection.chooses_draws else Draws()
     why = {**choices.why, **draws.stuck, **draws.lost}
-    counts = np.ones(len(run_keys), dtype=bool)
-    counts[list(why)] = False
-    rows = test_rows(records, table, choices.steps, counts)
-    steps, accuracy = choices.steps.tolist(), choices.accuracy.tolist()
-    return Selected(labels, why, frozenset(draws.lost), steps, accuracy, rows)
+    everywhere = _environments_of_full(collection)
+    decided = zip(collection.runs, labels, choices.steps.tolist(), choices.accuracy.tolist(), strict=True)
+    runs = [
+        SelectedRun(
+            run.identity, label, run.folder, step, accuracy, why.get(at, ""), at in draws.lost, not run.unusable,
+            everywhere.get(at, frozenset()),
+        )
+        for at, (run, label, step, accuracy) in enumerate(decided)
+    ]  # fmt: skip
+    at_step = rows["step"].to_numpy() == choices.steps[rows["run"].to_numpy()]
+    return Selected(runs, _test_rows(rows[at_step]), _silent_folds(collection))
+
+
+def selected_of_frame(frame: pd.DataFrame) -> Selected:
+    """The runs of a frame of :func:`dgbench.results`, or of a part of its lines."""
+    whose = frame.groupby(["run", "folder"], sort=False).ngroup().to_numpy()
+    rows = _test_rows(frame.assign(run=whose))
+    tested = rows["env"].astype(str).groupby(rows["run"].to_numpy()).agg(frozenset).to_dict()
+    runs = []
+    for number, line in enumerate(frame.drop_duplicates(["run", "folder"]).to_dict("records")):
+        who = _identity_of(line)
+        label, folder, step = str(who.pop("label")), str(who.pop("folder")), int(line["step"])
+        everywhere = tested.get(number, frozenset()) if who["fold"] == FULL else frozenset()
+        runs.append(SelectedRun(who, label, folder, step, environments=everywhere))
+    return Selected(runs, rows, partial=True)
+
+
+def select_study(rows: Sequence[Mapping[str, Any]], selection: Selection, unusable: Mapping[str, str]) -> Selected:
+    """The runs of one study.
+
+    Args:
+        rows: as :func:`dgbench.records.rows.read_rows` gives them, of any subset of its folds.
+        selection: chooses the step of each run.
+        unusable: fold -> why its errors must not be used, even where there are rows.
+    """
+    whose = {fold: number for number, fold in enumerate(dict.fromkeys(row["fold"] for row in rows))}
+    first = {row["fold"]: row for row in reversed(rows)}
+    runs = [Run(fold, {key: first[fold][key] for key in IDENTITY_KEYS}, "DONE", "", 0, 0) for fold in whose]
+    names = ["step", "env", "subset", "env_held_out", "seen", "wrong"]
+    frame = pd.DataFrame([{"run": whose[row["fold"]], **{name: row[name] for name in names}} for row in rows])
+    frame = frame.astype({"env": "category", "subset": "category"})
+    selected = select_runs(Collection(runs, frame, [], []), selection)
+    silent = {Path(): {fold: why for fold, why in unusable.items() if fold not in whose}}
+    named = [replace(run, why=unusable.get(run.folder, run.why)) for run in selected.runs]
+    return replace(selected, runs=named, silent=silent)
 
 
 def finished_rows(collection: Collection) -> pd.DataFrame:
@@ -91,126 +147,35 @@ def finished_rows(collection: Collection) -> pd.DataFrame:
     return collection.rows if usable.all() else collection.rows[usable[collection.rows["run"].to_numpy()]]
 
 
-def records_of(table: pd.DataFrame, run_keys: Sequence[RunKey]) -> Records:
+def records_of(rows: pd.DataFrame, run_keys: Sequence[RunKey]) -> Records:
     """The columns of a collection's rows, as a selection takes them."""
     return Records(
         run_keys,
-        [str(name) for name in table["env"].cat.categories],
-        [str(name) for name in table["subset"].cat.categories],
-        table["run"].to_numpy(),
-        table["step"].to_numpy(),
-        table["env"].cat.codes.to_numpy(),
-        table["subset"].cat.codes.to_numpy(),
-        table["env_held_out"].to_numpy(),
-        accuracies(table),
-        table["seen"].to_numpy(),
+        [str(name) for name in rows["env"].cat.categories],
+        [str(name) for name in rows["subset"].cat.categories],
+        rows["run"].to_numpy(),
+        rows["step"].to_numpy(),
+        rows["env"].cat.codes.to_numpy(),
+        rows["subset"].cat.codes.to_numpy(),
+        rows["env_held_out"].to_numpy(),
+        _accuracies(rows),
+        rows["seen"].to_numpy(),
     )
 
 
-def accuracies(rows: pd.DataFrame) -> NDArray[np.floating[Any]]:
+def _accuracies(rows: pd.DataFrame) -> NDArray[np.floating[Any]]:
     """Fraction right of each row: as an importer read it where it did, or counted."""
     if "accuracy" in rows:
         return np.asarray(rows["accuracy"].to_numpy(), dtype=np.float64)
     return np.asarray(1 - rows["wrong"].to_numpy() / rows["seen"].to_numpy(), dtype=np.float64)
 
 
-def test_rows(
-    records: Records, table: pd.DataFrame, steps: Any, counts: NDArray[np.bool_]
-) -> dict[int, list[dict[str, Any]]]:
-    """The ``test`` rows of each run that counts, at its step.
-
-    Args:
-        records: columns of ``table``.
-        table: the rows.
-        steps: step of each run.
-        counts: which runs count.
-    """
-    chosen = counts[records.run] & (records.step == steps[records.run]) & records.of_subset("test")
-    where = np.flatnonzero(chosen)
-    found: dict[int, list[dict[str, Any]]] = {int(run): [] for run in np.flatnonzero(counts)}
-    for index, step, env, held_out, accuracy, seen, wrong in zip(
-        records.run[where].tolist(),
-        records.step[where].tolist(),
-        records.env[where].tolist(),
-        records.held_out[where].tolist(),
-        records.accuracy[where].tolist(),
-        records.seen[where].tolist(),
-        table["wrong"].to_numpy()[where].tolist(),
-        strict=True,
-    ):
-        found[index].append(
-            {
-                "step": step,
-                "env": records.environments[env],
-                "subset": "test",
-                "env_held_out": held_out,
-                "seen": seen,
-                "wrong": wrong,
-                "accuracy": accuracy,
-            }
-        )
-    return found
-
-
-#: what a row must say for tables
-_NEEDED = ("step", "env", "subset", "env_held_out", "seen", "wrong")
-
-
-@dataclass(frozen=True)
-class SelectedRun:
-    """One run, and its ``test`` rows at the step that a selection chose."""
-
-    identity: Mapping[str, Any]  #: the fields of :class:`~dgbench.records.rows.RunIdentity`
-    label: str  #: the algorithm as tables name it
-    folder: str
-    rows: Rows = ()
-    why: str = ""  #: why it does not count; empty where it does
-    lost: bool = False  #: it does not count because another draw of its search was chosen
-    finished: bool = True  #: it was trained to its end
-    environments: frozenset[str] = frozenset()  #: in which it has ``test`` rows, at any step; of ``full`` folds alone
-
-
-@dataclass(frozen=True)
-class SelectedRuns:
-    """All runs of a report."""
-
-    runs: Sequence[SelectedRun]
-    silent: Mapping[Path, Mapping[str, str]] = field(default_factory=dict)  #: study folder -> fold without rows -> why
-    partial: bool = False  #: runs that do not count may not be among them
-
-
-def of_collection(collection: Collection, selected: Selected) -> SelectedRuns:
-    """The runs of a collection, those that do not count included."""
-    named = zip(collection.runs, selected.labels, strict=True)
-    everywhere = _environments_of_full(collection)
-    runs = [
-        SelectedRun(
-            run.identity,
-            label,
-            run.folder,
-            selected.rows.get(at, ()),
-            selected.why.get(at, ""),
-            at in selected.lost,
-            not run.unusable,
-            everywhere.get(at, frozenset()),
-        )
-        for at, (run, label) in enumerate(named)
-    ]
-    return SelectedRuns(runs, silent_folds(collection))
-
-
-def of_frame(frame: pd.DataFrame) -> SelectedRuns:
-    """The runs of a frame of :func:`dgbench.results`, or of a part of its lines."""
-    runs = []
-    for _, own in frame.groupby(["run", "folder"], sort=False):
-        who = identity_of(own.iloc[0].to_dict())
-        rows = own.loc[own["subset"] == "test", list(_NEEDED)].to_dict("records")
-        for row in rows:
-            row["accuracy"] = 1 - row["wrong"] / row["seen"]
-        label, folder = str(who.pop("label")), str(who.pop("folder"))
-        environments = frozenset(row["env"] for row in rows if who["fold"] == FULL)
-        runs.append(SelectedRun(who, label, folder, rows, environments=environments))  # type: ignore[arg-type]
-    return SelectedRuns(runs, partial=True)
+def _test_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """The ``rows`` of :class:`Selected` among rows at chosen steps."""
+    tests = rows[rows["subset"] == "test"]
+    made = tests[["run", "env", "env_held_out", "seen"]].astype({"env": "category"}).reset_index(drop=True)
+    error = np.asarray(tests["wrong"].to_numpy() / tests["seen"].to_numpy(), dtype=np.float64)
+    return made.assign(error=error, accuracy=_accuracies(tests))
 
 
 def _environments_of_full(collection: Collection) -> dict[int, frozenset[str]]:
@@ -218,10 +183,22 @@ def _environments_of_full(collection: Collection) -> dict[int, frozenset[str]]:
     full = [at for at, run in enumerate(collection.runs) if run.identity["fold"] == FULL]
     rows = collection.rows[collection.rows["run"].isin(full) & (collection.rows["subset"] == "test")]
     found = rows[["run", "env"]].drop_duplicates().astype({"env": str}).groupby("run")["env"].agg(frozenset)
-    return {int(run): own for run, own in found.items()}  # type: ignore[call-overload]
+    return {int(run): environments for run, environments in found.items()}  # type: ignore[call-overload]
 
 
-def identity_of(line: Mapping[Any, Any]) -> dict[str, Any]:
+def _silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
+    """Study folder -> fold -> why that fold has no rows, for runs that stopped before their first evaluation."""
+    found: dict[Path, dict[str, str]] = {}
+    for folder in collection.without_rows:
+        fold = fold_of(folder)
+        if fold is not None:
+            failed = folder.status == "FAILED"
+            why = f"failed: {folder.reason}" if failed else "unfinished, no rows yet"
+            found.setdefault(folder.path.parent, {})[fold] = why
+    return found
+
+
+def _identity_of(line: Mapping[Any, Any]) -> dict[str, Any]:
     """The identity that a line of a frame spells in columns: ``variant.ratio`` goes back into ``variant``."""
     identity: dict[str, Any] = {"variant": {}, "hparams": {}}
     for name, value in line.items():
@@ -245,27 +222,15 @@ def _listed(value: Any) -> Any:
     return [_listed(item) for item in value] if isinstance(value, tuple) else value
 
 
-def silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
-    """Study folder -> fold -> why that fold has no rows, for runs that stopped before their first evaluation."""
-    found: dict[Path, dict[str, str]] = {}
-    for folder in collection.without_rows:
-        fold = fold_of(folder)
-        if fold is not None:
-            failed = folder.status == "FAILED"
-            why = f"failed: {folder.reason}" if failed else "unfinished, no rows yet"
-            found.setdefault(folder.path.parent, {})[fold] = why
-    return found
-
-
 #: what tells the networks of trained runs apart, and says nothing of a model that was only evaluated
 _NETWORK = keys(Role.NETWORK)
-PLACE = keys(Role.DATA | Role.PROTOCOL | Role.FOLDS)
-
-Identity = Mapping[str, Any]
+_PLACE = keys(Role.DATA | Role.PROTOCOL | Role.FOLDS)
 
 
 def beside_trained(identities: Sequence[Identity]) -> list[tuple[int, Identity]]:
     """Number and identity of every run, those of an evaluated model once for every kind of network in its place.
+
+    Models that dgbench did not train stand in every table of the environments that they were evaluated in.
 
     Args:
         identities: of trained and evaluated runs.
@@ -275,14 +240,11 @@ def beside_trained(identities: Sequence[Identity]) -> list[tuple[int, Identity]]
     networks: dict[str, dict[str, dict[str, str]]] = {}
     for identity in identities:
         if identity["backbone"] != EVALUATED:
-            own = {key: identity[key] for key in _NETWORK}
-            networks.setdefault(_place(identity), {})[json.dumps(own)] = own
+            network = {key: identity[key] for key in _NETWORK}
+            networks.setdefault(identity_key(identity, _PLACE), {})[json.dumps(network)] = network
     found: list[tuple[int, Identity]] = []
     for number, identity in enumerate(identities):
-        known = networks.get(_place(identity)) if identity["backbone"] == EVALUATED else None
-        found += [(number, {**identity, **own}) for own in known.values()] if known else [(number, identity)]
+        evaluated = identity["backbone"] == EVALUATED
+        trained = networks.get(identity_key(identity, _PLACE)) if evaluated else None
+        found += [(number, {**identity, **each}) for each in trained.values()] if trained else [(number, identity)]
     return found
-
-
-def _place(identity: Identity) -> str:
-    return identity_key(identity, PLACE)
