@@ -6,14 +6,16 @@ the given environments; that is how DomainBed sums, so equal records tie here ex
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Rows = Sequence[Mapping[str, Any]]
+if TYPE_CHECKING:
+    import pandas as pd
+
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.floating[Any]]
 Mask = NDArray[np.bool_]
@@ -46,26 +48,6 @@ class Records:
     accuracy: Floats  #: fraction right, in [0, 1] or NaN
     seen: Floats  #: images scored
 
-    @classmethod
-    def of_member(cls, rows: Rows) -> Records:
-        """The rows of a single run, as dictionaries with the keys of :class:`dgbench.records.rows.Row`."""
-        environments = list(dict.fromkeys(str(row["env"]) for row in rows))
-        subsets = list(dict.fromkeys(str(row["subset"]) for row in rows))
-        places = {name: code for code, name in enumerate(environments)}
-        kinds = {name: code for code, name in enumerate(subsets)}
-        return cls(
-            [RunKey("", tuple(environments))],
-            environments,
-            subsets,
-            np.zeros(len(rows), dtype=np.int64),
-            np.array([row["step"] for row in rows], dtype=np.int64),
-            np.array([places[str(row["env"])] for row in rows], dtype=np.int64),
-            np.array([kinds[str(row["subset"])] for row in rows], dtype=np.int64),
-            np.array([row["env_held_out"] for row in rows], dtype=bool),
-            np.array([1 - row["wrong"] / row["seen"] for row in rows], dtype=np.float64),
-            np.array([row["seen"] for row in rows], dtype=np.float64),
-        )
-
     def of_subset(self, name: str) -> Mask:
         """Which rows belong to that subset."""
         if name not in self.subsets:
@@ -83,6 +65,35 @@ class Records:
         present = np.zeros((len(self.keys), max(len(self.environments), 1)), dtype=bool)
         present[self.run[rows], self.env[rows]] = True
         return np.asarray(present.sum(axis=1), dtype=np.int64)
+
+
+def records_of(rows: pd.DataFrame, keys: Sequence[RunKey]) -> Records:
+    """The columns that a selection takes.
+
+    Args:
+        rows: ``run`` (position in ``keys``), ``step``, ``env``, ``subset``, ``env_held_out``, ``seen``, ``wrong``.
+        keys: one per run.
+    """
+    env, subset = (rows[name].astype("category").cat for name in ("env", "subset"))
+    return Records(
+        keys,
+        list(map(str, env.categories)),
+        list(map(str, subset.categories)),
+        rows["run"].to_numpy(),
+        rows["step"].to_numpy(),
+        env.codes.to_numpy(),
+        subset.codes.to_numpy(),
+        rows["env_held_out"].to_numpy(),
+        accuracies_of(rows),
+        rows["seen"].to_numpy(),
+    )
+
+
+def accuracies_of(rows: pd.DataFrame) -> Floats:
+    """Fraction right of each row: ``accuracy`` where an importer read it, or counted from ``wrong`` and ``seen``."""
+    if "accuracy" in rows:
+        return np.asarray(rows["accuracy"].to_numpy(), dtype=np.float64)
+    return np.asarray(1 - rows["wrong"].to_numpy() / rows["seen"].to_numpy(), dtype=np.float64)
 
 
 @dataclass(frozen=True)

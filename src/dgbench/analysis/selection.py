@@ -1,14 +1,10 @@
-"""Model selection over rows: which evaluated step of a run counts, and which hyperparameter draw of a search.
+"""Model selection: which evaluated step of a run counts, and which hyperparameter draw of a search.
 
-A selection is a small object of one class. It judges the runs of a whole sweep at once (:meth:`Method.choose`), or
-one run by its rows alone (calling it). A new method is a new class and one file in ``conf/selection``. Methods that
-look beyond a run or beyond its training environments stand in :mod:`dgbench.analysis.selection`.
+A selection is a small object of one class, which judges the runs of a whole sweep at once (:meth:`Method.choose`). A
+new one is a new class and one file in ``conf/selection``. The first methods look at a run's own rows, those that follow
+at other runs or at other environments; draws are chosen at the end.
 
 Source: DomainBed's model selection; see also Gulrajani & Lopez-Paz 2021, section 3.
-
-Selection methods that need more than a run's own training environments: other runs, or other environments.
-
-Which hyperparameter draw of a search counts.
 """
 
 from __future__ import annotations
@@ -21,19 +17,9 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from dgbench.analysis.columns import Choices, Ints, Records, Rows, RunKey, first_best, scores
-from dgbench.errors import ConfigError, RecordError
+from dgbench.analysis.columns import Choices, Ints, Records, RunKey, first_best, scores
+from dgbench.errors import ConfigError
 from dgbench.protocols.environment_names import typed_name
-
-__all__ = ["Choice", "Last", "Method", "Oracle", "Rows", "Selection", "TrainVal", "describe", "last_step"]
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What a selection decided for one run."""
-
-    step: int  #: the evaluated step whose errors count
-    accuracy: float | None  #: validation accuracy in [0, 1] that speaks for it; None where the method has none
 
 
 class Selection(Protocol):
@@ -66,13 +52,6 @@ class Selection(Protocol):
     def choose(self, records: Records) -> Choices:
         """Choose for every run; one for which that is impossible gets the reason."""
 
-    def __call__(self, rows: Rows) -> Choice:
-        """Choose for the run of these rows.
-
-        Raises:
-            RecordError: the rows lack what the method needs.
-        """
-
 
 class Method:
     """What all selection methods share."""
@@ -89,14 +68,6 @@ class Method:
 
     def choose(self, records: Records) -> Choices:
         raise NotImplementedError
-
-    def __call__(self, rows: Rows) -> Choice:
-        if not rows:
-            raise RecordError("no rows; train this fold")
-        choices = self.choose(Records.of_member(rows))
-        if 0 in choices.why:
-            raise RecordError(choices.why[0])
-        return Choice(int(choices.steps[0]), float(choices.accuracy[0]) if choices.judged[0] else None)
 
 
 def describe(selection: Selection) -> str:
@@ -181,15 +152,6 @@ def best_by_training_val(records: Records, *, pooled: bool) -> Choices:
     return Choices(steps, accuracy, steps >= 0, why)
 
 
-def last_step(rows: Rows) -> int:
-    """The largest step (optimizer updates) that was evaluated.
-
-    Raises:
-        RecordError: there are no rows.
-    """
-    return Last()(rows).step
-
-
 def _without_accuracy(steps: Ints, why: dict[int, str]) -> Choices:
     return Choices(steps, np.full(len(steps), np.nan), np.zeros(len(steps), dtype=bool), why)
 
@@ -210,12 +172,6 @@ class LooVal(Method):
     name: ClassVar[str] = "loo_val"
     needs_other_runs: ClassVar[bool] = True
     title: ClassVar[str] = "leave-one-domain-out cross-validation"
-
-    def __call__(self, rows: Rows) -> Choice:
-        raise RecordError(
-            "leave-one-domain-out cross-validation looks at runs that hold out one environment more; "
-            "use it in report.py, or choose selection=train_val"
-        )
 
     def choose(self, records: Records) -> Choices:
         judges = _judges(records)

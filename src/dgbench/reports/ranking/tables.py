@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from dgbench.analysis.accuracy import SPREADS, domain_std, overall, rank_changes, ranking_score, ranks, spread
-from dgbench.analysis.columns import RunKey, first_best, scores
+from dgbench.analysis.columns import RunKey, first_best, records_of, scores
 from dgbench.errors import MeasureError
 from dgbench.protocols.folds import LOO, tested, trained_on_tested
 from dgbench.records.rows import Role, identity_key, keys
@@ -38,7 +38,7 @@ from dgbench.reports.ranking.boards import (
 from dgbench.reports.ranking.published import Baseline
 from dgbench.reports.ranking.shift_kinds import OTHER, ShiftSplit
 from dgbench.reports.reading.collect import Collection
-from dgbench.reports.reading.selected import Selected, finished_rows, records_of
+from dgbench.reports.reading.selected import Selected, finished_rows
 from dgbench.reports.shift.verdicts import DOMINANT
 from dgbench.reports.tables import Column, Table, entry, table
 

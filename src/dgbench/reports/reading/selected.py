@@ -10,12 +10,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dgbench.analysis.columns import Records, RunKey
+from dgbench.analysis.columns import RunKey, accuracies_of, records_of
 from dgbench.analysis.selection import Draws, Selection, choose_draws
 from dgbench.protocols.folds import FULL
 from dgbench.records.rows import EVALUATED, Role, identity_key, keys
@@ -23,9 +23,6 @@ from dgbench.reports.labels import algorithm_labels
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import fold_of
 from dgbench.reports.reading.row_files import IDENTITY_KEYS, Run
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Identity = Mapping[str, Any]
 
@@ -147,35 +144,12 @@ def finished_rows(collection: Collection) -> pd.DataFrame:
     return collection.rows if usable.all() else collection.rows[usable[collection.rows["run"].to_numpy()]]
 
 
-def records_of(rows: pd.DataFrame, run_keys: Sequence[RunKey]) -> Records:
-    """The columns of a collection's rows, as a selection takes them."""
-    return Records(
-        run_keys,
-        [str(name) for name in rows["env"].cat.categories],
-        [str(name) for name in rows["subset"].cat.categories],
-        rows["run"].to_numpy(),
-        rows["step"].to_numpy(),
-        rows["env"].cat.codes.to_numpy(),
-        rows["subset"].cat.codes.to_numpy(),
-        rows["env_held_out"].to_numpy(),
-        _accuracies(rows),
-        rows["seen"].to_numpy(),
-    )
-
-
-def _accuracies(rows: pd.DataFrame) -> NDArray[np.floating[Any]]:
-    """Fraction right of each row: as an importer read it where it did, or counted."""
-    if "accuracy" in rows:
-        return np.asarray(rows["accuracy"].to_numpy(), dtype=np.float64)
-    return np.asarray(1 - rows["wrong"].to_numpy() / rows["seen"].to_numpy(), dtype=np.float64)
-
-
 def _test_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """The ``rows`` of :class:`Selected` among rows at chosen steps."""
     tests = rows[rows["subset"] == "test"]
     made = tests[["run", "env", "env_held_out", "seen"]].astype({"env": "category"}).reset_index(drop=True)
     error = np.asarray(tests["wrong"].to_numpy() / tests["seen"].to_numpy(), dtype=np.float64)
-    return made.assign(error=error, accuracy=_accuracies(tests))
+    return made.assign(error=error, accuracy=accuracies_of(tests))
 
 
 def _environments_of_full(collection: Collection) -> dict[int, frozenset[str]]:
