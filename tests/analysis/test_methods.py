@@ -27,7 +27,8 @@ def row(
 def records(rows: Sequence[Mapping[str, Any]]) -> Records:
     """The rows of one run as columns."""
     names = ["run", "step", "env", "subset", "env_held_out", "seen", "wrong"]
-    return records_of(pd.DataFrame([{"run": 0, **row} for row in rows], columns=names), [RunKey("")])
+    frame = pd.DataFrame([{"run": 0, **row} for row in rows], columns=names)
+    return records_of(frame.astype({"run": int, "step": int}), [RunKey("")])
 
 
 def chosen(selection: Selection, rows: Sequence[Mapping[str, Any]]) -> tuple[int, float | None]:

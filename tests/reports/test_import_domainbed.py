@@ -21,7 +21,7 @@ from dgbench.analysis.selection import LooVal, Oracle, TrainVal
 from dgbench.errors import RecordError
 from dgbench.reports.evaluation import evaluate
 from dgbench.reports.importers.domainbed import read_domainbed
-from dgbench.reports.ranking.boards import boards, lines_of
+from dgbench.reports.ranking.boards import boards
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.tables import Cell, Table, cells
@@ -178,7 +178,7 @@ def test_every_search_reports_what_domainbed_reports(sweep: Any, selection: Any,
     for name, dataset in (("PACS", ours["pacs"]), ("VLCS", ours["vlcs"])):
         for algorithm, label in ALGORITHMS.items():
             theirs = accuracies(records, name, algorithm, way)
-            lines = lines_of(board, dataset)
+            lines = dataset.accuracies
             known = lines[(lines["algorithm"] == label) & lines["accuracy"].notna()]
             mine: dict[int, dict[int, float]] = {}
             for trial, env, value in zip(known["seed"], known["env"], known["accuracy"], strict=True):

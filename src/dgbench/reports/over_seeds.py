@@ -1,7 +1,4 @@
-"""Means over seeds and ranks over blocks: with deviations, and which lines the statistics separate.
-
-What tables read off the studies of one setting: values by algorithm and seed, and who may be chosen among.
-"""
+"""Values by algorithm and seed: means with error bars, which lines the seeds separate, ranks, and who is selected."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dgbench.analysis import (
     Friedman,
@@ -28,8 +25,12 @@ from dgbench.analysis import (
 from dgbench.errors import MeasureError
 from dgbench.reports.tables import entry
 
-BySeed = Mapping[int, float]
 ErrorBar = Callable[[Sequence[float]], float | None]
+#: coefficients of rank correlation by name
+COEFFICIENTS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
+    "Spearman": spearman,
+    "Kendall": kendall,
+}
 
 
 def mean(values: Sequence[float]) -> float:
@@ -45,41 +46,88 @@ def standard_deviation(values: Sequence[float]) -> float | None:
     return math.sqrt(math.fsum((value - center) ** 2 for value in values) / (len(values) - 1))
 
 
+def seeds_of(lines: pd.DataFrame) -> list[int]:
+    """The seeds that occur, sorted."""
+    return sorted(set(map(int, lines["seed"].tolist())))
+
+
+def algorithms_of(lines: pd.DataFrame) -> list[str]:
+    """The algorithms that occur, by the alphabet."""
+    return sorted(set(map(str, lines["algorithm"].tolist())))
+
+
+def by_seed(lines: pd.DataFrame, value: str) -> pd.DataFrame:
+    """A value as a matrix.
+
+    Args:
+        lines: one per algorithm and seed.
+        value: a column of theirs.
+
+    Returns:
+        One line for each algorithm that has the value for some seed, by the alphabet; one column for each seed of
+        ``lines``; NaN where there is none.
+    """
+    names, seeds = algorithms_of(lines), seeds_of(lines)
+    row, column = pd.Index(names).get_indexer(lines["algorithm"]), pd.Index(seeds).get_indexer(lines["seed"])
+    values = np.full((len(names), len(seeds)), np.nan)
+    values[row, column] = lines[value].to_numpy(dtype="float64")
+    some = ~np.isnan(values).all(axis=1)
+    return pd.DataFrame(values[some], index=pd.Index(names, dtype=object)[some], columns=seeds)
+
+
+def known(values: pd.DataFrame, name: str) -> list[float]:
+    """The values of one line of a matrix, without those that are missing."""
+    if name not in values.index:
+        return []
+    line: list[float] = values.loc[name].tolist()
+    return [value for value in line if value == value]
+
+
+def means(values: pd.DataFrame) -> dict[str, float]:
+    """The mean of every line of a matrix over the seeds that it has."""
+    return {str(name): mean(known(values, str(name))) for name in values.index}
+
+
+def reasons(lines: pd.DataFrame, value: str) -> dict[str, str]:
+    """Algorithm -> why the first of its lines without a value has none."""
+    first = lines[lines[f"{value}.reason"].notna()].drop_duplicates("algorithm")
+    return dict(zip(first["algorithm"], first[f"{value}.reason"], strict=True))
+
+
 def over_seeds(
-    name: str, by_seed: BySeed, seeds: int, reason: str = "", bar: ErrorBar = standard_deviation
+    name: str, values: Sequence[float], seeds: int, reason: str = "", bar: ErrorBar = standard_deviation
 ) -> dict[str, Any]:
     """Mean ± error bar as part of a line, marked where fewer than ``seeds`` seeds stand behind it.
 
     Args:
         name: of the column.
-        by_seed: seed -> value, for the seeds that have it.
+        values: one for each seed that has it.
         seeds: how many there should be.
         reason: why some are missing.
         bar: the error bar of the values.
     """
-    values = list(by_seed.values())
     if not values:
         return entry(name, n=0, reason=reason or "no seed has this value")
     flag = f"(n={len(values)})" if len(values) != seeds else ""
     return entry(name, mean(values), std=bar(values), n=len(values), flag=flag)
 
 
-def seed_column(
+def seed_columns(
+    values: pd.DataFrame,
     name: str,
-    values: Mapping[str, BySeed],
     order: Sequence[str],
     seeds: Mapping[str, int],
     reasons: Mapping[str, str],
     highest: bool = False,
     bar: ErrorBar = standard_deviation,
-) -> list[dict[str, Any]]:
-    """A column of means over seeds, one part of a line for each name in ``order``.
+) -> pd.DataFrame:
+    """A column of means over seeds with what stands beside it (``NAME.std``, ...), one line for each name in ``order``.
 
     Bold is the best line where the seeds separate it from every other one, see :func:`leader`.
 
     Args:
+        values: line x seed.
         name: of the column.
-        values: line -> seed -> value.
         order: the lines.
         seeds: line -> how many seeds it should have.
         reasons: line -> why it has no value.
@@ -87,27 +135,31 @@ def seed_column(
         bar: the error bar of the values.
     """
     best = leader(values, highest)
-    made = []
-    for line in order:
-        own = over_seeds(name, values.get(line, {}), seeds.get(line, 0), reasons.get(line, ""), bar)
-        made.append({**own, f"{name}.best": line == best})
-    return made
+    cells = [over_seeds(name, known(values, line), seeds.get(line, 0), reasons.get(line, ""), bar) for line in order]
+    return pd.DataFrame(cells, index=list(order)).assign(**{f"{name}.best": [line == best for line in order]})
 
 
-def comparable(values: Mapping[str, BySeed]) -> tuple[list[str], list[int]]:
+def seed_counts(lines: pd.DataFrame) -> dict[str, int]:
+    """Algorithm -> seeds with at least one run."""
+    return {str(name): int(count) for name, count in lines.groupby("algorithm")["seed"].nunique().items()}
+
+
+def comparable(values: pd.DataFrame) -> pd.DataFrame:
     """The lines that can be compared seed by seed: those with the seeds of a line that has most, and these seeds."""
-    seeds = max((sorted(own) for own in values.values()), key=len, default=[])
-    return [line for line, own in values.items() if sorted(own) == seeds], seeds
+    there = values.notna().to_numpy()
+    if not there.size:
+        return values.iloc[:0, :0]
+    most = there[there.sum(axis=1).argmax()]
+    return values.loc[(there == most).all(axis=1), most]
 
 
-def leader(values: Mapping[str, BySeed], highest: bool = False) -> str | None:
+def leader(values: pd.DataFrame, highest: bool = False) -> str | None:
     """The best line, where its seeds separate it from every other line with as many seeds; else None."""
-    judged, seeds = comparable(values)
-    if len(seeds) < 2 or len(judged) < 2:
+    judged = comparable(values)
+    if min(judged.shape) < 2:
         return None
-    sign = -1.0 if highest else 1.0
-    found = separated([[sign * values[line][seed] for seed in seeds] for line in judged])
-    return judged[found.candidates[0]] if len(found.candidates) == 1 else None
+    found = separated((-1.0 if highest else 1.0) * judged.to_numpy())
+    return str(judged.index[found.candidates[0]]) if len(found.candidates) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -163,82 +215,64 @@ class Ranking:
         return self.first if self.separated == len(self.ranks) - 1 else None
 
 
-#: coefficients of rank correlation by name
-COEFFICIENTS: dict[str, Callable[[Mapping[str, float], Mapping[str, float]], float]] = {
-    "Spearman": spearman,
-    "Kendall": kendall,
-}
-Values = dict[str, dict[int, float]]  # algorithm -> seed -> value
-
-
-def seeds_of(studies: pd.DataFrame) -> list[int]:
-    """The seeds that occur, sorted."""
-    return sorted(set(map(int, studies["seed"].tolist())))
-
-
-def algorithms_of(studies: pd.DataFrame) -> list[str]:
-    """The algorithms that occur, by the alphabet."""
-    return sorted(set(map(str, studies["algorithm"].tolist())))
-
-
-def values(studies: pd.DataFrame, measure: str) -> Values:
-    """Algorithm -> seed -> value, for the studies that have it."""
-    found: Values = {}
-    columns = (studies[name].tolist() for name in ("algorithm", "seed", measure))  # lists are read fastest
-    for algorithm, seed, value in zip(*columns, strict=True):
-        if value is not None and value == value:
-            found.setdefault(str(algorithm), {})[int(seed)] = float(value)
-    return found
-
-
 def ranked_by(studies: pd.DataFrame) -> tuple[str, str]:
     """The measure that ranks algorithms, and its name in a sentence: the average where no study has worst+gap."""
-    return ("worst_gap", "worst+gap") if values(studies, "worst_gap") else ("average", "average error")
+    return ("worst_gap", "worst+gap") if studies["worst_gap"].notna().any() else ("average", "average error")
 
 
-def complete(studies: pd.DataFrame, measure: str) -> Values:
-    """The values of the algorithms that have one in every seed."""
-    seeds = seeds_of(studies)
-    return {a: own for a, own in values(studies, measure).items() if sorted(own) == seeds}
+def complete(studies: pd.DataFrame, measures: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """Measure -> matrix, of the algorithms that have every one of these measures for every seed."""
+    values = {measure: by_seed(studies, measure).dropna() for measure in measures}
+    names = [name for name in algorithms_of(studies) if all(name in each.index for each in values.values())]
+    return {measure: each.loc[names] for measure, each in values.items()}
 
 
-def reasons(studies: pd.DataFrame, measure: str) -> dict[str, str]:
-    """Algorithm -> why its first study without a value has none."""
-    absent = studies[studies[f"{measure}.reason"].notna()]
-    first = absent.drop_duplicates("algorithm")
-    return {str(a): str(why) for a, why in zip(first["algorithm"], first[f"{measure}.reason"], strict=True)}
+@dataclass(frozen=True)
+class Chosen:
+    """What a measure selects."""
+
+    names: tuple[str, ...] = ()  #: the algorithms with the lowest value, all that tie; none where there is no choice
+    cost: float | None = None  #: ideal error of the first one less the lowest, a fraction; None where it is not known
 
 
-def candidates(studies: pd.DataFrame, seeds: Sequence[int]) -> list[str]:
-    """Algorithms whose practical measures, and ideal where it is known at all, exist for every one of those seeds.
+def candidates(studies: pd.DataFrame) -> dict[int | None, list[str]]:
+    """Seed, and None for the mean over seeds -> the algorithms that may be chosen among.
 
-    Only they may be chosen among: a measure must not be blamed for missing an algorithm it could not judge. One
-    candidate among several algorithms is no choice, so then there is none.
+    They are those whose practical measures, and ideal where it is known at all, exist for that seed, or for every one:
+    a measure must not be blamed for missing an algorithm it could not judge. One candidate among several algorithms is
+    no choice, so then there is none.
     """
-    ideal = values(studies, "ideal")
-    needed = [values(studies, "worst"), *([ideal] if ideal else [])]
-    algorithms = algorithms_of(studies)
-    pool = [a for a in algorithms if all(set(seeds) <= own.get(a, {}).keys() for own in needed)]
-    return pool if len(pool) > 1 or len(algorithms) == 1 else []
+    names, seeds = algorithms_of(studies), seeds_of(studies)
+    there = by_seed(studies, "worst").reindex(names).notna().to_numpy()
+    ideal = by_seed(studies, "ideal").reindex(names).notna().to_numpy()
+    there = there & ideal if ideal.any() else there
+    masks = {**{seed: there[:, at] for at, seed in enumerate(seeds)}, None: there.all(axis=1)}
+    found = {seed: [name for name, mine in zip(names, mask, strict=True) if mine] for seed, mask in masks.items()}
+    return {seed: own if len(own) > 1 or len(names) == 1 else [] for seed, own in found.items()}
 
 
-def means_at(found: Values, algorithms: Sequence[str], seeds: Sequence[int]) -> dict[str, float]:
-    """Mean over those seeds, for those algorithms that have a value in each."""
-    whole = [a for a in algorithms if set(seeds) <= found.get(a, {}).keys()]
-    return {a: mean([found[a][seed] for seed in seeds]) for a in whole}
-
-
-def selected_by(studies: pd.DataFrame, measure: str, seeds: Sequence[int]) -> tuple[str, ...]:
-    """The algorithms with the lowest mean over those seeds, all that tie; none where the choice cannot be made."""
-    known = means_at(values(studies, measure), candidates(studies, seeds), seeds)
-    return select(known) if known else ()
-
-
-def selection_degradation(studies: pd.DataFrame, measure: str, seeds: Sequence[int]) -> float | None:
-    """Ideal error of the selected algorithm less the lowest one, a fraction; None where one is missing."""
-    chosen = selected_by(studies, measure, seeds)
-    known = means_at(values(studies, "ideal"), candidates(studies, seeds), seeds)
-    return degradation(known, chosen[0]) if chosen and chosen[0] in known else None
+def selections(studies: pd.DataFrame, measures: Sequence[str]) -> dict[tuple[str, int | None], Chosen]:
+    """Measure and seed (None: on the mean over seeds) -> what it selects among the candidates, and what that costs."""
+    pools, seeds = candidates(studies), seeds_of(studies)
+    levels = {}
+    for measure in {*measures, "ideal"}:
+        values = by_seed(studies, measure)
+        lines = dict(zip(values.index, values.to_numpy().tolist(), strict=True))
+        for seed, pool in pools.items():
+            own = {
+                name: lines[name] if seed is None else [lines[name][seeds.index(seed)]]
+                for name in pool
+                if name in lines
+            }
+            levels[measure, seed] = {name: mean(line) for name, line in own.items() if not any(map(math.isnan, line))}
+    found = {}
+    for measure in measures:
+        for seed in pools:
+            level, ideal = levels[measure, seed], levels["ideal", seed]
+            names = select(level) if level else ()
+            cost = degradation(ideal, names[0]) if names and names[0] in ideal else None
+            found[measure, seed] = Chosen(names, cost)
+    return found
 
 
 def correlations(studies: pd.DataFrame, measure: str, coefficient: str) -> tuple[dict[int, float], dict[int, str]]:
@@ -247,25 +281,15 @@ def correlations(studies: pd.DataFrame, measure: str, coefficient: str) -> tuple
     Returns:
         Seed -> correlation, and seed -> why there is none.
     """
-    own, ideal = values(studies, measure), values(studies, "ideal")
     found: dict[int, float] = {}
     why: dict[int, str] = {}
-    for seed in seeds_of(studies):
-        both = [a for a in own if seed in own[a] and seed in ideal.get(a, {})]
+    values, ideal = by_seed(studies, measure), by_seed(studies, "ideal")
+    names = values.index.intersection(ideal.index)
+    first, second = values.loc[names].to_numpy(), ideal.loc[names].to_numpy()
+    for at, seed in enumerate(values.columns):
+        both = ~np.isnan(first[:, at] + second[:, at])
         try:
-            correlate = COEFFICIENTS[coefficient]
-            found[seed] = correlate({a: own[a][seed] for a in both}, {a: ideal[a][seed] for a in both})
+            found[seed] = COEFFICIENTS[coefficient](first[both, at].tolist(), second[both, at].tolist())
         except MeasureError as problem:
             why[seed] = str(problem)
     return found, why
-
-
-def matrices(
-    studies: pd.DataFrame, measures: Sequence[str]
-) -> tuple[list[str], list[int], dict[str, NDArray[np.float64]]]:
-    """The algorithms that have every one of these measures for every seed, the seeds, and measure -> (A, S) values."""
-    found = {measure: complete(studies, measure) for measure in measures}
-    seeds = seeds_of(studies)
-    names = [a for a in algorithms_of(studies) if all(a in own for own in found.values())]
-    tables = {m: np.array([[own[a][seed] for seed in seeds] for a in names], dtype=float) for m, own in found.items()}
-    return names, seeds, tables

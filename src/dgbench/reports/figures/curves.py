@@ -13,7 +13,10 @@ from dgbench.reports.evaluation import Evaluation
 from dgbench.reports.figures.drawing import REST, canvas, colored, end_labels, finish, grid, label_of
 from dgbench.reports.figures.saving import INK
 from dgbench.reports.measuring.suites import Suite
-from dgbench.reports.over_seeds import algorithms_of, seeds_of
+from dgbench.reports.over_seeds import (
+    algorithms_of,
+    seeds_of,
+)
 
 _COLUMNS = 3
 _LEADING = ("ideal", "worst_gap", "average")

@@ -9,7 +9,9 @@ from dgbench.reports.figures.drawing import canvas, finish, label_of
 from dgbench.reports.figures.saving import INK
 from dgbench.reports.measuring.suite_tables import RANKED_BY, rankings
 from dgbench.reports.measuring.suites import Suite
-from dgbench.reports.over_seeds import Ranking
+from dgbench.reports.over_seeds import (
+    Ranking,
+)
 
 _RANKS = 3.26  # inches of the line of ranks
 _NUMBERED = 16  #: of more ranks every fifth has its number

@@ -6,7 +6,9 @@ from dgbench.reports.document import Figure
 from dgbench.reports.figures.drawing import MEASURE_STYLE, canvas, end_labels, finish, grid
 from dgbench.reports.figures.saving import INK
 from dgbench.reports.measuring.suites import Suite, SuiteLine
-from dgbench.reports.over_seeds import mean, values
+from dgbench.reports.over_seeds import (
+    mean,
+)
 
 _SHOWN = {"worst_gap": "worst+gap", "average": "average"}
 
@@ -27,10 +29,8 @@ def scatter_figure(lines: list[SuiteLine], name: str, where: str) -> Figure | No
     for measure in _SHOWN:
         points[measure] = []
         for line in lines:
-            ideal = values(line.studies, "ideal")
-            for algorithm, by_seed in values(line.studies, measure).items():
-                both = by_seed.keys() & ideal.get(algorithm, {}).keys()
-                points[measure] += [(100 * ideal[algorithm][s], 100 * by_seed[s]) for s in sorted(both)]
+            both = 100 * line.studies[["ideal", measure]].dropna()
+            points[measure] += zip(both["ideal"].tolist(), both[measure].tolist(), strict=True)
     if not any(points.values()):
         return None
     every = [pair for pairs in points.values() for pair in pairs]

@@ -16,7 +16,9 @@ from dgbench.reports.document import Document, Section, leads, problem_table, wa
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.labels import slug
 from dgbench.reports.measuring.tables import FORMULAS
-from dgbench.reports.over_seeds import mean
+from dgbench.reports.over_seeds import (
+    mean,
+)
 from dgbench.reports.reading.collect import Collection, code_parts, collect
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import select_runs

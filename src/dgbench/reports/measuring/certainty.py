@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -22,16 +22,13 @@ from dgbench.errors import MeasureError
 from dgbench.reports.evaluation import Evaluation
 from dgbench.reports.measuring.tables import chance_of
 from dgbench.reports.over_seeds import (
-    BySeed,
     algorithms_of,
+    by_seed,
     complete,
-    matrices,
-    mean,
+    means,
     ranked_by,
     seeds_of,
-    selected_by,
-    selection_degradation,
-    values,
+    selections,
 )
 from dgbench.reports.tables import Column, Table, entry, table
 
@@ -136,12 +133,12 @@ def resamples(evaluation: Evaluation, statistics: Statistics) -> tuple[dict[str,
     """Measure -> resamples of the complete algorithms, and measure -> why there are none."""
     found, reasons = {}, {}
     for measure in _TITLES:
-        names, seeds, tables = matrices(evaluation.studies, [measure])
-        values = tables[measure]
+        table = complete(evaluation.studies, [measure])[measure]
+        names, values = list(map(str, table.index)), table.to_numpy()
         if measure == "average" and names:
             held_out = evaluation.errors[evaluation.errors["role"] == "held_out"]
             errors = held_out.groupby(["algorithm", "seed"], sort=False)["error"].apply(list).to_dict()
-            values = np.array([[errors[name, seed] for seed in seeds] for name in names])
+            values = np.array([[errors[name, seed] for seed in table.columns] for name in names])
         try:
             if len(names) < 2:
                 here = f"{len(names)} of {len(algorithms_of(evaluation.studies))}"
@@ -181,10 +178,10 @@ def separation_words(order: Sequence[str], found: Separation) -> str:
 
 def _separation(studies: pd.DataFrame, measure: str, title: str) -> str:
     """Which algorithms may have the lowest mean, of those that are complete."""
-    names, _, tables = matrices(studies, [measure])
-    order = sorted(range(len(names)), key=lambda at: (mean(tables[measure][at].tolist()), names[at]))
-    ranked = [names[at] for at in order]
-    return f"{title}: {ranked[0]} is lowest; {separation_words(ranked, separated(tables[measure][order]))}"
+    values = complete(studies, [measure])[measure]
+    level = means(values)
+    ranked = sorted(level, key=lambda name: (level[name], name))
+    return f"{title}: {ranked[0]} is lowest; {separation_words(ranked, separated(values.loc[ranked].to_numpy()))}"
 
 
 def _how(evaluation: Evaluation, statistics: Statistics, found: dict[str, Resamples]) -> str:
@@ -215,15 +212,16 @@ def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]
     """Who has the lowest worst+gap, whether that is certain, and whether it is truly best."""
     studies = evaluation.studies
     measure, title = ranked_by(studies)
-    names, known = algorithms_of(studies), complete(studies, measure)
-    if len(known) < 2:
-        return [too_few(names, len(known), "results in every seed"), *_by_seeds(studies, measure)]
-    order = sorted(known, key=lambda a: (mean(list(known[a].values())), a))
+    names, values = algorithms_of(studies), complete(studies, [measure])[measure]
+    level = means(values)
+    if len(level) < 2:
+        return [too_few(names, len(level), "results in every seed"), *_by_seeds(studies, measure)]
+    order = sorted(level, key=lambda name: (level[name], name))
     first, second = order[:2]
     among = (
-        "" if len(known) == len(names) else f" of the {len(known)} of {len(names)} algorithms complete in every seed"
+        "" if len(level) == len(names) else f" of the {len(level)} of {len(names)} algorithms complete in every seed"
     )
-    sentence = f"{first} has the lowest {title}{among}, {_percent(known[first])}"
+    sentence = f"{first} has the lowest {title}{among}, {100 * level[first]:.1f}%"
     sample = resamples(evaluation, statistics)[0].get(measure)
     if sample is not None:
         apart = sample.difference(second, first)
@@ -231,7 +229,7 @@ def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]
             f", {100 * apart.estimate:.1f} points below {second} "
             f"([{100 * apart.low:.1f}, {100 * apart.high:.1f}], {statistics.percent} interval)"
         )
-    return [f"{sentence}. {verdict(order, known)}", *_by_seeds(studies, measure), *_truth(evaluation, first)]
+    return [f"{sentence}. {verdict(values.loc[order])}", *_by_seeds(studies, measure), *_truth(evaluation, first)]
 
 
 def too_few(names: Sequence[str], known: int, what: str) -> str:
@@ -243,24 +241,23 @@ def too_few(names: Sequence[str], known: int, what: str) -> str:
 
 def _by_seeds(studies: pd.DataFrame, measure: str) -> list[str]:
     """How many algorithms have which seeds, where they differ: the most common first."""
-    groups = Counter(tuple(sorted(own)) for own in values(studies, measure).values()).most_common(_MOST_GROUPS)
+    table = by_seed(studies, measure)
+    groups = Counter(tuple(table.columns[own]) for own in table.notna().to_numpy()).most_common(_MOST_GROUPS)
     if len(groups) < 2:
         return []
     parts = [f"{n} in seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}" for seeds, n in groups]
     return [f"Only algorithms of the same seeds are compared. Results: {'; '.join(parts)}."]
 
 
-def verdict(order: list[str], known: Mapping[str, BySeed], highest: bool = False) -> str:
+def verdict(values: pd.DataFrame, highest: bool = False) -> str:
     """How likely the lead is between equal algorithms, and from which others the seeds separate the first one.
 
     Args:
-        order: algorithms, best first.
-        known: algorithm -> seed -> value, the same seeds for each.
+        values: algorithm x seed, without gaps, the best algorithm first.
         highest: the highest value is the best one.
     """
-    seeds, sign = sorted(known[order[0]]), -1.0 if highest else 1.0
-    table = np.array([[sign * known[a][seed] for seed in seeds] for a in order])
-    if len(seeds) < 2:
+    order, table = list(map(str, values.index)), (-1.0 if highest else 1.0) * values.to_numpy()
+    if table.shape[1] < 2:
         return separation_words(order, separated(table))
     chance = f"One of two equal algorithms would lead by as much in {chance_of(lead(table))}."
     return f"{chance} {separation_words(order, separated(table))}"
@@ -269,19 +266,15 @@ def verdict(order: list[str], known: Mapping[str, BySeed], highest: bool = False
 def _truth(evaluation: Evaluation, first: str) -> list[str]:
     """The truly best algorithm, and what selecting by worst+gap and by average costs."""
     studies = evaluation.studies
-    seeds = seeds_of(studies)
-    best = selected_by(studies, "ideal", seeds)
+    chosen = selections(studies, ["ideal", *_TITLES])
+    best = chosen["ideal", None].names
     if not best:
         return []
-    ideal = values(studies, "ideal")
-    text = f"Over all environments {best[0]} is truly best, with an ideal error of {_percent(ideal[best[0]])}"
-    costs = []
-    for measure, title in (("worst_gap", "worst+gap"), ("average", "average")):
-        chosen, cost = selected_by(studies, measure, seeds), selection_degradation(studies, measure, seeds)
-        if chosen and cost is not None:
-            costs.append(f"selecting by {title} ({chosen[0]}) costs {100 * cost:.1f} points of it")
+    ideal = means(by_seed(studies, "ideal"))[best[0]]
+    text = f"Over all environments {best[0]} is truly best, with an ideal error of {100 * ideal:.1f}%"
+    costs = [
+        f"selecting by {title} ({chosen[measure, None].names[0]}) costs {100 * cost:.1f} points of it"
+        for measure, title in _TITLES.items()
+        if (cost := chosen[measure, None].cost) is not None
+    ]
     return [f"{text}; {', '.join(costs)}." if costs else f"{text}."]
-
-
-def _percent(by_seed: BySeed) -> str:
-    return f"{100 * mean(list(by_seed.values())):.1f}%"

@@ -31,15 +31,15 @@ from dgbench.reports.measuring.certainty import Statistics, interval_entry
 from dgbench.reports.measuring.suites import Suite, SuiteLine
 from dgbench.reports.over_seeds import (
     COEFFICIENTS,
+    Chosen,
     Ranking,
+    complete,
     correlations,
     leader,
-    matrices,
     mean,
     over_seeds,
     seeds_of,
-    selected_by,
-    selection_degradation,
+    selections,
 )
 from dgbench.reports.published import Published, Value, names, published
 from dgbench.reports.tables import Column, Table, entry, table
@@ -59,10 +59,12 @@ def suite_correlation_table(suite: Suite) -> Table:
         seeds = len(seeds_of(line.studies))
         for coefficient in COEFFICIENTS:
             found = {measure: correlations(line.studies, measure, coefficient) for measure in SHOWN}
-            best = leader({measure: by_seed for measure, (by_seed, _) in found.items()}, highest=True)
-            for measure, (by_seed, why) in found.items():
+            best = leader(
+                pd.DataFrame.from_dict({m: rho for m, (rho, _) in found.items()}, orient="index"), highest=True
+            )
+            for measure, (rho, why) in found.items():
                 name = f"{coefficient} {SHOWN[measure]}"
-                own |= over_seeds(name, by_seed, seeds, _why(line, why)) | {f"{name}.best": measure == best}
+                own |= over_seeds(name, [*rho.values()], seeds, _why(line, why)) | {f"{name}.best": measure == best}
         lines.append(own)
     columns = [*key_columns(suite), *_columns()]
     title = "Rank correlation with the ideal measure, every setting"
@@ -77,9 +79,9 @@ def suite_seed_table(suite: Suite) -> Table:
         found = {(c, m): correlations(line.studies, m, c) for c in COEFFICIENTS for m in SHOWN}
         for seed in seeds_of(line.studies):
             own = key_entries(suite, line) | {"seed": seed}
-            for (coefficient, measure), (by_seed, why) in found.items():
-                reason = "" if seed in by_seed else _why(line, why) or "not computed"
-                own |= entry(f"{coefficient} {SHOWN[measure]}", by_seed.get(seed), n=1, reason=reason)
+            for (coefficient, measure), (rho, why) in found.items():
+                reason = "" if seed in rho else _why(line, why) or "not computed"
+                own |= entry(f"{coefficient} {SHOWN[measure]}", rho.get(seed), n=1, reason=reason)
             lines.append(own)
     columns = [*key_columns(suite), Column("seed", unit="count", key=True), *_columns()]
     title = "Rank correlation with the ideal measure, every seed"
@@ -93,13 +95,12 @@ def overview_table(suites: Sequence[Suite]) -> Table:
         own: dict[str, Any] = {"dataset": suite.title, "settings": len(suite.lines)}
         for coefficient in COEFFICIENTS:
             for measure, title in SHOWN.items():
-                means, why = {}, suite.refused
-                for at, line in enumerate(suite.lines if not suite.refused else []):
-                    by_seed, reasons = correlations(line.studies, measure, coefficient)
+                levels, why = [], suite.refused
+                for line in suite.lines if not suite.refused else []:
+                    rho, reasons = correlations(line.studies, measure, coefficient)
                     why = why or _why(line, reasons)
-                    if by_seed:
-                        means[at] = mean(list(by_seed.values()))
-                own |= over_seeds(f"{coefficient} {title}", means, len(suite.lines), why)
+                    levels += [mean(list(rho.values()))] if rho else []
+                own |= over_seeds(f"{coefficient} {title}", levels, len(suite.lines), why)
         lines.append(own)
     notes = ["Mean over seeds, then mean ± standard deviation over settings; n marks those that have a value."]
     if len(suites) > 1:
@@ -194,18 +195,22 @@ _ZERO = 1e-12  # degradation of a selection whose ideal error ties with the lowe
 
 def suite_selection_table(suite: Suite) -> Table:
     """The algorithm that each measure selects, per seed and on the mean over seeds."""
-    groups: list[tuple[str, list[int]]] = [*((f"seed {seed}", [seed]) for seed in suite.seeds), ("mean", suite.seeds)]
-    columns = [*key_columns(suite), *(Column(f"{group}: {t}") for group, _ in groups for t in _SELECTING.values())]
+    groups: dict[int | None, str] = {**{seed: f"seed {seed}" for seed in suite.seeds}, None: "mean"}
+    columns = [
+        *key_columns(suite),
+        *(Column(f"{group}: {t}") for group in groups.values() for t in _SELECTING.values()),
+    ]
     lines = []
     for line in suite.lines:
-        own = key_entries(suite, line)
-        for group, seeds in groups:
-            chosen = {measure: selected_by(line.studies, measure, seeds) for measure in _SELECTING}
-            for measure, selected in chosen.items():
-                name = f"{group}: {_SELECTING[measure]}"
-                right = measure != "ideal" and bool(selected) and selected[0] in chosen["ideal"]
-                reason = "" if selected else _none_selected(line, seeds)
-                own |= entry(name, " = ".join(selected) or None, best=right, reason=reason)
+        own, chosen = key_entries(suite, line), selections(line.studies, list(_SELECTING))
+        for seed, group in groups.items():
+            absent = set(suite.seeds if seed is None else [seed]) - set(seeds_of(line.studies))
+            best = Chosen() if absent else chosen["ideal", seed]
+            for measure, title in _SELECTING.items():
+                selected = () if absent else chosen[measure, seed].names
+                right = measure != "ideal" and bool(selected) and selected[0] in best.names
+                reason = "" if selected else _none_selected(absent)
+                own |= entry(f"{group}: {title}", " = ".join(selected) or None, best=right, reason=reason)
         lines.append(own)
     notes = [
         "Bold: the same algorithm as by the ideal measure, which alone knows all environments. "
@@ -222,14 +227,12 @@ def selection_costs(suite: Suite) -> pd.DataFrame:
         Columns ``measure``, ``line`` (position of the setting), ``seed`` (None: on the mean over seeds),
         ``degradation`` (ideal error of the selected algorithm less the lowest one, a fraction).
     """
-    lines = []
-    for measure in SHOWN:
-        for at, line in enumerate(suite.lines):
-            seeds = seeds_of(line.studies)
-            for seed, own in [*((seed, [seed]) for seed in seeds), (None, seeds)]:
-                cost = selection_degradation(line.studies, measure, own)
-                if cost is not None:
-                    lines.append({"measure": measure, "line": at, "seed": seed, "degradation": cost})
+    lines = [
+        {"measure": measure, "line": at, "seed": seed, "degradation": chosen.cost}
+        for at, line in enumerate(suite.lines)
+        for (measure, seed), chosen in selections(line.studies, list(SHOWN)).items()
+        if chosen.cost is not None
+    ]
     frame = pd.DataFrame(lines, columns=["measure", "line", "seed", "degradation"])
     return frame.astype({"seed": "Int64", "degradation": "float64"})
 
@@ -278,7 +281,7 @@ def suite_hit_table(suite: Suite) -> Table:
         for name, losses in (("truly best", single), ("truly best on the mean", on_mean)):
             right = sum(loss <= _ZERO for loss in losses)
             own |= entry(name, float(right), n=len(losses), flag=f"of {len(losses)}")
-        own |= over_seeds("degradation", dict(enumerate(single)), len(single))
+        own |= over_seeds("degradation", single, len(single))
         own |= entry("largest degradation", max(single), n=len(single))
         lines.append(own)
     title = "How often each measure selects the truly best algorithm"
@@ -308,8 +311,7 @@ def _on_hits(suite: Suite, costs: pd.DataFrame) -> list[str]:
     return sentences
 
 
-def _none_selected(line: SuiteLine, seeds: Sequence[int]) -> str:
-    absent = set(seeds) - set(seeds_of(line.studies))
+def _none_selected(absent: set[int]) -> str:
     if absent:
         return f"seed {', '.join(map(str, sorted(absent)))} was not trained in this setting"
     return "fewer than 2 algorithms have this measure and the ideal one for these seeds"
@@ -358,28 +360,30 @@ def suite_interval_table(suite: Suite, statistics: Statistics) -> Table:
 
 def _intervals(line: SuiteLine, table_seed: tuple[object, ...], statistics: Statistics) -> dict[str, Any]:
     """The intervals of one setting; ``table_seed`` makes all of them see the same resamples."""
-    names, seeds, values = matrices(line.studies, _ALL)
-    if not seeds or len(names) < 3:
-        raise MeasureError(f"{len(names)} algorithms have all measures for every seed; 3 or more are needed")
+    tables = complete(line.studies, _ALL)
+    values = {measure: table.to_numpy() for measure, table in tables.items()}
+    algorithms, seeds = values["ideal"].shape
+    if not seeds or algorithms < 3:
+        raise MeasureError(f"{algorithms} algorithms have all measures for every seed; 3 or more are needed")
     ideal, draws, level = values["ideal"], statistics.draws, statistics.level
     own: dict[str, Any] = {}
     for measure, title in _MEASURES.items():
         found = correlation_interval(values[measure], ideal, statistics.rng(*table_seed), draws=draws, level=level)
         chance = pick_probability(values[measure], ideal, statistics.rng(*table_seed), draws=draws)
-        own |= interval_entry(title, found, len(seeds))
+        own |= interval_entry(title, found, seeds)
         few = math.isnan(chance)
         own |= entry(f"P(best) {title}", None if few else chance, reason="too few candidates" if few else "")
     more = correlation_difference(
         values["worst_gap"], values["average"], ideal, statistics.rng(*table_seed), draws=draws, level=level
     )
-    return own | interval_entry("difference", more, len(seeds))
+    return own | interval_entry("difference", more, seeds)
 
 
 def rankings(suite: Suite, alpha: float = 0.05) -> tuple[dict[str, Ranking], str]:
     """Measure -> ranking over the settings (each block: means over seeds), or why there is none."""
-    tables = [matrices(line.studies, _ALL) for line in suite.lines]
-    usable = [each for each in tables if len(each[0]) > 2]
-    common = sorted(set.intersection(*(set(names) for names, _, _ in usable))) if usable else []
+    tables = [complete(line.studies, _ALL) for line in suite.lines]
+    usable = [each for each in tables if len(each["ideal"]) > 2]
+    common = sorted(set.intersection(*(set(each["ideal"].index) for each in usable))) if usable else []
     if len(common) < 3 or len(usable) < 2:
         return {}, (
             f"{len(common)} algorithms are complete in {len(usable)} settings; "
@@ -387,7 +391,7 @@ def rankings(suite: Suite, alpha: float = 0.05) -> tuple[dict[str, Ranking], str
         )
     found = {}
     for measure in _ALL:
-        blocks = np.array([[v[measure][names.index(a)].mean() for a in common] for names, _, v in usable])
+        blocks = np.array([each[measure].loc[common].to_numpy().mean(axis=1) for each in usable])
         try:
             found[measure] = Ranking.of(common, blocks, alpha)
         except MeasureError as problem:
@@ -459,9 +463,11 @@ def _beside(suite: Suite, paper: Published) -> Table | None:
             means: dict[str, Any] = {}
             for measure in MEASURES:
                 title = f"{name} {SHOWN[measure]}"
-                by_seed, why = correlations(line.studies, measure, name)
+                rho, why = correlations(line.studies, measure, name)
                 theirs = paper.values[row][f"{name.lower()}_{measure}"]
-                own |= over_seeds(f"{title} ours", by_seed, len(seeds_of(line.studies)), next(iter(why.values()), ""))
+                own |= over_seeds(
+                    f"{title} ours", [*rho.values()], len(seeds_of(line.studies)), next(iter(why.values()), "")
+                )
                 own |= entry(f"{title} paper", theirs.mean, std=theirs.error)
                 own |= _difference(title, own, theirs, paper.seeds)
                 means[measure] = own[f"{title} ours"], theirs.mean

@@ -18,7 +18,10 @@ from dgbench.errors import ConfigError
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.evaluation import Evaluation, Setting
 from dgbench.reports.labels import setting_titles, slug
-from dgbench.reports.over_seeds import algorithms_of, seeds_of
+from dgbench.reports.over_seeds import (
+    algorithms_of,
+    seeds_of,
+)
 from dgbench.reports.reading.collect import ADVICE
 
 

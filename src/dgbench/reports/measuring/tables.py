@@ -21,18 +21,18 @@ from dgbench.reports.evaluation import Evaluation, Setting
 from dgbench.reports.over_seeds import (
     COEFFICIENTS,
     algorithms_of,
+    by_seed,
     candidates,
+    complete,
     correlations,
-    matrices,
-    mean,
+    means,
     over_seeds,
     ranked_by,
     reasons,
-    seed_column,
+    seed_columns,
+    seed_counts,
     seeds_of,
-    selected_by,
-    selection_degradation,
-    values,
+    selections,
 )
 from dgbench.reports.tables import Column, Table, entry, table
 
@@ -54,15 +54,13 @@ def measure_columns() -> list[Column]:
 def measure_table(evaluation: Evaluation) -> Table:
     """One line per algorithm, best first, see :func:`ranked_by`: every measure, mean ± std over seeds."""
     studies = evaluation.studies
-    found = {name: values(studies, name) for name in MEASURES}
-    level = {a: mean(list(own.values())) for a, own in found[ranked_by(studies)[0]].items()}
+    level = means(by_seed(studies, ranked_by(studies)[0]))
     order = sorted(algorithms_of(studies), key=lambda a: (level.get(a, float("inf")), a))
-    seeds = {str(a): int(n) for a, n in studies.groupby("algorithm")["seed"].nunique().items()}
-    lines: list[dict[str, Any]] = [{"algorithm": a} for a in order]
-    for name in MEASURES:
-        column = seed_column(name, found[name], order, seeds, reasons(studies, name))
-        lines = [line | own for line, own in zip(lines, column, strict=True)]
-    lines = [line | {"seeds": seeds[a]} for line, a in zip(lines, order, strict=True)]
+    seeds = seed_counts(studies)
+    parts = [seed_columns(by_seed(studies, m), m, order, seeds, reasons(studies, m)) for m in MEASURES]
+    lines = (
+        pd.concat(parts, axis=1).assign(seeds=[seeds[name] for name in order]).rename_axis("algorithm").reset_index()
+    )
     columns = [ALGORITHM, *measure_columns(), Column("seeds", unit="count", help="seeds with at least one run")]
     return table(lines, "measures", "Measures of every algorithm", columns, on_measures(studies))
 
@@ -76,11 +74,12 @@ def held_out_table(evaluation: Evaluation) -> Table:
     how = "trained on its other images" if own else "held out"
     columns = [ALGORITHM, *(Column(env, unit="percent", help=f"error in {env}, {how}") for env in environments)]
     order = algorithms_of(evaluation.studies)
-    seeds = {str(a): int(n) for a, n in evaluation.studies.groupby("algorithm")["seed"].nunique().items()}
-    lines: list[dict[str, Any]] = [{"algorithm": a} for a in order]
-    for env, here in tested.groupby("env", sort=False):
-        column = seed_column(str(env), values(here, "error"), order, seeds, reasons(here, "error"))
-        lines = [line | part for line, part in zip(lines, column, strict=True)]
+    seeds = seed_counts(evaluation.studies)
+    parts = [
+        seed_columns(by_seed(here, "error"), str(env), order, seeds, reasons(here, "error"))
+        for env, here in tested.groupby("env", sort=False)
+    ]
+    lines = pd.concat([pd.DataFrame(index=order), *parts], axis=1).rename_axis("algorithm").reset_index()
     title = f"Error in each {'tested' if own else 'held-out'} environment"
     return table(lines, "held_out_errors", title, columns, [_whose_models(setting, own)])
 
@@ -137,7 +136,7 @@ def on_selection(studies: pd.DataFrame) -> list[str]:
     names, seeds = algorithms_of(studies), seeds_of(studies)
     if len(names) == 1:
         return ["1 algorithm: there is nothing to choose from; train another."]
-    if not values(studies, "ideal"):
+    if not studies["ideal"].notna().any():
         sentences.append("No ideal errors: whether a selected algorithm is truly best cannot be known.")
     else:
         word = "seed" if len(seeds) == 1 else "seeds"
@@ -145,10 +144,11 @@ def on_selection(studies: pd.DataFrame) -> list[str]:
             f"{len(seeds)} {word}, {len(names)} algorithms: a blind guess among {len(names)} algorithms is right once "
             f"in {len(names)}, keep that in mind when counting correct selections."
         )
+    pools = candidates(studies)
     for seed in seeds:
-        if absent := sorted(set(names) - set(candidates(studies, [seed]))):
+        if absent := sorted(set(names) - set(pools[seed])):
             sentences.append(f"Seed {seed} is incomplete for {', '.join(absent)}: not chosen among.")
-    whole = candidates(studies, seeds)
+    whole = pools[None]
     if not whole:
         sentences.append("No choice on the mean: fewer than 2 algorithms are complete in every seed.")
     elif absent := sorted(set(names) - set(whole)):
@@ -158,8 +158,8 @@ def on_selection(studies: pd.DataFrame) -> list[str]:
 
 def on_correlation(studies: pd.DataFrame) -> list[str]:
     """What the rank correlations support."""
-    worst, ideal = values(studies, "worst"), values(studies, "ideal")
-    count, seeds, several = len(worst.keys() & ideal.keys()), seeds_of(studies), len(algorithms_of(studies))
+    both = by_seed(studies, "worst").index.intersection(by_seed(studies, "ideal").index)
+    count, seeds, several = len(both), seeds_of(studies), len(algorithms_of(studies))
     if several == 1:
         return ["1 algorithm: a rank correlation needs 2 or more; train another."]
     sentences = ["1 means that the measure orders the algorithms as the ideal one does. Negative ones are underlined."]
@@ -172,7 +172,8 @@ def on_correlation(studies: pd.DataFrame) -> list[str]:
             f"{count} algorithms: even a perfect correlation comes up by chance in 1 of {math.factorial(count)} orders"
             "; compare more algorithms before ranking the measures."
         )
-    if any(len(candidates(studies, [seed])) < several for seed in seeds):
+    pools = candidates(studies)
+    if any(len(pools[seed]) < several for seed in seeds):
         sentences.append("(k of n) marks a seed in which only k of the n algorithms are complete.")
     if len(seeds) == 1:
         sentences.append("1 seed: no standard deviation.")
@@ -181,10 +182,11 @@ def on_correlation(studies: pd.DataFrame) -> list[str]:
 
 def _winner(studies: pd.DataFrame) -> list[str]:
     measure, title = ranked_by(studies)
-    names, _, tables = matrices(studies, [measure])
+    values = complete(studies, [measure])[measure]
+    names = list(values.index)
     if len(names) < 2:
         return []
-    found = lead(tables[measure])
+    found = lead(values.to_numpy())
     first, second = names[found.first], names[found.second]
     return [
         f"Lowest {title}: {first}, then {second}, higher in {found.wins} of {found.seeds} seeds; one of two equal "
@@ -230,19 +232,19 @@ def selection_table(evaluation: Evaluation) -> Table:
         Column("truly best", unit="count", help="seeds in which the selected algorithm has the lowest ideal error"),
     ]
     lines = []
+    chosen = selections(studies, list(MEASURES))
     for name, title in MEASURES.items() if len(algorithms_of(studies)) > 1 else ():
         line: dict[str, Any] = {"measure": title}
         for seed in seeds:
-            line |= _names(f"seed {seed}", selected_by(studies, name, [seed]))
-        line |= _names("mean over seeds", selected_by(studies, name, seeds))
-        costs = {seed: selection_degradation(studies, name, [seed]) for seed in seeds}
-        losses = {seed: loss for seed, loss in costs.items() if loss is not None}
+            line |= _names(f"seed {seed}", chosen[name, seed].names)
+        line |= _names("mean over seeds", chosen[name, None].names)
+        losses = [cost for seed in seeds if (cost := chosen[name, seed].cost) is not None]
         line |= over_seeds("degradation", losses, len(seeds), "no seed has both a selection and ideal errors")
         why = "nothing selected or no ideal error"
-        line |= entry("degradation (mean)", overall := selection_degradation(studies, name, seeds), reason=why)
+        line |= entry("degradation (mean)", overall := chosen[name, None].cost, reason=why)
         if overall is not None:
             del line["degradation (mean).reason"]
-        right = float(sum(loss == 0 for loss in losses.values()))
+        right = float(sum(loss == 0 for loss in losses))
         count = entry("truly best", right, n=len(losses), flag=f"of {len(losses)}")
         lines.append(line | (count if losses else entry("truly best", reason="no ideal errors")))
     notes = on_selection(studies)
@@ -256,30 +258,27 @@ def correlation_table(evaluation: Evaluation) -> Table:
     columns = [MEASURE, Column("coefficient", key=True)]
     columns += [Column(f"seed {seed}", unit="correlation") for seed in seeds]
     columns += [Column("mean over seeds", unit="correlation", help="mean ± standard deviation of the values per seed")]
-    ideal = values(studies, "ideal")
-    lines: list[dict[str, Any]] = []
+    parts = []
     for coefficient in COEFFICIENTS if count > 1 else ():
         found = {title: correlations(studies, name, coefficient) for name, title in PRACTICAL_MEASURES.items()}
-        made: list[dict[str, Any]] = [{"measure": title, "coefficient": coefficient} for title in found]
-        for line, (name, title) in zip(made, PRACTICAL_MEASURES.items(), strict=True):
-            by_seed, why = found[title]
-            own = values(studies, name)
-            for seed in seeds:
-                both = sum(seed in own[a] and seed in ideal.get(a, {}) for a in own)
-                flag = f"({both} of {count})" if both < count else ""
-                known = seed in by_seed
-                line |= entry(f"seed {seed}", by_seed.get(seed), flag=flag if known else "", reason=why.get(seed, ""))
-        means = seed_column(
+        lines: list[dict[str, Any]] = []
+        for (title, (rho, why)), measure in zip(found.items(), PRACTICAL_MEASURES, strict=True):
+            lines.append({"measure": title, "coefficient": coefficient})
+            for seed, both in studies[[measure, "ideal"]].notna().all(axis=1).groupby(studies["seed"]).sum().items():
+                flag = f"({both} of {count})" if both < count and seed in rho else ""
+                lines[-1] |= entry(f"seed {seed}", rho.get(seed), flag=flag, reason=why.get(seed, ""))
+        means_over = seed_columns(
+            pd.DataFrame.from_dict({title: rho for title, (rho, _) in found.items()}, orient="index"),
             "mean over seeds",
-            {title: by_seed for title, (by_seed, _) in found.items()},
             list(found),
             dict.fromkeys(found, len(seeds)),
             {title: next(iter(why.values()), "") for title, (_, why) in found.items()},
             highest=True,
         )
-        lines += [line | own for line, own in zip(made, means, strict=True)]
+        parts.append(pd.DataFrame(lines, index=list(found)).join(means_over))
     title = "Rank correlation with the ideal measure over algorithms"
-    return table(lines, "correlation", title, columns, on_correlation(studies))
+    made = pd.concat(parts, ignore_index=True) if parts else []
+    return table(made, "correlation", title, columns, on_correlation(studies))
 
 
 def _names(column: str, selected: tuple[str, ...]) -> dict[str, Any]:

@@ -11,10 +11,12 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dgbench.configuration import command_words
@@ -23,7 +25,7 @@ from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.evaluation import PAIRS, Group, groups_of
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import dataset_titles, variant_text
-from dgbench.reports.over_seeds import Values, mean, reasons
+from dgbench.reports.over_seeds import by_seed, mean, means, reasons, seed_counts
 from dgbench.reports.reading.folders import Problem, filling_command
 from dgbench.reports.reading.selected import Selected, SelectedRun
 
@@ -32,35 +34,77 @@ HeldOut = frozenset[str]
 _DATASET = keys(Role.DATA | Role.FOLDS)
 _WORDS = {"init": "{} init", "head": "{} head", "protocol": "protocol {}"}
 _USUAL = ("head", "random")  # not said
-_NUMBERS = {"accuracy": "float64", "images": "float64"}
-_COLUMNS = ("dataset", "algorithm", "seed", "env", "accuracy", "images", "accuracy.reason")
+_COLUMNS = ("algorithm", "seed", "env", "accuracy", "images", "accuracy.reason")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BoardDataset:
-    """One column of a leaderboard."""
+    """One column of a leaderboard.
+
+    ``accuracies`` has one line per algorithm, seed and tested environment: ``algorithm`` (as tables name it),
+    ``seed``, ``env``, ``accuracy`` (a fraction, the mean over the runs that test there; NaN where it is missing),
+    ``accuracy.reason`` (why, with the command that fills it) and ``images`` (tested ones).
+    """
 
     title: str  #: unique on its board
     identity: Mapping[str, Any]  #: of any of its runs
     environments: tuple[str, ...]  #: those tested and reported, in order
+    accuracies: pd.DataFrame
+
+    @cached_property
+    def averages(self) -> pd.DataFrame:
+        """Algorithm x seed: mean accuracy over the environments; NaN for a seed that lacks one."""
+        by_study = self.accuracies.groupby(["algorithm", "seed"])["accuracy"].agg(lambda each: mean(each.tolist()))
+        return by_seed(by_study.reset_index(), "accuracy")
+
+    @cached_property
+    def seeds(self) -> dict[str, int]:
+        """Algorithm -> seeds with at least one run."""
+        return seed_counts(self.accuracies)
+
+    def why_absent(self, algorithm: str) -> str:
+        """Why an algorithm has no average; empty where nothing is missing."""
+        if algorithm not in self.seeds:
+            fill = [*command_words("train"), f"algorithm={algorithm.split(' ')[0]}"]
+            return f"not planned: no run of {algorithm} here; to fill: {' '.join(fill)}"
+        return reasons(self.accuracies, "accuracy").get(algorithm, "")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Board:
     """Results that may be ranked together: algorithms by datasets.
 
-    ``accuracies`` has one line per dataset, algorithm, seed and tested environment: ``dataset`` (a title),
-    ``algorithm`` (as tables name it), ``seed``, ``env``, ``accuracy`` (a fraction, the mean over the runs that test
-    there; NaN where it is missing), ``accuracy.reason`` (why, with the command that fills it) and ``images`` (tested
-    ones). ``runs`` has one line per run that counts: ``dataset``, ``algorithm``, ``seed``, ``run`` (hash), ``folder``.
+    ``runs`` has one line per run that counts: ``dataset`` (a title), ``algorithm``, ``seed``, ``run`` (hash),
+    ``folder``.
     """
 
     title: str  #: unique among the boards of a report
     identity: Mapping[str, Any]  #: network and protocol, and what the report is split by
     datasets: tuple[BoardDataset, ...]
     codes: tuple[str, ...]  #: code versions of the runs that count
-    accuracies: pd.DataFrame
     runs: pd.DataFrame
+
+    @property
+    def algorithms(self) -> list[str]:
+        """The algorithms that occur, by the alphabet."""
+        return sorted(set().union(*(dataset.seeds for dataset in self.datasets)))
+
+    @cached_property
+    def level(self) -> dict[str, float]:
+        """Algorithm -> unrounded mean over the datasets of the means over seeds, best first; complete ones alone."""
+        levels = [means(dataset.averages) for dataset in self.datasets]
+        names = set.intersection(*(set(level) for level in levels))
+        whole = {name: mean([level[name] for level in levels]) for name in names}
+        return dict(sorted(whole.items(), key=lambda item: (-item[1], item[0])))
+
+    @cached_property
+    def averages(self) -> pd.DataFrame:
+        """Algorithm x seed: mean over the datasets of the ranked algorithms; NaN for a seed that lacks one."""
+        order = list(self.level)
+        seeds = sorted(set().union(*(dataset.averages.columns for dataset in self.datasets)))
+        parts = np.array([each.averages.reindex(index=order, columns=seeds).to_numpy() for each in self.datasets])
+        values = [[mean(parts[:, at, seed].tolist()) for seed in range(len(seeds))] for at in range(len(order))]
+        return pd.DataFrame(values, index=order, columns=seeds, dtype="float64")
 
     @property
     def trained_on_tested(self) -> bool:
@@ -137,24 +181,25 @@ def _board(
     identity: Mapping[str, Any], datasets: Sequence[_Dataset], selected: Selected
 ) -> tuple[Board, list[Problem]]:
     titles = dataset_titles([dataset.identity for dataset in datasets], _DATASET)
-    accuracies: list[dict[str, Any]] = []
+    shown: list[BoardDataset] = []
     runs: list[dict[str, Any]] = []
     problems: list[Problem] = []
     for title, dataset in zip(titles, datasets, strict=True):
+        accuracies: list[dict[str, Any]] = []
         for own, results in dataset.group.studies():
-            who = {"dataset": title, "algorithm": own[0].label, "seed": own[0].identity["seed"]}
+            who = {"algorithm": own[0].label, "seed": own[0].identity["seed"]}
             lines, missing = _accuracies(dataset, own, results, selected)
             accuracies += [{**who, **line} for line in lines]
-            runs += [{**who, "run": run.identity["run"], "folder": run.folder} for run in own if not run.why]
+            counting = [{"run": run.identity["run"], "folder": run.folder} for run in own if not run.why]
+            runs += [{"dataset": title, **who, **run} for run in counting]
             problems += missing
+        frame = pd.DataFrame(accuracies, columns=list(_COLUMNS)).astype({"accuracy": "float64", "images": "float64"})
+        shown.append(BoardDataset(title, dataset.identity, dataset.environments, frame))
     board = Board(
         title=_title(identity, datasets),
         identity=identity,
-        datasets=tuple(BoardDataset(t, d.identity, d.environments) for t, d in zip(titles, datasets, strict=True)),
+        datasets=tuple(shown),
         codes=tuple(dict.fromkeys(code for dataset in datasets for code in dataset.group.codes)),
-        accuracies=pd.DataFrame(accuracies, columns=list(_COLUMNS)).astype(
-            {"accuracy": "float64", "images": "float64"}
-        ),
         runs=pd.DataFrame(runs),
     )
     return board, problems
@@ -256,60 +301,3 @@ def _fill(identity: Mapping[str, Any], folder: Path, folds: Sequence[str]) -> st
     if identity["code"].startswith(IMPORTED):
         return f"run it where the sweep was made (trial {identity['seed']}) and import the folder again"
     return filling_command(folder, folds if all(folds) else [])
-
-
-def lines_of(board: Board, dataset: BoardDataset) -> pd.DataFrame:
-    """The accuracies of one dataset."""
-    return board.accuracies[board.accuracies["dataset"] == dataset.title]
-
-
-def averages(lines: pd.DataFrame) -> Values:
-    """Algorithm -> seed -> mean accuracy over the environments of a dataset, for the seeds that have every one.
-
-    Args:
-        lines: the accuracies of one dataset.
-    """
-    found: dict[tuple[str, int], list[float]] = {}
-    for algorithm, seed, value in zip(lines["algorithm"], lines["seed"], lines["accuracy"], strict=True):
-        found.setdefault((str(algorithm), int(seed)), []).append(float(value))
-    whole: Values = {}
-    for (algorithm, seed), values in sorted(found.items()):
-        if not any(map(math.isnan, values)):
-            whole.setdefault(algorithm, {})[seed] = mean(values)
-    return whole
-
-
-def seed_counts(lines: pd.DataFrame) -> dict[str, int]:
-    """Algorithm -> seeds with at least one run."""
-    return {str(name): int(count) for name, count in lines.groupby("algorithm")["seed"].nunique().items()}
-
-
-def ranked(board: Board) -> dict[str, float]:
-    """Algorithm -> unrounded mean over the datasets of the means over seeds, best first; complete ones alone."""
-    by_dataset = [averages(lines_of(board, dataset)) for dataset in board.datasets]
-    names = set.intersection(*(set(own) for own in by_dataset))
-    level = {name: mean([mean(list(own[name].values())) for own in by_dataset]) for name in names}
-    return dict(sorted(level.items(), key=lambda item: (-item[1], item[0])))
-
-
-def seed_averages(board: Board) -> Values:
-    """Algorithm -> seed -> mean over the datasets, for the seeds that are complete on every dataset."""
-    by_dataset = [averages(lines_of(board, dataset)) for dataset in board.datasets]
-    found: Values = {}
-    for name in ranked(board):
-        seeds = set.intersection(*(set(own[name]) for own in by_dataset))
-        found[name] = {seed: mean([own[name][seed] for own in by_dataset]) for seed in sorted(seeds)}
-    return found
-
-
-def why_absent(lines: pd.DataFrame, algorithm: str) -> str:
-    """Why an algorithm has no average on a dataset; empty where nothing is missing.
-
-    Args:
-        lines: the accuracies of the dataset.
-        algorithm: as tables name it.
-    """
-    if algorithm not in set(lines["algorithm"]):
-        fill = [*command_words("train"), f"algorithm={algorithm.split(' ')[0]}"]
-        return f"not planned: no run of {algorithm} here; to fill: {' '.join(fill)}"
-    return reasons(lines, "accuracy").get(algorithm, "")

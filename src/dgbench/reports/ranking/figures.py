@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from dgbench.analysis.accuracy import mean_interval
 from dgbench.analysis.comparison import separated
@@ -16,8 +17,14 @@ from dgbench.reports.figures.drawing import COLORS, GRAY, canvas, finish, grid, 
 from dgbench.reports.figures.rank_diagram import rank_diagram
 from dgbench.reports.figures.saving import INK
 from dgbench.reports.labels import slug
-from dgbench.reports.over_seeds import BySeed, Ranking, Values, algorithms_of, comparable, mean
-from dgbench.reports.ranking.boards import Board, averages, lines_of, ranked, seed_averages
+from dgbench.reports.over_seeds import (
+    Ranking,
+    comparable,
+    known,
+    mean,
+    means,
+)
+from dgbench.reports.ranking.boards import Board
 
 _WIDTH = 5.6  # inches, which a phone shows whole
 _LINE = 0.2  # inches for each algorithm with a name of one line
@@ -35,14 +42,14 @@ def leaderboard_figures(board: Board) -> list[Figure]:
 
 def average_figure(board: Board) -> Figure | None:
     """Average accuracy of every algorithm with its interval over seeds, best on top; None where there is none."""
-    level = ranked(board)
+    level = board.level
     if not level:
         return None
     name = f"accuracy_{slug(board.title)}"
     places, height = _places(list(level))
     with canvas(name, _WIDTH, 0.8 + _LINE * height) as drawn:
         axes = drawn.add_subplot()
-        found = seed_averages(board)
+        found = board.averages
         _dots(axes, list(level), level, found)
         right = axes.get_xlim()[1]
         for algorithm, at in places.items():
@@ -60,16 +67,16 @@ def dataset_figure(board: Board) -> Figure | None:
     """The same on each dataset, algorithms in the order of their average; None for a single dataset."""
     if len(board.datasets) < 2:
         return None
-    level = ranked(board)
-    order = [*level, *(algorithm for algorithm in algorithms_of(board.accuracies) if algorithm not in level)]
+    level = board.level
+    order = [*level, *(algorithm for algorithm in board.algorithms if algorithm not in level)]
     across = 2 if len(board.datasets) in (2, 4) else 3
     down = -(-len(board.datasets) // across)
     name = f"accuracy_by_dataset_{slug(board.title)}"
     with canvas(name, _WIDTH, 0.3 + down * (0.7 + _LINE * _places(order)[1])) as drawn:
         panels = drawn.subplots(down, across, sharey=True, squeeze=False).flatten()
-        shown = [averages(lines_of(board, dataset)) for dataset in board.datasets]
+        shown = [dataset.averages for dataset in board.datasets]
         for axes, dataset, found in zip(panels, board.datasets, shown, strict=False):
-            _dots(axes, order, {a: mean(list(own.values())) for a, own in found.items()}, found)
+            _dots(axes, order, means(found), found)
             axes.set_title(_broken(dataset.title, 36 // across), fontsize=10)
         for axes in panels[len(board.datasets) :]:
             axes.set_visible(False)
@@ -84,17 +91,18 @@ def rank_figure(board: Board) -> Figure | None:
     Blocks must be independent of one another. Datasets are, so with several of them each is a block (accuracies are
     means over seeds); the seeds of one dataset are too, but environments are not: their models share training data.
     """
-    found = [averages(lines_of(board, dataset)) for dataset in board.datasets]
+    found = [dataset.averages for dataset in board.datasets]
     if len(found) > 1:
-        names = sorted(set.intersection(*(set(own) for own in found)))
-        blocks = [[-mean(list(own[name].values())) for name in names] for own in found]
+        levels = [means(own) for own in found]
+        names = sorted(set.intersection(*(set(level) for level in levels)))
+        blocks = [[-level[name] for name in names] for level in levels]
         kinds = {str(dataset.identity["dataset"]) for dataset in board.datasets}
         what = f"Mean rank over {len(found)} datasets (blocks), 1 is the highest accuracy, means over seeds."
         if len(kinds) < len(found):
             what += " Forms of one dataset share their images, so the test sees more blocks than there is evidence."
     else:
-        names, seeds = comparable(found[0])
-        blocks = [[-found[0][name][seed] for name in names] for seed in seeds]
+        judged = comparable(found[0])
+        names, seeds, blocks = list(map(str, judged.index)), judged.columns, (-judged.to_numpy().T).tolist()
         what = (
             f"Mean rank over {len(seeds)} seeds (blocks), 1 is the highest average accuracy. It speaks of other seeds "
             "on this dataset, not of other datasets or environments."
@@ -107,21 +115,21 @@ def rank_figure(board: Board) -> Figure | None:
     return rank_diagram(ranking, f"ranks_{slug(board.title)}", "Ranks by accuracy", what)
 
 
-def _dots(axes: Any, order: Sequence[str], level: Mapping[str, float], found: Mapping[str, BySeed]) -> None:
+def _dots(axes: Any, order: Sequence[str], level: Mapping[str, float], found: pd.DataFrame) -> None:
     """One line per algorithm, the first on top: a dot at its level, and the interval of its seeds.
 
     Args:
         axes: empty.
         order: algorithms from top to bottom.
         level: algorithm -> mean accuracy.
-        found: algorithm -> seed -> accuracy, of which the interval is made.
+        found: accuracy by algorithm and seed, of which the interval is made.
     """
-    judged, seeds = comparable(found)
-    best = _may_be_best(judged, seeds, found)
+    judged = comparable(found)
+    best = _may_be_best(judged)
     places, height = _places(order)
     for algorithm in (name for name in order if name in level):
-        at, values = places[algorithm], list(found.get(algorithm, {}).values())
-        style = _MAY_BE_BEST if algorithm in best else _WORSE if algorithm in judged else _NOT_TESTED
+        at, values = places[algorithm], known(found, algorithm)
+        style = _MAY_BE_BEST if algorithm in best else _WORSE if algorithm in judged.index else _NOT_TESTED
         if len(values) > 1 and abs(mean(values) - level[algorithm]) < 1e-9:
             ends = mean_interval(values)
             line = [100 * ends.low, 100 * ends.high]
@@ -150,24 +158,24 @@ def _places(order: Sequence[str]) -> tuple[dict[str, float], float]:
     return places, top
 
 
-def _may_be_best(judged: Sequence[str], seeds: Sequence[int], found: Mapping[str, BySeed]) -> set[str]:
+def _may_be_best(judged: pd.DataFrame) -> set[str]:
     """The algorithms that the seeds cannot separate from the best one."""
-    if not judged or not seeds:
+    if not judged.size:
         return set()
-    kept = separated([[-found[name][seed] for seed in seeds] for name in judged]).candidates
-    return {judged[at] for at in kept}
+    return {str(judged.index[at]) for at in separated(-judged.to_numpy()).candidates}
 
 
-def _caption(panels: Sequence[Values]) -> str:
+def _caption(panels: Sequence[pd.DataFrame]) -> str:
     """What lines and colors mean.
 
     Args:
-        panels: algorithm -> seed -> accuracy, of each panel.
+        panels: accuracy by algorithm and seed, of each panel.
     """
     compared = [comparable(found) for found in panels]
-    if max(len(seeds) for _, seeds in compared) < 2:
+    if max(judged.shape[1] for judged in compared) < 2:
         return "1 seed: no interval, so any difference may be the luck of the seed."
-    hollow = {name for found, (names, _) in zip(panels, compared, strict=True) for name in found if name not in names}
+    pairs = zip(panels, compared, strict=True)
+    hollow = {str(name) for found, judged in pairs for name in found.index.difference(judged.index)}
     text = (
         "Line: 95% t interval over seeds, on the same data. Blue: may be the best (one that varies much between seeds "
         "is hard to rule out); gray: worse than another, by paired t-tests over seeds, 95% for all of them together. "

@@ -11,9 +11,12 @@ from dgbench.analysis.accuracy import ranks
 from dgbench.errors import ConfigError, MeasureError
 from dgbench.reports.document import Section
 from dgbench.reports.measuring.tables import ALGORITHM
-from dgbench.reports.over_seeds import algorithms_of, mean, values
+from dgbench.reports.over_seeds import (
+    by_seed,
+    means,
+)
 from dgbench.reports.published import Published, published
-from dgbench.reports.ranking.boards import Board, averages, lines_of
+from dgbench.reports.ranking.boards import Board
 from dgbench.reports.tables import Column, Table, entry, table
 
 
@@ -131,17 +134,18 @@ def _settings_note(board: Board, theirs: Published, selection: str) -> str:
 
 def _ours(board: Board, theirs: Published) -> dict[str, dict[str, float]]:
     """Algorithm -> column of theirs -> mean accuracy over our seeds."""
-    ours: dict[str, dict[str, float]] = {name: {} for name in algorithms_of(board.accuracies)}
+    ours: dict[str, dict[str, float]] = {name: {} for name in board.algorithms}
     for dataset in board.datasets:
-        lines = lines_of(board, dataset)
         if not theirs.dataset:
             key = dataset.title if dataset.title in theirs.columns else str(dataset.identity["dataset"])
-            for algorithm, by_seed in averages(lines).items():
-                ours[algorithm][key] = mean(list(by_seed.values()))
+            for algorithm, level in means(dataset.averages).items():
+                ours[algorithm][key] = level
         elif theirs.dataset == dataset.identity["dataset"]:
             for env in dataset.environments:
-                for algorithm, by_seed in values(lines[lines["env"] == env], "accuracy").items():
-                    ours[algorithm][env] = mean(list(by_seed.values()))
+                for algorithm, level in means(
+                    by_seed(dataset.accuracies[dataset.accuracies["env"] == env], "accuracy")
+                ).items():
+                    ours[algorithm][env] = level
     return ours
 
 

@@ -16,8 +16,10 @@ from dgbench.reports.hparams import choices
 from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.certainty import WORDS as MEASURE_WORDS
 from dgbench.reports.measuring.certainty import too_few, verdict
-from dgbench.reports.over_seeds import algorithms_of, comparable
-from dgbench.reports.ranking.boards import Board, boards, ranked, seed_averages
+from dgbench.reports.over_seeds import (
+    comparable,
+)
+from dgbench.reports.ranking.boards import Board, boards
 from dgbench.reports.ranking.figures import leaderboard_figures
 from dgbench.reports.ranking.published import (
     Baseline,
@@ -53,26 +55,26 @@ WORDS = {
 
 def leaderboard_answer(board: Board) -> list[str]:
     """Who has the highest average accuracy, and from whom the seeds separate it."""
-    level, names = ranked(board), algorithms_of(board.accuracies)
+    level, names = board.level, board.algorithms
     if len(level) < 2:
         return [too_few(names, len(level), "an accuracy on every dataset")]
-    found = seed_averages(board)
-    judged, seeds = comparable(found)
-    order = [name for name in level if name in judged]
-    if len(order) < 2 or not seeds:
+    found = board.averages
+    judged = comparable(found)
+    order = [name for name in level if name in judged.index]
+    if len(order) < 2 or not judged.shape[1]:
         first, second = list(level)[:2]
         return [
             f"{_lead(board, first, second)}. No two algorithms have the same seeds, so no difference can be tested."
         ]
     first, second = order[:2]
-    other = [name for name in level if name not in judged]
+    other = [name for name in level if name not in judged.index]
     sentence = _lead(
         board, first, second, " of those with the same seeds" if other and first != next(iter(level)) else ""
     )
-    if len(seeds) > 1:
-        apart = mean_interval([found[first][seed] - found[second][seed] for seed in seeds])
+    if judged.shape[1] > 1:
+        apart = mean_interval((judged.loc[first] - judged.loc[second]).tolist())
         sentence += f" ([{100 * apart.low:.1f}, {100 * apart.high:.1f}], 95% interval over seeds)"
-    answer = [f"{sentence}. {verdict(order, found, highest=True)}"]
+    answer = [f"{sentence}. {verdict(judged.loc[order], highest=True)}"]
     if other:
         named = ", ".join(f"{name} ({100 * level[name]:.1f} %)" for name in other)
         answer.append(f"Not compared, since other seeds are complete: {named}.")
@@ -82,7 +84,7 @@ def leaderboard_answer(board: Board) -> list[str]:
 
 
 def _lead(board: Board, first: str, second: str, among: str = "") -> str:
-    level = ranked(board)
+    level = board.level
     over = f" over {len(board.datasets)} datasets" if len(board.datasets) > 1 else ""
     ahead = 100 * (level[first] - level[second])
     return (
@@ -135,7 +137,7 @@ class LeaderboardReport:
         selected = select_runs(collection, selection, split_by)
         unreported = selection.validation_environments
         found, missing = boards(selected, unreported, split_by)
-        own = {board.title: level for board in found if (level := ranked(board))}
+        own = {board.title: level for board in found if (level := board.level)}
         baseline = baseline_of(self.baseline, own)
         curves = test_curves(collection, selected, unreported, self.epochs)
         chosen = choices(selected, unreported)

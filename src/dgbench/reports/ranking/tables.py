@@ -24,17 +24,16 @@ from dgbench.reports.hparams import Choice, choices_table
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.tables import ALGORITHM
-from dgbench.reports.over_seeds import algorithms_of, leader, mean, reasons, seed_column, standard_deviation, values
-from dgbench.reports.ranking.boards import (
-    Board,
-    BoardDataset,
-    averages,
-    lines_of,
-    ranked,
-    seed_averages,
-    seed_counts,
-    why_absent,
+from dgbench.reports.over_seeds import (
+    by_seed,
+    known,
+    leader,
+    mean,
+    reasons,
+    seed_columns,
+    standard_deviation,
 )
+from dgbench.reports.ranking.boards import Board, BoardDataset
 from dgbench.reports.ranking.published import Baseline
 from dgbench.reports.ranking.shift_kinds import OTHER, ShiftSplit
 from dgbench.reports.reading.collect import Collection
@@ -58,38 +57,43 @@ def leaderboard_table(board: Board, kind: str = "domainbed", baseline: Baseline 
         kind: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
         baseline: leaderboard that places are compared with.
     """
-    level = ranked(board)
-    order = [*level, *(name for name in algorithms_of(board.accuracies) if name not in level)]
+    level = board.level
+    order = [*level, *(name for name in board.algorithms if name not in level)]
     several = len(board.datasets) > 1
     columns = [ALGORITHM]
-    lines: list[dict[str, Any]] = [{"algorithm": name} for name in order]
+    bar = partial(spread, kind=kind)
+    parts = []
     for dataset in board.datasets:
-        own = lines_of(board, dataset)
-        why = {name: why_absent(own, name) for name in order}
-        found = averages(own)
-        column = seed_column(
-            dataset.title, found, order, seed_counts(own), why, highest=True, bar=partial(spread, kind=kind)
-        )
-        lines = [line | part for line, part in zip(lines, column, strict=True)]
+        why = {name: dataset.why_absent(name) for name in order}
+        parts.append(seed_columns(dataset.averages, dataset.title, order, dataset.seeds, why, highest=True, bar=bar))
         columns.append(Column(dataset.title, f"{dataset.title} accuracy", "percent", _help(dataset)))
     if several:
-        best = leader(seed_averages(board), highest=True)
-        lines = [line | _average(board, level, name, name == best) for line, name in zip(lines, order, strict=True)]
+        best = leader(board.averages, highest=True)
+        parts.append(_column(order, lambda name: _average(board, level, name, name == best)))
         columns.append(
             Column("average", "average accuracy", "percent", "mean over the datasets of the unrounded means")
         )
     places = ranks(level)
-    absent = {name: "" if name in places else "no average, so no place" for name in order}
-    lines = [line | entry("rank", places.get(n), reason=absent[n]) for line, n in zip(lines, order, strict=True)]
+    parts.append(_places(order, "rank", places, "no average, so no place"))
     columns.append(Column("rank", unit="count", help="1 is the highest average; equal ones share the better place"))
     if baseline:
         moved = rank_changes(baseline.means, level)
-        absent = {name: "" if name in moved else f"not in {baseline.title}" for name in order}
-        lines = [line | entry("Δ rank", moved.get(n), reason=absent[n]) for line, n in zip(lines, order, strict=True)]
+        parts.append(_places(order, "Δ rank", moved, f"not in {baseline.title}"))
         won = f"places won against {baseline.title}, among the algorithms of both"
         columns.append(Column("Δ rank", unit="signed", help=won))
     title = f"Leaderboard: test accuracy ± {SPREADS[kind]}"
+    lines = pd.concat(parts, axis=1).rename_axis("algorithm").reset_index()
     return table(lines, "leaderboard", title, columns, _notes(board, order, baseline))
+
+
+def _column(order: Sequence[str], cell: Callable[[str], dict[str, Any]]) -> pd.DataFrame:
+    """A column with what stands beside it, made for each algorithm of ``order``."""
+    return pd.DataFrame([cell(name) for name in order], index=list(order))
+
+
+def _places(order: Sequence[str], column: str, places: Mapping[str, int], why: str) -> pd.DataFrame:
+    """Places of the algorithms; those without one get the reason."""
+    return _column(order, lambda name: entry(column, places.get(name), reason="" if name in places else why))
 
 
 def dataset_table(board: Board, dataset: BoardDataset, kind: str = "domainbed", divisor: str = "K-1") -> Table:
@@ -101,18 +105,15 @@ def dataset_table(board: Board, dataset: BoardDataset, kind: str = "domainbed", 
         kind: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
         divisor: of the standard deviation over environments, ``K-1`` or ``K``.
     """
-    own = lines_of(board, dataset)
-    order, seeds = algorithms_of(board.accuracies), seed_counts(own)
+    order, seeds = board.algorithms, dataset.seeds
     how = "trained on its other images" if trained_on_tested(dataset.identity) else "held out"
     columns = [ALGORITHM]
-    lines: list[dict[str, Any]] = [{"algorithm": name} for name in order]
+    bar = partial(spread, kind=kind)
+    parts = []
     for env in dataset.environments:
-        here = own[own["env"] == env]
-        told = reasons(here, "accuracy")
-        why = {name: told.get(name) or why_absent(own, name) for name in order}
-        bar = partial(spread, kind=kind)
-        column = seed_column(env, values(here, "accuracy"), order, seeds, why, highest=True, bar=bar)
-        lines = [line | part for line, part in zip(lines, column, strict=True)]
+        here = dataset.accuracies[dataset.accuracies["env"] == env]
+        why = {name: reasons(here, "accuracy").get(name) or dataset.why_absent(name) for name in order}
+        parts.append(seed_columns(by_seed(here, "accuracy"), env, order, seeds, why, highest=True, bar=bar))
         columns.append(Column(env, f"accuracy in {env}", "percent", f"accuracy in {env}, {how}"))
     deviation = f"standard deviation over the test environments, divisor {divisor}"
     columns += [
@@ -122,12 +123,13 @@ def dataset_table(board: Board, dataset: BoardDataset, kind: str = "domainbed", 
         ),
         Column("std", "std (points)", "points", deviation),
     ]
-    lines = [line | _summary(own, dataset, line["algorithm"], divisor) for line in lines]
+    parts.append(_column(order, lambda name: _summary(dataset, name, divisor)))
+    lines = pd.concat(parts, axis=1).rename_axis("algorithm").reset_index()
     notes = [
         f"Higher is better. {_BOLD} ± {SPREADS[kind]}. Std over the K={len(dataset.environments)} test environments of "
         f"the means over seeds, divisor {_DIVISORS[divisor]}.",
         _tested(dataset),
-        *([] if _images(own) else ["Overall is absent: the number of test images is unknown."]),
+        *([] if _images(dataset) else ["Overall is absent: the number of test images is unknown."]),
         *_different_models(dataset),
     ]
     environments = "tested" if trained_on_tested(dataset.identity) else "held-out"
@@ -153,19 +155,19 @@ def chosen_table(board: Board, found: Sequence[Choice]) -> Table:
 
 
 def _average(board: Board, level: Mapping[str, float], name: str, best: bool) -> dict[str, Any]:
-    why = next((text for dataset in board.datasets if (text := why_absent(lines_of(board, dataset), name))), "")
+    why = next((text for dataset in board.datasets if (text := dataset.why_absent(name))), "")
     reason = "" if name in level else why or "a dataset is missing"
     return entry("average", level.get(name), best=best, reason=reason)
 
 
-def _summary(own: pd.DataFrame, dataset: BoardDataset, algorithm: str, divisor: str) -> dict[str, Any]:
+def _summary(dataset: BoardDataset, algorithm: str, divisor: str) -> dict[str, Any]:
     """Average, overall and deviation of an algorithm that has every environment."""
     means, counts = {}, set()
     for env in dataset.environments:
-        here = own[own["env"] == env]
-        found = list(values(here, "accuracy").get(algorithm, {}).values())
+        here = dataset.accuracies[dataset.accuracies["env"] == env]
+        found = known(by_seed(here, "accuracy"), algorithm)
         if not found:
-            why = reasons(here, "accuracy").get(algorithm) or why_absent(own, algorithm)
+            why = reasons(here, "accuracy").get(algorithm) or dataset.why_absent(algorithm)
             return {k: v for name in ("average", "overall", "std") for k, v in entry(name, reason=why).items()}
         means[env] = mean(found)
         counts.add(len(found))
@@ -173,7 +175,7 @@ def _summary(own: pd.DataFrame, dataset: BoardDataset, algorithm: str, divisor: 
     level = list(means.values())
     return {
         **entry("average", mean(level), flag=flag),
-        **_attempt("overall", lambda: overall(means, _images(own))),
+        **_attempt("overall", lambda: overall(means, _images(dataset))),
         **_attempt("std", lambda: domain_std(level, divisor)),
     }
 
@@ -185,10 +187,10 @@ def _attempt(name: str, function: Callable[[], float]) -> dict[str, Any]:
         return entry(name, reason=str(problem))
 
 
-def _images(own: pd.DataFrame) -> dict[str, float]:
+def _images(dataset: BoardDataset) -> dict[str, float]:
     """Environment -> test images; empty where every row speaks of a single one, so that the number is not known."""
-    known = own.dropna(subset="images")
-    images = {str(env): float(count) for env, count in zip(known["env"], known["images"], strict=True)}
+    there = dataset.accuracies.dropna(subset="images")
+    images = {str(env): float(count) for env, count in zip(there["env"], there["images"], strict=True)}
     return images if any(count > 1 for count in images.values()) else {}
 
 
@@ -211,9 +213,9 @@ def _different_models(dataset: BoardDataset) -> list[str]:
 
 
 def _notes(board: Board, order: Sequence[str], baseline: Baseline | None) -> list[str]:
-    level = ranked(board)
-    found = [averages(lines_of(board, dataset)) for dataset in board.datasets]
-    seeds = sorted({len(own[name]) for own in found for name in level})
+    level = board.level
+    found = [dataset.averages for dataset in board.datasets]
+    seeds = sorted({len(known(own, name)) for own in found for name in level})
     notes = []
     if seeds:
         notes.append(f"n = {seeds[0]}{f' to {seeds[-1]}' if len(seeds) > 1 else ''} seeds.")
@@ -240,13 +242,12 @@ def score_table(board: Board, reference: str, shifts: ShiftSplit, kind: str = "d
         shifts: the kind of shift that dominates each dataset.
         kind: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
     """
-    names = algorithms_of(board.accuracies)
+    names = board.algorithms
     if reference not in names or len(names) < 2:
         return None
     of = {dataset.title: shifts.of(dataset.identity) for dataset in board.datasets}
     scores = {
-        dataset.title: {name: _score(lines_of(board, dataset), name, reference, kind) for name in names}
-        for dataset in board.datasets
+        dataset.title: {name: _score(dataset, name, reference, kind) for name in names} for dataset in board.datasets
     }
     sums = {
         "other" if shift == OTHER else f"{shift} shift": [title for title, own in of.items() if own == shift]
@@ -276,12 +277,12 @@ def score_table(board: Board, reference: str, shifts: ShiftSplit, kind: str = "d
     return table(lines, "ranking_score", f"Ranking score against {reference}", columns, notes)
 
 
-def _score(lines: pd.DataFrame, algorithm: str, reference: str, kind: str) -> Score:
-    found = averages(lines)
+def _score(dataset: BoardDataset, algorithm: str, reference: str, kind: str) -> Score:
+    found = dataset.averages
     for name in (algorithm, reference):
-        if name not in found:
-            return None, why_absent(lines, name) or f"no result of {name}"
-    mine, theirs = list(found[algorithm].values()), list(found[reference].values())
+        if name not in found.index:
+            return None, dataset.why_absent(name) or f"no result of {name}"
+    mine, theirs = known(found, algorithm), known(found, reference)
     bar = spread(theirs, kind)
     if bar is None or len(theirs) < 2:
         return None, f"{reference} has 1 seed and so no error bar; train more seeds"
@@ -289,10 +290,10 @@ def _score(lines: pd.DataFrame, algorithm: str, reference: str, kind: str) -> Sc
 
 
 def _sum(scores: Sequence[Score]) -> Score:
-    known = [score for score, _ in scores if score is not None]
-    if len(known) < len(scores):
+    there = [score for score, _ in scores if score is not None]
+    if len(there) < len(scores):
         return None, next(why for score, why in scores if score is None)
-    return sum(known), ""
+    return sum(there), ""
 
 
 def _entry(name: str, score: Score) -> dict[str, Any]:
@@ -369,15 +370,15 @@ def variance_table(board: Board, curves: pd.DataFrame, epochs: int) -> Table:
         "gap": "best evaluation of any draw by test accuracy less the selected one",
     }
     runs = board.runs.merge(curves, on=["run", "folder"])
-    names = algorithms_of(board.accuracies)
+    names = board.algorithms
     lines: list[dict[str, Any]] = [{"algorithm": name} for name in names]
     columns = [ALGORITHM]
     for dataset in board.datasets:
-        own, over_seeds = runs[runs["dataset"] == dataset.title], averages(lines_of(board, dataset))
+        own, over_seeds = runs[runs["dataset"] == dataset.title], dataset.averages
         for line in lines:
             here = own[own["algorithm"] == line["algorithm"]]
             line |= _mean(f"{dataset.title} epoch", here["deviation"], "fewer than 2 evaluations a run")
-            line |= _deviation(f"{dataset.title} seed", list(over_seeds.get(line["algorithm"], {}).values()))
+            line |= _deviation(f"{dataset.title} seed", known(over_seeds, line["algorithm"]))
             line |= _mean(f"{dataset.title} gap", here["gap"], "no finished run")
         columns += [Column(f"{dataset.title} {kind}", unit="points", help=text) for kind, text in helps.items()]
     notes = [
@@ -390,8 +391,8 @@ def variance_table(board: Board, curves: pd.DataFrame, epochs: int) -> Table:
 
 
 def _mean(name: str, values: pd.Series[float], reason: str) -> dict[str, Any]:
-    known = values.dropna().tolist()
-    return entry(name, mean(known), n=len(known)) if known else entry(name, reason=reason)
+    there = values.dropna().tolist()
+    return entry(name, mean(there), n=len(there)) if there else entry(name, reason=reason)
 
 
 def _deviation(name: str, values: list[float]) -> dict[str, Any]:
