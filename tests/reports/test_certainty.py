@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from dgbench.analysis import separated
+from dgbench.analysis import Statistics, separated
 from dgbench.analysis.selection import Last
 from dgbench.reports.evaluation import Evaluation, evaluate
-from dgbench.reports.measuring.certainty import Statistics, certainty_table, difference_table, separation_words
+from dgbench.reports.measuring.certainty import certainty_table, difference_table, separation_words
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.tables import cells, show

@@ -9,14 +9,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dgbench.analysis import MEASURES
+from dgbench.analysis import MEASURES, Statistics
 from dgbench.errors import ConfigError
 from dgbench.reports.evaluation import Evaluation, Setting
 from dgbench.reports.figures.rank_diagram import rank_figures
 from dgbench.reports.figures.scatter import scatter_figures
 from dgbench.reports.figures.suite_figures import asymptotic_figure, baseline_figures, degradation_figure, distances
 from dgbench.reports.labels import setting_titles
-from dgbench.reports.measuring.certainty import Statistics
 from dgbench.reports.measuring.report import suite_answer, suite_sections
 from dgbench.reports.measuring.suite_tables import (
     correct_selections,

@@ -33,7 +33,7 @@ from dgbench.analysis.correlation import (
     pick_probability,
     spearman,
 )
-from dgbench.analysis.intervals import Interval, Resamples, Sample, compatible, resample
+from dgbench.analysis.intervals import Interval, Resamples, Sample, Statistics, compatible, resample
 from dgbench.analysis.measures import (
     MEASURES,
     PRACTICAL_MEASURES,
@@ -58,6 +58,7 @@ __all__ = [
     "Resamples",
     "Sample",
     "Separation",
+    "Statistics",
     "average",
     "compatible",
     "correlation_difference",

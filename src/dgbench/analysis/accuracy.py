@@ -1,13 +1,10 @@
-"""Several accuracies in one number: over test domains (NICO++), and over seeds with a named error bar.
+"""Accuracies: several in one number, places on a leaderboard, and what an oracle gains.
 
-Accuracies are fractions in [0, 1]; everything here is linear in them, so percent work as well.
-Source: Zhang et al. 2023 (NICO++), section 5.1, eq. 5; DomainBed's tables for its error bar.
+Over test domains (NICO++), and over seeds with a named error bar. Accuracies are fractions in [0, 1]; everything here
+is linear in them, so percent work as well.
 
-Places on a leaderboard, and OoD-Bench's ranking score against a reference algorithm.
-
-How much an oracle gains by choosing with K test domains instead of with validation data.
-
-Source: Yu et al. 2024, section 2.2 and Table 4.
+Sources: Zhang et al. 2023 (NICO++), section 5.1, eq. 5; DomainBed's tables for its error bar; Ye et al. 2022
+(OoD-Bench) for the ranking score; Yu et al. 2024, section 2.2 and Table 4, for leakage.
 """
 
 from __future__ import annotations

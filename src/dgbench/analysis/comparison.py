@@ -1,19 +1,15 @@
-"""Is the algorithm with the lowest mean really better than the next, and which others may be the best?
+"""Is the algorithm with the lowest mean really better than the next, and do the ranks of several differ at all?
 
 Lower is better; negate accuracies. Seeds are the independent units, and one seed's values belong together.
 
 The data that name the leader also judge it. Testing the leader against the runner-up with a two-sided test allows for
-that, however many other algorithms there are: the worst case are two that tie and others that are far off.
+that, however many other algorithms there are: the worst case are two that tie and others that are far off. Ranks are
+taken within blocks; a block is whatever ranks all algorithms once: a configuration of a dataset, or a seed.
 
-Source: Gutmann & Maymin 1987, "Is the selected population the best?"; Phipson & Smyth 2010 (random relabelings); Hsu
-1984, "Constrained simultaneous confidence intervals for multiple comparisons with the best".
-
-Do the ranks of several algorithms over several blocks differ more than chance makes them differ?
-
-A block is whatever ranks all algorithms once: a configuration of a dataset, or a seed.
-
-Source: Friedman 1937; Iman & Davenport 1980; Nemenyi 1963; as compared in Demsar 2006, "Statistical comparisons of
-classifiers over multiple data sets", sections 3.2.2 and 3.2.4.
+Sources: Gutmann & Maymin 1987, "Is the selected population the best?"; Phipson & Smyth 2010 (random relabelings); Hsu
+1984, "Constrained simultaneous confidence intervals for multiple comparisons with the best"; Friedman 1937; Iman &
+Davenport 1980; Nemenyi 1963; as compared in Demsar 2006, "Statistical comparisons of classifiers over multiple data
+sets", sections 3.2.2 and 3.2.4.
 """
 
 from __future__ import annotations

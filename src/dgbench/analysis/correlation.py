@@ -1,9 +1,7 @@
-"""How well two measures agree on the order of the algorithms.
+"""How well two measures agree on the order of the algorithms, and how sure that is.
 
-How sure a rank correlation and a choice are: algorithms and seeds resampled, each on its own.
-
-The percentile interval is used as it is: with 8 to 30 algorithms it covers 93 to 99% where 95% are meant (the tests
-measure it), the duplicates of a resample counting as ties.
+Algorithms and seeds are resampled, each on its own. The percentile interval is used as it is: with 8 to 30 algorithms
+it covers 93 to 99% where 95% are meant (the tests measure it), the duplicates of a resample counting as ties.
 
 Source: Efron & Tibshirani 1993, chapter 13; Owen 2007, "The pigeonhole bootstrap".
 """

@@ -1,25 +1,22 @@
-"""What another set of seeds, environments or algorithms could have shown: the paired bootstrap.
+"""Intervals: the paired bootstrap, Welch's of two published means, and that of a share.
 
-Every function takes a generator, resamples with replacement and is vectorized: a resample is a line of counts, how
-often each seed (environment, algorithm) was drawn, the same counts for every algorithm. That is what pairs them.
+The bootstrap tells what another set of seeds, environments or algorithms could have shown. Its functions take a
+generator, resample with replacement and are vectorized: a resample is a line of counts, how often each seed
+(environment, algorithm) was drawn, the same counts for every algorithm. That is what pairs them.
 
 A handful of seeds makes the plain percentile interval too narrow (with n values it misses a factor of
 sqrt(n / (n - 1)) and takes the normal quantile where Student's belongs). Draws of means are therefore widened about
 the estimate by sqrt(n / (n - 1)) * t(n - 1) / z, n being the smallest number of units resampled.
 
-Source: Efron & Tibshirani 1993, chapters 8 and 13; Hesterberg 2015, "What teachers should know about the bootstrap",
-section 4.2 (narrowness); Owen 2007, "The pigeonhole bootstrap" (seeds x environments).
-
-Two means of independent samples, of which only mean, standard deviation and number are known.
-
-Source: Welch 1947; Satterthwaite 1946 (degrees of freedom).
-
-How well a share is known from n images.
+Sources: Efron & Tibshirani 1993, chapters 8 and 13; Hesterberg 2015, "What teachers should know about the bootstrap",
+section 4.2 (narrowness); Owen 2007, "The pigeonhole bootstrap" (seeds x environments); Welch 1947 and Satterthwaite
+1946 (degrees of freedom).
 """
 
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -217,3 +214,26 @@ def wilson(count: float, n: int, z: float = Z95) -> tuple[float, float]:
     middle = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     return max(0.0, middle - half), min(1.0, middle + half)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Settings of the bootstrap.
+
+    Args:
+        draws: number of resamples.
+        level: nominal coverage of the intervals, in (0, 1).
+        seed: seed of the resamples.
+    """
+
+    draws: int = 1000
+    level: float = 0.95
+    seed: int = 0
+
+    def rng(self, *names: object) -> np.random.Generator:
+        """The generator of one table: its numbers depend on the table's name, not on what was made before it."""
+        return np.random.default_rng([self.seed, zlib.crc32("/".join(map(str, names)).encode())])
+
+    @property
+    def percent(self) -> str:
+        return f"{100 * self.level:g}%"

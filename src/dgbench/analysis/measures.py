@@ -1,13 +1,9 @@
-"""One algorithm in one number: average, worst, gap, worst+gap and ideal.
+"""One algorithm in one number: average, worst, gap, worst+gap and ideal; which one a measure selects, and at what cost.
 
-Source: Hwang et al. 2024, "Towards a Better Evaluation of Out-of-Domain Generalization", sections 2 and 3.
+Source: Hwang et al. 2024, "Towards a Better Evaluation of Out-of-Domain Generalization", sections 2, 3 and 6.1.
 Errors are fractions wrong in [0, 1], one per environment: a mapping from environment name to error or a sequence.
 N is the number of given environments. Every function raises :class:`~dgbench.errors.MeasureError` when there is no
 error, when one is NaN, or when one lies outside [0, 1].
-
-Which algorithm a measure selects, and what that selection costs.
-
-Source: Hwang et al. 2024, eqs. 3 and 5 and section 6.1.
 """
 
 from __future__ import annotations

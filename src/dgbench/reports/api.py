@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 import pandas as pd
 
+from dgbench.analysis import Statistics
 from dgbench.errors import RecordError
 from dgbench.reports.evaluation import Evaluation, evaluate
-from dgbench.reports.measuring.certainty import Statistics, certainty_table, difference_table
+from dgbench.reports.measuring.certainty import certainty_table, difference_table
 from dgbench.reports.measuring.tables import (
     correlation_table,
     held_out_table,

@@ -137,7 +137,7 @@ def _tests(numbered: Sequence[tuple[int, SelectedRun]], rows: pd.DataFrame) -> p
     numbers = [number for number, run in numbered if not run.why]
     runs = [run for _, run in numbered if not run.why]
     rows = rows[rows["run"].isin(numbers)]
-    whose, env = pd.Index(numbers).get_indexer(rows["run"]), rows["env"].cat.codes.to_numpy()
+    whose, env = pd.Index(numbers).get_indexer(pd.Index(rows["run"])), rows["env"].cat.codes.to_numpy()
     places = {str(name): code for code, name in enumerate(rows["env"].cat.categories)}
     result = np.zeros((len(runs), len(places)), dtype=bool)  # whether what a run does there is a result of it
     for at, run in enumerate(runs):

@@ -1,6 +1,6 @@
 """What a selection chose, model by model: draw, step, hyperparameters, and what speaks for them.
 
-``report=hparams``: the hyperparameters behind every cell, as a selection chose them.
+``report=hparams`` prints it as tables and writes exact values with all candidates to ``hparams.json``.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from dgbench.analysis import (
     separated,
     spearman,
 )
+from dgbench.analysis.accuracy import mean, spread
 from dgbench.errors import MeasureError
 from dgbench.reports.tables import entry
 
@@ -33,17 +34,9 @@ COEFFICIENTS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
 }
 
 
-def mean(values: Sequence[float]) -> float:
-    """Arithmetic mean, rounded once."""
-    return math.fsum(values) / len(values)
-
-
 def standard_deviation(values: Sequence[float]) -> float | None:
     """Sample standard deviation (divisor n-1); None for a single value."""
-    if len(values) < 2:
-        return None
-    center = mean(values)
-    return math.sqrt(math.fsum((value - center) ** 2 for value in values) / (len(values) - 1))
+    return spread(values, "standard_deviation") if values else None
 
 
 def seeds_of(lines: pd.DataFrame) -> list[int]:
@@ -68,7 +61,8 @@ def by_seed(lines: pd.DataFrame, value: str) -> pd.DataFrame:
         ``lines``; NaN where there is none.
     """
     names, seeds = algorithms_of(lines), seeds_of(lines)
-    row, column = pd.Index(names).get_indexer(lines["algorithm"]), pd.Index(seeds).get_indexer(lines["seed"])
+    row = pd.Index(names).get_indexer(pd.Index(lines["algorithm"]))
+    column = pd.Index(seeds).get_indexer(pd.Index(lines["seed"]))
     values = np.full((len(names), len(seeds)), np.nan)
     values[row, column] = lines[value].to_numpy(dtype="float64")
     some = ~np.isnan(values).all(axis=1)
@@ -79,7 +73,7 @@ def known(values: pd.DataFrame, name: str) -> list[float]:
     """The values of one line of a matrix, without those that are missing."""
     if name not in values.index:
         return []
-    line: list[float] = values.loc[name].tolist()
+    line: list[float] = values.loc[[name]].to_numpy()[0].tolist()
     return [value for value in line if value == value]
 
 
@@ -136,7 +130,9 @@ def seed_columns(
     """
     best = leader(values, highest)
     cells = [over_seeds(name, known(values, line), seeds.get(line, 0), reasons.get(line, ""), bar) for line in order]
-    return pd.DataFrame(cells, index=list(order)).assign(**{f"{name}.best": [line == best for line in order]})
+    made = pd.DataFrame(cells, index=list(order))
+    made[f"{name}.best"] = [line == best for line in order]
+    return made
 
 
 def seed_counts(lines: pd.DataFrame) -> dict[str, int]:
@@ -150,7 +146,8 @@ def comparable(values: pd.DataFrame) -> pd.DataFrame:
     if not there.size:
         return values.iloc[:0, :0]
     most = there[there.sum(axis=1).argmax()]
-    return values.loc[(there == most).all(axis=1), most]
+    found: pd.DataFrame = values.loc[(there == most).all(axis=1), most]
+    return found
 
 
 def leader(values: pd.DataFrame, highest: bool = False) -> str | None:
@@ -246,7 +243,8 @@ def candidates(studies: pd.DataFrame) -> dict[int | None, list[str]]:
     there = by_seed(studies, "worst").reindex(names).notna().to_numpy()
     ideal = by_seed(studies, "ideal").reindex(names).notna().to_numpy()
     there = there & ideal if ideal.any() else there
-    masks = {**{seed: there[:, at] for at, seed in enumerate(seeds)}, None: there.all(axis=1)}
+    masks: dict[int | None, Any] = {seed: there[:, at] for at, seed in enumerate(seeds)}
+    masks[None] = there.all(axis=1)
     found = {seed: [name for name, mine in zip(names, mask, strict=True) if mine] for seed, mask in masks.items()}
     return {seed: own if len(own) > 1 or len(names) == 1 else [] for seed, own in found.items()}
 
@@ -286,7 +284,7 @@ def correlations(studies: pd.DataFrame, measure: str, coefficient: str) -> tuple
     values, ideal = by_seed(studies, measure), by_seed(studies, "ideal")
     names = values.index.intersection(ideal.index)
     first, second = values.loc[names].to_numpy(), ideal.loc[names].to_numpy()
-    for at, seed in enumerate(values.columns):
+    for at, seed in enumerate(seeds_of(studies)):
         both = ~np.isnan(first[:, at] + second[:, at])
         try:
             found[seed] = COEFFICIENTS[coefficient](first[both, at].tolist(), second[both, at].tolist())

@@ -24,6 +24,8 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from dgbench.analysis.intervals import Interval
+
 Unit = Literal["percent", "points", "correlation", "probability", "loss", "distance", "rank", "count", "signed", "text"]
 BESIDE = ("std", "n", "low", "high", "best", "flag", "reason")
 _PLACES = {"percent": 1, "points": 1, "correlation": 2, "probability": 2, "loss": 3, "distance": 3, "rank": 1}
@@ -121,6 +123,11 @@ def entry(
         "reason": reason or None,
     }
     return {name: value, **{f"{name}.{kind}": kept for kind, kept in beside.items() if kept is not None}}
+
+
+def interval_entry(name: str, interval: Interval, n: int | None = None) -> dict[str, Any]:
+    """A column's ``0.42 [0.10, 0.71]`` as part of a line."""
+    return entry(name, interval.estimate, n=n, low=interval.low, high=interval.high)
 
 
 def cells(table: Table) -> list[list[Cell]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from dgbench.analysis import MEASURES
+from dgbench.analysis import MEASURES, Statistics
 from dgbench.analysis.selection import describe
 from dgbench.errors import RecordError
 from dgbench.records.rows import Role, identity_key, keys
@@ -17,7 +17,7 @@ from dgbench.reports.archive.archive_entry import Entry
 from dgbench.reports.archive.entry_tables import CODE, evaluated, selection_named
 from dgbench.reports.archive.packed_runs import read_lines
 from dgbench.reports.evaluation import Evaluation
-from dgbench.reports.measuring.certainty import Statistics, measures_answer
+from dgbench.reports.measuring.certainty import measures_answer
 from dgbench.reports.measuring.report import setting_facts
 from dgbench.reports.measuring.tables import FORMULAS, measure_table
 from dgbench.reports.reading.collect import Collection

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from dgbench.analysis.accuracy import mean
 from dgbench.reports.document import Figure
 from dgbench.reports.figures.drawing import MEASURE_STYLE, canvas, end_labels, finish, grid
 from dgbench.reports.figures.saving import INK
 from dgbench.reports.measuring.suites import Suite, SuiteLine
-from dgbench.reports.over_seeds import (
-    mean,
-)
 
 _SHOWN = {"worst_gap": "worst+gap", "average": "average"}
 

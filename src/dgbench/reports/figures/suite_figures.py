@@ -9,18 +9,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dgbench.analysis.accuracy import mean
 from dgbench.reports.document import Figure
 from dgbench.reports.figures.drawing import COLORS, MEASURE_STYLE, canvas, finish, grid, label_of, spread
 from dgbench.reports.figures.saving import INK
 from dgbench.reports.measuring.suites import Suite, SuiteLine
-from dgbench.reports.over_seeds import (
-    by_seed,
-    known,
-    mean,
-    seeds_of,
-    selections,
-    standard_deviation,
-)
+from dgbench.reports.over_seeds import by_seed, known, seeds_of, selections, standard_deviation
 
 _SHOWN = {"worst_gap": "worst+gap", "average": "average"}
 Curve = Mapping[int, Sequence[float]]  # position of the setting -> a value per seed

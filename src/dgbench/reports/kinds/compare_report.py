@@ -10,15 +10,13 @@ from typing import Any
 import pandas as pd
 
 from dgbench.analysis import MEASURES
+from dgbench.analysis.accuracy import mean
 from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import ConfigError, RecordError
 from dgbench.reports.document import Document, Section, leads, problem_table, warnings
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.labels import slug
 from dgbench.reports.measuring.tables import FORMULAS
-from dgbench.reports.over_seeds import (
-    mean,
-)
 from dgbench.reports.reading.collect import Collection, code_parts, collect
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import select_runs

@@ -1,23 +1,19 @@
-"""How intervals in a report are made, and how they stand in a line.
+"""How sure one setting is, from paired resamples: differences, ranks and the chance of being lowest.
 
-How sure one setting is: differences, ranks and the chance of being best, from paired resamples.
-
-The answer of a report, in a sentence or two: who leads, by how much, and what cannot be concluded.
+And the answer on top of a report, in a sentence or two: who leads, by how much, and what cannot be concluded.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dgbench.analysis import Interval, Resamples, Separation, lead, resample, separated
+from dgbench.analysis import Resamples, Separation, Statistics, lead, resample, separated
 from dgbench.errors import MeasureError
 from dgbench.reports.evaluation import Evaluation
 from dgbench.reports.measuring.tables import chance_of
@@ -30,36 +26,7 @@ from dgbench.reports.over_seeds import (
     seeds_of,
     selections,
 )
-from dgbench.reports.tables import Column, Table, entry, table
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """Settings of the bootstrap.
-
-    Args:
-        draws: number of resamples.
-        level: nominal coverage of the intervals, in (0, 1).
-        seed: seed of the resamples.
-    """
-
-    draws: int = 1000
-    level: float = 0.95
-    seed: int = 0
-
-    def rng(self, *names: object) -> np.random.Generator:
-        """The generator of one table: its numbers depend on the table's name, not on what was made before it."""
-        return np.random.default_rng([self.seed, zlib.crc32("/".join(map(str, names)).encode())])
-
-    @property
-    def percent(self) -> str:
-        return f"{100 * self.level:g}%"
-
-
-def interval_entry(name: str, interval: Interval, n: int | None = None) -> dict[str, Any]:
-    """A column's ``0.42 [0.10, 0.71]`` as part of a line."""
-    return entry(name, interval.estimate, n=n, low=interval.low, high=interval.high)
-
+from dgbench.reports.tables import Column, Table, entry, interval_entry, table
 
 _MOST_NAMED = 6  # algorithms; of more, the first and the last are named
 _TITLES = {"worst_gap": "worst+gap", "average": "average"}

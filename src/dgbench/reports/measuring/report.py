@@ -1,6 +1,6 @@
-"""The sections that a report has when a dataset occurs in several settings, and the answer on top of each.
+"""``report=measures``: which algorithm is best, by which measure, and how far each measure can be trusted.
 
-``report=measures``: which algorithm is best, by which measure, and how far each measure can be trusted.
+A section for each setting; before them, where a dataset occurs in several settings, sections over all of these.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from dgbench.analysis import Statistics
 from dgbench.analysis.selection import Selection, describe
 from dgbench.records.rows import Role, keys
 from dgbench.reports.document import Document, Figure, Section, leads, problem_table, warnings
@@ -17,7 +18,7 @@ from dgbench.reports.figures.rank_diagram import rank_figures
 from dgbench.reports.figures.scatter import scatter_figures
 from dgbench.reports.figures.suite_figures import asymptotic_figure, baseline_figures, degradation_figure
 from dgbench.reports.labels import network_text, variant_text
-from dgbench.reports.measuring.certainty import WORDS, Statistics, certainty_table, difference_table, measures_answer
+from dgbench.reports.measuring.certainty import WORDS, certainty_table, difference_table, measures_answer
 from dgbench.reports.measuring.suite_tables import (
     RANKED_BY,
     correct_selections,

@@ -1,10 +1,7 @@
-"""Rank correlations of the measures with the ideal one in the settings of a suite (Hwang et al. 2024, Tables 1-5).
+"""Tables over the settings of a suite (Hwang et al. 2024, Tables 1-6).
 
-What each measure selects in every setting, and what it costs (Hwang et al. 2024, section 6.1, Table 6).
-
-How sure the numbers of a suite are: intervals of its correlations, chance of a correct selection, ranks.
-
-A paper's correlations with the ideal measure beside ours, setting by setting.
+Rank correlations of the measures with the ideal one; what each measure selects and what that costs; how sure these are:
+intervals, chance of a correct selection, ranks; and a paper's correlations beside ours.
 """
 
 from __future__ import annotations
@@ -19,15 +16,16 @@ import pandas as pd
 
 from dgbench.analysis import (
     Sample,
+    Statistics,
     compatible,
     correlation_difference,
     correlation_interval,
     pick_probability,
     sign_test,
 )
+from dgbench.analysis.accuracy import mean
 from dgbench.errors import MeasureError
 from dgbench.records.rows import Role, keys
-from dgbench.reports.measuring.certainty import Statistics, interval_entry
 from dgbench.reports.measuring.suites import Suite, SuiteLine
 from dgbench.reports.over_seeds import (
     COEFFICIENTS,
@@ -36,13 +34,12 @@ from dgbench.reports.over_seeds import (
     complete,
     correlations,
     leader,
-    mean,
     over_seeds,
     seeds_of,
     selections,
 )
 from dgbench.reports.published import Published, Value, names, published
-from dgbench.reports.tables import Column, Table, entry, table
+from dgbench.reports.tables import Column, Table, entry, interval_entry, table
 
 #: the practical measures in the paper's order and words
 SHOWN = {"worst_gap": "worst+gap", "average": "average", "worst": "worst only", "gap": "gap only"}

@@ -1,8 +1,6 @@
-"""Measures and errors of the algorithms of one setting (Hwang et al. 2024, Tables 1, 5 and 6).
+"""The tables of one setting: measures, errors, selections and rank correlations (Hwang et al. 2024, Tables 1, 5 and 6).
 
-Plain sentences that say what the tables of one setting can and cannot tell.
-
-Which algorithm each measure selects, and how it orders all of them (Hwang et al. 2024, section 6.1, Tables 5, 6).
+Beside each stand plain sentences that say what it can and cannot tell.
 """
 
 from __future__ import annotations
@@ -264,7 +262,9 @@ def correlation_table(evaluation: Evaluation) -> Table:
         lines: list[dict[str, Any]] = []
         for (title, (rho, why)), measure in zip(found.items(), PRACTICAL_MEASURES, strict=True):
             lines.append({"measure": title, "coefficient": coefficient})
-            for seed, both in studies[[measure, "ideal"]].notna().all(axis=1).groupby(studies["seed"]).sum().items():
+            there = studies[[measure, "ideal"]].notna().all(axis=1)
+            for seed in seeds:
+                both = int((there & (studies["seed"] == seed)).sum())
                 flag = f"({both} of {count})" if both < count and seed in rho else ""
                 lines[-1] |= entry(f"seed {seed}", rho.get(seed), flag=flag, reason=why.get(seed, ""))
         means_over = seed_columns(
@@ -277,7 +277,7 @@ def correlation_table(evaluation: Evaluation) -> Table:
         )
         parts.append(pd.DataFrame(lines, index=list(found)).join(means_over))
     title = "Rank correlation with the ideal measure over algorithms"
-    made = pd.concat(parts, ignore_index=True) if parts else []
+    made = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
     return table(made, "correlation", title, columns, on_correlation(studies))
 
 

@@ -1,8 +1,6 @@
 """What leaderboards are made of: test accuracies by dataset, algorithm, seed and tested environment.
 
-Why an accuracy of a leaderboard is missing, and the command that fills it.
-
-What tables, figures and answers read off a leaderboard: averages by algorithm and seed, and why one is missing.
+Where one is missing, why, and the command that fills it.
 """
 
 from __future__ import annotations
@@ -19,13 +17,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dgbench.analysis.accuracy import mean
 from dgbench.configuration import command_words
 from dgbench.protocols.folds import tested, tested_by_fold, trained_on_tested
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.evaluation import PAIRS, Group, groups_of
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import dataset_titles, variant_text
-from dgbench.reports.over_seeds import by_seed, mean, means, reasons, seed_counts
+from dgbench.reports.over_seeds import by_seed, means, reasons, seed_counts
 from dgbench.reports.reading.folders import Problem, filling_command
 from dgbench.reports.reading.selected import Selected, SelectedRun
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dgbench.analysis.accuracy import mean_interval
+from dgbench.analysis.accuracy import mean, mean_interval
 from dgbench.analysis.comparison import separated
 from dgbench.errors import MeasureError
 from dgbench.reports.document import Figure
@@ -17,13 +17,7 @@ from dgbench.reports.figures.drawing import COLORS, GRAY, canvas, finish, grid, 
 from dgbench.reports.figures.rank_diagram import rank_diagram
 from dgbench.reports.figures.saving import INK
 from dgbench.reports.labels import slug
-from dgbench.reports.over_seeds import (
-    Ranking,
-    comparable,
-    known,
-    mean,
-    means,
-)
+from dgbench.reports.over_seeds import Ranking, comparable, known, means
 from dgbench.reports.ranking.boards import Board
 
 _WIDTH = 5.6  # inches, which a phone shows whole

@@ -1,7 +1,4 @@
-"""Tables of the leakage report.
-
-``report=leakage``: what an oracle gains by looking at K test domains (Yu et al. 2024, section 2.2 and Table 4).
-"""
+"""``report=leakage``: what an oracle gains by looking at K test domains (Yu et al. 2024, section 2.2 and Table 4)."""
 
 from __future__ import annotations
 

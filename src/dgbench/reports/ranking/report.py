@@ -1,6 +1,6 @@
-"""The answer of a leaderboard: who leads by accuracy, by how much, and what cannot be concluded.
+"""``report=leaderboard``: accuracies, places and scores of every algorithm, ours and published.
 
-``report=leaderboard``: accuracies, places and scores of every algorithm, ours and published.
+On top the answer: who leads by accuracy, by how much, and what cannot be concluded.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from dgbench.reports.hparams import choices
 from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.certainty import WORDS as MEASURE_WORDS
 from dgbench.reports.measuring.certainty import too_few, verdict
-from dgbench.reports.over_seeds import (
-    comparable,
-)
+from dgbench.reports.over_seeds import comparable, known
 from dgbench.reports.ranking.boards import Board, boards
 from dgbench.reports.ranking.figures import leaderboard_figures
 from dgbench.reports.ranking.published import (
@@ -72,7 +70,7 @@ def leaderboard_answer(board: Board) -> list[str]:
         board, first, second, " of those with the same seeds" if other and first != next(iter(level)) else ""
     )
     if judged.shape[1] > 1:
-        apart = mean_interval((judged.loc[first] - judged.loc[second]).tolist())
+        apart = mean_interval([a - b for a, b in zip(known(judged, first), known(judged, second), strict=True)])
         sentence += f" ([{100 * apart.low:.1f}, {100 * apart.high:.1f}], 95% interval over seeds)"
     answer = [f"{sentence}. {verdict(judged.loc[order], highest=True)}"]
     if other:

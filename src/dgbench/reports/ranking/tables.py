@@ -1,8 +1,7 @@
-"""The tables of one leaderboard: accuracy by dataset and by environment (Zhang et al. 2023, section 5.1).
+"""The tables of one leaderboard.
 
-OoD-Bench's ranking score of a leaderboard (Ye et al. 2022, section 3.2).
-
-How much a result depends on the epoch, the seed and an oracle (Zhang et al. 2023, section 5.4 and Table 4).
+Accuracy by dataset and by environment (Zhang et al. 2023, section 5.1); OoD-Bench's ranking score (Ye et al. 2022,
+section 3.2); how much a result depends on the epoch, the seed and an oracle (Zhang et al. 2023, section 5.4, Table 4).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dgbench.analysis.accuracy import SPREADS, domain_std, overall, rank_changes, ranking_score, ranks, spread
+from dgbench.analysis.accuracy import SPREADS, domain_std, mean, overall, rank_changes, ranking_score, ranks, spread
 from dgbench.analysis.columns import RunKey, first_best, records_of, scores
 from dgbench.errors import MeasureError
 from dgbench.protocols.folds import LOO, tested, trained_on_tested
@@ -24,15 +23,7 @@ from dgbench.reports.hparams import Choice, choices_table
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.tables import ALGORITHM
-from dgbench.reports.over_seeds import (
-    by_seed,
-    known,
-    leader,
-    mean,
-    reasons,
-    seed_columns,
-    standard_deviation,
-)
+from dgbench.reports.over_seeds import by_seed, known, leader, reasons, seed_columns, standard_deviation
 from dgbench.reports.ranking.boards import Board, BoardDataset
 from dgbench.reports.ranking.published import Baseline
 from dgbench.reports.ranking.shift_kinds import OTHER, ShiftSplit

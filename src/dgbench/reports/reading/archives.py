@@ -1,7 +1,4 @@
-"""Reads the packed files of runs that :mod:`dgbench.reports.archive.packed_runs` writes.
-
-Which packed files a folder stands for: those in it, and those of the entries of an archive.
-"""
+"""Reads the packed files of runs that :mod:`dgbench.reports.archive.packed_runs` writes, and finds them in a folder."""
 
 from __future__ import annotations
 

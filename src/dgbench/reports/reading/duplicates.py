@@ -1,7 +1,4 @@
-"""One record per run: which of several is used, and whether they agree.
-
-Which runs repeat one another: the same setting with another seed, data, split and trial of the search.
-"""
+"""One record per run: which of several is used, whether they agree, and which runs repeat one another."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One run as a report sees it, and its rows as arrays.
-
-The runs in one row file, and what in it cannot be used (faults), wherever the file lies.
-"""
+"""One run and its rows as arrays: what a row file holds, and what in it cannot be used (faults)."""
 
 from __future__ import annotations
 

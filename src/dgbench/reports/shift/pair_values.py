@@ -7,11 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dgbench.analysis.accuracy import mean
 from dgbench.records.shift_rows import HALF, NO_NULL, TRIAL, ShiftRow
-from dgbench.reports.over_seeds import (
-    mean,
-    standard_deviation,
-)
+from dgbench.reports.over_seeds import standard_deviation
 from dgbench.reports.shift.shift_intervals import shift_interval
 
 ALL_PAIRS = ""  #: in place of a pair's name: mean over the pairs of a dataset

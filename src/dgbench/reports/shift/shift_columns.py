@@ -6,11 +6,9 @@ from typing import Any
 
 import pandas as pd
 
+from dgbench.analysis.accuracy import mean
 from dgbench.records.shift_rows import HALVES, NO_NULL
-from dgbench.reports.over_seeds import (
-    mean,
-    standard_deviation,
-)
+from dgbench.reports.over_seeds import standard_deviation
 from dgbench.reports.shift.pair_values import ALL_PAIRS, VALUE
 from dgbench.reports.shift.shift_estimates import ShiftSetting
 from dgbench.reports.shift.verdicts import value_line
