@@ -6,7 +6,6 @@ hyperparameter set and seed; its measures are made of its errors.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from dgbench.analysis import MEASURES, Measures
+from dgbench.analysis.accuracy import mean
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError, RecordError
 from dgbench.protocols.folds import FULL, LOO, tested, tested_by_fold
@@ -279,13 +279,19 @@ def _study(
     given, planned = list(map(str, identity["given"])), tested_by_fold(identity)
     counting = _counting(runs)
     missing = _unusable(runs, counting, silent)
-    results = results[~results["fold"].isin(missing)]
+    if not missing.keys().isdisjoint(results["fold"].tolist()):
+        results = results[~results["fold"].isin(missing)]
     steps = {fold: run.step for fold, run in counting.items() if fold not in missing}
-    everywhere, held_out = _errors_by_env(results, "everywhere"), _errors_by_env(results, "held_out")
-    held_out = {env: held_out[env] for env in given if env in held_out}
     by_fold: dict[str, list[str]] = {fold: [] for fold in steps}
-    for fold, env in zip(results["fold"].tolist(), results["env"].tolist(), strict=True):
+    errors: dict[str, dict[str, list[float]]] = {"everywhere": {}, "held_out": {}}
+    honest = True
+    columns = (results[name].tolist() for name in ("fold", "role", "env", "error", "env_held_out"))
+    for fold, role, env, error, unseen in zip(*columns, strict=True):
         by_fold[fold].append(env)
+        errors[role].setdefault(env, []).append(error)
+        honest = honest and (unseen or role == "everywhere")
+    everywhere = {env: mean(own) for env, own in errors["everywhere"].items()}
+    held_out = {env: mean(errors["held_out"][env]) for env in given if env in errors["held_out"]}
     for fold, judged in by_fold.items():
         if not judged and (fold != FULL or beyond(identity)):
             missing[fold] = f"no test row at step {steps[fold]}"
@@ -294,7 +300,6 @@ def _study(
     expected = expected_folds(identity, [*counting, *missing])
     missing |= {fold: "no rows" for fold in expected if fold not in counting and fold not in missing}
     tests = planned if planned is not None else [judged for fold, judged in by_fold.items() if fold != FULL]
-    honest = bool(results.loc[results["role"] == "held_out", "env_held_out"].all())
     measures = Measures.of(
         held_out,
         everywhere,
@@ -341,15 +346,6 @@ def _unusable(
     if str(runs[0].identity["code"]).startswith(IMPORTED):
         unusable.setdefault(FULL, "imported runs have no model of all environments, so the ideal is not known")
     return unusable
-
-
-def _errors_by_env(results: pd.DataFrame, role: str) -> dict[str, float]:
-    """Environment -> mean error over the folds tested there, in the order of the lines."""
-    found: dict[str, list[float]] = defaultdict(list)
-    lines = results[results["role"] == role]
-    for env, error in zip(lines["env"].tolist(), lines["error"].tolist(), strict=True):
-        found[env].append(error)
-    return {env: math.fsum(errors) / len(errors) for env, errors in found.items()}
 
 
 def _no_ideal(

@@ -61,10 +61,10 @@ def by_seed(lines: pd.DataFrame, value: str) -> pd.DataFrame:
         ``lines``; NaN where there is none.
     """
     names, seeds = algorithms_of(lines), seeds_of(lines)
-    row = pd.Index(names).get_indexer(pd.Index(lines["algorithm"]))
-    column = pd.Index(seeds).get_indexer(pd.Index(lines["seed"]))
+    row, column = ({key: at for at, key in enumerate(each)} for each in (names, seeds))
+    at = [row[name] for name in lines["algorithm"].tolist()], [column[seed] for seed in lines["seed"].tolist()]
     values = np.full((len(names), len(seeds)), np.nan)
-    values[row, column] = lines[value].to_numpy(dtype="float64")
+    values[at] = lines[value].to_numpy(dtype="float64")
     some = ~np.isnan(values).all(axis=1)
     return pd.DataFrame(values[some], index=pd.Index(names, dtype=object)[some], columns=seeds)
 
@@ -73,7 +73,7 @@ def known(values: pd.DataFrame, name: str) -> list[float]:
     """The values of one line of a matrix, without those that are missing."""
     if name not in values.index:
         return []
-    line: list[float] = values.loc[[name]].to_numpy()[0].tolist()
+    line: list[float] = values.to_numpy()[values.index.get_loc(name)].tolist()
     return [value for value in line if value == value]
 
 

@@ -177,7 +177,10 @@ def _find_size_axis(lines: Sequence[SuiteLine], axes: Sequence[str]) -> str | No
 
 
 def _form(setting: Setting) -> dict[str, str]:
-    return {name: str(value) for name, value in setting.identity["variant"].items()}
+    """What tells the form of a dataset, besides its environments."""
+    identity = setting.identity
+    others = {key: identity[key] for key in keys(Role.FORM) if key not in ("variant", "given")}
+    return {name: str(value) for name, value in {**identity["variant"], **others}.items()}
 
 
 def _text(form: Mapping[str, str]) -> str:
