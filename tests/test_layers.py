@@ -24,7 +24,7 @@ LAYERS = (
     ("training",),
     ("callbacks",),
     ("algorithms",),
-    ("analysis", "data", "networks", "objectives", "plan", "selection", "statistics"),
+    ("analysis", "data", "networks", "objectives", "plan"),
     ("batches", "containers", "network_specs", "records", "errors", "seeding", "configuration", "version"),
 )
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
@@ -32,13 +32,10 @@ LAYER = {package: number for number, packages in enumerate(LAYERS) for package i
 ALLOWED = {
     "containers": {"batches"},
     "records": {"errors", "version"},
-    "plan": {"analysis", "data", "selection"},
-    "selection": {"plan"},
-    "analysis": {"plan"},
+    "plan": {"analysis", "data"},
 }
 WITHOUT_TORCH = (
-    "analysis", "records", "errors", "seeding", "plan", "selection", "statistics", "reports", "configuration",
-    "version",
+    "analysis", "records", "errors", "seeding", "plan", "reports", "configuration", "version",
 )  # fmt: skip
 #: of the estimators of shift, functions of arrays; and their report
 SHIFT_WITHOUT_TORCH = ("density", "distance_tables", "distances", "figures", "pairs", "posterior", "report", "tables")
