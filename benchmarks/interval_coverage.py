@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dgbench.statistics import (
+from dgbench.analysis import (
     Sample,
     compatible,
     correlation_difference,
@@ -32,7 +32,7 @@ from dgbench.statistics import (
     sign_test,
     spread,
 )
-from dgbench.statistics.bootstrap import Interval
+from dgbench.analysis.intervals import Interval
 
 COLUMNS = [(n, a) for n in (3, 5, 10) for a in (3, 14)]
 RHO = 0.6  #: correlation of a measure with the ideal, over algorithms, within a seed

@@ -14,10 +14,10 @@ import time
 
 import numpy as np
 
+from dgbench.analysis.shift_verdicts import half_sampling
 from dgbench.records.shift_rows import HALF, HALVES, NO_NULL, TRIAL, ShiftRow
 from dgbench.shift.exact import colored_table, exact_shift
 from dgbench.shift.job import estimate_shift
-from dgbench.statistics.shift_verdicts import half_sampling
 
 NOISE, DIMENSIONS, E_P = 0.25, 10, 0.1
 

@@ -320,7 +320,7 @@ def _checksums(archive: Archive) -> str:
     return ", ".join(f"{key} `{value}`" for key, value in archive.published.items())
 
 
-_FIELD = re.compile(r"^    (?P<name>\w+): [^#\n]*#: (?P<text>.+)$", re.MULTILINE)
+_FIELD = re.compile(r"^(?:    #: (?P<above>.+)\n)?    (?P<name>\w+): .*?(?:#: (?P<beside>.+))?$", re.MULTILINE)
 #: fields that stand in the file under another name
 _RENAMED = {(Row, "held_out"): "env_held_out"}
 
@@ -362,7 +362,8 @@ def rows_page() -> str:
 
 def _field_table(kind: type[Any]) -> list[str]:
     """One line per field of a dataclass of rows; ``identity`` stands in a table of its own."""
-    texts = dict(_FIELD.findall(inspect.getsource(kind)))
+    comments = _FIELD.finditer(inspect.getsource(kind))
+    texts = {match["name"]: match["above"] or match["beside"] for match in comments}
     lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
     for declared in fields(kind):
         if declared.name != "identity":

@@ -24,7 +24,7 @@ LAYERS = (
     ("training",),
     ("callbacks",),
     ("algorithms",),
-    ("analysis", "data", "networks", "objectives", "plan", "selection", "statistics"),
+    ("analysis", "data", "networks", "objectives", "plan"),
     (
         "batches", "configuration", "containers", "errors", "network_specs", "records", "seeding", "validation",
         "version",
@@ -36,13 +36,10 @@ ALLOWED = {
     "containers": {"batches"},
     "records": {"errors", "version"},
     "validation": {"errors"},
-    "plan": {"analysis", "data", "selection"},
-    "selection": {"plan"},
-    "analysis": {"plan"},
+    "plan": {"analysis", "data"},
 }
 WITHOUT_TORCH = (
-    "analysis", "records", "errors", "seeding", "plan", "selection", "statistics", "reports", "configuration",
-    "version", "validation",
+    "analysis", "configuration", "errors", "plan", "records", "reports", "seeding", "validation", "version",
 )  # fmt: skip
 #: of the estimators of shift, functions of arrays; and their report
 SHIFT_WITHOUT_TORCH = ("density", "distance_tables", "distances", "figures", "pairs", "posterior", "report", "tables")

@@ -279,8 +279,7 @@ def test_weights_of_resnet50_are_domainbeds_of_today_or_of_2020() -> None:
 
 
 def test_a_selection_that_cannot_choose_is_said_plainly(tmp_path: Path) -> None:
-    from dgbench.selection.beyond import LooVal, OodVal
-    from dgbench.selection.methods import TrainVal
+    from dgbench.analysis.selection import LooVal, OodVal, TrainVal
 
     folds = make_plan(tmp_path, "dataset.base=digits").folds
     assert selection_note(TrainVal(), folds) is None

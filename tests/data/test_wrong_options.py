@@ -16,13 +16,13 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from PIL import Image
 
+from dgbench.analysis.selection import OodVal
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError, DgbenchError
 from dgbench.plan.compose import Composer
 from dgbench.plan.explain import explain
 from dgbench.plan.overrides import open_keys
 from dgbench.plan.studies import PlannedStudy, Planner
-from dgbench.selection.beyond import OodVal
 
 Plan = Callable[..., list[PlannedStudy]]
 FOLDER = ["dataset=image_folder", "backbone=mlp", "init=random", "dataset.root=images", "hparams.batch_size=4"]

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
+from dgbench.analysis.selection import Last, TrainVal, Yu2024
 from dgbench.errors import ConfigError
 from dgbench.plan.search import Scheme
-from dgbench.selection.beyond import Yu2024
-from dgbench.selection.methods import Last, TrainVal
 
 VARIES = ("seed", "dataset.split_seed")
 BASE = {"seed": 5, "dataset.split_seed": 0}

@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
-from dgbench.reports.kinds.measures_report import MeasuresReport
+from dgbench.analysis.selection import Last
+from dgbench.reports.measuring.report import MeasuresReport
+from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.render.files import long_frame
-from dgbench.selection.methods import Last
 
 ARCHIVE = Path(__file__).resolve().parents[2] / "results" / "hwang2024_table1_scale1_fixed_data" / "rows.jsonl.xz"
 CELL = ["section", "table", "key", "quantity"]

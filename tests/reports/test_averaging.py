@@ -6,20 +6,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+from dgbench.analysis.selection import Last
 from dgbench.records.rows import ROW_FILE, read_rows
+from dgbench.reports.evaluation import evaluate
+from dgbench.reports.measuring.closing import closing_table
+from dgbench.reports.over_seeds import algorithms_of
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.settings.apply_selection import select_runs
-from dgbench.reports.settings.closing import closing_table
-from dgbench.reports.settings.evaluation import evaluate
-from dgbench.reports.settings.selected_runs import of_collection
-from dgbench.reports.settings.study_values import algorithms_of
-from dgbench.selection.methods import Last
+from dgbench.reports.reading.selected import select_runs
 
 
 def algorithms(root: Path) -> list[str]:
     """The algorithms of the one setting under a folder, as tables name them."""
     collection = collect([root])
-    evaluation = evaluate(of_collection(collection, select_runs(collection, Last())))
+    evaluation = evaluate(select_runs(collection, Last()))
     assert len(evaluation.settings) == 1
     return algorithms_of(evaluation.studies)
 

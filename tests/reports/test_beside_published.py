@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
+from dgbench.analysis.selection import Last, LooVal, Selection, TrainVal
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
 from dgbench.reports.document import Document
-from dgbench.reports.frames import Cell, Table, cells
-from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
 from dgbench.reports.published import boards, published
+from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect
-from dgbench.selection.beyond import LooVal
-from dgbench.selection.methods import Last, Selection, TrainVal
+from dgbench.reports.tables import Cell, Table, cells
 
 PACS = ["art_painting", "cartoon", "photo", "sketch"]
 RESNET = {"backbone": "resnet50-bn_frozen", "init": "supervised_tv_in1k:3748b4d4b1aa", "protocol": "multi_test"}

@@ -7,20 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from dgbench.reports.frames import cells, show
+from dgbench.analysis import Statistics, separated
+from dgbench.analysis.selection import Last
+from dgbench.reports.evaluation import Evaluation, evaluate
+from dgbench.reports.measuring.certainty import certainty_table, difference_table, separation_words
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.settings.apply_selection import select_runs
-from dgbench.reports.settings.certainty_tables import certainty_table, difference_table, separation_words
-from dgbench.reports.settings.evaluation import Evaluation, evaluate
-from dgbench.reports.settings.selected_runs import of_collection
-from dgbench.reports.settings.statistics_options import Statistics
-from dgbench.selection.methods import Last
-from dgbench.statistics import separated
+from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.tables import cells, show
 
 
 def studied(root: Path) -> Evaluation:
     collection = collect([root])
-    return evaluate(of_collection(collection, select_runs(collection, Last())))
+    return evaluate(select_runs(collection, Last()))
 
 
 def test_sentences_about_the_lowest() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from dgbench.analysis.selection import Last, Oracle
 from dgbench.errors import RecordError
-from dgbench.reports.settings.closing import closing_table
-from dgbench.selection.methods import Last, Oracle
+from dgbench.reports.measuring.closing import closing_table
 
 
 def rows(make: Any, folds: str, **changes: Any) -> list[dict[str, Any]]:

@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 
+from dgbench.analysis.selection import Last
+from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.figures.curves import error_curves, highlighted, suite_curves
+from dgbench.reports.measuring.suites import suites
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.settings.apply_selection import select_runs
-from dgbench.reports.settings.evaluation import Evaluation, evaluate
-from dgbench.reports.settings.selected_runs import of_collection
-from dgbench.reports.suites.suites import suites
-from dgbench.selection.methods import Last
+from dgbench.reports.reading.selected import select_runs
 
 
 def evaluated(root: Path) -> Evaluation:
     collection = collect([root])
-    return evaluate(of_collection(collection, select_runs(collection, Last())))
+    return evaluate(select_runs(collection, Last()))
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dgbench.analysis.selection import Last
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.prediction_file import PREDICTION_FILE, schema
 from dgbench.reports.document import Document
@@ -22,7 +23,6 @@ from dgbench.reports.errors.images import EnvImages
 from dgbench.reports.errors.report import ErrorsReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.render.files import write
-from dgbench.selection.methods import Last
 from tests.studies import make_study, small_study, train_study
 
 CLASSES = ("cat", "dog", "emu")

@@ -17,17 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dgbench.analysis.selection import LooVal, Oracle, TrainVal
 from dgbench.errors import RecordError
-from dgbench.reports.boards.board_values import lines_of
-from dgbench.reports.boards.boards import boards
-from dgbench.reports.frames import Cell, Table, cells
+from dgbench.reports.evaluation import evaluate
 from dgbench.reports.importers.domainbed import read_domainbed
-from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
-from dgbench.reports.settings.apply_selection import select_runs
-from dgbench.reports.settings.evaluation import evaluate
-from dgbench.reports.settings.selected_runs import of_collection
-from dgbench.selection.beyond import LooVal
-from dgbench.selection.methods import Oracle, TrainVal
+from dgbench.reports.ranking.boards import boards
+from dgbench.reports.ranking.report import LeaderboardReport
+from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.tables import Cell, Table, cells
 
 Record = dict[str, Any]
 ENVIRONMENTS = 4
@@ -174,14 +171,14 @@ WAYS = [(TrainVal(), train_val), (LooVal(), loo_val), (Oracle(), oracle)]
 def test_every_search_reports_what_domainbed_reports(sweep: Any, selection: Any, way: Way) -> None:
     root, records = sweep
     collection = read_domainbed(root)
-    found, _ = boards(of_collection(collection, select_runs(collection, selection)))
+    found, _ = boards(select_runs(collection, selection))
     (board,) = [board for board in found if board.identity["protocol"] == "loo"]
     ours = {dataset.identity["dataset"]: dataset for dataset in board.datasets}
     compared = 0
     for name, dataset in (("PACS", ours["pacs"]), ("VLCS", ours["vlcs"])):
         for algorithm, label in ALGORITHMS.items():
             theirs = accuracies(records, name, algorithm, way)
-            lines = lines_of(board, dataset)
+            lines = dataset.accuracies
             known = lines[(lines["algorithm"] == label) & lines["accuracy"].notna()]
             mine: dict[int, dict[int, float]] = {}
             for trial, env, value in zip(known["seed"], known["env"], known["accuracy"], strict=True):
@@ -236,7 +233,7 @@ def test_measures_of_an_imported_sweep(sweep: Any) -> None:
     """worst+gap of ERM's chosen draws; no model of all environments, so no ideal, with the reason."""
     root, records = sweep
     collection = read_domainbed(root)
-    evaluation = evaluate(of_collection(collection, select_runs(collection, TrainVal())))
+    evaluation = evaluate(select_runs(collection, TrainVal()))
     (pacs,) = (setting for setting in evaluation.settings if setting.identity["dataset"] == "pacs")
     studies = evaluation.of(pacs.title).studies.set_index(["algorithm", "seed"])
     study = studies.loc[("erm", 0)]

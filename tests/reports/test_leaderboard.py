@@ -10,18 +10,16 @@ from typing import Any
 
 import pytest
 
+from dgbench.analysis.selection import Last, LooVal, OodVal, Oracle, TrainVal
 from dgbench.errors import ConfigError, RecordError
 from dgbench.reports.document import Document, title_of
-from dgbench.reports.frames import Cell, Table, cells, show
-from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
-from dgbench.reports.kinds.leakage_report import LeakageReport
+from dgbench.reports.evaluation import evaluate
+from dgbench.reports.labels import dataset_titles
+from dgbench.reports.ranking.leakage import LeakageReport
+from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.settings.apply_selection import select_runs
-from dgbench.reports.settings.evaluation import evaluate
-from dgbench.reports.settings.labels import dataset_titles
-from dgbench.reports.settings.selected_runs import of_collection
-from dgbench.selection.beyond import LooVal, OodVal
-from dgbench.selection.methods import Last, Oracle, TrainVal
+from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.tables import Cell, Table, cells, show
 from tests.shift.synthetic import estimates, shift_identity, write_shifts
 
 SHIFTS = {"sr_cmnist": "correlation", "pacs": "diversity"}
@@ -229,7 +227,7 @@ def test_measures_take_the_chosen_draw(make: Any, tmp_path: Path) -> None:
             make, tmp_path, {0: (0.6, {env: 0.5}), 1: (0.9, {env: 0.7})}, [env], protocol="loo", fold=str(fold)
         )
     collection = collect([tmp_path])
-    (study,) = evaluate(of_collection(collection, select_runs(collection, TrainVal()))).studies.to_dict("records")
+    (study,) = evaluate(select_runs(collection, TrainVal())).studies.to_dict("records")
     assert study["algorithm"] == "erm"
     assert study["average"] == pytest.approx(0.3)
 

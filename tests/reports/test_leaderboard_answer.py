@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from dgbench.reports.boards.boards import Board, boards
-from dgbench.reports.boards.leaderboard_answer import leaderboard_answer
-from dgbench.reports.boards.leaderboard_figures import average_figure, dataset_figure, leaderboard_figures, rank_figure
-from dgbench.reports.boards.leaderboard_tables import leaderboard_table
+from dgbench.analysis.selection import Last
+from dgbench.reports.ranking.boards import Board, boards
+from dgbench.reports.ranking.figures import average_figure, dataset_figure, leaderboard_figures, rank_figure
+from dgbench.reports.ranking.report import leaderboard_answer
+from dgbench.reports.ranking.tables import leaderboard_table
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.settings.apply_selection import select_runs
-from dgbench.reports.settings.selected_runs import of_collection
-from dgbench.selection.methods import Last
+from dgbench.reports.reading.selected import select_runs
 
 Accuracies = Mapping[str, Sequence[float]]  # algorithm -> accuracy in both environments, one per seed
 
@@ -31,7 +30,7 @@ def board_of(make: Any, root: Path, **datasets: Accuracies) -> Board:
                                         held_out=[env], run=name)  # fmt: skip
                     make.write_run(root, who, lambda e, s, right=accuracy: 1 - right, folder=name, grid=[])
     collection = collect([root])
-    (board,), _ = boards(of_collection(collection, select_runs(collection, Last())))
+    (board,), _ = boards(select_runs(collection, Last()))
     return board
 
 

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 
+from dgbench.analysis.selection import Last, Oracle
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.rows import ROW_FILE, append_rows
 from dgbench.reports.document import title_of
-from dgbench.reports.frames import Cell, Table, cells, show
-from dgbench.reports.kinds.measures_report import MeasuresReport
+from dgbench.reports.evaluation import evaluate_study
+from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.render.files import write
 from dgbench.reports.render.page import render_html
 from dgbench.reports.render.text import plain_document
 from dgbench.reports.results import measures, results
-from dgbench.reports.settings.studies import evaluate_study
-from dgbench.selection.methods import Last, Oracle
+from dgbench.reports.tables import Cell, Table, cells, show
 
 CONF = Path(__file__).parents[2] / "conf"
 
@@ -218,7 +218,7 @@ def test_the_ideal_is_refused_where_an_environment_is_missing(make: Any, tmp_pat
 def test_an_environment_that_only_another_step_has_is_missing(make: Any) -> None:
     rows = make.run_rows(make.identity("erm", "full"), lambda e, s: 0.2)
     raw = [json.loads(row.to_json()) for row in rows if (row.step, row.env) != (200, "0.50")]
-    study = evaluate_study({"full": raw}, raw[0], Last())
+    study = evaluate_study(raw, Last())
     assert study.measures.ideal is None
     assert study.measures.reasons["ideal"] == "fold full: no test row of 0.50 at step 200"
 
@@ -226,13 +226,12 @@ def test_an_environment_that_only_another_step_has_is_missing(make: Any) -> None
 def test_a_fold_that_lacks_one_of_its_tested_environments_gives_no_average(make: Any) -> None:
     """multi_test holds out two environments a fold; fold 1 was tested in one of its two alone."""
     folds = [["0.90", "0.85"], ["0.80", "0.10"]]
-    by_fold = {}
+    rows: list[Any] = []
     for number, tested in enumerate(folds):
         who = make.identity("erm", str(number), protocol="multi_test", folds=folds, held_out=tested)
-        by_fold[str(number)] = [json.loads(row.to_json()) for row in make.run_rows(who, lambda e, s: 0.2)]
-    assert evaluate_study(by_fold, by_fold["0"][0], Last()).measures.average == pytest.approx(0.2)
-    by_fold["1"] = [row for row in by_fold["1"] if row["env"] != "0.10"]
-    study = evaluate_study(by_fold, by_fold["0"][0], Last())
+        rows += [json.loads(row.to_json()) for row in make.run_rows(who, lambda e, s: 0.2)]
+    assert evaluate_study(rows, Last()).measures.average == pytest.approx(0.2)
+    study = evaluate_study([row for row in rows if (row["fold"], row["env"]) != ("1", "0.10")], Last())
     assert study.measures.average is None
     assert study.measures.reasons["average"] == "fold 1: no test row of 0.10 at step 200"
     assert study.held_out == pytest.approx({"0.90": 0.2, "0.85": 0.2, "0.80": 0.2})
@@ -313,9 +312,9 @@ def test_a_report_never_imports_torch(make: Any, tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from dgbench.reports.reading.collect import collect\n"
-        "from dgbench.reports.kinds.measures_report import MeasuresReport\n"
+        "from dgbench.reports.measuring.report import MeasuresReport\n"
         "from dgbench.reports.render.files import write\n"
-        "from dgbench.selection.methods import TrainVal\n"
+        "from dgbench.analysis.selection import TrainVal\n"
         f"write(MeasuresReport()(collect([{str(tmp_path)!r}]), TrainVal()), {str(tmp_path / 'out')!r})\n"
         "assert 'torch' not in sys.modules\n"
     )

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from dgbench.reports.kinds.measures_report import MeasuresReport
+from dgbench.analysis.selection import Last
+from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.render.drawing import canvas, finish, label_of
 from dgbench.reports.render.files import write
 from dgbench.reports.render.text import _escaped
-from dgbench.selection.methods import Last
 
 ODD = ("_erm", "a$\\frac{$b", "$x$", "|`*<b>")
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from dgbench.reports.kinds.measures_report import MeasuresReport
+from dgbench.analysis.selection import Last
+from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.render.page import render_html
-from dgbench.selection.methods import Last
 
 BROWSER = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
 FLAGS = (

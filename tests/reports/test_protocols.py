@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from dgbench.analysis.selection import Last, TrainVal
 from dgbench.reports.document import TARGET_ORACLE, Document
-from dgbench.reports.frames import Cell, Table, cells
-from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
-from dgbench.reports.kinds.leakage_report import LeakageReport
-from dgbench.reports.kinds.measures_report import MeasuresReport
+from dgbench.reports.measuring.closing import closing_table
+from dgbench.reports.measuring.report import MeasuresReport
+from dgbench.reports.ranking.leakage import LeakageReport
+from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.settings.closing import closing_table
-from dgbench.selection.methods import Last, TrainVal
+from dgbench.reports.tables import Cell, Table, cells
 
 GIVEN = ["a", "b", "c", "d"]
 PAIRS = [["a", "b"], ["c", "d"]]

@@ -9,11 +9,10 @@ import statistics
 
 import pytest
 
+from dgbench.analysis import spearman
+from dgbench.analysis.accuracy import domain_std, mean, rank_changes, ranking_score, ranks
 from dgbench.errors import ConfigError
 from dgbench.reports.published import boards, names, published, shifts
-from dgbench.statistics import spearman
-from dgbench.statistics.accuracy_summary import domain_std, mean
-from dgbench.statistics.ranking import rank_changes, ranking_score, ranks
 
 YU = ["yu2024_table5_supervised", "yu2024_table5_moco_v2", "yu2024_table5_moco_v3"]
 

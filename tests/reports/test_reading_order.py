@@ -12,7 +12,7 @@ from dgbench.reports.document import (
     problem_table,
     sections_in_order,
 )
-from dgbench.reports.frames import Column, Table, table
+from dgbench.reports.tables import Column, Table, table
 
 
 def made(name: str, lines: int = 1, detail: bool = False) -> Table:

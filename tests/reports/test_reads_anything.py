@@ -19,21 +19,21 @@ from typing import Any
 
 import pytest
 
+from dgbench.analysis.selection import Last
 from dgbench.errors import DgbenchError, RecordError
 from dgbench.records.locks import is_locked
 from dgbench.records.row_checks import SUBSETS
 from dgbench.reports.archive.entries import packed, write_lines
 from dgbench.reports.importers.domainbed import read_domainbed
-from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
-from dgbench.reports.kinds.measures_report import MeasuresReport
+from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.progress.status import status_text
+from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.folders import Problem, RunFolder, fold_of, typed_overrides
 from dgbench.reports.reading.run_states import run_states
 from dgbench.reports.reading.shifts import read_shifts, shift_settings
 from dgbench.reports.render.files import write
 from dgbench.reports.results import measures, results
-from dgbench.selection.methods import Last
 from dgbench.shift.report import ShiftReport
 from tests.reports.mutations import mutated
 from tests.shift.synthetic import estimates, shift_identity, write_shifts

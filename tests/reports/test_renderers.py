@@ -11,15 +11,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from dgbench.analysis.selection import Last
 from dgbench.errors import ConfigError
 from dgbench.reports.document import Document, Section, keep, problem_table, remake
-from dgbench.reports.frames import Cell, Column, Table, cells, entry, is_negative, show, table
-from dgbench.reports.kinds.measures_report import MeasuresReport
+from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.render.files import MISSING, listed, parquet_available, write, write_parquet
 from dgbench.reports.render.latex import escape, latex_table
 from dgbench.reports.render.text import markdown_table, plain_document
-from dgbench.selection.methods import Last
+from dgbench.reports.tables import Cell, Column, Table, cells, entry, is_negative, show, table
 
 
 def made(lines: int = 1) -> Table:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dgbench.reports.reading.repetitions import BY_SEED, fold_seeds
-from dgbench.reports.settings.apply_selection import algorithm_labels
+from dgbench.reports.reading.duplicates import BY_SEED, fold_seeds
+from dgbench.reports.reading.selected import algorithm_labels
 
 
 def who(**changes: Any) -> dict[str, Any]:

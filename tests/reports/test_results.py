@@ -8,16 +8,14 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from dgbench.analysis import MEASURES
+from dgbench.analysis.selection import Last, OodVal, TrainVal
 from dgbench.errors import ConfigError, RecordError
+from dgbench.reports.evaluation import evaluate
+from dgbench.reports.measuring.tables import seed_table
 from dgbench.reports.reading.collect import collect
+from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.results import EVALUATION, measures, results
-from dgbench.reports.settings.apply_selection import select_runs
-from dgbench.reports.settings.evaluation import evaluate
-from dgbench.reports.settings.measure_tables import seed_table
-from dgbench.reports.settings.selected_runs import of_collection
-from dgbench.selection.beyond import OodVal
-from dgbench.selection.methods import Last, TrainVal
-from dgbench.statistics import MEASURES
 
 ARCHIVE = Path(__file__).resolve().parents[2] / "results" / "hwang2024_table1_scale1" / "rows.jsonl.xz"
 
@@ -53,7 +51,7 @@ def test_the_published_archive_gives_the_numbers_of_its_report() -> None:
     assert frame["run"].nunique() == 756
     found = measures(frame).set_index(["variant.ratio", "given", "label", "seed"])
     collection = collect([ARCHIVE])
-    evaluation = evaluate(of_collection(collection, select_runs(collection, Last())))
+    evaluation = evaluate(select_runs(collection, Last()))
     seen = 0
     for setting in evaluation.settings:
         variant, given = setting.identity["variant"]["ratio"], tuple(setting.given)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dgbench.reports.settings.apply_selection import algorithm_labels
+from dgbench.reports.reading.selected import algorithm_labels
 
 Run = tuple[int, int, float]  # seed, draw, lr
 

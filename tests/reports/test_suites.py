@@ -9,22 +9,28 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from dgbench.analysis import MEASURES, Statistics
 from dgbench.errors import ConfigError
+from dgbench.reports.evaluation import Evaluation, Setting
 from dgbench.reports.figures.rank_diagram import rank_figures
 from dgbench.reports.figures.scatter import scatter_figures
 from dgbench.reports.figures.suite_figures import asymptotic_figure, baseline_figures, degradation_figure, distances
-from dgbench.reports.frames import Cell, Table, cells, entry
-from dgbench.reports.settings.evaluation import Evaluation, Setting
-from dgbench.reports.settings.labels import setting_titles
-from dgbench.reports.settings.statistics_options import Statistics
-from dgbench.reports.suites.suite_published import suite_published_tables
-from dgbench.reports.suites.suite_section import suite_answer, suite_sections
-from dgbench.reports.suites.suite_selection import correct_selections, suite_hit_table, suite_selection_table
-from dgbench.reports.suites.suite_statistics import suite_interval_table, suite_rank_table
-from dgbench.reports.suites.suite_tables import overview_table, suite_correlation_table, suite_seed_table
-from dgbench.reports.suites.suites import Suite
-from dgbench.reports.suites.suites import suites as suites_of
-from dgbench.statistics import MEASURES
+from dgbench.reports.labels import setting_titles
+from dgbench.reports.measuring.report import suite_answer, suite_sections
+from dgbench.reports.measuring.suite_tables import (
+    correct_selections,
+    overview_table,
+    suite_correlation_table,
+    suite_hit_table,
+    suite_interval_table,
+    suite_published_tables,
+    suite_rank_table,
+    suite_seed_table,
+    suite_selection_table,
+)
+from dgbench.reports.measuring.suites import Suite
+from dgbench.reports.measuring.suites import suites as suites_of
+from dgbench.reports.tables import Cell, Table, cells, entry
 
 # Hwang et al. 2024, Table 6: scale, ratio, then ideal, worst+gap and average for seeds 0, 1, 2.
 # G GroupDRO, V VREx, R RSC, M MMD, A ARM, L MLDG, C CDANN

@@ -1,4 +1,4 @@
-"""``dgbench.reports.kinds.leaderboard_report(frame)`` and its like: the tables of a report, from a frame of results."""
+"""``dgbench.reports.ranking.report(frame)`` and its like: the tables of a report, from a frame of results."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import pytest
 
 import dgbench
 from dgbench import reports
+from dgbench.analysis.selection import Last, OodVal
 from dgbench.errors import MeasureError, RecordError
-from dgbench.reports.kinds.leaderboard_report import LeaderboardReport
-from dgbench.reports.kinds.measures_report import MeasuresReport
+from dgbench.reports.measuring.report import MeasuresReport
+from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect
-from dgbench.selection.beyond import OodVal
-from dgbench.selection.methods import Last
 
 PACKAGE = Path(reports.__file__).parent
 ARCHIVE = Path(__file__).resolve().parents[2] / "results" / "hwang2024_table1_scale1" / "rows.jsonl.xz"

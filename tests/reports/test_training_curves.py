@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from dgbench.analysis.selection import Last
 from dgbench.records.metrics import write_metrics
 from dgbench.reports.progress.curves import CurvesReport, logged_values, mean_curves, run_labels, step_curves
 from dgbench.reports.reading.collect import collect
-from dgbench.selection.methods import Last
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from dgbench.analysis.selection import Last
 from dgbench.reports.document import Document
-from dgbench.reports.kinds.measures_report import MeasuresReport
+from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.render.files import write
 from dgbench.reports.render.wandb import log_report, wandb_table
-from dgbench.selection.methods import Last
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dgbench.analysis.shift_verdicts import half_sampling, spread_of_trials
 from dgbench.errors import MeasureError
 from dgbench.shift.pairs import half
-from dgbench.statistics.shift_verdicts import half_sampling, spread_of_trials
 
 T_2 = 4.302652730  # Student's t of 2 degrees of freedom at 0.975
 

@@ -13,11 +13,11 @@ from matplotlib.text import Text
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.shift_rows import ShiftRow
 from dgbench.reports.document import Document
-from dgbench.reports.frames import Cell, Table, cells, show
 from dgbench.reports.published import published
 from dgbench.reports.render.drawing import PointLabel, canvas, label_points
 from dgbench.reports.render.files import write
 from dgbench.reports.render.text import plain_document
+from dgbench.reports.tables import Cell, Table, cells, show
 from dgbench.shift.report import ShiftReport
 from dgbench.shift.tables import nearest
 from tests.shift.synthetic import estimates, shift_identity, shift_row, write_shifts

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dgbench.analysis.shift_verdicts import Estimate, verdict_kind
 from dgbench.errors import ConfigError
 from dgbench.records.shift_rows import ShiftRow
 from dgbench.reports.reading.shifts import (
@@ -16,7 +17,6 @@ from dgbench.reports.reading.shifts import (
     shift_settings,
     verdicts,
 )
-from dgbench.statistics.shift_verdicts import Estimate, verdict_kind
 from tests.shift.synthetic import estimates, shift_identity, shift_row
 
 T7, T2 = 2.3646242510, 4.3026527299  # Student's t, 97.5%, 7 and 2 degrees of freedom

@@ -23,11 +23,11 @@ from PIL import Image
 from torch import Tensor
 
 import dgbench
+from dgbench.analysis.intervals import wilson
 from dgbench.cli import export as command
 from dgbench.data.description import Preprocessing
 from dgbench.errors import ConfigError, DgbenchError, RecordError
 from dgbench.records.rows import ROW_FILE, read_rows
-from dgbench.statistics.proportions import wilson
 from dgbench.trained.card import initial_weights
 from dgbench.trained.export import FILES
 from dgbench.trained.foreign import foreign

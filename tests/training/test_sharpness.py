@@ -19,7 +19,7 @@ from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.sharpness import GSAM, SAM
 from dgbench.plan.studies import planned_again
 from dgbench.records.rows import ROW_FILE
-from dgbench.reports.settings.labels import algorithm_labels
+from dgbench.reports.labels import algorithm_labels
 from dgbench.training.modules import SingleRun
 from tests.studies import composed, groups_of, make_plan, plain, small_study, stopping_at, train_study
 from tests.training.test_stacked import DOUBLE, both_ways, fit, module_of, modules_of, rows_of

@@ -46,8 +46,8 @@ def main() -> None:
 
 
 def _print(words: Sequence[str]) -> None:
-    from dgbench.reports.settings.closing import closing_table
-    from dgbench.selection.methods import Last
+    from dgbench.analysis.selection import Last
+    from dgbench.reports.measuring.closing import closing_table
 
     options, overrides = split(words)
     if "model" not in options:

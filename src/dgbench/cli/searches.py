@@ -16,9 +16,9 @@ from dgbench.records.code import code_version
 from dgbench.records.files import write_whole
 from dgbench.records.locks import alone
 from dgbench.records.status import FAILED, is_done, read_status
+from dgbench.reports.hparams import Choice, choices
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.settings.apply_selection import select_runs
-from dgbench.reports.settings.choices import Choice, choices
+from dgbench.reports.reading.selected import select_runs
 from dgbench.training.study import Study
 
 CHOICE_FILE = "search.json"
@@ -96,7 +96,7 @@ def choices_of(search: Search) -> list[Choice]:
     if not any(folder.is_dir() for folder in folders):
         return []
     collection = collect([folder for folder in folders if folder.is_dir()])
-    return choices(collection, select_runs(collection, search.scheme.chosen_by))
+    return choices(select_runs(collection, search.scheme.chosen_by))
 
 
 def _complete(search: Search) -> bool:

@@ -153,8 +153,8 @@ def _table(rows: Sequence[ShiftRow]) -> str:
     import pandas as pd
 
     from dgbench.records.shift_rows import HALVES, NO_NULL, TRIAL
-    from dgbench.reports.frames import Column, table
     from dgbench.reports.render.text import plain_table
+    from dgbench.reports.tables import Column, table
 
     identity, lines = rows[0].identity, []
     for pair in dict.fromkeys((row.pairs, row.pair) for row in rows):

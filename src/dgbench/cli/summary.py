@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dgbench.analysis import MEASURES
+from dgbench.analysis.selection import describe
 from dgbench.callbacks.loggers import MetricsLogger, RunInfo
 from dgbench.callbacks.wandb_log import WandbLog
 from dgbench.cli.searches import Search, choices_of
 from dgbench.plan.command import TABLES, Ended
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.records.status import read_status
+from dgbench.reports.evaluation import Study as Evaluated
+from dgbench.reports.evaluation import evaluate_study, fold_ranges
+from dgbench.reports.hparams import choices_table
+from dgbench.reports.measuring.closing import closing_table
 from dgbench.reports.render.text import plain_table
-from dgbench.reports.settings.choices import choices_table
-from dgbench.reports.settings.closing import closing_table
-from dgbench.reports.settings.studies import Study as Evaluated
-from dgbench.reports.settings.studies import evaluate_study, fold_ranges
-from dgbench.selection.methods import describe
-from dgbench.statistics import MEASURES
 from dgbench.training.logged_runs import columns_of, tags_of
 from dgbench.training.study import Study
 from dgbench.training.train_runs import RunOutcomes
@@ -72,7 +71,7 @@ def _summarize(
         rows += whole
         for problem in torn:
             log.warning("%s line %d dropped: %s", problem.file, problem.line, problem.reason)
-    found = _evaluated(rows, selection, unusable) if rows else None
+    found = evaluate_study(rows, selection, unusable) if rows else None
     measures = _measures(found) if found else {}
     searched = study.planned.search is not None  # one table tells the whole search
     if brief and not searched:
@@ -98,14 +97,6 @@ def _summarize_search(search: Search) -> None:
         table = choices_table(found)
         print(plain_table(table, f"{table.title} ({describe(search.scheme.chosen_by)})"))
     print(f"rows: {search.place}")
-
-
-def _evaluated(rows: Sequence[Mapping[str, Any]], selection: Any, unusable: Mapping[str, str]) -> Evaluated:
-    """The errors and measures that these rows allow."""
-    folds: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rows:
-        folds[row["fold"]].append(row)
-    return evaluate_study(folds, rows[0], selection, unusable=unusable)
 
 
 def _measures(found: Evaluated) -> dict[str, float]:

@@ -9,11 +9,11 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from dgbench.analysis.selection import Selection, describe
 from dgbench.configuration import command_words
 from dgbench.errors import DgbenchError
 from dgbench.plan.building import build
 from dgbench.records.status import FAILED, is_done, read_status
-from dgbench.selection.methods import Selection, describe
 
 MOST_RUNS = 5000  # of which a table is made within seconds; a report takes more
 MOST_LINES = 40
@@ -52,10 +52,10 @@ def _selection(config: DictConfig) -> Selection:
 
 def _table(runs: Sequence[Path], selection: Selection) -> str:
     """Measures of every algorithm, mean over its studies."""
-    from dgbench.reports.frames import Column, table
+    from dgbench.analysis import MEASURES
     from dgbench.reports.render.text import plain_table
     from dgbench.reports.results import measures, results
-    from dgbench.statistics import MEASURES
+    from dgbench.reports.tables import Column, table
 
     studies = measures(results(runs, selection))
     varying = [

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dgbench.analysis.selection import Selection
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
 from dgbench.plan.building import build
-from dgbench.selection.methods import Selection
 
 FULL = "full"  #: name of the fold that trains on all given environments, for the ideal measure
 LOO = "loo"  #: leave-one-out: fold i holds out the i-th given environment

@@ -11,17 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from dgbench.analysis.selection import typed_name
 from dgbench.errors import ConfigError
 from dgbench.plan.folds import Fold, Membership, Protocol
 from dgbench.seeding import derive
-
-
-def typed_name(name: Any) -> str:
-    """A name as text; a number with a fraction has two decimals, or four where two do not tell it: 0.1 is ``0.10``."""
-    if not isinstance(name, float):
-        return str(name)
-    short = f"{name:.2f}"
-    return short if abs(float(short) - name) < 5e-5 else f"{name:.4f}"
 
 
 def check_validation(typed: Any, given: Sequence[str]) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
 from dgbench.plan.building import build
-from dgbench.selection.methods import Selection
 
 Settings = dict[str, int]  #: configuration key -> value
 
@@ -59,7 +59,7 @@ class Scheme:
         if not self.chosen_by.chooses_draws:
             raise ConfigError(
                 f"hparams.scheme.chosen_by: {self.chosen_by.title} cannot choose among draws; take e.g. "
-                "hparams.scheme.chosen_by._target_=dgbench.selection.methods.TrainVal"
+                "hparams.scheme.chosen_by._target_=dgbench.analysis.selection.TrainVal"
             )
 
     def independent(self) -> dict[str, list[int]]:

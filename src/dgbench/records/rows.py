@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
+from enum import Flag, auto
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,40 +27,87 @@ EVALUATED = "evaluated"  # backbone, initial weights and tuning of a model that 
 IDENTITY_FILE = "identity.json"  # of what code, packages, machine and data a run is made
 
 
+class Role(Flag):
+    """What a key of a run's identity tells. Reports group runs by roles, see :func:`keys`."""
+
+    DATASET = auto()  #: which dataset, of which base images, and how errors are counted
+    FORM = auto()  #: which form of the dataset
+    DATA_SEED = auto()  #: what is random in its images and their split
+    NETWORK = auto()
+    PROTOCOL = auto()
+    FOLDS = auto()  #: which environments all folds together are tested in
+    FOLD = auto()  #: which of them this run is tested in
+    TRAINING = auto()
+    SEARCH = auto()  #: which draw of which search of hyperparameters
+    SEED = auto()
+    RUN = auto()
+    CODE = auto()
+    FACT = auto()  #: what follows from the others, and groups nothing
+    DATA = DATASET | FORM | DATA_SEED
+    SETTING = DATA | NETWORK | PROTOCOL | FOLDS  #: what results share that stand in one table
+
+
+_DATASET = {"role": Role.DATASET}
+_FORM = {"role": Role.FORM}
+_DATA_SEED = {"role": Role.DATA_SEED}
+_NETWORK = {"role": Role.NETWORK}
+_PROTOCOL = {"role": Role.PROTOCOL}
+_FOLDS = {"role": Role.FOLDS}
+_FOLD = {"role": Role.FOLD}
+_TRAINING = {"role": Role.TRAINING}
+_SEARCH = {"role": Role.SEARCH}
+_SEED = {"role": Role.SEED}
+_RUN = {"role": Role.RUN}
+_CODE = {"role": Role.CODE}
+_FACT = {"role": Role.FACT}
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunIdentity:
     """Who wrote a row: one run, i.e. one trained model (fold x seed x hyperparameters)."""
 
-    run: str  #: hash of the run's specification, see ``dgbench.records.spec``
-    dataset: str  #: name of the dataset, e.g. ``sr_cmnist``
-    variant: dict[str, Any]  #: what distinguishes this form of the dataset (ratio, scale, resolution, ...)
-    base: str  #: base images, e.g. ``mnist`` or ``digits``; reports never mix two
-    evaluation: str  #: ``exact`` or ``sampled`` errors
-    data_seed: int  #: images dealt to environments, label noise, spurious features
-    split_seed: int  #: train/val split
-    given: list[str]  #: names of the given environments, in order
-    algorithm: str  #: name of the algorithm, e.g. ``vrex``
-    hparams: dict[str, Any]  #: what is read of hyperparameters, and settings of training that are not the default
-    draw: int = 0  #: number of the hyperparameter draw; 0 is the default set
-    space: str = "domainbed"  #: search space that the draw is from
-    trial: int = 0  #: repetition of the search that the draw is from
-    backbone: str  #: name of the network, e.g. ``resnet50-bn_frozen``
-    init: str = "random"  #: initial weights of the featurizer
-    head: str = "random"  #: what the classifier starts from: ``random``, ``zero`` or ``zero_shot``
-    tuning: str = "ft"  #: ``ft`` fine-tuning, ``lp`` linear probing, ``freezeK`` with K frozen stages
-    n_parameters: int | None = None  #: of all networks together; None in rows older than the key
-    n_trainable: int | None = None  #: of them, those that training changes
-    protocol: str  #: name of the protocol, e.g. ``loo``
-    fold: str  #: ``0``, ``1``, ... or ``full``
-    held_out: list[str]  #: given environments this run never trained on (flexible: of which it lacks some class)
-    folds: list[list[str]] | None = None  #: tested environments of every fold; None: one each (loo) or all others
-    seed: int  #: initial weights, order of minibatches, random inputs of the algorithm
-    averaging: str = "none"  #: what averages the weights over steps, ``none``, ``swad``, ``eoa``, ...
-    beyond: bool = True  #: whether environments besides the given ones exist, as the ideal measure needs
-    grouped: bool = False  #: predictions depend on what is scored together: ``test`` sampled even if ``exact``
-    content: str = ""  #: hash of the images' files, where the dataset has any; empty in rows older than the key
-    user_code: dict[str, str] = field(default_factory=dict)  #: import path of a user's own -> digest of its text
-    code: str  #: version of dgbench that wrote the row, with the commit where it is known
+    run: str = field(metadata=_RUN)  #: hash of the run's specification, see ``dgbench.records.spec``
+    dataset: str = field(metadata=_DATASET)  #: name of the dataset, e.g. ``sr_cmnist``
+    #: what distinguishes this form of the dataset (ratio, scale, resolution, ...)
+    variant: dict[str, Any] = field(metadata=_FORM)
+    base: str = field(metadata=_DATASET)  #: base images, e.g. ``mnist`` or ``digits``; reports never mix two
+    evaluation: str = field(metadata=_DATASET)  #: ``exact`` or ``sampled`` errors
+    data_seed: int = field(metadata=_DATA_SEED)  #: images dealt to environments, label noise, spurious features
+    split_seed: int = field(metadata=_DATA_SEED)  #: train/val split
+    given: list[str] = field(metadata=_FORM)  #: names of the given environments, in order
+    algorithm: str = field(metadata=_TRAINING)  #: name of the algorithm, e.g. ``vrex``
+    #: what is read of hyperparameters, and settings of training that are not the default
+    hparams: dict[str, Any] = field(metadata=_TRAINING)
+    draw: int = field(default=0, metadata=_SEARCH)  #: number of the hyperparameter draw; 0 is the default set
+    space: str = field(default="domainbed", metadata=_SEARCH)  #: search space that the draw is from
+    trial: int = field(default=0, metadata=_SEARCH)  #: repetition of the search that the draw is from
+    backbone: str = field(metadata=_NETWORK)  #: name of the network, e.g. ``resnet50-bn_frozen``
+    init: str = field(default="random", metadata=_NETWORK)  #: initial weights of the featurizer
+    #: what the classifier starts from: ``random``, ``zero`` or ``zero_shot``
+    head: str = field(default="random", metadata=_NETWORK)
+    #: ``ft`` fine-tuning, ``lp`` linear probing, ``freezeK`` with K frozen stages
+    tuning: str = field(default="ft", metadata=_NETWORK)
+    #: of all networks together; None in rows older than the key
+    n_parameters: int | None = field(default=None, metadata=_FACT)
+    n_trainable: int | None = field(default=None, metadata=_FACT)  #: of them, those that training changes
+    protocol: str = field(metadata=_PROTOCOL)  #: name of the protocol, e.g. ``loo``
+    fold: str = field(metadata=_FOLD)  #: ``0``, ``1``, ... or ``full``
+    #: given environments this run never trained on (flexible: of which it lacks some class)
+    held_out: list[str] = field(metadata=_FOLD)
+    #: tested environments of every fold; None: one each (loo) or all others
+    folds: list[list[str]] | None = field(default=None, metadata=_FOLDS)
+    seed: int = field(metadata=_SEED)  #: initial weights, order of minibatches, random inputs of the algorithm
+    #: what averages the weights over steps, ``none``, ``swad``, ``eoa``, ...
+    averaging: str = field(default="none", metadata=_TRAINING)
+    #: whether environments besides the given ones exist, as the ideal measure needs
+    beyond: bool = field(default=True, metadata=_FACT)
+    #: predictions depend on what is scored together: ``test`` sampled even if ``exact``
+    grouped: bool = field(default=False, metadata=_FACT)
+    #: hash of the images' files, where the dataset has any; empty in rows older than the key
+    content: str = field(default="", metadata=_FACT)
+    #: import path of a user's own -> digest of its text
+    user_code: dict[str, str] = field(default_factory=dict, metadata=_CODE)
+    code: str = field(metadata=_CODE)  #: version of dgbench that wrote the row, with the commit where it is known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +242,23 @@ def _defaults(kind: type[Any]) -> dict[str, Any]:
 #: what keys of an identity mean that a row lacks because it is older than they are
 DEFAULTS = _defaults(RunIdentity)
 IDENTITY_CHECKS = {f.name: BY_TYPE[str(f.type)] for f in fields(RunIdentity)}
+_ROLES: dict[str, Role] = {f.name: f.metadata["role"] for f in fields(RunIdentity)}
+
+
+def keys(roles: Role, *more: str | None) -> tuple[str, ...]:
+    """The keys of an identity that have one of these roles, in their order.
+
+    Args:
+        roles: e.g. ``Role.DATASET | Role.NETWORK``.
+        more: further keys, which come last; None is none.
+    """
+    found = [name for name, role in _ROLES.items() if role in roles]
+    return tuple(dict.fromkeys([*found, *(name for name in more if name is not None)]))
+
+
+def identity_key(identity: Mapping[str, Any], names: Sequence[str]) -> str:
+    """A text that is equal for identities that agree in all those keys."""
+    return json.dumps([identity.get(name) for name in names], sort_keys=True, default=str)
 
 
 def _numbered(content: bytes) -> Iterator[tuple[int, bytes]]:

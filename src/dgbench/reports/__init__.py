@@ -7,14 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dgbench.reports.tables import certainty as certainty
-    from dgbench.reports.tables import correlation as correlation
-    from dgbench.reports.tables import differences as differences
-    from dgbench.reports.tables import held_out_errors as held_out_errors
-    from dgbench.reports.tables import leaderboard as leaderboard
-    from dgbench.reports.tables import measures as measures
-    from dgbench.reports.tables import seeds as seeds
-    from dgbench.reports.tables import selected as selected
+    from dgbench.reports.api import certainty as certainty
+    from dgbench.reports.api import correlation as correlation
+    from dgbench.reports.api import differences as differences
+    from dgbench.reports.api import held_out_errors as held_out_errors
+    from dgbench.reports.api import leaderboard as leaderboard
+    from dgbench.reports.api import measures as measures
+    from dgbench.reports.api import seeds as seeds
+    from dgbench.reports.api import selected as selected
 
 # no module of this package may have one of these names: importing it would hide the function
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module("dgbench.reports.tables"), name)
+    found: object = getattr(import_module("dgbench.reports.api"), name)
     globals()[name] = found
     return found
 

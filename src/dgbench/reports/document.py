@@ -1,4 +1,4 @@
-"""What a report is made of, before any renderer: tables (see :mod:`dgbench.reports.frames`), figures, sections.
+"""What a report is made of, before any renderer: tables (see :mod:`dgbench.reports.tables`), figures, sections.
 
 And in which order: the leading section, its main picture and main table come first.
 """
@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
+from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
-from dgbench.reports.frames import Column, Table, table
 from dgbench.reports.reading.folders import Problem
-from dgbench.selection.methods import Selection
+from dgbench.reports.tables import Column, Table, table
 
 ORACLE = "ORACLE SELECTION looks at the test environments: these numbers are no estimate of unseen performance."
 TARGET_ORACLE = "TARGET ORACLE: trained on other images of the tested environments, no estimate of unseen performance."

@@ -11,14 +11,13 @@ import pandas as pd
 import yaml
 from hydra.utils import instantiate
 
+from dgbench.analysis import MEASURES
+from dgbench.analysis.selection import Selection, describe
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError, RecordError
+from dgbench.reports.evaluation import evaluate
 from dgbench.reports.reading.collect import IDENTITY_KEYS, Collection, collect
-from dgbench.reports.settings.apply_selection import Selected, select_runs
-from dgbench.reports.settings.evaluation import evaluate
-from dgbench.reports.settings.selected_runs import of_frame
-from dgbench.selection.methods import Selection, describe
-from dgbench.statistics import MEASURES
+from dgbench.reports.reading.selected import Selected, select_runs, selected_of_frame
 
 #: what a frame says of one evaluation, after the columns that say whose it is
 EVALUATION = ("step", "env", "subset", "env_held_out", "seen", "wrong", "error", "loss", "together", "code")
@@ -67,7 +66,7 @@ def results(
     selected = select_runs(collection, method, split_by)
     frame = _frame(collection, selected)
     frame.attrs["selection"] = describe(method)
-    left_out = [f"not used: {collection.runs[index].folder}: {why}" for index, why in selected.why.items()]
+    left_out = [f"not used: {run.folder}: {run.why}" for run in selected.runs if run.why]
     told = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in collection.problems]
     frame.attrs["problems"] = told + left_out
     frame.attrs["validation_environments"] = tuple(method.validation_environments)
@@ -92,7 +91,7 @@ def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
         RecordError: results of several code versions, or two runs of one fold, would share a line.
         ConfigError: ``split_by`` is no column.
     """
-    evaluation = evaluate(of_frame(frame), split_by)
+    evaluation = evaluate(selected_of_frame(frame), split_by)
     identities = [{"setting": each.title, **_flat(each.identity)} for each in evaluation.settings]
     settings = pd.DataFrame(identities or [{"setting": ""}])
     names = [str(name) for name in settings.columns if name != "setting"]
@@ -115,11 +114,10 @@ def _selection(name: str) -> Selection:
 
 
 def _frame(collection: Collection, selected: Selected) -> pd.DataFrame:
-    steps = np.array(selected.steps)
-    steps[list(selected.why)] = -1
+    steps = np.array([-1 if run.why else run.step for run in selected.runs])
     rows = collection.rows[collection.rows["step"].to_numpy() == steps[collection.rows["run"].to_numpy()]]
-    named = zip(collection.runs, selected.labels, strict=True)
-    runs = pd.DataFrame([_flat({**run.identity, "folder": run.folder, "label": label}) for run, label in named])
+    lines = [{**run.identity, "folder": run.folder, "label": run.label} for run in selected.runs]
+    runs = pd.DataFrame([_flat(line) for line in lines])
     position = rows["run"].to_numpy()
     columns = sorted((str(name) for name in runs.columns), key=_place)
     whose = runs[columns].take(position).reset_index(drop=True)

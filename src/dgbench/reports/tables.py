@@ -1,139 +1,187 @@
-"""Tables of finished runs from Python: each function takes a frame of :func:`dgbench.results` and gives a data frame.
+"""Tables hold data frames: one line per algorithm (study, setting, ...), one column per quantity, errors as fractions.
 
-Values are fractions; beside a column ``NAME`` may stand ``NAME.std``, ``NAME.n``, ``NAME.reason`` and others, see
-:mod:`dgbench.reports.frames`. Where the runs belong to several settings (or leaderboards), a column ``setting`` comes
-first. ``frame.attrs`` has ``title``, ``notes`` (sentences), ``selection`` and ``problems`` (what was left out and why,
-in one line each).
+Beside a column ``NAME`` may stand what belongs to its values:
+
+=================  ====================================================================
+``NAME.std``       sample standard deviation over seeds (divisor n-1), unit of the value
+``NAME.n``         seeds (or whatever was averaged) behind the value
+``NAME.low``       lower end of its confidence interval, unit of the value
+``NAME.high``      upper end
+``NAME.best``      statistics separate it from the rest: printed bold
+``NAME.flag``      short text shown after the value
+``NAME.reason``    why there is no value
+=================  ====================================================================
+
+A :class:`Table` adds what a reader needs: title, units, notes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import pandas as pd
 
-from dgbench.errors import RecordError
-from dgbench.reports.boards.boards import boards
-from dgbench.reports.boards.leaderboard_tables import leaderboard_table
-from dgbench.reports.frames import Table
-from dgbench.reports.reading.folders import Problem
-from dgbench.reports.settings.certainty_tables import certainty_table, difference_table
-from dgbench.reports.settings.choice_tables import correlation_table, selection_table
-from dgbench.reports.settings.evaluation import Evaluation, evaluate
-from dgbench.reports.settings.measure_tables import held_out_table, measure_table, seed_table
-from dgbench.reports.settings.selected_runs import of_frame
-from dgbench.reports.settings.statistics_options import Statistics
+from dgbench.analysis.intervals import Interval
+
+Unit = Literal["percent", "points", "correlation", "probability", "loss", "distance", "rank", "count", "signed", "text"]
+BESIDE = ("std", "n", "low", "high", "best", "flag", "reason")
+_PLACES = {"percent": 1, "points": 1, "correlation": 2, "probability": 2, "loss": 3, "distance": 3, "rank": 1}
 
 
-def leaderboard(frame: pd.DataFrame, spread: str = "domainbed", split_by: str | None = None) -> pd.DataFrame:
-    """Test accuracy of every algorithm on every dataset, their average and the place, best first.
+@dataclass(frozen=True)
+class Column:
+    """How one column is shown."""
 
-    Args:
-        frame: of :func:`dgbench.results`, or a part of its lines.
-        spread: error bar over seeds, a key of :data:`~dgbench.statistics.accuracy_summary.SPREADS`.
-        split_by: one more column whose values get leaderboards of their own, e.g. ``code``.
+    name: str  #: in the frame
+    title: str = ""  #: as a reader sees it; the name by default
+    unit: Unit = "text"
+    help: str = ""  #: one sentence, shown where there is space for it
+    key: bool = False  #: names the line, as the algorithm does
 
-    Raises:
-        RecordError: no run was tested, or results of several code versions would share a leaderboard.
-        MeasureError: there is no such error bar.
-    """
-    found, problems = boards(of_frame(frame), frame.attrs.get("validation_environments", ()), split_by)
-    return _joined({board.title: leaderboard_table(board, spread) for board in found}, frame, problems)
+    @property
+    def numeric(self) -> bool:
+        return self.unit != "text"
 
-
-def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """Average, worst, gap, worst+gap and ideal error of every algorithm.
-
-    The lowest worst+gap comes first, or the lowest average where no study has worst+gap.
-
-    Args:
-        frame: of :func:`dgbench.results`, or a part of its lines.
-        split_by: one more column whose values get settings of their own, e.g. ``code``.
-
-    Raises:
-        RecordError: no run was tested, or results of several code versions would share a setting.
-        ConfigError: ``split_by`` is no column.
-    """
-    return _of_each_setting(frame, measure_table, split_by)
+    @property
+    def shown(self) -> str:
+        """The title, with ``(%)`` where values are shown in percent."""
+        return (self.title or self.name) + (" (%)" if self.unit == "percent" else "")
 
 
-def held_out_errors(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """Error in each given environment of the model that never saw it; arguments as in :func:`measures`."""
-    return _of_each_setting(frame, held_out_table, split_by)
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Values with what a reader needs beside them."""
+
+    frame: pd.DataFrame  #: one line per algorithm (study, setting, ...)
+    name: str = "table"  #: stem of its file; tables of one name in several sections have the same kind of lines
+    title: str = ""
+    columns: tuple[Column, ...] = ()  #: those that are shown, in order
+    notes: tuple[str, ...] = ()  #: plain sentences under the table
+    detail: bool = False  #: folded away where the renderer can, left out of the terminal
+
+    def __len__(self) -> int:
+        return len(self.frame)
 
 
-def selected(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """The algorithm that each measure selects, and what that costs; arguments as in :func:`measures`."""
-    return _of_each_setting(frame, selection_table, split_by)
+@dataclass(frozen=True)
+class Cell:
+    """One value of a table with all that stands beside it, or the reason why there is none."""
+
+    value: float | str | None = None
+    std: float | None = None
+    n: int | None = None
+    low: float | None = None
+    high: float | None = None
+    best: bool = False
+    flag: str = ""
+    reason: str = ""
 
 
-def correlation(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """Rank correlation of each measure with the ideal one; arguments as in :func:`measures`."""
-    return _of_each_setting(frame, correlation_table, split_by)
-
-
-def seeds(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
-    """The measures of every algorithm and seed; arguments as in :func:`measures`."""
-    return _of_each_setting(frame, seed_table, split_by)
-
-
-def certainty(frame: pd.DataFrame, statistics: Statistics | None = None, split_by: str | None = None) -> pd.DataFrame:
-    """Difference of every algorithm to the lowest, its rank and its chance of being the lowest, with intervals.
+def table(
+    lines: pd.DataFrame | Sequence[Mapping[str, Any]],
+    name: str,
+    title: str,
+    columns: Sequence[Column],
+    notes: Iterable[str] = (),
+    detail: bool = False,
+) -> Table:
+    """A table of these lines, whose shown columns come first.
 
     Args:
-        frame: of :func:`dgbench.results`, or a part of its lines.
-        statistics: settings of the bootstrap; 1000 resamples and 95% by default.
-        split_by: one more column whose values get settings of their own, e.g. ``code``.
-
-    Raises:
-        RecordError: no run was tested, or results of several code versions would share a setting.
-        ConfigError: ``split_by`` is no column.
+        lines: the values, as a frame or as one mapping per line (see :func:`entry`).
+        name, title, columns, notes, detail: of :class:`Table`.
     """
-    settings = statistics or Statistics()
-    return _of_each_setting(frame, lambda evaluation: certainty_table(evaluation, settings), split_by)
+    frame = lines if isinstance(lines, pd.DataFrame) else pd.DataFrame(list(lines))
+    shown = [column.name for column in columns]
+    frame = frame.reindex(columns=[*shown, *(column for column in frame.columns if column not in shown)])
+    return Table(frame, name, title, tuple(columns), tuple(notes), detail)
 
 
-def differences(frame: pd.DataFrame, statistics: Statistics | None = None, split_by: str | None = None) -> pd.DataFrame:
-    """The difference of every pair of algorithms with its interval; arguments as in :func:`certainty`."""
-    settings = statistics or Statistics()
-    return _of_each_setting(frame, lambda evaluation: difference_table(evaluation, settings), split_by)
-
-
-def _of_each_setting(frame: pd.DataFrame, make: Callable[[Evaluation], Table], split_by: str | None) -> pd.DataFrame:
-    found = evaluate(of_frame(frame), split_by)
-    parts = {setting.title: make(found.of(setting.title)) for setting in found.settings}
-    return _joined(parts, frame, found.problems)
-
-
-def _joined(parts: Mapping[str, Table], frame: pd.DataFrame, problems: Iterable[Problem]) -> pd.DataFrame:
-    """The lines of the tables of several settings as one frame; its ``attrs`` hold title, notes, selection, problems.
-
-    Args:
-        parts: title of the setting -> its table.
-        frame: that they were made of.
-        problems: what is missing in them.
-    """
-    if not parts:
-        raise RecordError("no run of this frame was tested; keep the lines whose subset is test")
-    tables = list(parts.values())
-    columns = ["setting"] if len(parts) > 1 else []
-    columns += dict.fromkeys(column.name for table in tables for column in table.columns)
-    notes: dict[str, None] = {}
-    for setting, table in parts.items():
-        for note in table.notes:
-            shared = all(note in other.notes for other in tables)
-            notes[note if shared else f"{setting}: {note}"] = None
-    lines = [
-        {"setting": setting, **line} for setting, table in parts.items() for line in table.frame.to_dict("records")
-    ]
-    made = pd.DataFrame(lines, columns=None if lines else columns)
-    made = made[[*columns, *(c for c in made.columns if c not in columns and c != "setting")]]
-    selection = frame.attrs.get("selection")
-    missing = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in problems]
-    made.attrs = {
-        "title": f"{tables[0].title} ({selection})" if selection else tables[0].title,
-        "notes": list(notes),
-        "selection": selection,
-        "problems": [*frame.attrs.get("problems", ()), *missing],
+def entry(
+    name: str,
+    value: float | str | None = None,
+    *,
+    std: float | None = None,
+    n: int | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    best: bool | None = None,
+    flag: str = "",
+    reason: str = "",
+) -> dict[str, Any]:
+    """One value and what stands beside it, as part of a line: ``{"NAME": value, "NAME.std": std, ...}``."""
+    beside = {
+        "std": std,
+        "n": n,
+        "low": low,
+        "high": high,
+        "best": best,
+        "flag": flag or None,
+        "reason": reason or None,
     }
-    return made
+    return {name: value, **{f"{name}.{kind}": kept for kind, kept in beside.items() if kept is not None}}
+
+
+def interval_entry(name: str, interval: Interval, n: int | None = None) -> dict[str, Any]:
+    """A column's ``0.42 [0.10, 0.71]`` as part of a line."""
+    return entry(name, interval.estimate, n=n, low=interval.low, high=interval.high)
+
+
+def cells(table: Table) -> list[list[Cell]]:
+    """Every line as the cells of its shown columns, for renderers."""
+    columns = [_cells(table.frame, column) for column in table.columns]
+    return [list(line) for line in zip(*columns, strict=True)]
+
+
+def _cells(frame: pd.DataFrame, column: Column) -> list[Cell]:
+    beside = {
+        kind: [_plain(value) for value in frame[f"{column.name}.{kind}"].tolist()]
+        for kind in BESIDE
+        if f"{column.name}.{kind}" in frame
+    }
+    found = []
+    for at, value in enumerate(map(_plain, frame[column.name].tolist())):
+        kept = {kind: values[at] for kind, values in beside.items() if values[at] is not None}
+        if "n" in kept:
+            kept["n"] = int(kept["n"])
+        if value is not None and column.numeric and not isinstance(value, str):
+            value = float(value)
+        elif value is not None and not isinstance(value, str):
+            value = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+        found.append(Cell(value, **kept))
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return value.item() if hasattr(value, "item") else value
+
+
+def is_negative(cell: Cell, unit: Unit) -> bool:
+    """True for a correlation below 0: the measure orders the algorithms the wrong way round. Printed underlined."""
+    return unit == "correlation" and isinstance(cell.value, float) and cell.value < 0
+
+
+def show(cell: Cell, unit: Unit, *, digits: int | None = None) -> str:
+    """The text of a cell: ``28.1 ± 0.4``, a name, or ``-``. Only here fractions become percent."""
+    if cell.value is None:
+        return "-"
+    if isinstance(cell.value, str):
+        return cell.value + (f" {cell.flag}" if cell.flag else "")
+    if unit == "signed":
+        return f"{cell.value:+.0f}" if cell.value else "0"
+    factor = 100.0 if unit in ("percent", "points") else 1.0
+    if unit == "rank" and cell.low is not None and cell.value.is_integer():
+        digits = 0 if digits is None else digits
+    places = digits if digits is not None else _PLACES.get(unit, 0)
+    text = f"{cell.value * factor + 0.0:.{places}f}"
+    if cell.low is not None and cell.high is not None:
+        ends = 0 if unit == "rank" else places
+        text += f" [{cell.low * factor + 0.0:.{ends}f}, {cell.high * factor + 0.0:.{ends}f}]"
+    if cell.std is not None:
+        text += f" ± {cell.std * factor:.{places}f}"
+    return text + (f" {cell.flag}" if cell.flag else "")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dgbench.reports.frames import Column, Table, entry, table
 from dgbench.reports.published import published
 from dgbench.reports.reading.shifts import ShiftLine, ShiftSetting
+from dgbench.reports.tables import Column, Table, entry, table
 from dgbench.shift.tables import (
     COVARIATE_AND_CONCEPT,
     DATASET,

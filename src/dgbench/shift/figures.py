@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from dgbench.analysis.shift_verdicts import Estimate
 from dgbench.records.shift_rows import HALVES
 from dgbench.reports.document import Figure
+from dgbench.reports.labels import slug
 from dgbench.reports.published import Published
 from dgbench.reports.reading.shifts import ShiftLine, ShiftSetting
 from dgbench.reports.render.drawing import COLORS, GRAY, PointLabel, canvas, finish, grid, heat, label_of, label_points
 from dgbench.reports.render.pictures import INK
-from dgbench.reports.settings.labels import slug
 from dgbench.shift.tables import interval_words, nearest, other_features, points
-from dgbench.statistics.shift_verdicts import Estimate
 
 _MOST_NUMBERS = 12  # environments up to which cells of a matrix hold numbers
 _LETTERS = 16  # of a name that is shown

@@ -255,7 +255,7 @@ def estimate_shift(
         device: Lightning's accelerator.
 
     Returns:
-        One row per estimate; ``dgbench.statistics.shift_verdicts`` makes intervals of them.
+        One row per estimate; ``dgbench.analysis.shift_verdicts`` makes intervals of them.
 
     Raises:
         ConfigError: an unknown estimator or key.

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from dgbench.analysis import spearman
+from dgbench.analysis.selection import Selection
+from dgbench.analysis.shift_verdicts import is_above
 from dgbench.errors import MeasureError
 from dgbench.records.shift_rows import HALVES
 from dgbench.reports.document import Document, Figure, Section, leads, problem_table
-from dgbench.reports.frames import Table
+from dgbench.reports.labels import variant_text, words_of
 from dgbench.reports.published import Published, published
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.shifts import DIAGNOSTIC, VALUE, ShiftSetting, read_shifts, shift_settings, verdicts
-from dgbench.reports.settings.labels import variant_text, words_of
-from dgbench.selection.methods import Selection
+from dgbench.reports.tables import Table
 from dgbench.shift.distance_tables import (
     CONCEPT_TITLES,
     DISTANCE_TITLES,
@@ -38,8 +40,6 @@ from dgbench.shift.tables import (
     refusal_table,
     shift_table,
 )
-from dgbench.statistics import spearman
-from dgbench.statistics.shift_verdicts import is_above
 
 WORDS = {
     "diversity shift": "share of images with features that occur on one side alone (Ye et al. 2022, Definition 1).",

@@ -11,14 +11,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dgbench.analysis.accuracy import mean
+from dgbench.analysis.shift_verdicts import HALF_SAMPLING, NO_INTERVAL, SPREAD
 from dgbench.errors import ConfigError
 from dgbench.records.shift_rows import HALVES, LABELS, NO_NULL
-from dgbench.reports.frames import Column, Table, entry, table
+from dgbench.reports.labels import slug
+from dgbench.reports.over_seeds import standard_deviation
 from dgbench.reports.published import Published, published, shifts
 from dgbench.reports.reading.shifts import ALL_PAIRS, DIAGNOSTIC, VALUE, ShiftLine, ShiftSetting, verdicts
-from dgbench.reports.settings.labels import slug
-from dgbench.reports.settings.over_seeds import mean, standard_deviation
-from dgbench.statistics.shift_verdicts import HALF_SAMPLING, NO_INTERVAL, SPREAD
+from dgbench.reports.tables import Column, Table, entry, table
 
 DATASET, PAIR, FLAGS = Column("dataset", key=True), Column("pair", key=True), Column("flags")
 NULL_HELP = "the same estimate between two halves of both sides together, where every shift is 0: noise and bias"

@@ -13,8 +13,8 @@ from typing import Any
 import jinja2
 import yaml
 
+from dgbench.analysis.intervals import wilson
 from dgbench.records.rows import ROW_FILE, read_rows
-from dgbench.statistics.proportions import wilson
 from dgbench.trained.predictor import LoadedModel
 
 MOST_ROWS = 20  # environments that get a line each

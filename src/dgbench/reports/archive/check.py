@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,8 @@ from dgbench.errors import DgbenchError, RecordError
 from dgbench.records.code import DIRTY
 from dgbench.records.files import read_regular
 from dgbench.records.rows import DEFAULTS
-from dgbench.records.spec import RunSpec, canonical
+from dgbench.records.spec import PARTS, RunSpec, canonical
+from dgbench.records.spec import digest as hash_of
 from dgbench.records.status import DONE
 from dgbench.reports.archive.entries import (
     ABOUT,
@@ -34,8 +36,8 @@ from dgbench.reports.archive.entries import (
     tables_of,
 )
 from dgbench.reports.archive.index import INDEX_FILES, index_files
-from dgbench.reports.reading.archive_reader import read_archive
-from dgbench.reports.reading.runs import Names
+from dgbench.reports.reading.archives import read_archive
+from dgbench.reports.reading.row_files import Names
 
 LARGEST = 3_000_000  #: bytes of the whole archive
 BY_HAND = ("CONTRIBUTING.md",)  #: files of the archive that nothing generates
@@ -110,7 +112,7 @@ def _of_run(line: PackedRun, frozen: bool) -> Iterator[str]:
     if not spec:
         return
     try:
-        digest, steps = RunSpec(**spec).digest, spec["training"]["steps"]
+        digest, steps = _digest(spec), spec["training"]["steps"]
         expected = {**spec, **spec["dataset"], **spec["fold"], "averaging": spec["averaging"]["name"]}
         expected |= {"fold": spec["fold"]["name"], "head": (spec.get("head") or {}).get("name", "random")}
         expected |= {"hparams": {**identity["hparams"], **spec["hparams"], "steps": steps}}
@@ -126,6 +128,15 @@ def _of_run(line: PackedRun, frozen: bool) -> Iterator[str]:
     for key in sorted((written.keys() & expected.keys()) - {"tuning", "objective"}):
         if canonical(written[key]) != canonical(expected[key]):
             yield f"its rows and its specification differ in {key}"
+
+
+def _digest(spec: Mapping[str, Any]) -> str:
+    """The hash of a specification, by the rule of the version that wrote it."""
+    if "user_code" in spec:
+        return RunSpec(**spec).digest
+    # Specifications before the key left `sharpness` and `head` out of the hash where they were empty.
+    values = {key: value for key, value in spec.items() if value or key not in ("sharpness", "head")}
+    return hash_of(values | {part: hash_of(values[part]) for part in PARTS if part in values})
 
 
 def _of_numbers(entry: Entry) -> Iterator[str]:

@@ -21,24 +21,23 @@ import yaml
 from hydra.utils import instantiate
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from dgbench.analysis import MEASURES
+from dgbench.analysis.selection import Selection
 from dgbench.configuration import CONF
 from dgbench.errors import RecordError
 from dgbench.records.beats import PROGRESS_FILE
 from dgbench.records.files import read_regular, write_whole
 from dgbench.records.row_checks import printable_text
-from dgbench.records.rows import IDENTITY_FILE
+from dgbench.records.rows import IDENTITY_FILE, Role, keys
 from dgbench.records.status import DONE, FAILED
-from dgbench.reports.reading.archive_places import ENTRY_FILE, ROWS
+from dgbench.reports.evaluation import Evaluation, evaluate
+from dgbench.reports.labels import words_of
+from dgbench.reports.measuring.tables import measure_table
+from dgbench.reports.reading.archives import ENTRY_FILE, ROWS
 from dgbench.reports.reading.collect import Collection, code_parts, collect
-from dgbench.reports.reading.repetitions import BY_SEED, SEEDED
-from dgbench.reports.reading.runs import ROW_COLUMNS
-from dgbench.reports.settings.apply_selection import Selected, select_runs
-from dgbench.reports.settings.evaluation import SETTING_KEYS, Evaluation, evaluate
-from dgbench.reports.settings.labels import words_of
-from dgbench.reports.settings.measure_tables import measure_table
-from dgbench.reports.settings.selected_runs import of_collection
-from dgbench.selection.methods import Selection
-from dgbench.statistics import MEASURES
+from dgbench.reports.reading.duplicates import BY_SEED, SEEDED
+from dgbench.reports.reading.row_files import ROW_COLUMNS
+from dgbench.reports.reading.selected import Selected, select_runs
 
 MEASURES_FILE, LEADERBOARD_FILE, ABOUT = "measures.csv", "leaderboard.csv", "README.md"
 CHECKSUMMED = (ROWS, MEASURES_FILE, LEADERBOARD_FILE)
@@ -49,8 +48,9 @@ License = Literal["CC-BY-4.0", "CC0-1.0", "MIT"]  #: of the rows: anybody may co
 SelectionName = Literal["last", "train_val", "loo_val"]  #: those that look at no test environment
 FOLDERS = re.compile(r"(?:~|(?<![\w.:/-]))/(?:[^/\s,=\[\]]+/)*")  #: of one machine, in words that were typed
 
-#: of both tables; code versions never share a line
-_SETTING = ("setting", *SETTING_KEYS, "code", "selection")
+#: what lines of both tables share; code versions never share one
+_SHARED = keys(Role.SETTING, "code")
+_SETTING = ("setting", *_SHARED, "selection")
 _PARTS = {"": "", ".std": "_std", ".n": "_n"}  # in a table of means over seeds -> in the file
 _HEAD = f"""\
 # Replace every {BLANK}. docs: results/CONTRIBUTING.md; check: dgbench results check --entry NAME
@@ -332,7 +332,7 @@ def evaluated(files: Sequence[Path], selection: str) -> tuple[Collection, Select
     """
     collection = collect(files, repeated=True)
     selected = select_runs(collection, selection_named(selection), "code")
-    return collection, selected, evaluate(of_collection(collection, selected), "code")
+    return collection, selected, evaluate(selected, "code")
 
 
 def tables_of(evaluation: Evaluation, selection: str) -> dict[str, str]:
@@ -340,7 +340,7 @@ def tables_of(evaluation: Evaluation, selection: str) -> dict[str, str]:
     settings = []
     for setting in evaluation.settings:
         identity = setting.identity
-        texts = {key: "" if identity[key] is None else words_of(identity[key]) for key in (*SETTING_KEYS, "code")}
+        texts = {key: "" if identity[key] is None else words_of(identity[key]) for key in _SHARED}
         variant = " ".join(f"{key}={value}" for key, value in sorted(identity["variant"].items()))
         settings.append({"setting": setting.title, **texts, "variant": variant, "selection": selection})
     about = pd.DataFrame(settings, columns=list(_SETTING), dtype=object)

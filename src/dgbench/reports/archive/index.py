@@ -15,8 +15,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from dgbench.analysis import MEASURES, Statistics
+from dgbench.analysis.selection import describe
 from dgbench.errors import RecordError
 from dgbench.records.files import read_regular, write_whole
+from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.archive.entries import (
     FILES,
     LEADERBOARD_FILE,
@@ -29,15 +32,12 @@ from dgbench.reports.archive.entries import (
     read_table,
     selection_named,
 )
-from dgbench.reports.frames import Column
-from dgbench.reports.kinds.measures_report import setting_facts
+from dgbench.reports.measuring.certainty import measures_answer
+from dgbench.reports.measuring.report import setting_facts
+from dgbench.reports.measuring.tables import FORMULAS, measure_table
+from dgbench.reports.reading.selected import beside_trained
 from dgbench.reports.render.text import markdown_table
-from dgbench.reports.settings.answers import measures_answer
-from dgbench.reports.settings.evaluation import SETTING_KEYS, identity_key
-from dgbench.reports.settings.measure_tables import FORMULAS, measure_table
-from dgbench.reports.settings.statistics_options import Statistics
-from dgbench.selection.methods import describe
-from dgbench.statistics import MEASURES
+from dgbench.reports.tables import Column
 
 INDEX_FILES = ("README.md", "LEADERBOARD.md", "all_measures.csv", "all_leaderboard.csv")
 DIGITS = 16  # of a digest in the index
@@ -145,19 +145,19 @@ def _group_text(
     selection: str, content: str, group: Sequence[Entry], holders: dict[tuple[str, str], Entry]
 ) -> Iterator[str]:
     """The tables of entries that are evaluated together, with who made each line."""
-    collection, selected, evaluation = evaluated([entry.rows for entry in group], selection)
-    keys = (*SETTING_KEYS, "code")
+    _, selected, evaluation = evaluated([entry.rows for entry in group], selection)
+    names = keys(Role.SETTING, "code")
     made_by: dict[tuple[str, str], dict[str, Entry]] = defaultdict(dict)  # (setting, algorithm) -> name -> entry
-    for run, label in zip(collection.runs, selected.labels, strict=True):
-        entry = holders[run.identity["run"], run.identity["code"]]
-        made_by[identity_key(run.identity, keys), label][entry.name] = entry
+    for at, identity in beside_trained([run.identity for run in selected.runs]):
+        entry = holders[identity["run"], identity["code"]]
+        made_by[identity_key(identity, names), selected.runs[at].label][entry.name] = entry
     for setting in evaluation.settings:
         alone = evaluation.of(setting.title)
         code = "" if "code=" in setting.title else f" (code {', '.join(setting.codes)})"
         yield f"## {setting.title}{code}"
         yield from measures_answer(alone, Statistics())
         measures = measure_table(alone)
-        entries = [made_by[identity_key(setting.identity, keys), name] for name in measures.frame["algorithm"]]
+        entries = [made_by[identity_key(setting.identity, names), name] for name in measures.frame["algorithm"]]
         authors = ["; ".join(dict.fromkeys(entry.authors for entry in line.values())) for line in entries]
         lines = measures.frame.assign(who=authors, entry=[", ".join(line) for line in entries])
         columns = {column.name: column for column in (*measures.columns, Column("who"), Column("entry"))}

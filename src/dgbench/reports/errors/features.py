@@ -10,16 +10,16 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.rows import FEATURE_FILE
 from dgbench.reports.document import Document, Figure, Section, leads, problem_table
-from dgbench.reports.frames import Column, table
+from dgbench.reports.labels import slug
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.runs import Run
+from dgbench.reports.reading.row_files import Run
 from dgbench.reports.render.drawing import COLORS, GRAY, canvas, finish, label_of
-from dgbench.reports.settings.labels import slug
-from dgbench.selection.methods import Selection
+from dgbench.reports.tables import Column, table
 
 MAPS = ("pca", "umap")
 MOST_COLORS = len(COLORS)  # more classes or environments are gray

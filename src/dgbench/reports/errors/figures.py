@@ -12,8 +12,8 @@ import pandas as pd
 from dgbench.data.store.decoding import rgb
 from dgbench.reports.document import Figure
 from dgbench.reports.errors.counts import Counts
+from dgbench.reports.labels import slug
 from dgbench.reports.render.drawing import canvas, finish, heat
-from dgbench.reports.settings.labels import slug
 
 if TYPE_CHECKING:
     from PIL.Image import Image

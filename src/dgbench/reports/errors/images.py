@@ -14,13 +14,13 @@ import pandas as pd
 from dgbench.errors import RecordError
 from dgbench.plan.folds import tested
 from dgbench.records.prediction_file import ATTRIBUTE, PREDICTION_FILE, about_predictions, read_predictions
+from dgbench.records.rows import Role, identity_key, keys
+from dgbench.reports.evaluation import one_code
+from dgbench.reports.labels import algorithm_labels, setting_titles
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.reading.runs import Run
-from dgbench.reports.settings.evaluation import SETTING_KEYS, identity_key, one_code
-from dgbench.reports.settings.foreign_runs import beside_trained
-from dgbench.reports.settings.labels import algorithm_labels, setting_titles
-from dgbench.reports.settings.selected_runs import SelectedRun
+from dgbench.reports.reading.row_files import Run
+from dgbench.reports.reading.selected import SelectedRun, beside_trained
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -146,13 +146,13 @@ def settings_of(runs: Sequence[PredictedRun], split_by: str | None) -> list[tupl
     Raises:
         RecordError: one setting would mix code versions.
     """
-    keys = SETTING_KEYS + ((split_by,) if split_by and split_by not in SETTING_KEYS else ())
+    names = keys(Role.SETTING, split_by)
     groups: dict[str, list[PredictedRun]] = defaultdict(list)
     shared: dict[str, dict[str, Any]] = {}
     for at, identity in beside_trained([predicted.run.identity for predicted in runs]):
-        place = identity_key(identity, keys)
+        place = identity_key(identity, names)
         groups[place].append(runs[at])
-        shared.setdefault(place, {key: identity[key] for key in keys})
+        shared.setdefault(place, {key: identity[key] for key in names})
     settings = []
     for title, group in zip(setting_titles(list(shared.values())), groups.values(), strict=True):
         identities = [predicted.run.identity for predicted in group]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import trained_on_tested
 from dgbench.records.prediction_file import need_pyarrow
@@ -30,11 +31,10 @@ from dgbench.reports.errors.tables import (
     overall_table,
     pair_table,
 )
+from dgbench.reports.evaluation import check_key
+from dgbench.reports.labels import network_text, slug, variant_text
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
-from dgbench.reports.settings.evaluation import check_key
-from dgbench.reports.settings.labels import network_text, slug, variant_text
-from dgbench.selection.methods import Selection
 
 #: what the report is about, explained where it first stands
 WORDS = {

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from dgbench.reports.errors.counts import BINS, FEW, Counts
-from dgbench.reports.frames import Column, Table, entry, table
-from dgbench.reports.settings.labels import slug
+from dgbench.reports.labels import slug
+from dgbench.reports.tables import Column, Table, entry, table
 
 ByAlgorithm = Mapping[str, Counts]
 

@@ -9,11 +9,14 @@ from typing import Any
 import pandas as pd
 
 from dgbench.reports.document import Figure
+from dgbench.reports.evaluation import Evaluation
+from dgbench.reports.measuring.suites import Suite
+from dgbench.reports.over_seeds import (
+    algorithms_of,
+    seeds_of,
+)
 from dgbench.reports.render.drawing import REST, canvas, colored, end_labels, finish, grid, label_of
 from dgbench.reports.render.pictures import INK
-from dgbench.reports.settings.evaluation import Evaluation
-from dgbench.reports.settings.study_values import algorithms_of, seeds_of
-from dgbench.reports.suites.suites import Suite
 
 _COLUMNS = 3
 _LEADING = ("ideal", "worst_gap", "average")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from dgbench.reports.document import Figure
+from dgbench.reports.measuring.suite_tables import RANKED_BY, rankings
+from dgbench.reports.measuring.suites import Suite
+from dgbench.reports.over_seeds import (
+    Ranking,
+)
 from dgbench.reports.render.drawing import canvas, finish, label_of
 from dgbench.reports.render.pictures import INK
-from dgbench.reports.settings.over_seeds import Ranking
-from dgbench.reports.suites.suite_statistics import RANKED_BY, rankings
-from dgbench.reports.suites.suites import Suite
 
 _RANKS = 3.26  # inches of the line of ranks
 _NUMBERED = 16  #: of more ranks every fifth has its number

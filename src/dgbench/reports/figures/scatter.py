@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from dgbench.analysis.accuracy import mean
 from dgbench.reports.document import Figure
+from dgbench.reports.measuring.suites import Suite, SuiteLine
 from dgbench.reports.render.drawing import MEASURE_STYLE, canvas, end_labels, finish, grid
 from dgbench.reports.render.pictures import INK
-from dgbench.reports.settings.over_seeds import mean
-from dgbench.reports.settings.study_values import values
-from dgbench.reports.suites.suites import Suite, SuiteLine
 
 _SHOWN = {"worst_gap": "worst+gap", "average": "average"}
 
@@ -28,10 +27,8 @@ def scatter_figure(lines: list[SuiteLine], name: str, where: str) -> Figure | No
     for measure in _SHOWN:
         points[measure] = []
         for line in lines:
-            ideal = values(line.studies, "ideal")
-            for algorithm, by_seed in values(line.studies, measure).items():
-                both = by_seed.keys() & ideal.get(algorithm, {}).keys()
-                points[measure] += [(100 * ideal[algorithm][s], 100 * by_seed[s]) for s in sorted(both)]
+            both = 100 * line.studies[["ideal", measure]].dropna()
+            points[measure] += zip(both["ideal"].tolist(), both[measure].tolist(), strict=True)
     if not any(points.values()):
         return None
     every = [pair for pairs in points.values() for pair in pairs]

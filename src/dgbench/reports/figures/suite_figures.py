@@ -9,12 +9,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dgbench.analysis.accuracy import mean
 from dgbench.reports.document import Figure
+from dgbench.reports.measuring.suites import Suite, SuiteLine
+from dgbench.reports.over_seeds import by_seed, known, seeds_of, selections, standard_deviation
 from dgbench.reports.render.drawing import COLORS, MEASURE_STYLE, canvas, finish, grid, label_of, spread
 from dgbench.reports.render.pictures import INK
-from dgbench.reports.settings.over_seeds import mean, standard_deviation
-from dgbench.reports.settings.study_values import seeds_of, selected_by, selection_degradation, values
-from dgbench.reports.suites.suites import Suite, SuiteLine
 
 _SHOWN = {"worst_gap": "worst+gap", "average": "average"}
 Curve = Mapping[int, Sequence[float]]  # position of the setting -> a value per seed
@@ -26,8 +26,9 @@ def degradation_figure(suite: Suite) -> Figure | None:
     def curve(lines: Sequence[SuiteLine], measure: str) -> Curve:
         found = {}
         for at, line in enumerate(lines):
-            losses = [selection_degradation(line.studies, measure, [seed]) for seed in seeds_of(line.studies)]
-            found[at] = [100 * loss for loss in losses if loss is not None]
+            chosen = selections(line.studies, [measure])
+            costs = [chosen[measure, seed].cost for seed in seeds_of(line.studies)]
+            found[at] = [100 * cost for cost in costs if cost is not None]
         return found
 
     caption = (
@@ -57,13 +58,8 @@ def asymptotic_figure(suite: Suite) -> Figure | None:
 
 def distances(line: SuiteLine, measure: str) -> dict[int, float]:
     """Seed -> |ideal - measure|, mean over the algorithms that have both, a fraction."""
-    own, ideal = values(line.studies, measure), values(line.studies, "ideal")
-    found = {}
-    for seed in seeds_of(line.studies):
-        gaps = [abs(ideal[a][seed] - v[seed]) for a, v in own.items() if seed in v and seed in ideal.get(a, {})]
-        if gaps:
-            found[seed] = mean(gaps)
-    return found
+    gaps = (line.studies["ideal"] - line.studies[measure]).abs().groupby(line.studies["seed"])
+    return {int(seed): mean(own.dropna().tolist()) for seed, own in gaps if own.notna().any()}
 
 
 def _panels(
@@ -139,8 +135,8 @@ def _figure(suite: Suite, lines: list[SuiteLine], name: str, baseline: str, size
     shown: list[tuple[SuiteLine, str]] = []
     absent = []
     for line in lines:
-        selected = selected_by(line.studies, "ideal", seeds_of(line.studies))
-        if selected and values(line.studies, "ideal").get(baseline):
+        selected = selections(line.studies, ["ideal"])["ideal", None].names
+        if selected and known(by_seed(line.studies, "ideal"), baseline):
             shown.append((line, selected[0]))
         else:
             absent.append(line.label(without=suite.size_axis) or "all")
@@ -154,8 +150,8 @@ def _figure(suite: Suite, lines: list[SuiteLine], name: str, baseline: str, size
         offsets = spread(2, 0.24)
         for axes, (measure, title) in zip(panels, _PANELS.items(), strict=True):
             for who, (color, marker) in enumerate(zip(COLORS[:2], "so", strict=True)):
-                by_seed = [values(line.studies, measure).get(best if who else baseline, {}) for line, best in shown]
-                own = {at + offsets[who]: list(found.values()) for at, found in enumerate(by_seed) if found}
+                found = [known(by_seed(line.studies, measure), best if who else baseline) for line, best in shown]
+                own = {at + offsets[who]: values for at, values in enumerate(found) if values}
                 axes.errorbar(
                     list(own), [100 * mean(each) for each in own.values()], fmt=marker, color=color, capsize=3,
                     yerr=[100 * (standard_deviation(each) or 0.0) for each in own.values()], markersize=7,

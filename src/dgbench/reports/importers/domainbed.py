@@ -47,8 +47,7 @@ from dgbench.reports.algorithm_names import our_name
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import UNREADABLE_FOLDER, Problem, printable
-from dgbench.reports.reading.row_files import Fault, bounded
-from dgbench.reports.reading.runs import Run
+from dgbench.reports.reading.row_files import Fault, Run, bounded
 
 if TYPE_CHECKING:
     import pandas as pd

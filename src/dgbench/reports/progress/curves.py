@@ -13,16 +13,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from dgbench.analysis.selection import Selection
 from dgbench.plan.folds import tested
 from dgbench.records.metrics import METRICS_FILE, read_metrics
+from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.document import Document, Figure, Section, leads, problem_table
-from dgbench.reports.frames import Column, Table, table
+from dgbench.reports.evaluation import check_key
+from dgbench.reports.labels import algorithm_labels, setting_titles, slug
 from dgbench.reports.reading.collect import Collection
-from dgbench.reports.reading.runs import Run
+from dgbench.reports.reading.row_files import Run
 from dgbench.reports.render.drawing import REST, canvas, colored, end_labels, finish, grid
-from dgbench.reports.settings.evaluation import SETTING_KEYS, check_key, identity_key
-from dgbench.reports.settings.labels import algorithm_labels, setting_titles, slug
-from dgbench.selection.methods import Selection
+from dgbench.reports.tables import Column, Table, table
 
 #: which rows a curve is of
 ROLES = {
@@ -145,12 +146,12 @@ def step_curves(collection: Collection, split_by: str | None = None) -> pd.DataF
 
 def run_labels(collection: Collection, split_by: str | None = None) -> list[dict[str, Any]]:
     """Of every run ``setting``, ``algorithm`` (as tables name it), ``seed``, ``fold``, ``draw``, ``trial``, ``run``."""
-    keys = SETTING_KEYS + ((split_by,) if split_by and split_by not in SETTING_KEYS else ())
+    names = keys(Role.SETTING, split_by)
     identities = [run.identity for run in collection.runs]
     groups: dict[str, list[int]] = defaultdict(list)
     for at, identity in enumerate(identities):
-        groups[identity_key(identity, keys)].append(at)
-    titles = setting_titles([{key: identities[group[0]][key] for key in keys} for group in groups.values()])
+        groups[identity_key(identity, names)].append(at)
+    titles = setting_titles([{key: identities[group[0]][key] for key in names} for group in groups.values()])
     labels: list[dict[str, Any]] = [{}] * len(identities)
     for title, group in zip(titles, groups.values(), strict=True):
         for at, algorithm in zip(group, algorithm_labels([identities[at] for at in group]), strict=True):

@@ -12,8 +12,8 @@ from dgbench.configuration import command_words
 from dgbench.errors import RecordError
 from dgbench.records.rows import ROW_FILE
 from dgbench.records.status import FAILED, INTERRUPTED, RUNNING
-from dgbench.reports.reading.archive_reader import read_archives
-from dgbench.reports.reading.duplicates import without_duplicates
+from dgbench.reports.reading.archives import read_archives
+from dgbench.reports.reading.duplicates import fold_seeds, without_duplicates
 from dgbench.reports.reading.folders import (
     UNREADABLE_FILE,
     Problem,
@@ -23,16 +23,14 @@ from dgbench.reports.reading.folders import (
     places,
     printable,
 )
-from dgbench.reports.reading.repetitions import fold_seeds
 from dgbench.reports.reading.row_cache import RowCache
-from dgbench.reports.reading.row_files import CODE_SEPARATOR, IDENTITY_KEYS, FoundRun
-from dgbench.reports.reading.runs import ROW_COLUMNS, ROW_TYPE, Names, Run
+from dgbench.reports.reading.row_files import CODE_SEPARATOR, IDENTITY_KEYS, ROW_COLUMNS, ROW_TYPE, FoundRun, Names, Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from dgbench.reports.reading.duplicates import Record
-    from dgbench.reports.reading.runs import RowArray
+    from dgbench.reports.reading.row_files import RowArray
 
 
 __all__ = ["CODE_SEPARATOR", "IDENTITY_KEYS", "Collection", "collect"]

@@ -23,11 +23,18 @@ import dgbench.records.row_checks
 import dgbench.records.row_parser
 import dgbench.records.rows
 import dgbench.reports.reading.row_files
-import dgbench.reports.reading.runs
 from dgbench.records.files import open_regular, write_whole
 from dgbench.records.rows import ROW_FILE
-from dgbench.reports.reading.row_files import Fault, FoundRun, RowFile, read_row_file, stamp_of
-from dgbench.reports.reading.runs import ROW_COLUMNS, ROW_TYPE, Names
+from dgbench.reports.reading.row_files import (
+    ROW_COLUMNS,
+    ROW_TYPE,
+    Fault,
+    FoundRun,
+    Names,
+    RowFile,
+    read_row_file,
+    stamp_of,
+)
 
 CACHE_FILE = ".dgbench-rows.npz"
 WORTH = 8_000_000  # bytes of row files read anew from which on the cache is written: less is read in a moment
@@ -118,7 +125,7 @@ def _version() -> str:
     """Another one whenever the code that reads rows is another, or what Python takes for printable."""
     modules = (
         dgbench.records.row_checks, dgbench.records.row_parser, dgbench.records.rows, dgbench.reports.reading.row_files,
-        dgbench.reports.reading.runs,
+        dgbench.reports.reading.row_files,
     )  # fmt: skip
     content = b"".join(Path(str(module.__file__)).read_bytes() for module in (*modules, sys.modules[__name__]))
     return hashlib.sha256(content).hexdigest() + sys.version

@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from dgbench.analysis.shift_verdicts import Estimate, interval, verdict_kind, verdict_words
 from dgbench.configuration import command_words
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.shift_rows import (
@@ -29,6 +30,7 @@ from dgbench.records.shift_rows import (
     read_shift_rows,
 )
 from dgbench.records.status import DONE, STATUS_FILE, read_status
+from dgbench.reports.labels import dataset_titles, slug, words_of
 from dgbench.reports.reading.folders import (
     NO_FOLDER,
     UNREADABLE_FILE,
@@ -38,8 +40,6 @@ from dgbench.reports.reading.folders import (
     printable,
     searched,
 )
-from dgbench.reports.settings.labels import dataset_titles, slug, words_of
-from dgbench.statistics.shift_verdicts import Estimate, interval, verdict_kind, verdict_words
 
 TOLERANCE = 1e-9  # that sums in another order may change
 ALL_PAIRS = ""  #: in place of a pair's name: mean over the pairs of a dataset
@@ -127,7 +127,7 @@ class ShiftSetting:
 class Verdict:
     """What may be said of a dataset."""
 
-    kind: str  #: see :func:`~dgbench.statistics.shift_verdicts.verdict_kind`; empty where nothing may be said
+    kind: str  #: see :func:`~dgbench.analysis.shift_verdicts.verdict_kind`; empty where nothing may be said
     why: str  #: why nothing may be said, else empty
     sentence: str
 

@@ -13,10 +13,10 @@ import pandas as pd
 
 from dgbench.errors import RecordError
 from dgbench.reports.document import Document
-from dgbench.reports.frames import Table
 from dgbench.reports.render.latex import write_latex
 from dgbench.reports.render.page import write_html
 from dgbench.reports.render.text import write_markdown
+from dgbench.reports.tables import Table
 
 MISSING = "report.parquet is not written: pyarrow is not installed; pip install 'dgbench[parquet]'"
 _MOST_LISTED = 12

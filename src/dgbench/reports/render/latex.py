@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from dgbench.reports.document import Document, remake, title_of
-from dgbench.reports.frames import Cell, Column, Table, cells, is_negative, show
+from dgbench.reports.tables import Cell, Column, Table, cells, is_negative, show
 
 _PREAMBLE = r"""\documentclass[10pt]{article}
 \usepackage[T1]{fontenc}

@@ -18,8 +18,8 @@ from dgbench.reports.document import (
     sections_in_order,
     title_of,
 )
-from dgbench.reports.frames import cells, is_negative, show
-from dgbench.reports.settings.labels import slug
+from dgbench.reports.labels import slug
+from dgbench.reports.tables import cells, is_negative, show
 
 if TYPE_CHECKING:
     from markupsafe import Markup

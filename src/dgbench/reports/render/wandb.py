@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.reports.document import Document, title_of
-from dgbench.reports.frames import Cell, Column, Table, cells, show
+from dgbench.reports.tables import Cell, Column, Table, cells, show
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,239 @@
+"""Intervals: the paired bootstrap, Welch's of two published means, and that of a share.
+
+The bootstrap tells what another set of seeds, environments or algorithms could have shown. Its functions take a
+generator, resample with replacement and are vectorized: a resample is a line of counts, how often each seed
+(environment, algorithm) was drawn, the same counts for every algorithm. That is what pairs them.
+
+A handful of seeds makes the plain percentile interval too narrow (with n values it misses a factor of
+sqrt(n / (n - 1)) and takes the normal quantile where Student's belongs). Draws of means are therefore widened about
+the estimate by sqrt(n / (n - 1)) * t(n - 1) / z, n being the smallest number of units resampled.
+
+Sources: Efron & Tibshirani 1993, chapters 8 and 13; Hesterberg 2015, "What teachers should know about the bootstrap",
+section 4.2 (narrowness); Owen 2007, "The pigeonhole bootstrap" (seeds x environments); Welch 1947 and Satterthwaite
+1946 (degrees of freedom).
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dgbench.errors import MeasureError
+
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate and the range that its resamples span; unit of the estimate."""
+
+    estimate: float
+    low: float
+    high: float
+    level: float  #: nominal coverage in (0, 1)
+
+    @property
+    def excludes_zero(self) -> bool:
+        return self.low > 0 or self.high < 0
+
+
+@dataclass(frozen=True)
+class Resamples:
+    """Means of A algorithms, and the same under B resamples."""
+
+    names: tuple[str, ...]
+    estimate: Floats  #: (A,)
+    draws: Floats  #: (B, A), widened for the number of units
+    units: int  #: smallest number of units resampled (seeds, or environments)
+    level: float  #: the coverage that the widening was made for
+
+    def interval(self, name: str) -> Interval:
+        """The mean of one algorithm."""
+        at = self.names.index(name)
+        return interval_of(float(self.estimate[at]), self.draws[:, at], self.level)
+
+    def difference(self, first: str, second: str) -> Interval:
+        """Mean of the first algorithm less that of the second, over the same resamples."""
+        a, b = self.names.index(first), self.names.index(second)
+        estimate = float(self.estimate[a] - self.estimate[b])
+        return interval_of(estimate, self.draws[:, a] - self.draws[:, b], self.level)
+
+    def ranks(self) -> dict[str, Interval]:
+        """Rank of every algorithm, 1 is the lowest mean, ties share their mean rank; ends are rounded outwards."""
+        from scipy.stats import rankdata
+
+        drawn = rankdata(self.draws, axis=1)
+        own = rankdata(self.estimate)
+        found = {}
+        for at, name in enumerate(self.names):
+            each = interval_of(float(own[at]), drawn[:, at], self.level, inside=True)
+            found[name] = replace(each, low=float(math.floor(each.low)), high=float(math.ceil(each.high)))
+        return found
+
+    def chance_of_best(self) -> dict[str, float]:
+        """Share of the resamples in which each algorithm has the lowest mean; a tie is shared out."""
+        lowest = self.draws == self.draws.min(axis=1, keepdims=True)
+        share = (lowest / lowest.sum(axis=1, keepdims=True)).mean(axis=0)
+        return {name: float(value) for name, value in zip(self.names, share, strict=True)}
+
+
+def resample(
+    names: Sequence[str],
+    values: ArrayLike,
+    rng: np.random.Generator,
+    *,
+    draws: int = 1000,
+    level: float = 0.95,
+) -> Resamples:
+    """Paired resamples of mean errors.
+
+    Args:
+        names: the A algorithms.
+        values: (A, S) one value per algorithm and seed: seeds are resampled. (A, S, F) one error per algorithm, seed
+            and fold, whose mean is the average measure: seeds and folds are resampled, each on its own. With one seed
+            the folds alone are. A worst case has no place in the second form: the largest of a resample is never
+            larger than the largest of the sample, so the bootstrap over environments misses it.
+        rng: generator of the resamples.
+        draws: number B of resamples.
+        level: nominal coverage of the intervals.
+
+    Raises:
+        MeasureError: a value is missing, or nothing can be resampled (one seed and no folds).
+    """
+    table = np.asarray(values, dtype=float)
+    if table.ndim not in (2, 3) or table.shape[0] != len(names) or not table.size:
+        raise MeasureError(f"{len(names)} algorithms, but values of shape {table.shape}; give one line per algorithm")
+    if not np.isfinite(table).all():
+        raise MeasureError("an algorithm lacks a value for one of the seeds; leave that algorithm or that seed out")
+    sizes = [size for size in table.shape[1:] if size > 1]
+    if not sizes:
+        raise MeasureError("1 seed: nothing can be resampled; train more seeds")
+    units = min(sizes)
+    estimate = table.reshape(len(names), -1).mean(axis=1)
+    seeds = counts_of(rng, draws, table.shape[1]) / table.shape[1]
+    if table.ndim == 2:
+        drawn = seeds @ table.T
+    else:
+        folds = counts_of(rng, draws, table.shape[2]) / table.shape[2]
+        drawn = np.einsum("bs,asf,bf->ba", seeds, table, folds, optimize=True)
+    return Resamples(tuple(names), estimate, estimate + widening(units, level) * (drawn - estimate), units, level)
+
+
+def widening(units: int, level: float) -> float:
+    """Factor by which deviations of a resampled mean of ``units`` values are too small."""
+    from scipy.stats import norm, t
+
+    tail = (1 + level) / 2
+    return float(math.sqrt(units / (units - 1)) * t.ppf(tail, units - 1) / norm.ppf(tail))
+
+
+def counts_of(rng: np.random.Generator, draws: int, units: int) -> NDArray[np.int64]:
+    """(draws, units) how often each unit is drawn, with replacement."""
+    return rng.multinomial(units, np.full(units, 1 / units), size=draws)
+
+
+def interval_of(estimate: float, drawn: Floats, level: float, *, inside: bool = False) -> Interval:
+    """Percentiles; ``inside`` stretches them to the estimate where the resamples lie to one side of it."""
+    if not len(drawn):
+        raise MeasureError("no resample has a value; compare more algorithms")
+    low, high = (float(value) for value in np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]))
+    if inside:
+        low, high = min(low, estimate), max(high, estimate)
+    return Interval(estimate, low, high, level)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a table prints of several values, for instance one per seed."""
+
+    mean: float
+    deviation: float | None  #: their standard deviation, divisor n-1; unit of the mean; None where it is not known
+    n: int  #: how many values
+
+
+def compatible(first: Sample, second: Sample, level: float = 0.95) -> Interval:
+    """Welch's interval of the first mean less the second; the two are compatible where it holds 0.
+
+    It allows for different variances and numbers, and assumes normal values. That the interval holds 0 does not show
+    that the means are equal: with few values it is wide, and its width belongs to the statement.
+
+    Args:
+        first, second: the samples, independent of one another.
+        level: nominal coverage.
+
+    Raises:
+        MeasureError: a sample has fewer than 2 values or no standard deviation, or one that is negative or no number.
+    """
+    from scipy.stats import t
+
+    variances = []
+    for sample in (first, second):
+        deviation = sample.deviation
+        if sample.n < 2 or deviation is None or not (deviation >= 0 and math.isfinite(deviation + sample.mean)):
+            raise MeasureError(
+                f"a mean of {sample.n} with standard deviation {deviation} cannot be compared; "
+                "2 or more values and their standard deviation are needed"
+            )
+        variances.append(deviation**2 / sample.n)
+    difference, total = first.mean - second.mean, sum(variances)
+    if total == 0:
+        return Interval(difference, difference, difference, level)
+    freedom = total**2 / (variances[0] ** 2 / (first.n - 1) + variances[1] ** 2 / (second.n - 1))
+    half = float(t.ppf((1 + level) / 2, freedom)) * math.sqrt(total)
+    return Interval(difference, difference - half, difference + half, level)
+
+
+Z95 = 1.959963984540054  # of the standard normal distribution: 2.5 % of it lie above
+
+
+def wilson(count: float, n: int, z: float = Z95) -> tuple[float, float]:
+    """Wilson's score interval of a proportion.
+
+    Source: Wilson, 1927; Brown, Cai and DasGupta, 2001, equation 4.
+
+    Args:
+        count: images of a kind, 0 to n; a fraction where it is an expected number.
+        n: images, at least 1.
+        z: quantile of the normal distribution; the default gives 95 %.
+
+    Returns:
+        Lower and upper end, in [0, 1].
+
+    Raises:
+        ValueError: ``n`` below 1, or ``count`` outside 0 to n.
+    """
+    if n < 1 or not 0 <= count <= n:
+        raise ValueError(f"{count} of {n} is no proportion")
+    p = count / n
+    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Settings of the bootstrap.
+
+    Args:
+        draws: number of resamples.
+        level: nominal coverage of the intervals, in (0, 1).
+        seed: seed of the resamples.
+    """
+
+    draws: int = 1000
+    level: float = 0.95
+    seed: int = 0
+
+    def rng(self, *names: object) -> np.random.Generator:
+        """The generator of one table: its numbers depend on the table's name, not on what was made before it."""
+        return np.random.default_rng([self.seed, zlib.crc32("/".join(map(str, names)).encode())])
+
+    @property
+    def percent(self) -> str:
+        return f"{100 * self.level:g}%"

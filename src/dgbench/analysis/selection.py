@@ -1,0 +1,336 @@
+"""Model selection: which evaluated step of a run counts, and which hyperparameter draw of a search.
+
+A selection is a small object of one class, which judges the runs of a whole sweep at once (:meth:`Method.choose`). A
+new one is a new class and one file in ``conf/selection``. The first methods look at a run's own rows, those that follow
+at other runs or at other environments; draws are chosen at the end.
+
+Source: DomainBed's model selection; see also Gulrajani & Lopez-Paz 2021, section 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from dgbench.analysis.columns import Choices, Ints, Records, RunKey, first_best, scores
+from dgbench.errors import ConfigError
+
+
+class Selection(Protocol):
+    """Chooses a step of each run, and says what speaks for it."""
+
+    @property
+    def name(self) -> str:
+        """The name in ``conf/selection``."""
+
+    @property
+    def title(self) -> str:
+        """What a table's title says."""
+
+    @property
+    def uses_test_environments(self) -> bool:
+        """True when the choice looks at an environment whose accuracy is then reported."""
+
+    @property
+    def validation_environments(self) -> tuple[str, ...]:
+        """Held-out environments that only choose; no accuracy is reported on them."""
+
+    @property
+    def one_search(self) -> bool:
+        """True when the draw chosen with the first seed counts for all seeds (and the first draw wins a tie)."""
+
+    @property
+    def chooses_draws(self) -> bool:
+        """False for a method without an accuracy, which must leave the draws of a search apart."""
+
+    def choose(self, records: Records) -> Choices:
+        """Choose for every run; one for which that is impossible gets the reason."""
+
+
+class Method:
+    """What all selection methods share."""
+
+    name: ClassVar[str]
+    uses_test_environments: ClassVar[bool] = False
+    one_search: ClassVar[bool] = False
+    chooses_draws: ClassVar[bool] = True
+    needs_other_runs: ClassVar[bool] = False  #: True where a run can only be judged beside others, in a report
+
+    @property
+    def validation_environments(self) -> tuple[str, ...]:
+        return ()
+
+    def choose(self, records: Records) -> Choices:
+        raise NotImplementedError
+
+
+def typed_name(name: Any) -> str:
+    """The name of an environment as text; a fraction has two decimals, or four where two do not tell it: ``0.10``."""
+    if not isinstance(name, float):
+        return str(name)
+    short = f"{name:.2f}"
+    return short if abs(float(short) - name) < 5e-5 else f"{name:.4f}"
+
+
+def describe(selection: Selection) -> str:
+    """The words that every table title carries; a method that looks at test environments is marked here, once."""
+    if selection.uses_test_environments:
+        return f"ORACLE SELECTION: {selection.title}"
+    return f"selection: {selection.title}"
+
+
+@dataclass(frozen=True)
+class Last(Method):
+    """The last evaluated step; no validation data are used, so it cannot choose among hyperparameter draws."""
+
+    name: ClassVar[str] = "last"
+    title: ClassVar[str] = "last step"
+    chooses_draws: ClassVar[bool] = False
+
+    def choose(self, records: Records) -> Choices:
+        steps = records.last_steps()
+        return _without_accuracy(steps, _no_rows(steps))
+
+
+@dataclass(frozen=True)
+class TrainVal(Method):
+    """Training-domain validation: the step with the highest mean accuracy over the training environments' ``val``.
+
+    The mean over environments is unweighted; the first step wins a tie, NaN is lowest. A step that lacks the ``val``
+    row of a training environment is not considered.
+    """
+
+    name: ClassVar[str] = "train_val"
+    title: ClassVar[str] = "training-domain validation"
+
+    def choose(self, records: Records) -> Choices:
+        return best_by_training_val(records, pooled=False)
+
+
+@dataclass(frozen=True)
+class Oracle(Method):
+    """Test-domain validation: the last step, judged by the mean over the held-out environments' ``val``.
+
+    As in DomainBed there is no early stopping, so the step is that of :class:`Last`; the accuracy chooses among
+    hyperparameter draws. A run that holds nothing out (fold ``full``) has no such accuracy.
+    """
+
+    name: ClassVar[str] = "oracle"
+    title: ClassVar[str] = "test-domain validation, last step"
+    uses_test_environments: ClassVar[bool] = True
+
+    def choose(self, records: Records) -> Choices:
+        steps = records.last_steps()
+        why = _no_rows(steps)
+        # fold full holds nothing out: its test rows name environments outside the given ones, its val rows do not
+        judging = records.of_subset("val") & records.held_out
+        needed = records.environments_of(judging)
+        at_end = judging & (records.step == steps[records.run])
+        found = scores(records.run[at_end], records.step[at_end], records.accuracy[at_end], needed)
+        judged, accuracy = np.zeros(len(steps), dtype=bool), np.full(len(steps), np.nan)
+        judged[found.run], accuracy[found.run] = True, found.value
+        for run in np.flatnonzero((needed > 0) & ~judged):
+            why[int(run)] = f"no val rows of the held-out environment at step {steps[run]}; choose selection=last"
+            steps[run] = -1
+        return Choices(steps, accuracy, judged, why)
+
+
+def best_by_training_val(records: Records, *, pooled: bool) -> Choices:
+    """The first step with the highest accuracy over the training environments' ``val``.
+
+    Args:
+        records: rows of the runs.
+        pooled: weigh every image equally instead of every environment.
+    """
+    rows = records.of_subset("val") & ~records.held_out
+    needed = records.environments_of(rows)
+    weight = records.seen[rows] if pooled else None
+    found = scores(records.run[rows], records.step[rows], records.accuracy[rows], needed, weight)
+    steps, accuracy = first_best(found, len(records.keys))
+    why = {}
+    for run in np.flatnonzero(steps < 0):
+        lacks = "no step has val rows of every training environment" if needed[run] else ""
+        why[int(run)] = f"{lacks or 'no val rows of a training environment'}; choose selection=last"
+    return Choices(steps, accuracy, steps >= 0, why)
+
+
+def _without_accuracy(steps: Ints, why: dict[int, str]) -> Choices:
+    return Choices(steps, np.full(len(steps), np.nan), np.zeros(len(steps), dtype=bool), why)
+
+
+def _no_rows(steps: Ints) -> dict[int, str]:
+    return {int(run): "no rows; train this fold" for run in np.flatnonzero(steps < 0)}
+
+
+@dataclass(frozen=True)
+class LooVal(Method):
+    """Leave-one-domain-out cross-validation: DomainBed's, for any number of held-out environments.
+
+    A run that holds out the set H is judged at a step by the mean, over every other given environment v, of the
+    ``test`` accuracy on v of the run that holds out H and v with the same draw and seed: v was unseen there. Steps
+    that lack a v are dropped; the first best step wins, NaN is lowest.
+    """
+
+    name: ClassVar[str] = "loo_val"
+    needs_other_runs: ClassVar[bool] = True
+    title: ClassVar[str] = "leave-one-domain-out cross-validation"
+
+    def choose(self, records: Records) -> Choices:
+        judges = _judges(records)
+        needed = np.array([len(set(key.given) - key.held_out) for key in records.keys], dtype=np.int64)
+        rows = np.flatnonzero(records.held_out & records.of_subset("test"))
+        judged = judges[records.run[rows], records.env[rows]]
+        rows, judged = rows[judged >= 0], judged[judged >= 0].astype(np.int64)
+        # a step counts only where the judged run was evaluated itself
+        top = int(records.step.max(initial=0)) + 1
+        own = np.isin(judged * top + records.step[rows], np.unique(records.run * top + records.step))
+        rows, judged = rows[own], judged[own]
+        order = np.lexsort((records.env[rows], records.step[rows], judged))
+        rows, judged = rows[order], judged[order]
+        found = scores(judged, records.step[rows], records.accuracy[rows], np.maximum(needed, 1))
+        steps, accuracy = first_best(found, len(records.keys))
+        return Choices(steps, accuracy, steps >= 0, _absent(records, judges, steps))
+
+
+@dataclass(frozen=True)
+class OodVal(Method):
+    """OoD validation (OoD-Bench): the step that is best on the ``val`` rows of named environments.
+
+    They are held out of training like a test environment, and no accuracy is reported on them.
+
+    Args:
+        environments: names of the validation environments.
+    """
+
+    environments: Sequence[str]
+    name: ClassVar[str] = "ood_val"
+
+    def __post_init__(self) -> None:
+        wanted = self.environments
+        if not wanted or isinstance(wanted, str) or not isinstance(wanted, Sequence):
+            raise ConfigError(
+                "selection.environments is no list of names; name one, e.g. selection.environments=[photo]"
+            )
+        names = self.validation_environments
+        repeated = [name for name in names if names.count(name) > 1]
+        if repeated:
+            raise ConfigError(f"selection.environments names {repeated[0]} twice; name each environment once")
+
+    @property
+    def title(self) -> str:
+        return f"OoD validation on {', '.join(self.validation_environments)}"
+
+    @property
+    def validation_environments(self) -> tuple[str, ...]:
+        return tuple(map(typed_name, self.environments))
+
+    def choose(self, records: Records) -> Choices:
+        wanted = [records.environments.index(e) for e in self.validation_environments if e in records.environments]
+        rows = records.of_subset("val") & records.held_out & np.isin(records.env, wanted)
+        needed = np.full(len(records.keys), len(set(self.validation_environments)), dtype=np.int64)
+        found = scores(records.run[rows], records.step[rows], records.accuracy[rows], needed)
+        steps, accuracy = first_best(found, len(records.keys))
+        lacks = f"no val rows of {', '.join(self.validation_environments)} held out; train a run that holds it out"
+        return Choices(steps, accuracy, steps >= 0, {int(m): lacks for m in np.flatnonzero(steps < 0)})
+
+
+@dataclass(frozen=True)
+class Yu2024(Method):
+    """Yu et al. 2024: the step with the highest accuracy over all ``val`` images of the training environments, pooled.
+
+    The first best step and the first best draw win (strict improvement). The search runs with one seed; its draw
+    counts for the other seeds, which run that draw only.
+    """
+
+    name: ClassVar[str] = "yu2024"
+    title: ClassVar[str] = "pooled training-domain validation, search on the first seed (Yu et al. 2024)"
+    one_search: ClassVar[bool] = True
+
+    def choose(self, records: Records) -> Choices:
+        return best_by_training_val(records, pooled=True)
+
+
+def _judges(records: Records) -> Ints:
+    """[p, v] -> the run that p judges by its accuracy on v (it holds out all that p does but v); -1 where none."""
+    places = {name: code for code, name in enumerate(records.environments)}
+    runs = {_place(key, key.held_out): run for run, key in enumerate(records.keys)}
+    judges = np.full((len(records.keys), max(len(places), 1)), -1, dtype=np.int32)
+    for judge, key in enumerate(records.keys):
+        for env in key.held_out:
+            run = runs.get(_place(key, key.held_out - {env}))
+            if run is not None and env in places:
+                judges[judge, places[env]] = run
+    return judges
+
+
+def _place(key: RunKey, held_out: frozenset[str]) -> tuple[object, ...]:
+    return key.group, held_out, key.seed, key.draw
+
+
+def _absent(records: Records, judges: Ints, chosen: Ints) -> dict[int, str]:
+    """Why each run without a step has none."""
+    places = {name: code for code, name in enumerate(records.environments)}
+    judged = np.zeros(judges.shape, dtype=bool)
+    judge, env = np.nonzero(judges >= 0)
+    judged[judges[judge, env], env] = True
+    why = {}
+    for run in map(int, np.flatnonzero(chosen < 0)):
+        key = records.keys[run]
+        lacking = [v for v in key.given if v not in key.held_out and not (v in places and judged[run, places[v]])]
+        beside = f"beside {', '.join(sorted(key.held_out))}" if key.held_out else "alone"
+        why[run] = (
+            f"loo_val: no run of this draw and seed holds out {' or '.join(lacking)} {beside}"
+            if lacking
+            else "loo_val: no step at which this run and all that judge it were evaluated"
+        )
+    return why
+
+
+Search = tuple[Hashable, str, frozenset[str]]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Runs that do not count though they have a step: run -> why."""
+
+    lost: dict[int, str] = field(default_factory=dict)  #: another draw of their search was chosen
+    stuck: dict[int, str] = field(default_factory=dict)  #: the method has nothing to choose by
+
+
+def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection) -> Draws:
+    """Within each (group, protocol, held-out environments, seed), keep the highest validation accuracy.
+
+    Ties go to the largest draw (DomainBed sorts ascending and reverses), NaN is lowest. With ``one_search`` the draw
+    chosen with the smallest seed that ran several counts for all seeds, and ties go to the smallest. Runs without
+    a step do not take part.
+    """
+    searches: dict[Search, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for run, key in enumerate(keys):
+        if run not in choices.why:
+            searches[key.group, key.protocol, key.held_out][key.seed].append(run)
+    draws = Draws()
+    for seeds in searches.values():
+        kept: int | None = None
+        for _, able in sorted(seeds.items(), key=lambda item: (len(item[1]) < 2, item[0])):
+            if kept is not None:
+                others = [run for run in able if keys[run].draw != kept]
+                draws.lost.update(dict.fromkeys(others, f"draw {kept} was chosen with another seed"))
+            elif len(able) > 1 and not all(choices.judged[run] for run in able):
+                why = f"selection={selection.name} cannot choose among {len(able)} draws here"
+                draws.stuck.update(dict.fromkeys(able, why))
+            elif len(able) > 1:
+                winner = max(able, key=lambda run: _worth(run, keys, choices, selection))
+                kept = keys[winner].draw if selection.one_search else None
+                losers = [run for run in able if run != winner]
+                draws.lost.update(dict.fromkeys(losers, f"draw {keys[winner].draw} was chosen"))
+    return draws
+
+
+def _worth(run: int, keys: Sequence[RunKey], choices: Choices, selection: Selection) -> tuple[float, int]:
+    accuracy, draw = float(choices.accuracy[run]), keys[run].draw
+    return (-math.inf if math.isnan(accuracy) else accuracy, -draw if selection.one_search else draw)

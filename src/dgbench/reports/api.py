@@ -1,0 +1,144 @@
+"""Tables of finished runs from Python: each function takes a frame of :func:`dgbench.results` and gives a data frame.
+
+Values are fractions; beside a column ``NAME`` may stand ``NAME.std``, ``NAME.n``, ``NAME.reason`` and others, see
+:mod:`dgbench.reports.tables`. Where the runs belong to several settings (or leaderboards), a column ``setting`` comes
+first. ``frame.attrs`` has ``title``, ``notes`` (sentences), ``selection`` and ``problems`` (what was left out and why,
+in one line each).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import pandas as pd
+
+from dgbench.analysis import Statistics
+from dgbench.errors import RecordError
+from dgbench.reports.evaluation import Evaluation, evaluate
+from dgbench.reports.measuring.certainty import certainty_table, difference_table
+from dgbench.reports.measuring.tables import (
+    correlation_table,
+    held_out_table,
+    measure_table,
+    seed_table,
+    selection_table,
+)
+from dgbench.reports.ranking.boards import boards
+from dgbench.reports.ranking.tables import leaderboard_table
+from dgbench.reports.reading.folders import Problem
+from dgbench.reports.reading.selected import selected_of_frame
+from dgbench.reports.tables import Table
+
+
+def leaderboard(frame: pd.DataFrame, spread: str = "domainbed", split_by: str | None = None) -> pd.DataFrame:
+    """Test accuracy of every algorithm on every dataset, their average and the place, best first.
+
+    Args:
+        frame: of :func:`dgbench.results`, or a part of its lines.
+        spread: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
+        split_by: one more column whose values get leaderboards of their own, e.g. ``code``.
+
+    Raises:
+        RecordError: no run was tested, or results of several code versions would share a leaderboard.
+        MeasureError: there is no such error bar.
+    """
+    found, problems = boards(selected_of_frame(frame), frame.attrs.get("validation_environments", ()), split_by)
+    return _joined({board.title: leaderboard_table(board, spread) for board in found}, frame, problems)
+
+
+def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
+    """Average, worst, gap, worst+gap and ideal error of every algorithm.
+
+    The lowest worst+gap comes first, or the lowest average where no study has worst+gap.
+
+    Args:
+        frame: of :func:`dgbench.results`, or a part of its lines.
+        split_by: one more column whose values get settings of their own, e.g. ``code``.
+
+    Raises:
+        RecordError: no run was tested, or results of several code versions would share a setting.
+        ConfigError: ``split_by`` is no column.
+    """
+    return _of_each_setting(frame, measure_table, split_by)
+
+
+def held_out_errors(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
+    """Error in each given environment of the model that never saw it; arguments as in :func:`measures`."""
+    return _of_each_setting(frame, held_out_table, split_by)
+
+
+def selected(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
+    """The algorithm that each measure selects, and what that costs; arguments as in :func:`measures`."""
+    return _of_each_setting(frame, selection_table, split_by)
+
+
+def correlation(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
+    """Rank correlation of each measure with the ideal one; arguments as in :func:`measures`."""
+    return _of_each_setting(frame, correlation_table, split_by)
+
+
+def seeds(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
+    """The measures of every algorithm and seed; arguments as in :func:`measures`."""
+    return _of_each_setting(frame, seed_table, split_by)
+
+
+def certainty(frame: pd.DataFrame, statistics: Statistics | None = None, split_by: str | None = None) -> pd.DataFrame:
+    """Difference of every algorithm to the lowest, its rank and its chance of being the lowest, with intervals.
+
+    Args:
+        frame: of :func:`dgbench.results`, or a part of its lines.
+        statistics: settings of the bootstrap; 1000 resamples and 95% by default.
+        split_by: one more column whose values get settings of their own, e.g. ``code``.
+
+    Raises:
+        RecordError: no run was tested, or results of several code versions would share a setting.
+        ConfigError: ``split_by`` is no column.
+    """
+    settings = statistics or Statistics()
+    return _of_each_setting(frame, lambda evaluation: certainty_table(evaluation, settings), split_by)
+
+
+def differences(frame: pd.DataFrame, statistics: Statistics | None = None, split_by: str | None = None) -> pd.DataFrame:
+    """The difference of every pair of algorithms with its interval; arguments as in :func:`certainty`."""
+    settings = statistics or Statistics()
+    return _of_each_setting(frame, lambda evaluation: difference_table(evaluation, settings), split_by)
+
+
+def _of_each_setting(frame: pd.DataFrame, make: Callable[[Evaluation], Table], split_by: str | None) -> pd.DataFrame:
+    found = evaluate(selected_of_frame(frame), split_by)
+    parts = {setting.title: make(found.of(setting.title)) for setting in found.settings}
+    return _joined(parts, frame, found.problems)
+
+
+def _joined(parts: Mapping[str, Table], frame: pd.DataFrame, problems: Iterable[Problem]) -> pd.DataFrame:
+    """The lines of the tables of several settings as one frame; its ``attrs`` hold title, notes, selection, problems.
+
+    Args:
+        parts: title of the setting -> its table.
+        frame: that they were made of.
+        problems: what is missing in them.
+    """
+    if not parts:
+        raise RecordError("no run of this frame was tested; keep the lines whose subset is test")
+    tables = list(parts.values())
+    columns = ["setting"] if len(parts) > 1 else []
+    columns += dict.fromkeys(column.name for table in tables for column in table.columns)
+    notes: dict[str, None] = {}
+    for setting, table in parts.items():
+        for note in table.notes:
+            shared = all(note in other.notes for other in tables)
+            notes[note if shared else f"{setting}: {note}"] = None
+    lines = [
+        {"setting": setting, **line} for setting, table in parts.items() for line in table.frame.to_dict("records")
+    ]
+    made = pd.DataFrame(lines, columns=None if lines else columns)
+    made = made[[*columns, *(c for c in made.columns if c not in columns and c != "setting")]]
+    selection = frame.attrs.get("selection")
+    missing = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in problems]
+    made.attrs = {
+        "title": f"{tables[0].title} ({selection})" if selection else tables[0].title,
+        "notes": list(notes),
+        "selection": selection,
+        "problems": [*frame.attrs.get("problems", ()), *missing],
+    }
+    return made

@@ -1,1 +1,0 @@
-"""Leaderboards and oracle leakage: test accuracies as frames, their tables and figures."""

@@ -1,0 +1,517 @@
+"""From selected runs to one long frame of errors: by setting, algorithm, seed, fold and environment.
+
+A setting is what may stand in one table: the same dataset, network and protocol. A study is the folds of one algorithm,
+hyperparameter set and seed; its measures are made of its errors.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dgbench.analysis import MEASURES, Measures
+from dgbench.analysis.accuracy import mean
+from dgbench.analysis.selection import Selection
+from dgbench.errors import ConfigError, RecordError
+from dgbench.plan.folds import FULL, LOO, tested, tested_by_fold
+from dgbench.records.rows import Role, identity_key, keys
+from dgbench.reports.importers import IMPORTED
+from dgbench.reports.labels import setting_titles, slug, variant_text
+from dgbench.reports.reading.collect import ADVICE, IDENTITY_KEYS
+from dgbench.reports.reading.folders import Problem, filling_command
+from dgbench.reports.reading.selected import Selected, SelectedRun, beside_trained, select_study
+
+#: protocol of runs that hold out every pair of environments, for leave-one-domain-out validation
+PAIRS = "pairs"
+#: missing folds that are named with their environments; more are given as ranges
+_MOST_NAMED = 4
+_NO_WORST_GAP = "protocol={} does not hold out each given environment once and alone, as eq. 6 asks; use protocol=loo"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the studies of one table share."""
+
+    title: str
+    identity: Mapping[str, Any]  #: its keys of :attr:`Role.SETTING`, and what the report is split by
+    codes: tuple[str, ...]  #: code versions of the runs that count: one, or none where no run does
+
+    @property
+    def name(self) -> str:
+        """For files and anchors."""
+        return slug(self.title)
+
+    @property
+    def given(self) -> list[str]:
+        """Names of the N given environments."""
+        return list(map(str, self.identity["given"]))
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Errors and measures of every study.
+
+    ``errors`` has one line per study, environment and ``role``: ``setting`` (a title), ``algorithm``, ``seed``,
+    ``role``, ``env``, ``error`` (a fraction, the mean over the runs that are tested there) and ``error.reason``.
+
+    ``studies`` has one line per study: ``setting``, ``algorithm`` (as tables name it), ``seed``, the measures
+    (fractions, with ``NAME.reason`` where there is none), ``ideal_env``, ``steps`` (selected), ``missing`` (folds
+    without errors, with reasons), ``trained_on_tested`` (the models saw other images of the environments that they are
+    tested in), ``sampled`` (errors among exact ones that had to be sampled).
+    """
+
+    settings: tuple[Setting, ...]
+    studies: pd.DataFrame
+    errors: pd.DataFrame
+    problems: tuple[Problem, ...] = ()
+
+    def of(self, title: str) -> Evaluation:
+        """One setting."""
+        return Evaluation(
+            tuple(setting for setting in self.settings if setting.title == title),
+            self.studies[self.studies["setting"] == title],
+            self.errors[self.errors["setting"] == title],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """The runs of one setting, those that do not count included.
+
+    ``tests`` has one line per run that counts and environment that it is tested in: ``algorithm`` (as tables name it),
+    ``seed``, ``fold``, ``run`` (hash), ``step``, ``role`` (``held_out``, or ``everywhere`` of the run trained on all
+    given environments), ``env``, ``env_held_out``, ``error`` and ``accuracy`` (fractions), ``images``.
+    """
+
+    identity: Mapping[str, Any]  #: what they share
+    runs: Sequence[SelectedRun]
+    codes: tuple[str, ...]
+    tests: pd.DataFrame
+
+    def studies(self) -> list[tuple[list[SelectedRun], pd.DataFrame]]:
+        """The runs of every study and their lines of ``tests``, by algorithm and seed."""
+        runs: dict[tuple[str, int], list[SelectedRun]] = defaultdict(list)
+        for run in self.runs:
+            runs[run.label, run.identity["seed"]].append(run)
+        lines: dict[Any, pd.DataFrame] = dict(iter(self.tests.groupby(["algorithm", "seed"], sort=False)))
+        none = self.tests.iloc[:0]
+        return [(runs[who], lines.get(who, none)) for who in sorted(runs)]
+
+
+def groups_of(selected: Selected, split_by: str | None = None, ideal: bool = True) -> list[Group]:
+    """The runs of every setting.
+
+    Args:
+        selected: runs at their selected steps.
+        split_by: one more identity key (e.g. ``code``) whose values get settings of their own.
+        ideal: False leaves out runs that are tested in no given environment.
+
+    Raises:
+        RecordError: one setting would mix code versions.
+        ConfigError: ``split_by`` is no identity key.
+    """
+    check_key(split_by)
+    names = keys(Role.SETTING, split_by)
+    placed: dict[str, list[tuple[int, SelectedRun]]] = defaultdict(list)
+    for number, identity in beside_trained([run.identity for run in selected.runs]):
+        if ideal or tested(identity):
+            run = selected.runs[number]
+            run = run if identity is run.identity else replace(run, identity=identity)
+            placed[identity_key(identity, names)].append((number, run))
+    groups = []
+    for _, numbered in sorted(placed.items()):
+        runs = [run for _, run in numbered]
+        identity = {key: runs[0].identity[key] for key in names}
+        groups.append(Group(identity, runs, one_code(runs, identity), _tests(numbered, selected.rows)))
+    return groups
+
+
+def _tests(numbered: Sequence[tuple[int, SelectedRun]], rows: pd.DataFrame) -> pd.DataFrame:
+    """The long frame of some runs, each with its position in ``rows``."""
+    numbers = [number for number, run in numbered if not run.why]
+    runs = [run for _, run in numbered if not run.why]
+    rows = rows[rows["run"].isin(numbers)]
+    whose, env = pd.Index(numbers).get_indexer(pd.Index(rows["run"])), rows["env"].cat.codes.to_numpy()
+    places = {str(name): code for code, name in enumerate(rows["env"].cat.categories)}
+    result = np.zeros((len(runs), len(places)), dtype=bool)  # whether what a run does there is a result of it
+    for at, run in enumerate(runs):
+        full = run.identity["fold"] == FULL
+        result[at, [places[env] for env in (places if full else tested(run.identity)) if env in places]] = True
+    kept = result[whose, env] if len(rows) else np.zeros(0, dtype=bool)
+    whose, rows = whose[kept], rows[kept]
+
+    def of_run(values: Iterable[Any], kind: Any = object) -> Any:
+        return np.array([*values], dtype=kind)[whose]
+
+    return pd.DataFrame(
+        {
+            "algorithm": of_run(run.label for run in runs),
+            "seed": of_run((run.identity["seed"] for run in runs), "int64"),
+            "fold": of_run(run.identity["fold"] for run in runs),
+            "run": of_run(run.identity["run"] for run in runs),
+            "step": of_run((run.step for run in runs), "int64"),
+            "role": of_run("everywhere" if run.identity["fold"] == FULL else "held_out" for run in runs),
+            "env": rows["env"].astype(object).to_numpy(),
+            "env_held_out": rows["env_held_out"].to_numpy(),
+            "error": rows["error"].to_numpy(),
+            "accuracy": rows["accuracy"].to_numpy(),
+            "images": rows["seen"].to_numpy(),
+        }
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """Errors of one (algorithm, seed). All errors are fractions in [0, 1]."""
+
+    algorithm: str  #: as tables name it
+    seed: int
+    held_out: dict[str, float]  #: tested environment -> error there, mean over the runs tested there
+    everywhere: dict[str, float]  #: environment -> error of the run trained on all given ones
+    steps: dict[str, int]  #: fold -> selected step
+    missing: dict[str, str]  #: expected fold -> why it has no errors
+    measures: Measures
+    results: pd.DataFrame  #: lines of :class:`Group` that they are made of
+    trained_on_tested: bool  #: some tested environment was not held out: no estimate of unseen performance
+    sampled: bool  #: errors among exact ones that had to be sampled, see ``RunIdentity.grouped``
+
+
+def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
+    """Evaluate every study, setting by setting.
+
+    Args:
+        selected: runs at their selected steps.
+        split_by: one more identity key (e.g. ``code``) whose values get tables of their own.
+
+    Raises:
+        RecordError: one table would mix code versions, or two runs of one fold would share a line.
+        ConfigError: ``split_by`` is no identity key.
+    """
+    problems: list[Problem] = []
+    groups = groups_of(selected, split_by)
+    settings: list[Setting] = []
+    lines: list[dict[str, Any]] = []
+    errors: list[dict[str, Any]] = []
+    titles = iter(setting_titles([group.identity for group in groups if group.identity["protocol"] != PAIRS]))
+    for group in groups:
+        if group.identity["protocol"] == PAIRS:
+            problems.append(_pairs(group.identity, len(group.runs)))
+            continue
+        title = next(titles)
+        settings.append(Setting(title, group.identity, group.codes))
+        environments = frozenset().union(*(run.environments for run in group.runs))
+        studies = []
+        for runs, results in group.studies():
+            studies.append(study := _study(runs, results, environments, selected.silent))
+            problems += _missing(study, runs[0])
+        for study in studies:
+            who = {"setting": title, "algorithm": study.algorithm, "seed": study.seed}
+            lines.append({**who, **_line(study)})
+            errors += [{**who, **line} for line in _errors(study, settings[-1])]
+        problems += _other_environments(studies)
+    return Evaluation(tuple(settings), _studies_frame(lines), _errors_frame(errors), tuple(problems))
+
+
+def evaluate_study(
+    rows: Sequence[Mapping[str, Any]], selection: Selection, unusable: Mapping[str, str] | None = None
+) -> Study:
+    """Select a step in each run of one study and read off its errors.
+
+    Args:
+        rows: as :func:`dgbench.records.rows.read_rows` gives them, of any subset of its folds.
+        selection: chooses the step of each run.
+        unusable: fold -> why its errors must not be used (failed, unfinished), even where there are rows.
+    """
+    selected = select_study(rows, selection, unusable or {})
+    (group,) = groups_of(selected)
+    environments = frozenset().union(*(run.environments for run in group.runs))
+    ((runs, results),) = group.studies()
+    return _study(runs, results, environments, selected.silent)
+
+
+def check_key(split_by: str | None) -> None:
+    """Refuse what runs cannot be split by.
+
+    Raises:
+        ConfigError: it is no identity key.
+    """
+    if split_by is not None and split_by not in IDENTITY_KEYS:
+        raise ConfigError(f"split_by={split_by} is no identity key; choose one of {', '.join(IDENTITY_KEYS)}")
+
+
+# Both frames keep names as Python's strings: tables read them by the thousand, which Arrow's make ten times slower.
+
+
+def _studies_frame(lines: list[dict[str, Any]]) -> pd.DataFrame:
+    names = ["setting", "algorithm", "seed", *MEASURES, "ideal_env", "steps", "missing", "trained_on_tested", "sampled"]
+    frame = pd.DataFrame(lines)
+    frame = frame.reindex(columns=[*names, *(f"{name}.reason" for name in MEASURES)])
+    return frame.astype({**dict.fromkeys(MEASURES, "float64"), "setting": object, "algorithm": object})
+
+
+def _errors_frame(lines: list[dict[str, Any]]) -> pd.DataFrame:
+    names = ["setting", "algorithm", "seed", "role", "env", "error", "error.reason"]
+    return pd.DataFrame(lines, columns=names).astype(dict.fromkeys(("setting", "algorithm", "role", "env"), object))
+
+
+def _study(
+    runs: Sequence[SelectedRun],
+    results: pd.DataFrame,
+    environments: frozenset[str],
+    silent: Mapping[Path, Mapping[str, str]],
+) -> Study:
+    """Reduce the runs of one study to its errors.
+
+    Args:
+        runs: of the study.
+        results: its lines of ``tests``.
+        environments: those in which any run of the setting on all given environments was tested, at any step. Where
+            this study's lacks one of them, or a given one, its maximum is not the ideal error.
+        silent: study folder -> fold without rows -> why.
+    """
+    identity = runs[0].identity
+    given, planned = list(map(str, identity["given"])), tested_by_fold(identity)
+    counting = _counting(runs)
+    missing = _unusable(runs, counting, silent)
+    if not missing.keys().isdisjoint(results["fold"].tolist()):
+        results = results[~results["fold"].isin(missing)]
+    steps = {fold: run.step for fold, run in counting.items() if fold not in missing}
+    by_fold: dict[str, list[str]] = {fold: [] for fold in steps}
+    errors: dict[str, dict[str, list[float]]] = {"everywhere": {}, "held_out": {}}
+    honest = True
+    columns = (results[name].tolist() for name in ("fold", "role", "env", "error", "env_held_out"))
+    for fold, role, env, error, unseen in zip(*columns, strict=True):
+        by_fold[fold].append(env)
+        errors[role].setdefault(env, []).append(error)
+        honest = honest and (unseen or role == "everywhere")
+    everywhere = {env: mean(own) for env, own in errors["everywhere"].items()}
+    held_out = {env: mean(errors["held_out"][env]) for env in given if env in errors["held_out"]}
+    for fold, judged in by_fold.items():
+        if not judged and (fold != FULL or beyond(identity)):
+            missing[fold] = f"no test row at step {steps[fold]}"
+        elif lacking := [env for env in _planned(fold, planned) if env not in judged]:
+            missing[fold] = _lacks(lacking, steps[fold])
+    expected = expected_folds(identity, [*counting, *missing])
+    missing |= {fold: "no rows" for fold in expected if fold not in counting and fold not in missing}
+    tests = planned if planned is not None else [judged for fold, judged in by_fold.items() if fold != FULL]
+    measures = Measures.of(
+        held_out,
+        everywhere,
+        no_held_out=grouped_reasons({fold: why for fold, why in missing.items() if fold != FULL}),
+        no_worst_gap="" if honest and _one_each(tests, given) else _NO_WORST_GAP.format(identity["protocol"]),
+        no_everywhere=_no_ideal(identity, everywhere, environments, missing, steps),
+    )
+    sampled = bool(identity.get("grouped")) and identity["evaluation"] == "exact"
+    return Study(
+        runs[0].label, identity["seed"], held_out, everywhere, steps, missing, measures, results, not honest, sampled
+    )
+
+
+def _counting(runs: Sequence[SelectedRun]) -> dict[str, SelectedRun]:
+    """Fold -> the run that counts.
+
+    Raises:
+        RecordError: there are two.
+    """
+    counting: dict[str, SelectedRun] = {}
+    for run in runs:
+        if not run.why:
+            other = counting.setdefault(run.identity["fold"], run)
+            if other is not run:
+                raise RecordError(
+                    f"fold {run.identity['fold']} of {run.label} seed {run.identity['seed']} is there twice, in "
+                    f"{other.folder} and {run.folder}; take one, or keep them apart with split_by"
+                )
+    return counting
+
+
+def _unusable(
+    runs: Sequence[SelectedRun], counting: Mapping[str, SelectedRun], silent: Mapping[Path, Mapping[str, str]]
+) -> dict[str, str]:
+    """Fold -> why its errors must not be used."""
+    unusable = {
+        run.identity["fold"]: run.why
+        for run in runs
+        if run.why and not run.lost and run.identity["fold"] not in counting
+    }
+    present = {run.identity["fold"] for run in runs}
+    for parent in {Path(run.folder).parent for run in runs}:
+        unusable |= {fold: why for fold, why in silent.get(parent, {}).items() if fold not in present}
+    if str(runs[0].identity["code"]).startswith(IMPORTED):
+        unusable.setdefault(FULL, "imported runs have no model of all environments, so the ideal is not known")
+    return unusable
+
+
+def _no_ideal(
+    identity: Mapping[str, Any],
+    everywhere: Mapping[str, float],
+    environments: frozenset[str],
+    missing: Mapping[str, str],
+    steps: Mapping[str, int],
+) -> str:
+    """Why the ideal error of a study cannot be known; empty where it can."""
+    given = list(identity["given"])
+    known = {*given, *environments}
+    if not beyond(identity) or (everywhere and known <= set(given)):
+        return "only the given environments exist, so the ideal is not known"
+    if tested_by_fold(identity) is not None and FULL not in expected_folds(identity, ()) and not everywhere:
+        return f"protocol={identity['protocol']} trains no model on all given environments; use protocol=loo"
+    if everywhere and (lacking := sorted(known - everywhere.keys())):
+        return f"fold {FULL}: {_lacks(lacking, steps[FULL])}"
+    return grouped_reasons({fold: why for fold, why in missing.items() if fold == FULL})
+
+
+def _line(study: Study) -> dict[str, Any]:
+    measures = study.measures
+    return {
+        **{name: measures.value(name) for name in MEASURES},
+        **{f"{name}.reason": why for name, why in measures.reasons.items()},
+        "ideal_env": measures.ideal_env,
+        "steps": ", ".join(map(str, sorted(set(study.steps.values())))) or None,
+        "missing": grouped_reasons(study.missing),
+        "trained_on_tested": study.trained_on_tested,
+        "sampled": study.sampled,
+    }
+
+
+def _errors(study: Study, setting: Setting) -> list[dict[str, Any]]:
+    planned = tested_by_fold(setting.identity)
+    lines: list[dict[str, Any]] = []
+    for env in tested_environments(setting):
+        folds = [fold for fold in study.missing if env in _planned(fold, planned)]
+        why = None if env in study.held_out else next((study.missing[fold] for fold in folds), None)
+        lines.append({"role": "held_out", "env": env, "error": study.held_out.get(env), "error.reason": why})
+    return lines + [{"role": "everywhere", "env": env, "error": error} for env, error in study.everywhere.items()]
+
+
+def tested_environments(setting: Setting) -> list[str]:
+    """The given environments that some fold tests, in order."""
+    planned = tested_by_fold(setting.identity)
+    any_fold = {env for tests in planned or [setting.given] for env in tests}
+    return [env for env in setting.given if env in any_fold]
+
+
+def _planned(fold: str, planned: Sequence[Sequence[str]] | None) -> Sequence[str]:
+    """Environments in which the protocol tests that fold; none for ``full``, or where the protocol does not tell."""
+    return planned[int(fold)] if planned and fold.isdecimal() and int(fold) < len(planned) else ()
+
+
+def one_code(runs: Sequence[SelectedRun], shared: Mapping[str, Any]) -> tuple[str, ...]:
+    """The code version of the runs among these that are finished; none when no run is.
+
+    Raises:
+        RecordError: there are several.
+    """
+    folders: dict[str, str] = {}
+    for run in runs:
+        if run.finished:
+            folders.setdefault(str(run.identity["code"]), run.folder)
+    if len(folders) > 1:
+        listed = ", ".join(f"{code} (e.g. {folder})" for code, folder in sorted(folders.items()))
+        raise RecordError(
+            f"{shared['dataset']} results of {len(folders)} code versions would share a table: {listed}; "
+            f"give them tables of their own with {ADVICE}"
+        )
+    return tuple(folders)
+
+
+def _pairs(shared: Mapping[str, Any], runs: int) -> Problem:
+    why = "every environment is held out several times: used by selection=loo_val and report=leaderboard, not here"
+    return Problem("pair runs", f"{variant_text(shared)}, {runs} runs", why)
+
+
+def _missing(study: Study, run: SelectedRun) -> list[Problem]:
+    """What a study lacks, with the command that fills it.
+
+    Args:
+        study: one study.
+        run: any of its runs.
+    """
+    imported = str(run.identity["code"]).startswith(IMPORTED)
+    if not study.missing or (imported and set(study.missing) == {FULL}):
+        return []
+    what = grouped_reasons(study.missing)
+    if len(study.missing) <= _MOST_NAMED:
+        what = "; ".join(f"{fold_name(fold, run.identity)}: {why}" for fold, why in study.missing.items())
+    again = "run it where the sweep was made and import the folder again"
+    fill = again if imported else filling_command(Path(run.folder), list(study.missing))
+    where = f"{variant_text(run.identity)}, {study.algorithm} seed {study.seed}"
+    return [Problem("missing folds", where, f"{what}. To fill: {fill}")]
+
+
+def _other_environments(studies: Sequence[Study]) -> list[Problem]:
+    grids = {frozenset(study.everywhere) for study in studies if study.everywhere}
+    if len(grids) < 2:
+        return []
+    sizes = ", ".join(str(size) for size in sorted(len(grid) for grid in grids))
+    lacking = {study.algorithm for study in studies if study.everywhere and study.measures.ideal is None}
+    why = f"models of all given environments were tested in sets of {sizes} environments: no ideal where one is missing"
+    return [Problem("environments differ", ", ".join(sorted(lacking)), why)]
+
+
+def expected_folds(identity: Mapping[str, Any], present: Iterable[str]) -> list[str]:
+    """The folds a complete study has; those that are present where the protocol does not tell.
+
+    Args:
+        identity: identity of any run.
+        present: folds that there are.
+    """
+    planned = tested_by_fold(identity)
+    if planned is None:
+        return sorted(set(present))
+    return [*map(str, range(len(planned))), *([FULL] if identity["protocol"] == LOO and beyond(identity) else [])]
+
+
+def beyond(identity: Mapping[str, Any]) -> bool:
+    """Whether environments besides the given ones exist."""
+    return bool(identity.get("beyond", True))
+
+
+def _lacks(environments: Sequence[str], step: int) -> str:
+    """``no test row of 0.10, 0.20, 0.30 and 4 more at step 200``."""
+    more = f" and {len(environments) - 3} more" if len(environments) > 3 else ""
+    return f"no test row of {', '.join(environments[:3])}{more} at step {step}"
+
+
+def _one_each(tests: Sequence[Sequence[str]], given: Sequence[str]) -> bool:
+    """Whether every given environment is tested by one fold that tests nothing else."""
+    return sorted(map(list, tests)) == sorted([env] for env in given)
+
+
+def fold_name(fold: str, identity: Mapping[str, Any]) -> str:
+    """``fold 2 (0.10 held out)``, with ``tested`` for a protocol of groups, or ``fold full``.
+
+    Args:
+        fold: name of the fold.
+        identity: identity of any run of its study.
+    """
+    planned = tested_by_fold(identity)
+    if planned and fold.isdecimal() and int(fold) < len(planned):
+        return f"fold {fold} ({', '.join(planned[int(fold)])} {'tested' if identity.get('folds') else 'held out'})"
+    return f"fold {fold}"
+
+
+def grouped_reasons(missing: Mapping[str, str]) -> str:
+    """``folds 0-2, 5: no rows; fold full: failed``: every reason once, with the folds that have it."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for fold, why in missing.items():
+        by_reason[why].append(fold)
+    return "; ".join(f"fold{'s' * (len(folds) > 1)} {fold_ranges(folds)}: {why}" for why, folds in by_reason.items())
+
+
+def fold_ranges(folds: Sequence[str]) -> str:
+    """``0-2, 5, full``: three or more consecutive numbers as a range, then what is no number."""
+    runs: list[list[int]] = []
+    for number in sorted(int(fold) for fold in folds if fold.isdecimal()):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    words = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    return ", ".join([*words, *sorted(fold for fold in folds if not fold.isdecimal())])

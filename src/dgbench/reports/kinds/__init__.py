@@ -1,1 +1,0 @@
-"""One file for each kind of report: it puts tables, figures and sentences together."""

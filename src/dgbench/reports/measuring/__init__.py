@@ -1,0 +1,1 @@
+"""Errors in numbers: measures of every algorithm, how sure they are, and settings side by side."""

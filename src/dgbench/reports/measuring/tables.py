@@ -1,0 +1,285 @@
+"""The tables of one setting: measures, errors, selections and rank correlations (Hwang et al. 2024, Tables 1, 5 and 6).
+
+Beside each stand plain sentences that say what it can and cannot tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import pandas as pd
+
+from dgbench.analysis import MEASURES, PRACTICAL_MEASURES, Lead, lead
+from dgbench.plan.folds import LOO, tested_by_fold
+from dgbench.reports.document import TARGET_ORACLE
+from dgbench.reports.evaluation import Evaluation, Setting
+from dgbench.reports.over_seeds import (
+    COEFFICIENTS,
+    algorithms_of,
+    by_seed,
+    candidates,
+    complete,
+    correlations,
+    means,
+    over_seeds,
+    ranked_by,
+    reasons,
+    seed_columns,
+    seed_counts,
+    seeds_of,
+    selections,
+)
+from dgbench.reports.tables import Column, Table, entry, table
+
+FORMULAS = {
+    "average": "mean error over the held-out environments (eq. 2)",
+    "worst": "largest error over the held-out environments",
+    "gap": "largest less smallest error over the held-out environments",
+    "worst_gap": "worst + gap / (N - 2), N given environments (eq. 6)",
+    "ideal": "largest error over all environments of the model trained on all given ones (eq. 4)",
+}
+ALGORITHM = Column("algorithm", key=True)
+
+
+def measure_columns() -> list[Column]:
+    """One column for each measure."""
+    return [Column(name, title, "percent", FORMULAS[name]) for name, title in MEASURES.items()]
+
+
+def measure_table(evaluation: Evaluation) -> Table:
+    """One line per algorithm, best first, see :func:`ranked_by`: every measure, mean ± std over seeds."""
+    studies = evaluation.studies
+    level = means(by_seed(studies, ranked_by(studies)[0]))
+    order = sorted(algorithms_of(studies), key=lambda a: (level.get(a, float("inf")), a))
+    seeds = seed_counts(studies)
+    parts = [seed_columns(by_seed(studies, m), m, order, seeds, reasons(studies, m)) for m in MEASURES]
+    lines = (
+        pd.concat(parts, axis=1).assign(seeds=[seeds[name] for name in order]).rename_axis("algorithm").reset_index()
+    )
+    columns = [ALGORITHM, *measure_columns(), Column("seeds", unit="count", help="seeds with at least one run")]
+    return table(lines, "measures", "Measures of every algorithm", columns, on_measures(studies))
+
+
+def held_out_table(evaluation: Evaluation) -> Table:
+    """One line per algorithm: the error in each given environment of the model that never saw it."""
+    (setting,) = evaluation.settings
+    tested = evaluation.errors[evaluation.errors["role"] == "held_out"]
+    own = bool(evaluation.studies["trained_on_tested"].any())
+    environments = list(dict.fromkeys(map(str, tested["env"])))
+    how = "trained on its other images" if own else "held out"
+    columns = [ALGORITHM, *(Column(env, unit="percent", help=f"error in {env}, {how}") for env in environments)]
+    order = algorithms_of(evaluation.studies)
+    seeds = seed_counts(evaluation.studies)
+    parts = [
+        seed_columns(by_seed(here, "error"), str(env), order, seeds, reasons(here, "error"))
+        for env, here in tested.groupby("env", sort=False)
+    ]
+    lines = pd.concat([pd.DataFrame(index=order), *parts], axis=1).rename_axis("algorithm").reset_index()
+    title = f"Error in each {'tested' if own else 'held-out'} environment"
+    return table(lines, "held_out_errors", title, columns, [_whose_models(setting, own)])
+
+
+def seed_table(evaluation: Evaluation) -> Table:
+    """Every study's measures, one line each: what the means are made of."""
+    columns = [
+        ALGORITHM, Column("seed", unit="count", key=True), *measure_columns(), Column("ideal_env", "ideal at"),
+        Column("steps", "selected steps"),
+    ]  # fmt: skip
+    return table(evaluation.studies.drop(columns="setting"), "seeds", "Every seed", columns, detail=True)
+
+
+def _whose_models(setting: Setting, trained_on_tested: bool) -> str:
+    """Which models the columns of held-out errors are of."""
+    planned: Sequence[Sequence[str]] | None = tested_by_fold(setting.identity)
+    protocol = setting.identity["protocol"]
+    if trained_on_tested:
+        return TARGET_ORACLE
+    if protocol == LOO:
+        return f"Leave-one-out: each column is a model trained on the other {len(setting.given) - 1} environments."
+    if planned is None:
+        return f"protocol={protocol}: each column is of the models that held it out."
+    often = max(sum(env in tests for tests in planned) for env in setting.given)
+    if often > 1:
+        return f"Each column is the mean over the {often} models that held the environment out."
+    return "Environments held out together, one model each: " + "; ".join(", ".join(tests) for tests in planned) + "."
+
+
+def on_measures(studies: pd.DataFrame) -> list[str]:
+    """What the measure table supports: seeds, the best algorithm, what is absent."""
+    count = len(seeds_of(studies))
+    sentences = ["Lower is better."]
+    if count == 1:
+        sentences.append("1 seed: no standard deviation, so any difference here may be the luck of a seed.")
+    else:
+        sentences[0] += " Bold: the lowest, where the seeds separate it from every other one."
+        sentences.append(f"Mean ± standard deviation (divisor n-1) over {count} seeds, n below {count} is marked.")
+        sentences += _winner(studies)
+    if sampled := sorted(set(studies.loc[studies["sampled"].astype(bool), "algorithm"])):
+        sentences.append(
+            f"{', '.join(sampled)}: a prediction depends on the images that are seen with it, so errors are those of a "
+            "pool whose spurious feature was drawn once per environment, not expected ones."
+        )
+    return sentences + _absent(studies)
+
+
+def on_selection(studies: pd.DataFrame) -> list[str]:
+    """What the selection table supports."""
+    sentences = [
+        "Degradation: ideal error of the selected algorithm less the lowest one, in percentage points (0: truly best).",
+        "Ties are shown as a = b, the first counts.",
+    ]
+    names, seeds = algorithms_of(studies), seeds_of(studies)
+    if len(names) == 1:
+        return ["1 algorithm: there is nothing to choose from; train another."]
+    if not studies["ideal"].notna().any():
+        sentences.append("No ideal errors: whether a selected algorithm is truly best cannot be known.")
+    else:
+        word = "seed" if len(seeds) == 1 else "seeds"
+        sentences.append(
+            f"{len(seeds)} {word}, {len(names)} algorithms: a blind guess among {len(names)} algorithms is right once "
+            f"in {len(names)}, keep that in mind when counting correct selections."
+        )
+    pools = candidates(studies)
+    for seed in seeds:
+        if absent := sorted(set(names) - set(pools[seed])):
+            sentences.append(f"Seed {seed} is incomplete for {', '.join(absent)}: not chosen among.")
+    whole = pools[None]
+    if not whole:
+        sentences.append("No choice on the mean: fewer than 2 algorithms are complete in every seed.")
+    elif absent := sorted(set(names) - set(whole)):
+        sentences.append(f"The choice on the mean leaves out {', '.join(absent)}.")
+    return sentences
+
+
+def on_correlation(studies: pd.DataFrame) -> list[str]:
+    """What the rank correlations support."""
+    both = by_seed(studies, "worst").index.intersection(by_seed(studies, "ideal").index)
+    count, seeds, several = len(both), seeds_of(studies), len(algorithms_of(studies))
+    if several == 1:
+        return ["1 algorithm: a rank correlation needs 2 or more; train another."]
+    sentences = ["1 means that the measure orders the algorithms as the ideal one does. Negative ones are underlined."]
+    if count < 2:
+        sentences.append(f"{count} algorithm with all folds: a rank correlation needs 2 or more.")
+    elif count == 2:
+        sentences.append("2 algorithms: a rank correlation can only be 1 or -1, so this is no evidence.")
+    elif count <= 6:
+        sentences.append(
+            f"{count} algorithms: even a perfect correlation comes up by chance in 1 of {math.factorial(count)} orders"
+            "; compare more algorithms before ranking the measures."
+        )
+    pools = candidates(studies)
+    if any(len(pools[seed]) < several for seed in seeds):
+        sentences.append("(k of n) marks a seed in which only k of the n algorithms are complete.")
+    if len(seeds) == 1:
+        sentences.append("1 seed: no standard deviation.")
+    return sentences
+
+
+def _winner(studies: pd.DataFrame) -> list[str]:
+    measure, title = ranked_by(studies)
+    values = complete(studies, [measure])[measure]
+    names = list(values.index)
+    if len(names) < 2:
+        return []
+    found = lead(values.to_numpy())
+    first, second = names[found.first], names[found.second]
+    return [
+        f"Lowest {title}: {first}, then {second}, higher in {found.wins} of {found.seeds} seeds; one of two equal "
+        f"algorithms would lead by as much in {chance_of(found)}."
+    ]
+
+
+def chance_of(found: Lead) -> str:
+    """``1 of 4 cases (permutation test), the fewest that 3 seeds can show``."""
+    share = Fraction(found.as_large, found.relabelings)
+    if found.p_value <= 0.05:
+        verdict = "few enough to tell the two apart"
+    elif found.p_value == found.least:
+        verdict = f"the fewest that {found.seeds} seeds can show"
+    else:
+        verdict = "too many to tell the two apart"
+    return f"{share.numerator} of {share.denominator} cases (permutation test), {verdict}"
+
+
+def _absent(studies: pd.DataFrame) -> list[str]:
+    reasons = []
+    for study in studies.to_dict("records"):
+        own = dict.fromkeys(study[f"{name}.reason"] for name in MEASURES)
+        reasons += [f"{study['algorithm']} seed {study['seed']}: {why}." for why in own if isinstance(why, str)]
+    if len(reasons) > 6:
+        reasons = [*reasons[:6], f"{len(reasons) - 6} more reasons stand in the table of every seed."]
+    return reasons
+
+
+MEASURE = Column("measure", key=True)
+
+
+def selection_table(evaluation: Evaluation) -> Table:
+    """One line per measure: the algorithm it selects and what that costs."""
+    studies = evaluation.studies
+    seeds = seeds_of(studies)
+    columns = [
+        MEASURE,
+        *(Column(f"seed {seed}") for seed in seeds),
+        Column("mean over seeds"),
+        Column("degradation", unit="points", help="ideal error of the selected algorithm less the lowest, over seeds"),
+        Column("degradation (mean)", unit="points", help="the same for the algorithm selected on the mean over seeds"),
+        Column("truly best", unit="count", help="seeds in which the selected algorithm has the lowest ideal error"),
+    ]
+    lines = []
+    chosen = selections(studies, list(MEASURES))
+    for name, title in MEASURES.items() if len(algorithms_of(studies)) > 1 else ():
+        line: dict[str, Any] = {"measure": title}
+        for seed in seeds:
+            line |= _names(f"seed {seed}", chosen[name, seed].names)
+        line |= _names("mean over seeds", chosen[name, None].names)
+        losses = [cost for seed in seeds if (cost := chosen[name, seed].cost) is not None]
+        line |= over_seeds("degradation", losses, len(seeds), "no seed has both a selection and ideal errors")
+        why = "nothing selected or no ideal error"
+        line |= entry("degradation (mean)", overall := chosen[name, None].cost, reason=why)
+        if overall is not None:
+            del line["degradation (mean).reason"]
+        right = float(sum(loss == 0 for loss in losses))
+        count = entry("truly best", right, n=len(losses), flag=f"of {len(losses)}")
+        lines.append(line | (count if losses else entry("truly best", reason="no ideal errors")))
+    notes = on_selection(studies)
+    return table(lines, "selected", "Algorithm each measure selects", columns, notes)
+
+
+def correlation_table(evaluation: Evaluation) -> Table:
+    """Rank correlation of each practical measure with the ideal one, per seed and mean ± std."""
+    studies = evaluation.studies
+    seeds, count = seeds_of(studies), len(algorithms_of(studies))
+    columns = [MEASURE, Column("coefficient", key=True)]
+    columns += [Column(f"seed {seed}", unit="correlation") for seed in seeds]
+    columns += [Column("mean over seeds", unit="correlation", help="mean ± standard deviation of the values per seed")]
+    parts = []
+    for coefficient in COEFFICIENTS if count > 1 else ():
+        found = {title: correlations(studies, name, coefficient) for name, title in PRACTICAL_MEASURES.items()}
+        lines: list[dict[str, Any]] = []
+        for (title, (rho, why)), measure in zip(found.items(), PRACTICAL_MEASURES, strict=True):
+            lines.append({"measure": title, "coefficient": coefficient})
+            there = studies[[measure, "ideal"]].notna().all(axis=1)
+            for seed in seeds:
+                both = int((there & (studies["seed"] == seed)).sum())
+                flag = f"({both} of {count})" if both < count and seed in rho else ""
+                lines[-1] |= entry(f"seed {seed}", rho.get(seed), flag=flag, reason=why.get(seed, ""))
+        means_over = seed_columns(
+            pd.DataFrame.from_dict({title: rho for title, (rho, _) in found.items()}, orient="index"),
+            "mean over seeds",
+            list(found),
+            dict.fromkeys(found, len(seeds)),
+            {title: next(iter(why.values()), "") for title, (_, why) in found.items()},
+            highest=True,
+        )
+        parts.append(pd.DataFrame(lines, index=list(found)).join(means_over))
+    title = "Rank correlation with the ideal measure over algorithms"
+    made = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    return table(made, "correlation", title, columns, on_correlation(studies))
+
+
+def _names(column: str, selected: tuple[str, ...]) -> dict[str, Any]:
+    return entry(column, " = ".join(selected) or None, reason="" if selected else "no algorithm has this measure")

@@ -1,0 +1,293 @@
+"""Values by algorithm and seed: means with error bars, which lines the seeds separate, ranks, and who is selected."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from dgbench.analysis import (
+    Friedman,
+    critical_difference,
+    degradation,
+    friedman,
+    indistinct_groups,
+    kendall,
+    select,
+    separated,
+    spearman,
+)
+from dgbench.analysis.accuracy import mean, spread
+from dgbench.errors import MeasureError
+from dgbench.reports.tables import entry
+
+ErrorBar = Callable[[Sequence[float]], float | None]
+#: coefficients of rank correlation by name
+COEFFICIENTS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
+    "Spearman": spearman,
+    "Kendall": kendall,
+}
+
+
+def standard_deviation(values: Sequence[float]) -> float | None:
+    """Sample standard deviation (divisor n-1); None for a single value."""
+    return spread(values, "standard_deviation") if values else None
+
+
+def seeds_of(lines: pd.DataFrame) -> list[int]:
+    """The seeds that occur, sorted."""
+    return sorted(set(map(int, lines["seed"].tolist())))
+
+
+def algorithms_of(lines: pd.DataFrame) -> list[str]:
+    """The algorithms that occur, by the alphabet."""
+    return sorted(set(map(str, lines["algorithm"].tolist())))
+
+
+def by_seed(lines: pd.DataFrame, value: str) -> pd.DataFrame:
+    """A value as a matrix.
+
+    Args:
+        lines: one per algorithm and seed.
+        value: a column of theirs.
+
+    Returns:
+        One line for each algorithm that has the value for some seed, by the alphabet; one column for each seed of
+        ``lines``; NaN where there is none.
+    """
+    names, seeds = algorithms_of(lines), seeds_of(lines)
+    row, column = ({key: at for at, key in enumerate(each)} for each in (names, seeds))
+    at = [row[name] for name in lines["algorithm"].tolist()], [column[seed] for seed in lines["seed"].tolist()]
+    values = np.full((len(names), len(seeds)), np.nan)
+    values[at] = lines[value].to_numpy(dtype="float64")
+    some = ~np.isnan(values).all(axis=1)
+    return pd.DataFrame(values[some], index=pd.Index(names, dtype=object)[some], columns=seeds)
+
+
+def known(values: pd.DataFrame, name: str) -> list[float]:
+    """The values of one line of a matrix, without those that are missing."""
+    if name not in values.index:
+        return []
+    line: list[float] = values.to_numpy()[values.index.get_loc(name)].tolist()
+    return [value for value in line if value == value]
+
+
+def means(values: pd.DataFrame) -> dict[str, float]:
+    """The mean of every line of a matrix over the seeds that it has."""
+    return {str(name): mean(known(values, str(name))) for name in values.index}
+
+
+def reasons(lines: pd.DataFrame, value: str) -> dict[str, str]:
+    """Algorithm -> why the first of its lines without a value has none."""
+    first = lines[lines[f"{value}.reason"].notna()].drop_duplicates("algorithm")
+    return dict(zip(first["algorithm"], first[f"{value}.reason"], strict=True))
+
+
+def over_seeds(
+    name: str, values: Sequence[float], seeds: int, reason: str = "", bar: ErrorBar = standard_deviation
+) -> dict[str, Any]:
+    """Mean ± error bar as part of a line, marked where fewer than ``seeds`` seeds stand behind it.
+
+    Args:
+        name: of the column.
+        values: one for each seed that has it.
+        seeds: how many there should be.
+        reason: why some are missing.
+        bar: the error bar of the values.
+    """
+    if not values:
+        return entry(name, n=0, reason=reason or "no seed has this value")
+    flag = f"(n={len(values)})" if len(values) != seeds else ""
+    return entry(name, mean(values), std=bar(values), n=len(values), flag=flag)
+
+
+def seed_columns(
+    values: pd.DataFrame,
+    name: str,
+    order: Sequence[str],
+    seeds: Mapping[str, int],
+    reasons: Mapping[str, str],
+    highest: bool = False,
+    bar: ErrorBar = standard_deviation,
+) -> pd.DataFrame:
+    """A column of means over seeds with what stands beside it (``NAME.std``, ...), one line for each name in ``order``.
+
+    Bold is the best line where the seeds separate it from every other one, see :func:`leader`.
+
+    Args:
+        values: line x seed.
+        name: of the column.
+        order: the lines.
+        seeds: line -> how many seeds it should have.
+        reasons: line -> why it has no value.
+        highest: the highest value is the best one.
+        bar: the error bar of the values.
+    """
+    best = leader(values, highest)
+    cells = [over_seeds(name, known(values, line), seeds.get(line, 0), reasons.get(line, ""), bar) for line in order]
+    made = pd.DataFrame(cells, index=list(order))
+    made[f"{name}.best"] = [line == best for line in order]
+    return made
+
+
+def seed_counts(lines: pd.DataFrame) -> dict[str, int]:
+    """Algorithm -> seeds with at least one run."""
+    return {str(name): int(count) for name, count in lines.groupby("algorithm")["seed"].nunique().items()}
+
+
+def comparable(values: pd.DataFrame) -> pd.DataFrame:
+    """The lines that can be compared seed by seed: those with the seeds of a line that has most, and these seeds."""
+    there = values.notna().to_numpy()
+    if not there.size:
+        return values.iloc[:0, :0]
+    most = there[there.sum(axis=1).argmax()]
+    found: pd.DataFrame = values.loc[(there == most).all(axis=1), most]
+    return found
+
+
+def leader(values: pd.DataFrame, highest: bool = False) -> str | None:
+    """The best line, where its seeds separate it from every other line with as many seeds; else None."""
+    judged = comparable(values)
+    if min(judged.shape) < 2:
+        return None
+    found = separated((-1.0 if highest else 1.0) * judged.to_numpy())
+    return str(judged.index[found.candidates[0]]) if len(found.candidates) == 1 else None
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Mean ranks, Friedman's test of them and Nemenyi's critical difference."""
+
+    ranks: dict[str, float]  #: algorithm -> mean rank, 1 is the best
+    test: Friedman
+    difference: float  #: mean ranks that are further apart differ
+    alpha: float  #: error probability of the test and of the difference
+
+    @classmethod
+    def of(cls, names: Sequence[str], blocks: ArrayLike, alpha: float = 0.05) -> Ranking:
+        """Rank the algorithms within each block.
+
+        Args:
+            names: k algorithms.
+            blocks: (n, k) values; lower is better.
+            alpha: error probability.
+
+        Raises:
+            MeasureError: fewer than 2 blocks or 3 algorithms, a missing value, or ties throughout.
+        """
+        test = friedman(blocks)
+        ranks = dict(zip(names, test.mean_ranks, strict=True))
+        return cls(ranks, test, critical_difference(len(names), test.blocks, alpha), alpha)
+
+    @property
+    def order(self) -> list[str]:
+        """The algorithms, lowest mean rank first."""
+        return sorted(self.ranks, key=lambda a: (self.ranks[a], a))
+
+    @property
+    def groups(self) -> list[tuple[str, ...]]:
+        """Algorithms that the test cannot tell apart; none are tied together when it finds differences everywhere."""
+        return indistinct_groups(self.ranks, self.difference)
+
+    @property
+    def first(self) -> str:
+        """The algorithm with the lowest mean rank."""
+        return self.order[0]
+
+    @property
+    def separated(self) -> int:
+        """Number of other algorithms that the test separates from the first one."""
+        if self.test.p_value_f >= self.alpha:
+            return 0
+        return sum(rank - self.ranks[self.first] > self.difference for rank in self.ranks.values())
+
+    @property
+    def leader(self) -> str | None:
+        """The first one, where the test separates it from every other."""
+        return self.first if self.separated == len(self.ranks) - 1 else None
+
+
+def ranked_by(studies: pd.DataFrame) -> tuple[str, str]:
+    """The measure that ranks algorithms, and its name in a sentence: the average where no study has worst+gap."""
+    return ("worst_gap", "worst+gap") if studies["worst_gap"].notna().any() else ("average", "average error")
+
+
+def complete(studies: pd.DataFrame, measures: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """Measure -> matrix, of the algorithms that have every one of these measures for every seed."""
+    values = {measure: by_seed(studies, measure).dropna() for measure in measures}
+    names = [name for name in algorithms_of(studies) if all(name in each.index for each in values.values())]
+    return {measure: each.loc[names] for measure, each in values.items()}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a measure selects."""
+
+    names: tuple[str, ...] = ()  #: the algorithms with the lowest value, all that tie; none where there is no choice
+    cost: float | None = None  #: ideal error of the first one less the lowest, a fraction; None where it is not known
+
+
+def candidates(studies: pd.DataFrame) -> dict[int | None, list[str]]:
+    """Seed, and None for the mean over seeds -> the algorithms that may be chosen among.
+
+    They are those whose practical measures, and ideal where it is known at all, exist for that seed, or for every one:
+    a measure must not be blamed for missing an algorithm it could not judge. One candidate among several algorithms is
+    no choice, so then there is none.
+    """
+    names, seeds = algorithms_of(studies), seeds_of(studies)
+    there = by_seed(studies, "worst").reindex(names).notna().to_numpy()
+    ideal = by_seed(studies, "ideal").reindex(names).notna().to_numpy()
+    there = there & ideal if ideal.any() else there
+    masks: dict[int | None, Any] = {seed: there[:, at] for at, seed in enumerate(seeds)}
+    masks[None] = there.all(axis=1)
+    found = {seed: [name for name, mine in zip(names, mask, strict=True) if mine] for seed, mask in masks.items()}
+    return {seed: own if len(own) > 1 or len(names) == 1 else [] for seed, own in found.items()}
+
+
+def selections(studies: pd.DataFrame, measures: Sequence[str]) -> dict[tuple[str, int | None], Chosen]:
+    """Measure and seed (None: on the mean over seeds) -> what it selects among the candidates, and what that costs."""
+    pools, seeds = candidates(studies), seeds_of(studies)
+    levels = {}
+    for measure in {*measures, "ideal"}:
+        values = by_seed(studies, measure)
+        lines = dict(zip(values.index, values.to_numpy().tolist(), strict=True))
+        for seed, pool in pools.items():
+            own = {
+                name: lines[name] if seed is None else [lines[name][seeds.index(seed)]]
+                for name in pool
+                if name in lines
+            }
+            levels[measure, seed] = {name: mean(line) for name, line in own.items() if not any(map(math.isnan, line))}
+    found = {}
+    for measure in measures:
+        for seed in pools:
+            level, ideal = levels[measure, seed], levels["ideal", seed]
+            names = select(level) if level else ()
+            cost = degradation(ideal, names[0]) if names and names[0] in ideal else None
+            found[measure, seed] = Chosen(names, cost)
+    return found
+
+
+def correlations(studies: pd.DataFrame, measure: str, coefficient: str) -> tuple[dict[int, float], dict[int, str]]:
+    """Rank correlation of a measure with the ideal over the algorithms that have both.
+
+    Returns:
+        Seed -> correlation, and seed -> why there is none.
+    """
+    found: dict[int, float] = {}
+    why: dict[int, str] = {}
+    values, ideal = by_seed(studies, measure), by_seed(studies, "ideal")
+    names = values.index.intersection(ideal.index)
+    first, second = values.loc[names].to_numpy(), ideal.loc[names].to_numpy()
+    for at, seed in enumerate(seeds_of(studies)):
+        both = ~np.isnan(first[:, at] + second[:, at])
+        try:
+            found[seed] = COEFFICIENTS[coefficient](first[both, at].tolist(), second[both, at].tolist())
+        except MeasureError as problem:
+            why[seed] = str(problem)
+    return found, why

@@ -1,0 +1,1 @@
+"""Accuracies in numbers: leaderboards, scores, published tables beside ours, leakage."""

@@ -1,0 +1,302 @@
+"""What leaderboards are made of: test accuracies by dataset, algorithm, seed and tested environment.
+
+Where one is missing, why, and the command that fills it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dgbench.analysis.accuracy import mean
+from dgbench.configuration import command_words
+from dgbench.plan.folds import tested, tested_by_fold, trained_on_tested
+from dgbench.records.rows import Role, identity_key, keys
+from dgbench.reports.evaluation import PAIRS, Group, groups_of
+from dgbench.reports.importers import IMPORTED
+from dgbench.reports.labels import dataset_titles, variant_text
+from dgbench.reports.over_seeds import by_seed, means, reasons, seed_counts
+from dgbench.reports.reading.folders import Problem, filling_command
+from dgbench.reports.reading.selected import Selected, SelectedRun
+
+HeldOut = frozenset[str]
+#: what tells the datasets of a board apart
+_DATASET = keys(Role.DATA | Role.FOLDS)
+_WORDS = {"init": "{} init", "head": "{} head", "protocol": "protocol {}"}
+_USUAL = ("head", "random")  # not said
+_COLUMNS = ("algorithm", "seed", "env", "accuracy", "images", "accuracy.reason")
+
+
+@dataclass(frozen=True, eq=False)
+class BoardDataset:
+    """One column of a leaderboard.
+
+    ``accuracies`` has one line per algorithm, seed and tested environment: ``algorithm`` (as tables name it),
+    ``seed``, ``env``, ``accuracy`` (a fraction, the mean over the runs that test there; NaN where it is missing),
+    ``accuracy.reason`` (why, with the command that fills it) and ``images`` (tested ones).
+    """
+
+    title: str  #: unique on its board
+    identity: Mapping[str, Any]  #: of any of its runs
+    environments: tuple[str, ...]  #: those tested and reported, in order
+    accuracies: pd.DataFrame
+
+    @cached_property
+    def averages(self) -> pd.DataFrame:
+        """Algorithm x seed: mean accuracy over the environments; NaN for a seed that lacks one."""
+        by_study = self.accuracies.groupby(["algorithm", "seed"])["accuracy"].agg(lambda each: mean(each.tolist()))
+        return by_seed(by_study.reset_index(), "accuracy")
+
+    @cached_property
+    def seeds(self) -> dict[str, int]:
+        """Algorithm -> seeds with at least one run."""
+        return seed_counts(self.accuracies)
+
+    def why_absent(self, algorithm: str) -> str:
+        """Why an algorithm has no average; empty where nothing is missing."""
+        if algorithm not in self.seeds:
+            fill = [*command_words("train"), f"algorithm={algorithm.split(' ')[0]}"]
+            return f"not planned: no run of {algorithm} here; to fill: {' '.join(fill)}"
+        return reasons(self.accuracies, "accuracy").get(algorithm, "")
+
+
+@dataclass(frozen=True, eq=False)
+class Board:
+    """Results that may be ranked together: algorithms by datasets.
+
+    ``runs`` has one line per run that counts: ``dataset`` (a title), ``algorithm``, ``seed``, ``run`` (hash),
+    ``folder``.
+    """
+
+    title: str  #: unique among the boards of a report
+    identity: Mapping[str, Any]  #: network and protocol, and what the report is split by
+    datasets: tuple[BoardDataset, ...]
+    codes: tuple[str, ...]  #: code versions of the runs that count
+    runs: pd.DataFrame
+
+    @property
+    def algorithms(self) -> list[str]:
+        """The algorithms that occur, by the alphabet."""
+        return sorted(set().union(*(dataset.seeds for dataset in self.datasets)))
+
+    @cached_property
+    def level(self) -> dict[str, float]:
+        """Algorithm -> unrounded mean over the datasets of the means over seeds, best first; complete ones alone."""
+        levels = [means(dataset.averages) for dataset in self.datasets]
+        names = set.intersection(*(set(level) for level in levels))
+        whole = {name: mean([level[name] for level in levels]) for name in names}
+        return dict(sorted(whole.items(), key=lambda item: (-item[1], item[0])))
+
+    @cached_property
+    def averages(self) -> pd.DataFrame:
+        """Algorithm x seed: mean over the datasets of the ranked algorithms; NaN for a seed that lacks one."""
+        order = list(self.level)
+        seeds = sorted(set().union(*(dataset.averages.columns for dataset in self.datasets)))
+        parts = np.array([each.averages.reindex(index=order, columns=seeds).to_numpy() for each in self.datasets])
+        values = [[mean(parts[:, at, seed].tolist()) for seed in range(len(seeds))] for at in range(len(order))]
+        return pd.DataFrame(values, index=order, columns=seeds, dtype="float64")
+
+    @property
+    def trained_on_tested(self) -> bool:
+        """Whether the models saw other images of the environments that they are tested in (``target_oracle``)."""
+        return any(trained_on_tested(dataset.identity) for dataset in self.datasets)
+
+
+def boards(
+    selected: Selected, unreported: Sequence[str] = (), split_by: str | None = None
+) -> tuple[list[Board], list[Problem]]:
+    """All boards that the runs allow, and what is missing in them.
+
+    Args:
+        selected: runs at their selected steps.
+        unreported: environments that chose among models, so that no accuracy is reported on them.
+        split_by: one more identity key whose values get boards of their own.
+
+    Raises:
+        RecordError: one dataset of a board would mix code versions.
+    """
+    names = keys(Role.NETWORK | Role.PROTOCOL, split_by)
+    together: dict[str, list[Group]] = defaultdict(list)
+    for group in groups_of(selected, split_by, ideal=False):
+        together[identity_key(group.identity, names)].append(group)
+    found: list[Board] = []
+    problems: list[Problem] = []
+    for _, groups in sorted(together.items()):
+        shown = []
+        for group in sorted(groups, key=lambda group: identity_key(group.identity, _DATASET)):
+            dataset = _Dataset.of(group, unreported)
+            if dataset.environments and any(not run.why for run in group.runs):
+                shown.append(dataset)
+            else:
+                problems.append(_nothing(dataset))
+        if shown:
+            board, missing = _board({key: groups[0].identity[key] for key in names}, shown, selected)
+            found.append(board)
+            problems += missing
+    return found, problems
+
+
+@dataclass(frozen=True)
+class _Dataset:
+    """What a board shows of a setting."""
+
+    group: Group
+    environments: tuple[str, ...]  #: those tested and reported, in order
+    plan: Sequence[HeldOut]  #: sets of environments that a complete study tests in
+
+    @classmethod
+    def of(cls, group: Group, unreported: Sequence[str]) -> _Dataset:
+        identity = group.runs[0].identity
+        plan = planned(identity, [frozenset(tested(run.identity)) for run in group.runs])
+        reported = {env for held_out in plan for env in held_out} - set(unreported)
+        return cls(group, tuple(env for env in identity["given"] if env in reported), plan)
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """That of a run."""
+        return self.group.runs[0].identity
+
+
+def _nothing(dataset: _Dataset) -> Problem:
+    """Why a setting is on no board."""
+    identity, runs = dataset.identity, dataset.group.runs
+    where = f"{variant_text(identity)}, protocol {identity['protocol']}, {len(runs)} runs"
+    why = "every tested environment is one that chooses among models"
+    if dataset.environments:
+        why = f"no run counts, e.g. {runs[0].why or 'none has rows'}"
+    return Problem("no leaderboard", where, why)
+
+
+def _board(
+    identity: Mapping[str, Any], datasets: Sequence[_Dataset], selected: Selected
+) -> tuple[Board, list[Problem]]:
+    titles = dataset_titles([dataset.identity for dataset in datasets], _DATASET)
+    shown: list[BoardDataset] = []
+    runs: list[dict[str, Any]] = []
+    problems: list[Problem] = []
+    for title, dataset in zip(titles, datasets, strict=True):
+        accuracies: list[dict[str, Any]] = []
+        for own, results in dataset.group.studies():
+            who = {"algorithm": own[0].label, "seed": own[0].identity["seed"]}
+            lines, missing = _accuracies(dataset, own, results, selected)
+            accuracies += [{**who, **line} for line in lines]
+            counting = [{"run": run.identity["run"], "folder": run.folder} for run in own if not run.why]
+            runs += [{"dataset": title, **who, **run} for run in counting]
+            problems += missing
+        frame = pd.DataFrame(accuracies, columns=list(_COLUMNS)).astype({"accuracy": "float64", "images": "float64"})
+        shown.append(BoardDataset(title, dataset.identity, dataset.environments, frame))
+    board = Board(
+        title=_title(identity, datasets),
+        identity=identity,
+        datasets=tuple(shown),
+        codes=tuple(dict.fromkeys(code for dataset in datasets for code in dataset.group.codes)),
+        runs=pd.DataFrame(runs),
+    )
+    return board, problems
+
+
+def _title(identity: Mapping[str, Any], datasets: Sequence[_Dataset]) -> str:
+    """Network, initial weights, tuning, protocol, and whatever else a board is split by."""
+    title = ", ".join(_WORDS.get(key, "{}").format(value) for key, value in identity.items() if (key, value) != _USUAL)
+    oracle = any(trained_on_tested(dataset.identity) for dataset in datasets)
+    return f"TARGET ORACLE, {title}" if oracle else title
+
+
+def _accuracies(
+    dataset: _Dataset, runs: Sequence[SelectedRun], results: pd.DataFrame, selected: Selected
+) -> tuple[list[dict[str, Any]], list[Problem]]:
+    """Every environment of one algorithm and seed.
+
+    Args:
+        dataset: of the study.
+        runs: of the study.
+        results: its lines of :class:`~dgbench.reports.evaluation.Group`.
+        selected: all runs.
+    """
+    tested_by = {run.identity["run"]: frozenset(tested(run.identity)) for run in runs}
+    found: dict[str, dict[HeldOut, float]] = {env: {} for env in dataset.environments}
+    images: dict[str, float] = {}
+    columns = (results[name].tolist() for name in ("run", "env", "accuracy", "images"))
+    for run, env, accuracy, count in zip(*columns, strict=True):
+        if env in found:
+            found[env][tested_by[run]], images[env] = accuracy, count
+    lacking = [h for h in dataset.plan if any(math.isnan(found[env].get(h, math.nan)) for env in h & found.keys())]
+    missing, problems = why_missing(runs, lacking, selected)
+    lines = []
+    for env in dataset.environments:
+        why = next((text for held_out, text in missing.items() if env in held_out), "")
+        value = mean(list(found[env].values())) if found[env] and not why else None
+        reason = f"seed {runs[0].identity['seed']}: {why}" if why else None
+        lines.append({"env": env, "images": images.get(env), "accuracy": value, "accuracy.reason": reason})
+    return lines, problems
+
+
+def planned(identity: Mapping[str, Any], present: Sequence[HeldOut]) -> list[HeldOut]:
+    """The sets of environments that a complete study tests in, in the order of its folds.
+
+    Where neither the rows tell nor the given environments, they are those that any algorithm and seed has.
+    """
+    known = tested_by_fold(identity)
+    if known is not None:
+        return [frozenset(tests) for tests in known]
+    if identity["protocol"] == PAIRS:
+        return [frozenset(pair) for pair in combinations(identity["given"], 2)]
+    return sorted(set(present), key=sorted)
+
+
+def why_missing(
+    runs: Sequence[SelectedRun], lacking: Sequence[HeldOut], selected: Selected
+) -> tuple[dict[HeldOut, str], list[Problem]]:
+    """Why an algorithm and seed lack a result, with the command that fills it.
+
+    Args:
+        runs: the runs of that algorithm and seed.
+        lacking: sets of tested environments without a usable result.
+        selected: all runs, with what is known of those without rows.
+
+    Returns:
+        A reason for every lacking set, and one problem that names them all; none where nothing is lacking.
+    """
+    if not lacking:
+        return {}, []
+    identity = runs[0].identity
+    folds_of = [frozenset(tests) for tests in tested_by_fold(identity) or []]
+    have: dict[HeldOut, list[SelectedRun]] = defaultdict(list)
+    for run in runs:
+        have[frozenset(tested(run.identity))].append(run)
+    studies = list(dict.fromkeys(Path(run.folder).parent for run in runs))
+    silent, reasons, folds = selected.silent, {}, []
+    nothing = "no run in these results holds out" if selected.partial else "not planned: no run holds out"
+    for held_out in lacking:
+        fold = str(folds_of.index(held_out)) if held_out in folds_of else ""
+        folds.append(fold)
+        before = next((silent[study][fold] for study in studies if fold in silent.get(study, {})), "")
+        reasons[held_out] = _of_a_run(have[held_out]) or before or f"{nothing} {', '.join(sorted(held_out))}"
+    fill = _fill(identity, Path(runs[0].folder), folds)
+    what = "; ".join(f"{', '.join(sorted(held_out))} held out: {why}" for held_out, why in reasons.items())
+    where = f"{variant_text(identity)}, {runs[0].label} seed {identity['seed']}"
+    told = {held_out: f"{why}. To fill: {fill}" for held_out, why in reasons.items()}
+    return told, [Problem("missing cells", where, f"{what}. To fill: {fill}")]
+
+
+def _of_a_run(same: Sequence[SelectedRun]) -> str:
+    """Why none of the runs with those tested environments has a result; empty where there is no such run."""
+    for run in same:
+        if not run.lost:
+            return run.why or "its accuracy is NaN, or it has no test row, at the selected step"
+    return ""
+
+
+def _fill(identity: Mapping[str, Any], folder: Path, folds: Sequence[str]) -> str:
+    if identity["code"].startswith(IMPORTED):
+        return f"run it where the sweep was made (trial {identity['seed']}) and import the folder again"
+    return filling_command(folder, folds if all(folds) else [])

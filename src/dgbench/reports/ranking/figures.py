@@ -1,0 +1,178 @@
+"""The pictures of a leaderboard: estimates with intervals, and ranks with a critical difference."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dgbench.analysis.accuracy import mean, mean_interval
+from dgbench.analysis.comparison import separated
+from dgbench.errors import MeasureError
+from dgbench.reports.document import Figure
+from dgbench.reports.figures.rank_diagram import rank_diagram
+from dgbench.reports.labels import slug
+from dgbench.reports.over_seeds import Ranking, comparable, known, means
+from dgbench.reports.ranking.boards import Board
+from dgbench.reports.render.drawing import COLORS, GRAY, canvas, finish, grid, label_of
+from dgbench.reports.render.pictures import INK
+
+_WIDTH = 5.6  # inches, which a phone shows whole
+_LINE = 0.2  # inches for each algorithm with a name of one line
+_LETTERS = 24  #: longer names are broken at spaces
+_MAY_BE_BEST: dict[str, Any] = {"color": COLORS[0]}
+_WORSE: dict[str, Any] = {"color": GRAY}
+_NOT_TESTED: dict[str, Any] = {"color": INK, "markerfacecolor": "none"}
+
+
+def leaderboard_figures(board: Board) -> list[Figure]:
+    """Estimates with intervals, on average and by dataset where there are several, and the mean ranks."""
+    figures = [average_figure(board), dataset_figure(board), rank_figure(board)]
+    return [figure for figure in figures if figure]
+
+
+def average_figure(board: Board) -> Figure | None:
+    """Average accuracy of every algorithm with its interval over seeds, best on top; None where there is none."""
+    level = board.level
+    if not level:
+        return None
+    name = f"accuracy_{slug(board.title)}"
+    places, height = _places(list(level))
+    with canvas(name, _WIDTH, 0.8 + _LINE * height) as drawn:
+        axes = drawn.add_subplot()
+        found = board.averages
+        _dots(axes, list(level), level, found)
+        right = axes.get_xlim()[1]
+        for algorithm, at in places.items():
+            axes.annotate(
+                f"{100 * level[algorithm]:.1f}", (right, at), xytext=(4, 0), textcoords="offset points", va="center",
+                fontsize=9.5, annotation_clip=False,
+            )  # fmt: skip
+        axes.set_xlabel("average test accuracy (%), higher is better")
+        several = len(board.datasets) > 1
+        what = f"mean over {len(board.datasets)} datasets and" if several else "mean over the held-out environments and"
+        return finish(drawn, name, "Average accuracy of every algorithm", f"Dot: {what} seeds. {_caption([found])}")
+
+
+def dataset_figure(board: Board) -> Figure | None:
+    """The same on each dataset, algorithms in the order of their average; None for a single dataset."""
+    if len(board.datasets) < 2:
+        return None
+    level = board.level
+    order = [*level, *(algorithm for algorithm in board.algorithms if algorithm not in level)]
+    across = 2 if len(board.datasets) in (2, 4) else 3
+    down = -(-len(board.datasets) // across)
+    name = f"accuracy_by_dataset_{slug(board.title)}"
+    with canvas(name, _WIDTH, 0.3 + down * (0.7 + _LINE * _places(order)[1])) as drawn:
+        panels = drawn.subplots(down, across, sharey=True, squeeze=False).flatten()
+        shown = [dataset.averages for dataset in board.datasets]
+        for axes, dataset, found in zip(panels, board.datasets, shown, strict=False):
+            _dots(axes, order, means(found), found)
+            axes.set_title(_broken(dataset.title, 36 // across), fontsize=10)
+        for axes in panels[len(board.datasets) :]:
+            axes.set_visible(False)
+        drawn.supxlabel("test accuracy (%), higher is better", fontsize=11)
+        text = f"Dot: mean over the held-out environments and seeds; each panel has its own scale. {_caption(shown)}"
+        return finish(drawn, name, "Accuracy on each dataset", text)
+
+
+def rank_figure(board: Board) -> Figure | None:
+    """Mean ranks with Nemenyi's critical difference; None for fewer than 3 algorithms or 2 blocks.
+
+    Blocks must be independent of one another. Datasets are, so with several of them each is a block (accuracies are
+    means over seeds); the seeds of one dataset are too, but environments are not: their models share training data.
+    """
+    found = [dataset.averages for dataset in board.datasets]
+    if len(found) > 1:
+        levels = [means(own) for own in found]
+        names = sorted(set.intersection(*(set(level) for level in levels)))
+        blocks = [[-level[name] for name in names] for level in levels]
+        kinds = {str(dataset.identity["dataset"]) for dataset in board.datasets}
+        what = f"Mean rank over {len(found)} datasets (blocks), 1 is the highest accuracy, means over seeds."
+        if len(kinds) < len(found):
+            what += " Forms of one dataset share their images, so the test sees more blocks than there is evidence."
+    else:
+        judged = comparable(found[0])
+        names, seeds, blocks = list(map(str, judged.index)), judged.columns, (-judged.to_numpy().T).tolist()
+        what = (
+            f"Mean rank over {len(seeds)} seeds (blocks), 1 is the highest average accuracy. It speaks of other seeds "
+            "on this dataset, not of other datasets or environments."
+        )
+    try:
+        ranking = Ranking.of(names, np.array(blocks).reshape(len(blocks), len(names)))
+    except MeasureError:
+        return None
+    what += f" Friedman's test: p = {ranking.test.p_value_f:.2g} (Iman-Davenport)."
+    return rank_diagram(ranking, f"ranks_{slug(board.title)}", "Ranks by accuracy", what)
+
+
+def _dots(axes: Any, order: Sequence[str], level: Mapping[str, float], found: pd.DataFrame) -> None:
+    """One line per algorithm, the first on top: a dot at its level, and the interval of its seeds.
+
+    Args:
+        axes: empty.
+        order: algorithms from top to bottom.
+        level: algorithm -> mean accuracy.
+        found: accuracy by algorithm and seed, of which the interval is made.
+    """
+    judged = comparable(found)
+    best = _may_be_best(judged)
+    places, height = _places(order)
+    for algorithm in (name for name in order if name in level):
+        at, values = places[algorithm], known(found, algorithm)
+        style = _MAY_BE_BEST if algorithm in best else _WORSE if algorithm in judged.index else _NOT_TESTED
+        if len(values) > 1 and abs(mean(values) - level[algorithm]) < 1e-9:
+            ends = mean_interval(values)
+            line = [100 * ends.low, 100 * ends.high]
+            axes.plot(line, [at, at], color=style["color"], linewidth=1.6, solid_capstyle="butt")
+        axes.plot([100 * level[algorithm]], [at], "o", markersize=6, **style)
+    low, high = axes.get_xlim()
+    axes.set_xlim(max(low, -1), min(high, 101))
+    axes.set_yticks([places[algorithm] for algorithm in order], [_broken(algorithm, _LETTERS) for algorithm in order])
+    axes.set_ylim(height, 0)
+    axes.tick_params(axis="y", length=0, labelsize=9.5)
+    axes.spines["left"].set_visible(False)
+    grid(axes, "x")
+
+
+def _broken(name: str, letters: int) -> str:
+    return textwrap.fill(label_of(name), letters, break_long_words=False, break_on_hyphens=False)
+
+
+def _places(order: Sequence[str]) -> tuple[dict[str, float], float]:
+    """How far from the top each algorithm stands, in lines, and how many lines there are: long names take several."""
+    places, top = {}, 0.0
+    for algorithm in order:
+        lines = 1 + 0.75 * _broken(algorithm, _LETTERS).count("\n")
+        places[algorithm] = top + lines / 2
+        top += lines
+    return places, top
+
+
+def _may_be_best(judged: pd.DataFrame) -> set[str]:
+    """The algorithms that the seeds cannot separate from the best one."""
+    if not judged.size:
+        return set()
+    return {str(judged.index[at]) for at in separated(-judged.to_numpy()).candidates}
+
+
+def _caption(panels: Sequence[pd.DataFrame]) -> str:
+    """What lines and colors mean.
+
+    Args:
+        panels: accuracy by algorithm and seed, of each panel.
+    """
+    compared = [comparable(found) for found in panels]
+    if max(judged.shape[1] for judged in compared) < 2:
+        return "1 seed: no interval, so any difference may be the luck of the seed."
+    pairs = zip(panels, compared, strict=True)
+    hollow = {str(name) for found, judged in pairs for name in found.index.difference(judged.index)}
+    text = (
+        "Line: 95% t interval over seeds, on the same data. Blue: may be the best (one that varies much between seeds "
+        "is hard to rule out); gray: worse than another, by paired t-tests over seeds, 95% for all of them together. "
+        "Intervals may overlap where such a test separates two."
+    )
+    return f"{text} Hollow: other seeds than most, not tested ({', '.join(sorted(hollow))})." if hollow else text

@@ -1,0 +1,266 @@
+"""``report=leakage``: what an oracle gains by looking at K test domains (Yu et al. 2024, section 2.2 and Table 4)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dgbench.analysis.accuracy import SPREADS, Leakage, mean, oracle_leakage, spread
+from dgbench.analysis.selection import Selection, describe
+from dgbench.errors import ConfigError
+from dgbench.plan.folds import tested as tested_in
+from dgbench.plan.folds import trained_on_tested
+from dgbench.records.rows import Role, identity_key, keys
+from dgbench.reports.document import Document, Section, leads, problem_table
+from dgbench.reports.evaluation import one_code
+from dgbench.reports.labels import dataset_titles, network_text, slug
+from dgbench.reports.measuring.tables import ALGORITHM
+from dgbench.reports.reading.collect import Collection
+from dgbench.reports.reading.folders import Problem
+from dgbench.reports.reading.selected import Selected, select_runs
+from dgbench.reports.tables import Column, Table, entry, table
+
+_LEAKAGE = "average less that of the honest choice, percentage points"
+_CHANGE = "leakage against that of K=1"
+_CHOSEN_BY = Column("chosen by", key=True)
+_RESULTS = (
+    Column("average", "average accuracy", "percent", "mean accuracy over the test domains"),
+    Column("leakage", "leakage (points)", "points", _LEAKAGE),
+    Column("change", unit="percent", help=_CHANGE),
+)
+
+
+def leakage_table(models: pd.DataFrame, kind: str) -> Table:
+    """One line per algorithm and way of choosing: mean over seeds and over the sets of test domains.
+
+    Args:
+        models: of :func:`~dgbench.reports.ranking.leakage.leakages`.
+        kind: deviation over models, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
+    """
+    lines: list[dict[str, Any]] = []
+    for (algorithm, domains), own in models.groupby(["algorithm", "domains"]):
+        known = own[own["average"].notna()]
+        number = {"test domains": domains, "models": len(known[["held out", "seed"]].drop_duplicates())}
+        if not len(known):
+            why = next((text for text in own["average.reason"] if isinstance(text, str)), "no finished run")
+            empty = [entry(column.name, reason=why) for column in _RESULTS]
+            lines.append({"algorithm": algorithm, "chosen by": "-"} | _joined(empty) | number)
+        lines += [{"algorithm": algorithm} | _summary(known, size, kind) | number for size in _sizes(known)]
+    columns = [
+        ALGORITHM,
+        _CHOSEN_BY,
+        *_RESULTS,
+        Column("test domains", unit="count", help="test domains of each model"),
+        Column("models", unit="count", help="sets of test domains times seeds"),
+    ]
+    notes = [f"± {SPREADS[kind]}, over models. Leakage: {_LEAKAGE}; change: {_CHANGE}."]
+    if set(models["domains"]) == {1}:
+        notes.insert(
+            0,
+            "Every model here has 1 test domain, so only K=1 exists: whether more test domains leak less needs runs "
+            "that hold out several environments (a protocol that holds out groups, or pair runs).",
+        )
+    return table(lines, "leakage", "Oracle leakage with K test domains", columns, notes)
+
+
+def domain_table(models: pd.DataFrame, given: Sequence[str], kind: str) -> Table:
+    """One line per algorithm, set of test domains and way of choosing: accuracy of each domain (Table 4).
+
+    Args:
+        models: of :func:`~dgbench.reports.ranking.leakage.leakages`.
+        given: the given environments.
+        kind: deviation over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
+    """
+    lines: list[dict[str, Any]] = []
+    known = models[models["average"].notna()]
+    who: Any
+    for who, own in known.groupby(["algorithm", "held out"]):
+        algorithm, held_out = who
+        for size in _sizes(own):
+            lines.append({"algorithm": algorithm, "test domains": ", ".join(held_out)} | _summary(own, size, kind))
+            here = own[own["K"] == size]
+            for env in given:
+                at = held_out.index(env) if env in held_out else None
+                found = [] if at is None else [float(values[at]) for values in here["accuracies"]]
+                lines[-1] |= entry(env, mean(found), n=len(found)) if found else entry(env, reason=f"trained on {env}")
+    environments = [Column(env, f"accuracy in {env}", "percent") for env in given]
+    columns = [ALGORITHM, Column("test domains", key=True), _CHOSEN_BY, *environments, *_RESULTS]
+    notes = [
+        f"Mean over seeds, ± {SPREADS[kind]}. The accuracy of a domain at K is its mean over the sets of K with it."
+    ]
+    return table(lines, "leakage_domains", "Oracle leakage in each test domain", columns, notes, detail=True)
+
+
+def leakage_answer(models: pd.DataFrame) -> list[str]:
+    """What an oracle gains by looking at one test domain and at the most, as a range over algorithms; one sentence.
+
+    Args:
+        models: of :func:`~dgbench.reports.ranking.leakage.leakages`.
+    """
+    known = models[models["average"].notna()]
+    if known.empty:
+        return []
+    said = []
+    for size in sorted({1, max(_sizes(known))}):
+        gains = known[known["K"] == size].groupby("algorithm")["leakage"].agg(lambda own: mean(own.tolist()))
+        least, most = (
+            f"{100 * gains.min():.1f} ({gains.idxmin()})",
+            f"{100 * gains.max():.1f} points ({gains.idxmax()})",
+        )
+        points = most if len(gains) == 1 else f"{least} to {most}"
+        said.append(f"at {size} test domain{'s' * (size > 1)} gains {points}")
+    return [
+        f"An oracle that looks {', and one that looks '.join(said)} of accuracy, against the choice by validation data."
+    ]
+
+
+def _sizes(models: pd.DataFrame) -> list[int]:
+    return sorted(int(size) for size in models["K"].unique())
+
+
+def _summary(models: pd.DataFrame, size: int, kind: str) -> dict[str, Any]:
+    """How it was chosen, average, leakage and its change against that of K=1."""
+    here = models[models["K"] == size]
+    averages, leaks = here["average"].tolist(), here["leakage"].tolist()
+    average = entry("average", mean(averages), std=spread(averages, kind), n=len(here))
+    if size == 0:
+        honest = entry("leakage", 0.0, n=len(here)) | entry("change", reason="the honest choice leaks nothing")
+        return {"chosen by": "validation", **average, **honest}
+    leak, single = mean(leaks), mean(models.loc[models["K"] == 1, "leakage"].tolist())
+    change = entry("change", leak / single - 1) if single else entry("change", reason="K=1 leaks nothing")
+    return {
+        "chosen by": f"oracle, K={size}",
+        **average,
+        **entry("leakage", leak, std=spread(leaks, kind), n=len(here)),
+        **change,
+    }
+
+
+def _joined(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {key: value for each in entries for key, value in each.items()}
+
+
+_COLUMNS = ("algorithm", "seed", "held out", "domains", "K", "average", "leakage", "accuracies", "average.reason")
+#: what the report is about, explained where it first stands
+WORDS = {
+    "leakage": "average accuracy of the draw that an oracle chooses, less that of the one that validation data choose.",
+    "oracle, K": "it chooses the draw with the highest mean accuracy over K of the model's test domains.",
+}
+
+
+@dataclass(frozen=True)
+class LeakageReport:
+    """Builds the leakage report.
+
+    Args:
+        name: names the output folder.
+        spread: deviation over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
+    """
+
+    name: str = "leakage"
+    spread: str = "standard_deviation"
+
+    def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
+        if selection.uses_test_environments or not selection.chooses_draws:
+            raise ConfigError(
+                f"report=leakage compares an oracle with an honest choice among draws; selection={selection.name} "
+                "is none, choose selection=train_val"
+            )
+        selected = select_runs(collection, selection, split_by)
+        found, missing = leakages(selected, selection.validation_environments, split_by)
+        problems = [*collection.problems, *missing]
+        titles = dataset_titles([identity for identity, _ in found], keys(Role.SETTING))
+        sections = []
+        for (identity, models), title in zip(found, titles, strict=True):
+            tables = [leakage_table(models, self.spread), domain_table(models, identity["given"], self.spread)]
+            sections.append(Section(slug(title), title, tables, answer=leakage_answer(models), facts=_facts(identity)))
+        what = f"The {selection.title} of each model's draws against an oracle that looks at K of its test domains"
+        return Document(
+            title="Oracle leakage",
+            selection=f"against {describe(selection)}",
+            sections=sections,
+            problems=problem_table(problems),
+            lead=leads(what, problems),
+            words=WORDS,
+        )
+
+
+def leakages(
+    selected: Selected, unreported: Sequence[str] = (), split_by: str | None = None
+) -> tuple[list[tuple[dict[str, Any], pd.DataFrame]], list[Problem]]:
+    """What an oracle gains on the models of every setting.
+
+    Args:
+        selected: the steps and draws that count.
+        unreported: environments that chose among models.
+        split_by: one more identity key whose values are kept apart.
+
+    Returns:
+        The identity of each setting, with one line per algorithm, seed, set of test domains and way of choosing:
+        ``algorithm``, ``seed``, ``held out`` (a tuple), ``domains`` (how many), ``K`` (test domains that the oracle
+        looks at, 0 for validation data), ``average`` and ``leakage`` (fractions), ``accuracies`` (one per test domain),
+        ``average.reason`` (why there is none); and what is missing.
+
+    Raises:
+        RecordError: one setting would mix code versions.
+    """
+    lines_of = selected.rows.assign(env=selected.rows["env"].astype(object)).groupby("run", sort=False)
+    accuracies: dict[Any, dict[str, float]] = {
+        run: dict(zip(own["env"], own["accuracy"], strict=True)) for run, own in lines_of
+    }
+    names = keys(Role.SETTING, split_by)
+    settings: dict[str, dict[tuple[str, tuple[str, ...], int], list[int]]] = defaultdict(lambda: defaultdict(list))
+    runs = selected.runs
+    for index, run in enumerate(runs):
+        given, mine = run.identity["given"], set(tested_in(run.identity)) - set(unreported)
+        tested = tuple(env for env in given if env in mine)
+        if tested and not trained_on_tested(run.identity):
+            settings[identity_key(run.identity, names)][run.label, tested, run.identity["seed"]].append(index)
+    found, problems = [], []
+    for _, models in sorted(settings.items()):
+        together = [runs[index] for own in models.values() for index in own]
+        identity = {key: together[0].identity[key] for key in names}
+        one_code(together, identity)
+        lines: list[dict[str, Any]] = []
+        for (label, tested, seed), own in sorted(models.items()):
+            model = {"algorithm": label, "seed": seed, "held out": tested, "domains": len(tested)}
+            draws = [
+                (runs[index].accuracy, [accuracies.get(index, {}).get(env, np.nan) for env in tested]) for index in own
+            ]
+            gains, why = _gains(draws)
+            for gain in gains:
+                known = {"K": gain.test_domains, "leakage": gain.leakage, "accuracies": gain.accuracies}
+                lines.append(model | known | entry("average", gain.average))
+            if why:
+                lines.append(model | entry("average", reason=why))
+                problems.append(Problem("no leakage", f"{label} seed {seed}, {', '.join(tested)} held out", why))
+        found.append((identity, pd.DataFrame(lines).reindex(columns=list(_COLUMNS))))
+    return found, problems
+
+
+def _accuracies(validation: float, by_env: Mapping[str, float], tested: Sequence[str]) -> tuple[float, list[float]]:
+    """Validation accuracy, and test accuracy in every test domain, of one draw."""
+    return validation, [by_env.get(env, np.nan) for env in tested]
+
+
+def _gains(draws: Sequence[tuple[float, list[float]]]) -> tuple[list[Leakage], str]:
+    """One entry per way of choosing, or none and why."""
+    known = [(validation, tests) for validation, tests in draws if not np.isnan([validation, *tests]).any()]
+    if len(known) < 2:
+        count = f"{len(known)} finished hyperparameter draw{'s' * (not known)}"
+        return [], f"{count}; an oracle needs 2 or more (hparams.draw=1,2,...)"
+    validation, tests = zip(*known, strict=True)
+    return oracle_leakage(validation, tests), ""
+
+
+def _facts(identity: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("given environments", ", ".join(map(str, identity["given"]))),
+        ("network", network_text(identity)),
+        ("protocol", identity["protocol"]),
+    ]

@@ -1,0 +1,190 @@
+"""Published tables beside ours, and how well leaderboards agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dgbench.analysis import spearman
+from dgbench.analysis.accuracy import ranks
+from dgbench.errors import ConfigError, MeasureError
+from dgbench.reports.document import Section
+from dgbench.reports.measuring.tables import ALGORITHM
+from dgbench.reports.over_seeds import (
+    by_seed,
+    means,
+)
+from dgbench.reports.published import Published, published
+from dgbench.reports.ranking.boards import Board
+from dgbench.reports.tables import Column, Table, entry, table
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A leaderboard to compare places with."""
+
+    title: str
+    means: Mapping[str, float]  #: algorithm -> mean over its datasets
+
+
+def published_boards(names: Sequence[str]) -> list[Published]:
+    """The tables of accuracies of those names.
+
+    Raises:
+        ConfigError: there is no such table, or it holds no accuracies.
+    """
+    found = [published(name) for name in names]
+    for each in found:
+        each.accuracies()
+    return found
+
+
+def baseline_of(name: str | None, own: Mapping[str, Mapping[str, float]]) -> Baseline | None:
+    """The leaderboard that places are compared with: one of ours by its title, or a published one by its name.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    if name is None:
+        return None
+    if name in own:
+        return Baseline(name, own[name])
+    try:
+        (theirs,) = published_boards([name])
+    except ConfigError as problem:
+        raise ConfigError(
+            f"report.baseline: {problem}; or name one of ours: {'; '.join(own) or 'there is none'}"
+        ) from None
+    return Baseline(_title(theirs), theirs.averages())
+
+
+def beside_tables(board: Board, theirs: Published, selection: str) -> list[Table]:
+    """Ours, theirs and the difference, for every algorithm and column of both, by dataset and by environment.
+
+    Args:
+        board: ours.
+        theirs: a published table; those that it holds by environment follow it.
+        selection: name of the one that chose ours.
+
+    Returns:
+        One frame for each table with which the board shares something.
+    """
+    note = _settings_note(board, theirs, selection)
+    made = [_beside(board, each, note) for each in (theirs, *theirs.domains)]
+    return [frame for frame in made if frame is not None]
+
+
+def _beside(board: Board, theirs: Published, settings: str) -> Table | None:
+    ours = _ours(board, theirs)
+    printed = theirs.accuracies()
+    shared = [c for c in theirs.columns if any(c in ours.get(a, {}) and c in line for a, line in printed.items())]
+    rows = [name for name in printed if any(column in ours.get(name, {}) for column in shared)]
+    if not rows:
+        return None
+    columns = [ALGORITHM]
+    for name in shared:
+        columns += [
+            Column(f"{name} ours", f"{name} accuracy, ours", "percent"),
+            Column(f"{name} theirs", f"{name} accuracy, theirs", "percent", theirs.source),
+            Column(f"{name} difference", unit="points", help="ours less theirs, percentage points"),
+        ]
+    lines = []
+    for algorithm in rows:
+        line: dict[str, Any] = {"algorithm": algorithm}
+        for name in shared:
+            mine, their = ours.get(algorithm, {}).get(name), printed[algorithm].get(name)
+            error = None if their is None else theirs.values[algorithm][name].error
+            both = None if mine is None or their is None else mine - their
+            missing = "" if both is not None else "one of the two is missing"
+            line |= entry(f"{name} ours", mine, reason=missing if mine is None else "")
+            line |= entry(f"{name} theirs", their, std=None if error is None else error / 100)
+            line |= entry(f"{name} difference", both, reason=missing)
+        lines.append(line)
+    notes = [f"Theirs: {theirs.source}; {theirs.note}. {settings}"]
+    return table(lines, f"beside_{theirs.name}", f"Beside {_short(theirs)}, {theirs.title}", columns, notes)
+
+
+def agreement_section(own: Mapping[str, Mapping[str, float]], tables: Sequence[Published]) -> Section | None:
+    """Places on every leaderboard and Spearman's correlation of each pair; None for fewer than two leaderboards.
+
+    Args:
+        own: title of our leaderboard -> algorithm -> mean accuracy.
+        tables: published ones.
+    """
+    boards = {**own, **{_title(each): each.averages() for each in tables}}
+    if len(boards) < 2:
+        return None
+    facts = [(_title(each), f"{each.source}; {each.note}") for each in tables]
+    title = "Leaderboards against each other"
+    return Section("agreement", title, [_places(boards), _correlations(boards)], facts=facts)
+
+
+def _settings_note(board: Board, theirs: Published, selection: str) -> str:
+    """In what our settings differ from those that a published table names."""
+    if not theirs.settings:
+        return "Networks, data and budgets may differ: see the facts above."
+    ours = {**board.identity, "init": str(board.identity["init"]).partition(":")[0], "selection": selection}
+    other = [f"{key} {ours[key]} here, {said} there" for key, said in theirs.settings.items() if ours[key] != said]
+    if other:
+        return f"Not the same settings: {'; '.join(other)}. Data and budgets may differ too: see the facts above."
+    named = ", ".join(f"{key} {said}" for key, said in theirs.settings.items())
+    return f"The same here as there: {named}. Data and budgets may differ: see the facts above."
+
+
+def _ours(board: Board, theirs: Published) -> dict[str, dict[str, float]]:
+    """Algorithm -> column of theirs -> mean accuracy over our seeds."""
+    ours: dict[str, dict[str, float]] = {name: {} for name in board.algorithms}
+    for dataset in board.datasets:
+        if not theirs.dataset:
+            key = dataset.title if dataset.title in theirs.columns else str(dataset.identity["dataset"])
+            for algorithm, level in means(dataset.averages).items():
+                ours[algorithm][key] = level
+        elif theirs.dataset == dataset.identity["dataset"]:
+            for env in dataset.environments:
+                for algorithm, level in means(
+                    by_seed(dataset.accuracies[dataset.accuracies["env"] == env], "accuracy")
+                ).items():
+                    ours[algorithm][env] = level
+    return ours
+
+
+def _places(boards: Mapping[str, Mapping[str, float]]) -> Table:
+    places = {title: ranks(board) for title, board in boards.items()}
+    lines = []
+    for name in sorted({name for board in boards.values() for name in board}):
+        line: dict[str, Any] = {"algorithm": name}
+        for title, at in places.items():
+            line |= entry(title, at.get(name), reason="" if name in at else "not on this leaderboard")
+        lines.append(line)
+    columns = [ALGORITHM, *(Column(t, unit="count", help="place by the average over its datasets") for t in boards)]
+    return table(lines, "places", "Places on every leaderboard", columns)
+
+
+def _correlations(boards: Mapping[str, Mapping[str, float]]) -> Table:
+    lines = []
+    for first, mine in boards.items():
+        line: dict[str, Any] = {"leaderboard": first}
+        for second, other in boards.items():
+            both = sorted(mine.keys() & other.keys())
+            flag = f"(n={len(both)})" if len(both) < len(mine) else ""
+            try:
+                rho = spearman({name: mine[name] for name in both}, {name: other[name] for name in both})
+                line |= entry(second, rho, n=len(both), flag=flag)
+            except MeasureError as problem:
+                line |= entry(second, reason=str(problem))
+        lines.append(line)
+    columns = [Column("leaderboard", key=True), *(Column(title, unit="correlation") for title in boards)]
+    notes = [
+        "Spearman's rank correlation of the averages, over the algorithms of both (n where fewer than the line has)."
+    ]
+    return table(lines, "leaderboard_correlation", "Rank correlation between leaderboards", columns, notes)
+
+
+def _title(theirs: Published) -> str:
+    return f"{theirs.title} ({_short(theirs)})"
+
+
+def _short(theirs: Published) -> str:
+    paper, found, number = theirs.name.partition("_table")
+    return f"{paper} Table {number.split('_')[0]}" if found else paper

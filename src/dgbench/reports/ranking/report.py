@@ -1,0 +1,184 @@
+"""``report=leaderboard``: accuracies, places and scores of every algorithm, ours and published.
+
+On top the answer: who leads by accuracy, by how much, and what cannot be concluded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dgbench.analysis.accuracy import DIVISORS, SPREADS, mean_interval
+from dgbench.analysis.selection import Selection, describe
+from dgbench.analysis.shift_verdicts import DOMINANT
+from dgbench.errors import ConfigError
+from dgbench.reports.document import Document, Section, leads, problem_table, warnings
+from dgbench.reports.hparams import choices
+from dgbench.reports.labels import slug, variant_text
+from dgbench.reports.measuring.certainty import WORDS as MEASURE_WORDS
+from dgbench.reports.measuring.certainty import too_few, verdict
+from dgbench.reports.over_seeds import comparable, known
+from dgbench.reports.ranking.boards import Board, boards
+from dgbench.reports.ranking.figures import leaderboard_figures
+from dgbench.reports.ranking.published import (
+    Baseline,
+    agreement_section,
+    baseline_of,
+    beside_tables,
+    published_boards,
+)
+from dgbench.reports.ranking.shift_kinds import ShiftSplit, shift_split
+from dgbench.reports.ranking.tables import (
+    chosen_table,
+    dataset_table,
+    leaderboard_table,
+    score_table,
+    test_curves,
+    variance_table,
+)
+from dgbench.reports.reading.collect import Collection
+from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.tables import Table
+
+#: terms of the leaderboards, explained where they first stand
+WORDS = {
+    "average accuracy": "mean over the held-out environments of a dataset, then over the datasets; higher is better.",
+    "held-out environment": MEASURE_WORDS["held-out environment"],
+    "ranking score": "datasets on which an algorithm is above the reference's error bar, less those on which it is "
+    "below (Ye et al. 2022).",
+    "oracle gap": "what choosing step and hyperparameters by test accuracy itself would gain (Zhang et al. 2023).",
+    "selection": MEASURE_WORDS["selection"],
+}
+
+
+def leaderboard_answer(board: Board) -> list[str]:
+    """Who has the highest average accuracy, and from whom the seeds separate it."""
+    level, names = board.level, board.algorithms
+    if len(level) < 2:
+        return [too_few(names, len(level), "an accuracy on every dataset")]
+    found = board.averages
+    judged = comparable(found)
+    order = [name for name in level if name in judged.index]
+    if len(order) < 2 or not judged.shape[1]:
+        first, second = list(level)[:2]
+        return [
+            f"{_lead(board, first, second)}. No two algorithms have the same seeds, so no difference can be tested."
+        ]
+    first, second = order[:2]
+    other = [name for name in level if name not in judged.index]
+    sentence = _lead(
+        board, first, second, " of those with the same seeds" if other and first != next(iter(level)) else ""
+    )
+    if judged.shape[1] > 1:
+        apart = mean_interval([a - b for a, b in zip(known(judged, first), known(judged, second), strict=True)])
+        sentence += f" ([{100 * apart.low:.1f}, {100 * apart.high:.1f}], 95% interval over seeds)"
+    answer = [f"{sentence}. {verdict(judged.loc[order], highest=True)}"]
+    if other:
+        named = ", ".join(f"{name} ({100 * level[name]:.1f} %)" for name in other)
+        answer.append(f"Not compared, since other seeds are complete: {named}.")
+    if absent := [name for name in names if name not in level]:
+        answer.append(f"Not ranked, since a dataset is missing: {', '.join(absent)}.")
+    return answer
+
+
+def _lead(board: Board, first: str, second: str, among: str = "") -> str:
+    level = board.level
+    over = f" over {len(board.datasets)} datasets" if len(board.datasets) > 1 else ""
+    ahead = 100 * (level[first] - level[second])
+    return (
+        f"{first} has the highest average accuracy{over}{among}, {100 * level[first]:.1f} %, {ahead:.1f} points above "
+        f"{second}"
+    )
+
+
+@dataclass(frozen=True)
+class LeaderboardReport:
+    """Builds the leaderboards.
+
+    Args:
+        name: names the output folder.
+        spread: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
+        std_divisor: of the standard deviation over test environments, ``K-1`` or ``K``.
+        reference: algorithm whose error bar decides the ranking score.
+        shifts: dataset -> ``diversity`` or ``correlation``, the shift that dominates it.
+        shifts_from: folders with ``shifts.jsonl``, whose estimates take the place of ``shifts``.
+        shifts_estimator: which of them count where there are several, see
+            :func:`~dgbench.reports.ranking.shift_kinds.shift_split`.
+        epochs: evaluations at the end of a run over which its variance is taken.
+        baseline: leaderboard that places are compared with: a published table's name or a title of ours.
+        published: names of published tables to print beside ours.
+    """
+
+    name: str = "leaderboard"
+    spread: str = "domainbed"
+    std_divisor: str = "K-1"
+    reference: str = "erm"
+    shifts: Mapping[str, str] = field(default_factory=dict)
+    shifts_from: str | Sequence[str] | None = None
+    shifts_estimator: str | None = None
+    epochs: int = 10
+    baseline: str | None = None
+    published: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for key, allowed in (("spread", SPREADS), ("std_divisor", DIVISORS)):
+            if getattr(self, key) not in allowed:
+                raise ConfigError(f"report.{key}={getattr(self, key)} is unknown; choose from {', '.join(allowed)}")
+        if odd := sorted(set(self.shifts.values()) - set(DOMINANT)):
+            raise ConfigError(f"report.shifts has {', '.join(odd)}; choose from {', '.join(DOMINANT)}")
+        if self.epochs < 2:
+            raise ConfigError(f"report.epochs={self.epochs} has no variance; give 2 or more")
+
+    def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
+        theirs = published_boards(self.published)
+        split = shift_split(self.shifts, self.shifts_from, self.shifts_estimator)
+        selected = select_runs(collection, selection, split_by)
+        unreported = selection.validation_environments
+        found, missing = boards(selected, unreported, split_by)
+        own = {board.title: level for board in found if (level := board.level)}
+        baseline = baseline_of(self.baseline, own)
+        curves = test_curves(collection, selected, unreported, self.epochs)
+        chosen = choices(selected, unreported)
+        sections = []
+        for board in found:
+            beside = [frame for other in theirs for frame in beside_tables(board, other, selection.name)]
+            tables = [
+                *self._tables(board, split, baseline if baseline and baseline.title != board.title else None, beside),
+                variance_table(board, curves, self.epochs),
+                chosen_table(board, chosen),
+            ]
+            figures, answer = leaderboard_figures(board), leaderboard_answer(board)
+            sections.append(Section(slug(board.title), board.title, tables, figures, answer, facts=_facts(board)))
+        agreement = agreement_section(own, theirs)
+        problems = [*collection.problems, *missing, *split.problems]
+        counting = sum(not run.why for run in selected.runs)
+        used = f"{counting} of {len(collection.runs)} runs count: one hyperparameter draw of each search"
+        return Document(
+            title="Leaderboards of domain generalization: accuracy, higher is better",
+            selection=describe(selection),
+            sections=[*sections, *([agreement] if agreement else [])],
+            problems=problem_table(problems),
+            warnings=warnings(selection, any(board.trained_on_tested for board in found)),
+            lead=leads(used, problems),
+            words=WORDS,
+        )
+
+    def _tables(
+        self, board: Board, split: ShiftSplit, baseline: Baseline | None, beside: Sequence[Table]
+    ) -> list[Table]:
+        score = score_table(board, self.reference, split, self.spread)
+        return [
+            leaderboard_table(board, self.spread, baseline),
+            *([] if score is None else [score]),
+            *beside,
+            *(dataset_table(board, dataset, self.spread, self.std_divisor) for dataset in board.datasets),
+        ]
+
+
+def _facts(board: Board) -> list[tuple[str, str]]:
+    facts = [(key, str(value)) for key, value in board.identity.items()]
+    for dataset in board.datasets:
+        form = f"base images {dataset.identity['base']}, {dataset.identity['evaluation']} errors"
+        held_out = ", ".join(dataset.environments)
+        facts.append((dataset.title, f"{variant_text(dataset.identity)}; {form}; held out: {held_out}"))
+    return [*facts, *([("code", ", ".join(board.codes))] if board.codes else [])]

@@ -1,0 +1,98 @@
+"""Which shift dominates a dataset of a leaderboard: as the configuration says, or as it was estimated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dgbench.analysis.shift_verdicts import DOMINANT
+from dgbench.errors import ConfigError
+from dgbench.reports.reading.duplicates import BY_SEED
+from dgbench.reports.reading.folders import Problem
+from dgbench.reports.reading.shifts import ShiftSetting, read_shifts, shift_settings, verdicts
+
+OTHER = "other"
+_FORM = ("dataset", "variant", "base", "data_seed", "given")  # what a verdict is of
+
+
+@dataclass(frozen=True)
+class ShiftSplit:
+    """The kind of shift of each dataset.
+
+    Args:
+        named: dataset -> kind; used where nothing is estimated.
+        estimated: form of a dataset -> kind, in place of ``named``; None where no estimates were asked for.
+        source: what the estimates are, in words.
+        problems: of the estimates' files.
+    """
+
+    named: Mapping[str, str]
+    estimated: Mapping[str, str] | None = None
+    source: str = ""
+    problems: Sequence[Problem] = field(default=())
+
+    def of(self, identity: Mapping[str, Any]) -> str:
+        """``diversity``, ``correlation`` or :data:`OTHER`."""
+        if self.estimated is None:
+            return self.named.get(str(identity["dataset"]), OTHER)
+        return self.estimated.get(_form(identity), OTHER)
+
+    @property
+    def notes(self) -> list[str]:
+        """Where the kinds come from, if not from the configuration."""
+        if self.estimated is None:
+            return []
+        return [
+            f"Kinds of shift: estimated ({self.source}). Under other: datasets that were not estimated in this form, "
+            "and those whose intervals do not say that one kind dominates."
+        ]
+
+
+def shift_split(
+    named: Mapping[str, str], folders: str | Path | Sequence[str] | None, estimator: str | None
+) -> ShiftSplit:
+    """The split that a leaderboard uses.
+
+    Args:
+        named: dataset -> kind, of the configuration.
+        folders: with ``shifts.jsonl``; None takes what is named.
+        estimator: which estimates count where the folders hold several: its name, or the title of a section of
+            ``report=shift``.
+
+    Raises:
+        RecordError: there are no rows.
+        ConfigError: no estimator of the two shifts was run, or several were and none is chosen.
+    """
+    if folders is None:
+        return ShiftSplit(named)
+    found = read_shifts(folders)
+    settings, odd = shift_settings(found.rows)
+    setting = _chosen([each for each in settings if each.axes], estimator)
+    kinds: dict[str, set[str]] = {}
+    identities = {line.title: line.identity for line in setting.lines}
+    for title, verdict in verdicts(setting).items():
+        identity = identities[title]
+        for form in (identity, {**identity, "data_seed": BY_SEED}):  # of runs whose data are drawn for every seed
+            kinds.setdefault(_form(form), set()).add(verdict.kind)
+    dominant = {form: next(iter(own)) for form, own in kinds.items() if len(own) == 1 and own <= set(DOMINANT)}
+    source = f"{setting.title}; {', '.join(found.folders)}"
+    return ShiftSplit(named, dominant, source, [*found.problems, *odd])
+
+
+def _chosen(settings: Sequence[ShiftSetting], name: str | None) -> ShiftSetting:
+    if not settings:
+        raise ConfigError(
+            "report.shifts_from holds no diversity and correlation shift; estimate them with estimator=[joint]"
+        )
+    kept = [each for each in settings if name in (None, each.title, each.identity["estimator"])]
+    if len(kept) == 1:
+        return kept[0]
+    problem = f"={name} matches {len(kept)} estimates" if name else f" is needed, for there are {len(kept)} estimates"
+    raise ConfigError(f"report.shifts_estimator{problem}; name one of: {'; '.join(each.title for each in settings)}")
+
+
+def _form(identity: Mapping[str, Any]) -> str:
+    return json.dumps([identity[key] for key in _FORM], sort_keys=True, default=str)

@@ -1,0 +1,393 @@
+"""The tables of one leaderboard.
+
+Accuracy by dataset and by environment (Zhang et al. 2023, section 5.1); OoD-Bench's ranking score (Ye et al. 2022,
+section 3.2); how much a result depends on the epoch, the seed and an oracle (Zhang et al. 2023, section 5.4, Table 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dgbench.analysis.accuracy import SPREADS, domain_std, mean, overall, rank_changes, ranking_score, ranks, spread
+from dgbench.analysis.columns import RunKey, first_best, records_of, scores
+from dgbench.analysis.shift_verdicts import DOMINANT
+from dgbench.errors import MeasureError
+from dgbench.plan.folds import LOO, tested, trained_on_tested
+from dgbench.records.rows import Role, identity_key, keys
+from dgbench.reports.document import TARGET_ORACLE
+from dgbench.reports.hparams import Choice, choices_table
+from dgbench.reports.importers import IMPORTED
+from dgbench.reports.labels import slug, variant_text
+from dgbench.reports.measuring.tables import ALGORITHM
+from dgbench.reports.over_seeds import by_seed, known, leader, reasons, seed_columns, standard_deviation
+from dgbench.reports.ranking.boards import Board, BoardDataset
+from dgbench.reports.ranking.published import Baseline
+from dgbench.reports.ranking.shift_kinds import OTHER, ShiftSplit
+from dgbench.reports.reading.collect import Collection
+from dgbench.reports.reading.selected import Selected, finished_rows
+from dgbench.reports.tables import Column, Table, entry, table
+
+_BOLD = "Bold: the highest, where the seeds separate it from every other one."
+#: where each divisor of the standard deviation over environments comes from
+_DIVISORS = {
+    "K-1": "K-1 as in NICO++'s formula (its Table 2 uses K)",
+    "K": "K as in NICO++'s Table 2 (its formula has K-1)",
+}
+
+
+def leaderboard_table(board: Board, kind: str = "domainbed", baseline: Baseline | None = None) -> Table:
+    """One line per algorithm, best first: every dataset, their average, the place and how it moved.
+
+    Args:
+        board: of :func:`~dgbench.reports.ranking.boards.boards`.
+        kind: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
+        baseline: leaderboard that places are compared with.
+    """
+    level = board.level
+    order = [*level, *(name for name in board.algorithms if name not in level)]
+    several = len(board.datasets) > 1
+    columns = [ALGORITHM]
+    bar = partial(spread, kind=kind)
+    parts = []
+    for dataset in board.datasets:
+        why = {name: dataset.why_absent(name) for name in order}
+        parts.append(seed_columns(dataset.averages, dataset.title, order, dataset.seeds, why, highest=True, bar=bar))
+        columns.append(Column(dataset.title, f"{dataset.title} accuracy", "percent", _help(dataset)))
+    if several:
+        best = leader(board.averages, highest=True)
+        parts.append(_column(order, lambda name: _average(board, level, name, name == best)))
+        columns.append(
+            Column("average", "average accuracy", "percent", "mean over the datasets of the unrounded means")
+        )
+    places = ranks(level)
+    parts.append(_places(order, "rank", places, "no average, so no place"))
+    columns.append(Column("rank", unit="count", help="1 is the highest average; equal ones share the better place"))
+    if baseline:
+        moved = rank_changes(baseline.means, level)
+        parts.append(_places(order, "Δ rank", moved, f"not in {baseline.title}"))
+        won = f"places won against {baseline.title}, among the algorithms of both"
+        columns.append(Column("Δ rank", unit="signed", help=won))
+    title = f"Leaderboard: test accuracy ± {SPREADS[kind]}"
+    lines = pd.concat(parts, axis=1).rename_axis("algorithm").reset_index()
+    return table(lines, "leaderboard", title, columns, _notes(board, order, baseline))
+
+
+def _column(order: Sequence[str], cell: Callable[[str], dict[str, Any]]) -> pd.DataFrame:
+    """A column with what stands beside it, made for each algorithm of ``order``."""
+    return pd.DataFrame([cell(name) for name in order], index=list(order))
+
+
+def _places(order: Sequence[str], column: str, places: Mapping[str, int], why: str) -> pd.DataFrame:
+    """Places of the algorithms; those without one get the reason."""
+    return _column(order, lambda name: entry(column, places.get(name), reason="" if name in places else why))
+
+
+def dataset_table(board: Board, dataset: BoardDataset, kind: str = "domainbed", divisor: str = "K-1") -> Table:
+    """One line per algorithm: every test environment, their average, the accuracy over all images, the deviation.
+
+    Args:
+        board: of :func:`~dgbench.reports.ranking.boards.boards`.
+        dataset: one of its datasets.
+        kind: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
+        divisor: of the standard deviation over environments, ``K-1`` or ``K``.
+    """
+    order, seeds = board.algorithms, dataset.seeds
+    how = "trained on its other images" if trained_on_tested(dataset.identity) else "held out"
+    columns = [ALGORITHM]
+    bar = partial(spread, kind=kind)
+    parts = []
+    for env in dataset.environments:
+        here = dataset.accuracies[dataset.accuracies["env"] == env]
+        why = {name: reasons(here, "accuracy").get(name) or dataset.why_absent(name) for name in order}
+        parts.append(seed_columns(by_seed(here, "accuracy"), env, order, seeds, why, highest=True, bar=bar))
+        columns.append(Column(env, f"accuracy in {env}", "percent", f"accuracy in {env}, {how}"))
+    deviation = f"standard deviation over the test environments, divisor {divisor}"
+    columns += [
+        Column("average", "average accuracy", "percent", "mean of the unrounded environment means"),
+        Column(
+            "overall", "overall accuracy", "percent", "over all test images: environments weighted with their images"
+        ),
+        Column("std", "std (points)", "points", deviation),
+    ]
+    parts.append(_column(order, lambda name: _summary(dataset, name, divisor)))
+    lines = pd.concat(parts, axis=1).rename_axis("algorithm").reset_index()
+    notes = [
+        f"Higher is better. {_BOLD} ± {SPREADS[kind]}. Std over the K={len(dataset.environments)} test environments of "
+        f"the means over seeds, divisor {_DIVISORS[divisor]}.",
+        _tested(dataset),
+        *([] if _images(dataset) else ["Overall is absent: the number of test images is unknown."]),
+        *_different_models(dataset),
+    ]
+    environments = "tested" if trained_on_tested(dataset.identity) else "held-out"
+    title = f"{dataset.title}: accuracy in each {environments} environment"
+    return table(lines, f"dataset_{slug(dataset.title)}", title, columns, notes)
+
+
+def chosen_table(board: Board, found: Sequence[Choice]) -> Table:
+    """One line per model that counts on a board: its step, draw and hyperparameters.
+
+    Args:
+        board: of :func:`~dgbench.reports.ranking.boards.boards`.
+        found: of :func:`~dgbench.reports.hparams.choices`.
+    """
+    by_run = {(choice.run, choice.folder): choice for choice in found}
+    runs = board.runs.sort_values("algorithm", kind="stable")
+    made = choices_table([by_run[who] for who in zip(runs["run"], runs["folder"], strict=True)])
+    algorithm, *columns = made.columns
+    note = "Every cell above is made of these models alone; report=hparams prints them with all candidates."
+    columns = [algorithm, Column("dataset", key=True), *columns]
+    lines = made.frame.assign(dataset=runs["dataset"].tolist())
+    return table(lines, "chosen", "Chosen steps and hyperparameters", columns, [note], detail=True)
+
+
+def _average(board: Board, level: Mapping[str, float], name: str, best: bool) -> dict[str, Any]:
+    why = next((text for dataset in board.datasets if (text := dataset.why_absent(name))), "")
+    reason = "" if name in level else why or "a dataset is missing"
+    return entry("average", level.get(name), best=best, reason=reason)
+
+
+def _summary(dataset: BoardDataset, algorithm: str, divisor: str) -> dict[str, Any]:
+    """Average, overall and deviation of an algorithm that has every environment."""
+    means, counts = {}, set()
+    for env in dataset.environments:
+        here = dataset.accuracies[dataset.accuracies["env"] == env]
+        found = known(by_seed(here, "accuracy"), algorithm)
+        if not found:
+            why = reasons(here, "accuracy").get(algorithm) or dataset.why_absent(algorithm)
+            return {k: v for name in ("average", "overall", "std") for k, v in entry(name, reason=why).items()}
+        means[env] = mean(found)
+        counts.add(len(found))
+    flag = "(uneven n)" if len(counts) > 1 else ""
+    level = list(means.values())
+    return {
+        **entry("average", mean(level), flag=flag),
+        **_attempt("overall", lambda: overall(means, _images(dataset))),
+        **_attempt("std", lambda: domain_std(level, divisor)),
+    }
+
+
+def _attempt(name: str, function: Callable[[], float]) -> dict[str, Any]:
+    try:
+        return entry(name, function())
+    except MeasureError as problem:
+        return entry(name, reason=str(problem))
+
+
+def _images(dataset: BoardDataset) -> dict[str, float]:
+    """Environment -> test images; empty where every row speaks of a single one, so that the number is not known."""
+    there = dataset.accuracies.dropna(subset="images")
+    images = {str(env): float(count) for env, count in zip(there["env"], there["images"], strict=True)}
+    return images if any(count > 1 for count in images.values()) else {}
+
+
+def _help(dataset: BoardDataset) -> str:
+    return f"{variant_text(dataset.identity)}: mean accuracy over {', '.join(dataset.environments)}, each held out"
+
+
+def _tested(dataset: BoardDataset) -> str:
+    if trained_on_tested(dataset.identity):
+        return TARGET_ORACLE
+    imported = str(dataset.identity["code"]).startswith(IMPORTED)
+    where = "DomainBed's in part (the larger one)" if imported else "the test subset"
+    return f"Accuracy is that on {where} of an environment that the model never trained on."
+
+
+def _different_models(dataset: BoardDataset) -> list[str]:
+    if dataset.identity["protocol"] == LOO and len(dataset.environments) > 1:
+        return ["Leave-one-out: every environment has another model, so std mixes models and environments."]
+    return []
+
+
+def _notes(board: Board, order: Sequence[str], baseline: Baseline | None) -> list[str]:
+    level = board.level
+    found = [dataset.averages for dataset in board.datasets]
+    seeds = sorted({len(known(own, name)) for own in found for name in level})
+    notes = []
+    if seeds:
+        notes.append(f"n = {seeds[0]}{f' to {seeds[-1]}' if len(seeds) > 1 else ''} seeds.")
+    notes.append(f"Higher is better. {_BOLD} Seeds that lack an environment are left out of the mean (n marked).")
+    if absent := [name for name in order if name not in level]:
+        notes.append(f"Without a place, since a dataset is missing: {', '.join(absent)}; the reasons stand below.")
+    if seeds and seeds[0] == 1:
+        notes.append("1 seed: any place here may be the luck of a seed.")
+    if baseline:
+        shared = len(baseline.means.keys() & level.keys())
+        notes.append(f"Δ rank: places won against {baseline.title}, ranked among the {shared} algorithms of both.")
+    return notes
+
+
+Score = tuple[int | None, str]  # or None and why
+
+
+def score_table(board: Board, reference: str, shifts: ShiftSplit, kind: str = "domainbed") -> Table | None:
+    """The ranking score of every algorithm, highest first; None where the reference has nothing to be compared with.
+
+    Args:
+        board: of :func:`~dgbench.reports.ranking.boards.boards`.
+        reference: algorithm whose error bar decides.
+        shifts: the kind of shift that dominates each dataset.
+        kind: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
+    """
+    names = board.algorithms
+    if reference not in names or len(names) < 2:
+        return None
+    of = {dataset.title: shifts.of(dataset.identity) for dataset in board.datasets}
+    scores = {
+        dataset.title: {name: _score(dataset, name, reference, kind) for name in names} for dataset in board.datasets
+    }
+    sums = {
+        "other" if shift == OTHER else f"{shift} shift": [title for title, own in of.items() if own == shift]
+        for shift in (*DOMINANT, OTHER)
+        if shift in of.values()
+    }
+    lines: list[dict[str, Any]] = []
+    for name in names:
+        line: dict[str, Any] = {"algorithm": name}
+        for title, own in scores.items():
+            line |= _entry(title, own[name])
+        for column, titles in sums.items():
+            line |= _entry(column, _sum([scores[title][name] for title in titles]))
+        lines.append(line | _entry("score", _sum([own[name] for own in scores.values()])))
+    lines.sort(key=lambda line: (line["score"] is None, -(line["score"] or 0), line["algorithm"]))
+    columns = [
+        ALGORITHM,
+        *(Column(title, unit="signed", help=shift) for title, shift in of.items()),
+        *(Column(column, unit="signed", help="sum over its datasets") for column in sums),
+        Column("score", unit="signed", help="sum over all datasets"),
+    ]
+    notes = [
+        f"-1, 0 or +1: the mean accuracy is below, within (ends included) or above the error bar of {reference} "
+        f"({SPREADS[kind]}); summed over datasets. It does not compare two others (Ye et al. 2022).",
+        *shifts.notes,
+    ]
+    return table(lines, "ranking_score", f"Ranking score against {reference}", columns, notes)
+
+
+def _score(dataset: BoardDataset, algorithm: str, reference: str, kind: str) -> Score:
+    found = dataset.averages
+    for name in (algorithm, reference):
+        if name not in found.index:
+            return None, dataset.why_absent(name) or f"no result of {name}"
+    mine, theirs = known(found, algorithm), known(found, reference)
+    bar = spread(theirs, kind)
+    if bar is None or len(theirs) < 2:
+        return None, f"{reference} has 1 seed and so no error bar; train more seeds"
+    return ranking_score(mean(mine), mean(theirs), bar), ""
+
+
+def _sum(scores: Sequence[Score]) -> Score:
+    there = [score for score, _ in scores if score is not None]
+    if len(there) < len(scores):
+        return None, next(why for score, why in scores if score is None)
+    return sum(there), ""
+
+
+def _entry(name: str, score: Score) -> dict[str, Any]:
+    value, why = score
+    return entry(name, value, reason=why)
+
+
+#: what runs share among which an oracle may choose; other folds and protocols may test in the same environments
+_SEARCH = keys(Role.DATA | Role.NETWORK)
+
+
+def test_curves(collection: Collection, selected: Selected, unreported: Sequence[str], epochs: int) -> pd.DataFrame:
+    """How the mean test accuracy over a run's tested environments changes over its evaluations.
+
+    Args:
+        collection: what was collected.
+        selected: the steps and draws that count.
+        unreported: environments that chose among models.
+        epochs: how many of the last evaluations make ``deviation``.
+
+    Returns:
+        One line per run that counts: ``run`` (hash), ``folder``, ``deviation`` (standard deviation over its last
+        evaluations, divisor n-1), ``gap`` (highest accuracy of any evaluation of any draw with the same seed and
+        tested environments, less that at the selected step). Fractions; NaN where there is none.
+    """
+    rows = finished_rows(collection)
+    records = records_of(rows, [RunKey("")] * len(collection.runs))
+    reported = np.zeros((len(collection.runs), len(records.environments)), dtype=bool)
+    for at, run in enumerate(collection.runs):
+        names = set(tested(run.identity)) - set(unreported)
+        reported[at] = [env in names for env in records.environments]
+    kept = records.of_subset("test") & reported[records.run, records.env]
+    found = scores(records.run[kept], records.step[kept], records.accuracy[kept], records.environments_of(kept))
+    _, best = first_best(found, len(collection.runs))
+    starts = np.searchsorted(found.run, np.arange(len(collection.runs) + 1))
+    lines: list[dict[str, Any]] = []
+    for at, run in enumerate(collection.runs):
+        steps, curve = found.step[starts[at] : starts[at + 1]], found.value[starts[at] : starts[at + 1]]
+        chosen = curve[steps == selected.runs[at].step]
+        held_out = ", ".join(sorted(tested(run.identity)))
+        lines.append(
+            {
+                "run": run.identity["run"],
+                "folder": run.folder,
+                "place": (
+                    identity_key(run.identity, _SEARCH),
+                    selected.runs[at].label,
+                    run.identity["seed"],
+                    held_out,
+                ),
+                "best": best[at],
+                "selected": chosen[-1] if len(chosen) else np.nan,
+                "deviation": standard_deviation(curve[-epochs:].tolist()),
+                "counts": not selected.runs[at].why,
+            }
+        )
+    curves = pd.DataFrame(lines).astype({"best": "float64", "selected": "float64", "deviation": "float64"})
+    curves["gap"] = curves.groupby("place")["best"].transform("max") - curves["selected"]
+    return curves.loc[curves["counts"], ["run", "folder", "deviation", "gap"]]
+
+
+def variance_table(board: Board, curves: pd.DataFrame, epochs: int) -> Table:
+    """Per dataset: standard deviation over the last evaluations, over seeds, and the gain of an oracle, in points.
+
+    Args:
+        board: of :func:`~dgbench.reports.ranking.boards.boards`.
+        curves: of :func:`test_curves`.
+        epochs: how many of the last evaluations they took.
+    """
+    last = f"standard deviation over the last {epochs} evaluations, mean over runs"
+    helps = {
+        "epoch": last,
+        "seed": "standard deviation of the average accuracy over seeds, divisor n-1",
+        "gap": "best evaluation of any draw by test accuracy less the selected one",
+    }
+    runs = board.runs.merge(curves, on=["run", "folder"])
+    names = board.algorithms
+    lines: list[dict[str, Any]] = [{"algorithm": name} for name in names]
+    columns = [ALGORITHM]
+    for dataset in board.datasets:
+        own, over_seeds = runs[runs["dataset"] == dataset.title], dataset.averages
+        for line in lines:
+            here = own[own["algorithm"] == line["algorithm"]]
+            line |= _mean(f"{dataset.title} epoch", here["deviation"], "fewer than 2 evaluations a run")
+            line |= _deviation(f"{dataset.title} seed", known(over_seeds, line["algorithm"]))
+            line |= _mean(f"{dataset.title} gap", here["gap"], "no finished run")
+        columns += [Column(f"{dataset.title} {kind}", unit="points", help=text) for kind, text in helps.items()]
+    notes = [
+        f"In percentage points of accuracy. epoch: the last {epochs} evaluations of a run, divisor n-1, mean over "
+        "runs; seed: divisor n-1; gap: what choosing step and draw by test accuracy itself would gain (Zhang et al. "
+        "2023, Table 4)."
+    ]
+    title = "Variance over epochs and seeds, and the oracle gap"
+    return table(lines, "variance", title, columns, notes, detail=True)
+
+
+def _mean(name: str, values: pd.Series[float], reason: str) -> dict[str, Any]:
+    there = values.dropna().tolist()
+    return entry(name, mean(there), n=len(there)) if there else entry(name, reason=reason)
+
+
+def _deviation(name: str, values: list[float]) -> dict[str, Any]:
+    deviation = standard_deviation(values)
+    if deviation is None:
+        return entry(name, reason="fewer than 2 whole seeds")
+    return entry(name, deviation, n=len(values))

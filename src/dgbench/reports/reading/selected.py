@@ -1,0 +1,224 @@
+"""Runs at the step and draw that a selection chose, and their ``test`` rows: what every table is made of.
+
+They come from a collection, from a frame of :func:`dgbench.results`, or from the rows of one study.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dgbench.analysis.columns import RunKey, accuracies_of, records_of
+from dgbench.analysis.selection import Draws, Selection, choose_draws
+from dgbench.plan.folds import FULL
+from dgbench.records.rows import EVALUATED, Role, identity_key, keys
+from dgbench.reports.labels import algorithm_labels
+from dgbench.reports.reading.collect import Collection
+from dgbench.reports.reading.folders import fold_of
+from dgbench.reports.reading.row_files import IDENTITY_KEYS, Run
+
+Identity = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SelectedRun:
+    """One run and what a selection decided for it."""
+
+    identity: Identity  #: the fields of :class:`~dgbench.records.rows.RunIdentity`
+    label: str  #: the algorithm as tables name it
+    folder: str
+    step: int = -1  #: the step whose errors count, -1 where there is none
+    accuracy: float = float("nan")  #: validation accuracy that speaks for it, NaN where there is none
+    why: str = ""  #: why it does not count; empty where it does
+    lost: bool = False  #: it does not count because another draw of its search was chosen
+    finished: bool = True  #: it was trained to its end
+    environments: frozenset[str] = frozenset()  #: in which it has ``test`` rows, at any step; of ``full`` folds alone
+
+
+@dataclass(frozen=True, eq=False)
+class Selected:
+    """All runs of a report.
+
+    ``rows`` has one line per ``test`` row of a run at its step: ``run`` (position in ``runs``), ``env``,
+    ``env_held_out``, ``seen``, ``error`` and ``accuracy`` (fractions), in the order in which they were written.
+    """
+
+    runs: Sequence[SelectedRun]
+    rows: pd.DataFrame
+    silent: Mapping[Path, Mapping[str, str]] = field(default_factory=dict)  #: study folder -> fold without rows -> why
+    partial: bool = False  #: runs that do not count may not be among them
+
+
+def select_runs(collection: Collection, selection: Selection, split_by: str | None = None) -> Selected:
+    """Choose a step of every finished run and a draw of every search.
+
+    Args:
+        collection: what was collected.
+        selection: the method.
+        split_by: one more identity key whose values are kept apart.
+    """
+    groups: dict[str, list[int]] = defaultdict(list)
+    names = keys(Role.DATA | Role.NETWORK, split_by)  # of runs that judge one another, or are draws of one search
+    for index, run in enumerate(collection.runs):
+        groups[identity_key(run.identity, names)].append(index)
+    labels = [""] * len(collection.runs)
+    run_keys: list[RunKey] = [RunKey("")] * len(collection.runs)
+    for group, indices in groups.items():
+        identities = [collection.runs[index].identity for index in indices]
+        named = algorithm_labels(identities, searches=selection.chooses_draws)
+        for index, label, identity in zip(indices, named, identities, strict=True):
+            labels[index] = label
+            run_keys[index] = RunKey(
+                (group, label),
+                tuple(identity["given"]),
+                frozenset(identity["held_out"]),
+                identity["seed"],
+                identity["draw"],
+                identity["protocol"],
+            )
+    rows = finished_rows(collection)
+    choices = selection.choose(records_of(rows, run_keys))
+    for index, run in enumerate(collection.runs):
+        if run.unusable:
+            choices.why[index] = run.unusable
+            choices.steps[index] = -1
+    draws = choose_draws(run_keys, choices, selection) if selection.chooses_draws else Draws()
+    why = {**choices.why, **draws.stuck, **draws.lost}
+    everywhere = _environments_of_full(collection)
+    decided = zip(collection.runs, labels, choices.steps.tolist(), choices.accuracy.tolist(), strict=True)
+    runs = [
+        SelectedRun(
+            run.identity, label, run.folder, step, accuracy, why.get(at, ""), at in draws.lost, not run.unusable,
+            everywhere.get(at, frozenset()),
+        )
+        for at, (run, label, step, accuracy) in enumerate(decided)
+    ]  # fmt: skip
+    at_step = rows["step"].to_numpy() == choices.steps[rows["run"].to_numpy()]
+    return Selected(runs, _test_rows(rows[at_step]), _silent_folds(collection))
+
+
+def selected_of_frame(frame: pd.DataFrame) -> Selected:
+    """The runs of a frame of :func:`dgbench.results`, or of a part of its lines."""
+    whose = frame.groupby(["run", "folder"], sort=False).ngroup().to_numpy()
+    rows = _test_rows(frame.assign(run=whose))
+    tested = rows["env"].astype(str).groupby(rows["run"].to_numpy()).agg(frozenset).to_dict()
+    runs = []
+    for number, line in enumerate(frame.drop_duplicates(["run", "folder"]).to_dict("records")):
+        who = _identity_of(line)
+        label, folder, step = str(who.pop("label")), str(who.pop("folder")), int(line["step"])
+        everywhere = tested.get(number, frozenset()) if who["fold"] == FULL else frozenset()
+        runs.append(SelectedRun(who, label, folder, step, environments=everywhere))
+    return Selected(runs, rows, partial=True)
+
+
+def select_study(rows: Sequence[Mapping[str, Any]], selection: Selection, unusable: Mapping[str, str]) -> Selected:
+    """The runs of one study.
+
+    Args:
+        rows: as :func:`dgbench.records.rows.read_rows` gives them, of any subset of its folds.
+        selection: chooses the step of each run.
+        unusable: fold -> why its errors must not be used, even where there are rows.
+    """
+    whose = {fold: number for number, fold in enumerate(dict.fromkeys(row["fold"] for row in rows))}
+    first = {row["fold"]: row for row in reversed(rows)}
+    runs = [Run(fold, {key: first[fold][key] for key in IDENTITY_KEYS}, "DONE", "", 0, 0) for fold in whose]
+    names = ["step", "env", "subset", "env_held_out", "seen", "wrong"]
+    frame = pd.DataFrame([{"run": whose[row["fold"]], **{name: row[name] for name in names}} for row in rows])
+    frame = frame.astype({"env": "category", "subset": "category"})
+    selected = select_runs(Collection(runs, frame, [], []), selection)
+    silent = {Path(): {fold: why for fold, why in unusable.items() if fold not in whose}}
+    named = [replace(run, why=unusable.get(run.folder, run.why)) for run in selected.runs]
+    return replace(selected, runs=named, silent=silent)
+
+
+def finished_rows(collection: Collection) -> pd.DataFrame:
+    """The rows of the finished runs."""
+    usable = np.array([not run.unusable for run in collection.runs], dtype=bool)
+    return collection.rows if usable.all() else collection.rows[usable[collection.rows["run"].to_numpy()]]
+
+
+def _test_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """The ``rows`` of :class:`Selected` among rows at chosen steps."""
+    tests = rows[rows["subset"] == "test"]
+    made = tests[["run", "env", "env_held_out", "seen"]].astype({"env": "category"}).reset_index(drop=True)
+    error = np.asarray(tests["wrong"].to_numpy() / tests["seen"].to_numpy(), dtype=np.float64)
+    return made.assign(error=error, accuracy=accuracies_of(tests))
+
+
+def _environments_of_full(collection: Collection) -> dict[int, frozenset[str]]:
+    """Run on all given environments -> every environment in which it was tested, at any step."""
+    full = [at for at, run in enumerate(collection.runs) if run.identity["fold"] == FULL]
+    rows = collection.rows[collection.rows["run"].isin(full) & (collection.rows["subset"] == "test")]
+    found = rows[["run", "env"]].drop_duplicates().astype({"env": str}).groupby("run")["env"].agg(frozenset)
+    return {int(run): environments for run, environments in found.items()}  # type: ignore[call-overload]
+
+
+def _silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
+    """Study folder -> fold -> why that fold has no rows, for runs that stopped before their first evaluation."""
+    found: dict[Path, dict[str, str]] = {}
+    for folder in collection.without_rows:
+        fold = fold_of(folder)
+        if fold is not None:
+            failed = folder.status == "FAILED"
+            why = f"failed: {folder.reason}" if failed else "unfinished, no rows yet"
+            found.setdefault(folder.path.parent, {})[fold] = why
+    return found
+
+
+def _identity_of(line: Mapping[Any, Any]) -> dict[str, Any]:
+    """The identity that a line of a frame spells in columns: ``variant.ratio`` goes back into ``variant``."""
+    identity: dict[str, Any] = {"variant": {}, "hparams": {}}
+    for name, value in line.items():
+        key, _, inner = str(name).partition(".")
+        missing = isinstance(value, float) and value != value
+        if inner:
+            if not missing:
+                identity[key][inner] = _whole(value)
+        else:
+            identity[key] = None if missing else _listed(_whole(value))
+    return identity
+
+
+def _whole(value: Any) -> Any:
+    """What a column of numbers made of whole ones where some line has none: 3.0 is 3 again."""
+    value = value.item() if hasattr(value, "item") else value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _listed(value: Any) -> Any:
+    return [_listed(item) for item in value] if isinstance(value, tuple) else value
+
+
+#: what tells the networks of trained runs apart, and says nothing of a model that was only evaluated
+_NETWORK = keys(Role.NETWORK)
+_PLACE = keys(Role.DATA | Role.PROTOCOL | Role.FOLDS)
+
+
+def beside_trained(identities: Sequence[Identity]) -> list[tuple[int, Identity]]:
+    """Number and identity of every run, those of an evaluated model once for every kind of network in its place.
+
+    Models that dgbench did not train stand in every table of the environments that they were evaluated in.
+
+    Args:
+        identities: of trained and evaluated runs.
+    """
+    if all(identity["backbone"] != EVALUATED for identity in identities):
+        return list(enumerate(identities))
+    networks: dict[str, dict[str, dict[str, str]]] = {}
+    for identity in identities:
+        if identity["backbone"] != EVALUATED:
+            network = {key: identity[key] for key in _NETWORK}
+            networks.setdefault(identity_key(identity, _PLACE), {})[json.dumps(network)] = network
+    found: list[tuple[int, Identity]] = []
+    for number, identity in enumerate(identities):
+        evaluated = identity["backbone"] == EVALUATED
+        trained = networks.get(identity_key(identity, _PLACE)) if evaluated else None
+        found += [(number, {**identity, **each}) for each in trained.values()] if trained else [(number, identity)]
+    return found

@@ -1,1 +1,0 @@
-"""One dataset in several settings: tables and sentences over all of them."""

@@ -1,1 +1,0 @@
-"""Which evaluated step counts, and which draw of a search."""

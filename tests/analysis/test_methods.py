@@ -1,0 +1,111 @@
+"""Model selection over rows written by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from dgbench.analysis.columns import Records, RunKey, records_of
+from dgbench.analysis.selection import Last, Oracle, Selection, TrainVal, describe
+
+CONF = Path(__file__).parents[2] / "conf" / "selection"
+
+
+def row(
+    step: int, env: str, wrong: float, subset: str = "val", held_out: bool = False, seen: int = 10
+) -> dict[str, Any]:
+    return {"step": step, "env": env, "subset": subset, "env_held_out": held_out, "seen": seen, "wrong": wrong}
+
+
+def records(rows: Sequence[Mapping[str, Any]]) -> Records:
+    """The rows of one run as columns."""
+    names = ["run", "step", "env", "subset", "env_held_out", "seen", "wrong"]
+    frame = pd.DataFrame([{"run": 0, **row} for row in rows], columns=names)
+    return records_of(frame.astype({"run": int, "step": int}), [RunKey("")])
+
+
+def chosen(selection: Selection, rows: Sequence[Mapping[str, Any]]) -> tuple[int, float | None]:
+    """Step and validation accuracy of one run; None where the method has none."""
+    choices = selection.choose(records(rows))
+    return int(choices.steps[0]), float(choices.accuracy[0]) if choices.judged[0] else None
+
+
+#: env c is held out; its validation error is lowest at step 30 and must not matter to train_val
+ROWS = [
+    row(10, "a", 3), row(10, "b", 1), row(10, "c", 9, held_out=True), row(10, "c", 9, "test", True),
+    row(20, "a", 1), row(20, "b", 3), row(20, "c", 8, held_out=True), row(20, "c", 8, "test", True),
+    row(30, "a", 4), row(30, "b", 2), row(30, "c", 0, held_out=True), row(30, "c", 1, "test", True),
+]  # fmt: skip
+
+
+def test_last() -> None:
+    assert chosen(Last(), ROWS) == (30, None)
+    assert chosen(Last(), list(reversed(ROWS))) == (30, None)
+
+
+def test_train_val_first_on_ties() -> None:
+    """Accuracies of (a, b): step 10 (.7, .9), step 20 (.9, .7), step 30 (.6, .8): means .8, .8, .7."""
+    assert chosen(TrainVal(), ROWS) == (10, pytest.approx(0.8))
+    assert chosen(TrainVal(), list(reversed(ROWS)))[0] == 10
+
+
+def test_train_val_is_unweighted() -> None:
+    """a has 100 images, b has 10. Step 1: (.9 + .1) / 2 = .5; step 2: (.5 + .6) / 2 = .55; pooled, step 1 would win."""
+    rows = [row(1, "a", 10, seen=100), row(1, "b", 9), row(2, "a", 50, seen=100), row(2, "b", 4)]
+    assert chosen(TrainVal(), rows) == (2, pytest.approx(0.55))
+
+
+def test_train_val_skips_steps_that_lack_an_environment() -> None:
+    assert chosen(TrainVal(), [*ROWS, row(40, "a", 0)])[0] == 10
+    assert "every training environment" in TrainVal().choose(records([row(1, "a", 0), row(2, "b", 0)])).why[0]
+
+
+def test_oracle_uses_the_held_out_validation_subset_of_the_last_step() -> None:
+    """Step 30 has no held-out error in val: accuracy 1, though another step might be chosen by others."""
+    assert chosen(Oracle(), ROWS) == (30, 1.0)
+
+
+def test_oracle_of_the_full_member_has_no_accuracy() -> None:
+    full = [row(10, "a", 3), row(10, "0.50", 3, "test", held_out=True)]
+    assert chosen(Oracle(), full) == (10, None)
+
+
+def test_oracle_is_always_marked() -> None:
+    assert "ORACLE" in describe(Oracle())
+    assert "ORACLE" not in describe(Last()) + describe(TrainVal())
+    assert [s.uses_test_environments for s in (Last(), TrainVal(), Oracle())] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("selection", "rows", "message"),
+    [
+        (Last(), [], "no rows"),
+        (TrainVal(), [row(1, "a", 1, "test")], "no val rows"),
+        (Oracle(), [*ROWS, row(40, "a", 1)], "no val rows of the held-out environment at step 40"),
+    ],
+)
+def test_rows_that_lack_what_is_needed(selection: Any, rows: Any, message: str) -> None:
+    assert message in selection.choose(records(rows)).why[0]
+
+
+@pytest.mark.parametrize("file", sorted(CONF.glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_file_makes_a_selection_of_its_name(file: Path) -> None:
+    settings = OmegaConf.load(file)
+    asked = {"environments": ["c"]} if "environments" in settings else {}
+    selection = instantiate(settings, **asked)
+    assert selection.name == file.stem
+    assert selection.title in describe(selection)
+    assert selection.choose(records(ROWS)).steps[0] in (-1, 10, 20, 30)
+
+
+def test_nan_is_lowest_within_a_run() -> None:
+    """Accuracies at steps 1, 2, 3: NaN, .5, .4."""
+    rows = [row(1, "a", math.nan), row(2, "a", 5), row(3, "a", 6)]
+    assert chosen(TrainVal(), rows) == (2, pytest.approx(0.5))
