@@ -48,7 +48,8 @@ class SampleStore(Store):
 
     def validation(self, i: int) -> tuple[np.ndarray, np.ndarray]:
         """(n,) rows of the images that choose the step of a classifier, and (n,) their sides, 0 for p and 1 for q."""
-        parts = [rows for name, rows in self._rows.items() if name.startswith(f"{i}/validation/")]
+        names = [f"{i}/validation/{side}" for side in (0, 1)]
+        parts = [self._rows[name] for name in names if name in self._rows]
         return np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(rows) for rows in parts])
 
     def predicted(self, i: int) -> np.ndarray:
