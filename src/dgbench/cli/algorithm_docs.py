@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from dgbench.cli.algorithm_table import family_tables
 from dgbench.configuration import CONF
 from dgbench.protocols.ranges import entry_of
-from dgbench.reports.algorithm_names import CODES, algorithm_names
+from dgbench.reports.labels import CODES, algorithm_names
 
 _HEAD = """# Algorithms
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench.errors import RecordError
-from dgbench.reports.algorithm_names import our_name
 from dgbench.reports.importers import IMPORTED
+from dgbench.reports.labels import our_name
 
 
 def identity_of(

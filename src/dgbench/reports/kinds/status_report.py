@@ -12,9 +12,9 @@ from pathlib import Path
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.beats import Beat
 from dgbench.records.durations import duration
-from dgbench.reports.aligned import aligned
 from dgbench.reports.reading.folders import HIDING, Problem, nothing_found, places, printable
 from dgbench.reports.reading.run_states import STATES, RunState, expected_jobs, run_states
+from dgbench.reports.tables import aligned
 
 ALL_DONE, UNFINISHED, BROKEN = 0, 2, 3  #: exit codes; 1 is a command that cannot work
 

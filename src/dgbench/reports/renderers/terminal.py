@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dgbench.reports.aligned import aligned
 from dgbench.reports.document import Document, main_table, sections_in_order, title_of
-from dgbench.reports.tables import Table, cells, show
+from dgbench.reports.tables import Table, aligned, cells, show
 
 _MOST_PROBLEMS = 10
 
