@@ -27,7 +27,7 @@ from dgbench.plan.hyperparameters import SHARED, entry_of, resolve
 from dgbench.records.prediction_file import PREDICTION_FILE
 from dgbench.records.rows import ROW_FILE, SHIFT_FILE, Row, RunIdentity
 from dgbench.records.shift_rows import ShiftIdentity, ShiftRow
-from dgbench.reports.algorithm_names import CODES, algorithm_names
+from dgbench.reports.labels import CODES, algorithm_names
 
 DOCS = CONF.parent / "docs"
 REFERENCE, DATA = DOCS / "reference", DOCS / "data"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dgbench.configuration import CONF
-from dgbench.reports.algorithm_names import CODES, algorithm_names, our_name
+from dgbench.reports.labels import CODES, algorithm_names, our_name
 from dgbench.reports.published import published
 
 OURS = sorted(path.stem for path in (CONF / "algorithm").glob("*.yaml"))

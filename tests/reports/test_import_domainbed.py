@@ -21,7 +21,7 @@ from dgbench.analysis.selection import LooVal, Oracle, TrainVal
 from dgbench.errors import RecordError
 from dgbench.reports.evaluation import evaluate
 from dgbench.reports.importers.domainbed import read_domainbed
-from dgbench.reports.ranking.boards import boards
+from dgbench.reports.ranking.leaderboards import leaderboards
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.tables import Cell, Table, cells
@@ -171,7 +171,7 @@ WAYS = [(TrainVal(), train_val), (LooVal(), loo_val), (Oracle(), oracle)]
 def test_every_search_reports_what_domainbed_reports(sweep: Any, selection: Any, way: Way) -> None:
     root, records = sweep
     collection = read_domainbed(root)
-    found, _ = boards(select_runs(collection, selection))
+    found, _ = leaderboards(select_runs(collection, selection))
     (board,) = [board for board in found if board.identity["protocol"] == "loo"]
     ours = {dataset.identity["dataset"]: dataset for dataset in board.datasets}
     compared = 0

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dgbench.analysis.selection import Last
-from dgbench.reports.ranking.boards import Board, boards
 from dgbench.reports.ranking.figures import average_figure, dataset_figure, leaderboard_figures, rank_figure
+from dgbench.reports.ranking.leaderboards import Leaderboard, leaderboards
 from dgbench.reports.ranking.report import leaderboard_answer
 from dgbench.reports.ranking.tables import leaderboard_table
 from dgbench.reports.reading.collect import collect
@@ -19,7 +19,7 @@ from dgbench.reports.reading.selected import select_runs
 Accuracies = Mapping[str, Sequence[float]]  # algorithm -> accuracy in both environments, one per seed
 
 
-def board_of(make: Any, root: Path, **datasets: Accuracies) -> Board:
+def board_of(make: Any, root: Path, **datasets: Accuracies) -> Leaderboard:
     """Two environments held out in turn, with the same accuracy in both."""
     for dataset, accuracies in datasets.items():
         for algorithm, by_seed in accuracies.items():
@@ -30,7 +30,7 @@ def board_of(make: Any, root: Path, **datasets: Accuracies) -> Board:
                                         held_out=[env], run=name)  # fmt: skip
                     make.write_run(root, who, lambda e, s, right=accuracy: 1 - right, folder=name, grid=[])
     collection = collect([root])
-    (board,), _ = boards(select_runs(collection, Last()))
+    (board,), _ = leaderboards(select_runs(collection, Last()))
     return board
 
 

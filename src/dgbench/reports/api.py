@@ -23,7 +23,7 @@ from dgbench.reports.measuring.tables import (
     seed_table,
     selection_table,
 )
-from dgbench.reports.ranking.boards import boards
+from dgbench.reports.ranking.leaderboards import leaderboards
 from dgbench.reports.ranking.tables import leaderboard_table
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import selected_of_frame
@@ -42,8 +42,8 @@ def leaderboard(frame: pd.DataFrame, spread: str = "domainbed", split_by: str | 
         RecordError: no run was tested, or results of several code versions would share a leaderboard.
         MeasureError: there is no such error bar.
     """
-    found, problems = boards(selected_of_frame(frame), frame.attrs.get("validation_environments", ()), split_by)
-    return _joined({board.title: leaderboard_table(board, spread) for board in found}, frame, problems)
+    found, problems = leaderboards(selected_of_frame(frame), frame.attrs.get("validation_environments", ()), split_by)
+    return _joined({each.title: leaderboard_table(each, spread) for each in found}, frame, problems)
 
 
 def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:

@@ -13,18 +13,21 @@ Beside a column ``NAME`` may stand what belongs to its values:
 =================  ====================================================================
 
 A :class:`Table` adds what a reader needs: title, units, notes.
+
+Nothing here loads pandas before there is a frame: a status prints aligned text again and again.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
-from dgbench.analysis.intervals import Interval
+    from dgbench.analysis.intervals import Interval
+
 
 Unit = Literal["percent", "points", "correlation", "probability", "loss", "distance", "rank", "count", "signed", "text"]
 BESIDE = ("std", "n", "low", "high", "best", "flag", "reason")
@@ -94,6 +97,8 @@ def table(
         lines: the values, as a frame or as one mapping per line (see :func:`entry`).
         name, title, columns, notes, detail: of :class:`Table`.
     """
+    import pandas as pd
+
     frame = lines if isinstance(lines, pd.DataFrame) else pd.DataFrame(list(lines))
     shown = [column.name for column in columns]
     frame = frame.reindex(columns=[*shown, *(column for column in frame.columns if column not in shown)])
@@ -137,13 +142,9 @@ def cells(table: Table) -> list[list[Cell]]:
 
 
 def _cells(frame: pd.DataFrame, column: Column) -> list[Cell]:
-    beside = {
-        kind: [_plain(value) for value in frame[f"{column.name}.{kind}"].tolist()]
-        for kind in BESIDE
-        if f"{column.name}.{kind}" in frame
-    }
+    beside = {kind: _values(frame[f"{column.name}.{kind}"]) for kind in BESIDE if f"{column.name}.{kind}" in frame}
     found = []
-    for at, value in enumerate(map(_plain, frame[column.name].tolist())):
+    for at, value in enumerate(_values(frame[column.name])):
         kept = {kind: values[at] for kind, values in beside.items() if values[at] is not None}
         if "n" in kept:
             kept["n"] = int(kept["n"])
@@ -155,10 +156,10 @@ def _cells(frame: pd.DataFrame, column: Column) -> list[Cell]:
     return found
 
 
-def _plain(value: Any) -> Any:
-    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
-        return None
-    return value.item() if hasattr(value, "item") else value
+def _values(column: pd.Series[Any]) -> list[Any]:
+    """A column as Python's values, None where there is none."""
+    pairs = zip(column.tolist(), column.isna().tolist(), strict=True)
+    return [None if absent else value.item() if hasattr(value, "item") else value for value, absent in pairs]
 
 
 def is_negative(cell: Cell, unit: Unit) -> bool:
@@ -185,3 +186,21 @@ def show(cell: Cell, unit: Unit, *, digits: int | None = None) -> str:
     if cell.std is not None:
         text += f" ± {cell.std * factor:.{places}f}"
     return text + (f" {cell.flag}" if cell.flag else "")
+
+
+def aligned(lines: Sequence[Sequence[str]], numeric: Sequence[bool]) -> list[str]:
+    """Lines whose columns have one width each.
+
+    Args:
+        lines: the head, then the values, as text.
+        numeric: of each column, whether it is set to the right.
+    """
+    widths = [max(len(line[at]) for line in lines) for at in range(len(numeric))]
+    text = []
+    for line in lines:
+        padded = [
+            value.rjust(width) if right else value.ljust(width)
+            for value, width, right in zip(line, widths, numeric, strict=True)
+        ]
+        text.append("  " + "  ".join(padded).rstrip())
+    return text

@@ -43,8 +43,8 @@ from dgbench.records.row_checks import (
     shown,
     whole,
 )
-from dgbench.reports.algorithm_names import our_name
 from dgbench.reports.importers import IMPORTED
+from dgbench.reports.labels import our_name
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import UNREADABLE_FOLDER, Problem, printable
 from dgbench.reports.reading.row_files import Fault, Run, bounded

@@ -14,7 +14,7 @@ from dgbench.records.beats import Beat
 from dgbench.records.durations import duration
 from dgbench.reports.reading.folders import HIDING, Problem, nothing_found, places, printable
 from dgbench.reports.reading.run_states import STATES, RunState, expected_jobs, run_states
-from dgbench.reports.render.aligned import aligned
+from dgbench.reports.tables import aligned
 
 ALL_DONE, UNFINISHED, BROKEN = 0, 2, 3  #: exit codes; 1 is a command that cannot work
 

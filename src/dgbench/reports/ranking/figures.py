@@ -16,7 +16,7 @@ from dgbench.reports.document import Figure
 from dgbench.reports.figures.rank_diagram import rank_diagram
 from dgbench.reports.labels import slug
 from dgbench.reports.over_seeds import Ranking, comparable, known, means
-from dgbench.reports.ranking.boards import Board
+from dgbench.reports.ranking.leaderboards import Leaderboard
 from dgbench.reports.render.drawing import COLORS, GRAY, canvas, finish, grid, label_of
 from dgbench.reports.render.pictures import INK
 
@@ -28,22 +28,22 @@ _WORSE: dict[str, Any] = {"color": GRAY}
 _NOT_TESTED: dict[str, Any] = {"color": INK, "markerfacecolor": "none"}
 
 
-def leaderboard_figures(board: Board) -> list[Figure]:
+def leaderboard_figures(leaderboard: Leaderboard) -> list[Figure]:
     """Estimates with intervals, on average and by dataset where there are several, and the mean ranks."""
-    figures = [average_figure(board), dataset_figure(board), rank_figure(board)]
+    figures = [average_figure(leaderboard), dataset_figure(leaderboard), rank_figure(leaderboard)]
     return [figure for figure in figures if figure]
 
 
-def average_figure(board: Board) -> Figure | None:
+def average_figure(leaderboard: Leaderboard) -> Figure | None:
     """Average accuracy of every algorithm with its interval over seeds, best on top; None where there is none."""
-    level = board.level
+    level = leaderboard.level
     if not level:
         return None
-    name = f"accuracy_{slug(board.title)}"
+    name = f"accuracy_{slug(leaderboard.title)}"
     places, height = _places(list(level))
     with canvas(name, _WIDTH, 0.8 + _LINE * height) as drawn:
         axes = drawn.add_subplot()
-        found = board.averages
+        found = leaderboard.averages
         _dots(axes, list(level), level, found)
         right = axes.get_xlim()[1]
         for algorithm, at in places.items():
@@ -52,45 +52,49 @@ def average_figure(board: Board) -> Figure | None:
                 fontsize=9.5, annotation_clip=False,
             )  # fmt: skip
         axes.set_xlabel("average test accuracy (%), higher is better")
-        several = len(board.datasets) > 1
-        what = f"mean over {len(board.datasets)} datasets and" if several else "mean over the held-out environments and"
+        several = len(leaderboard.datasets) > 1
+        what = (
+            f"mean over {len(leaderboard.datasets)} datasets and"
+            if several
+            else "mean over the held-out environments and"
+        )
         return finish(drawn, name, "Average accuracy of every algorithm", f"Dot: {what} seeds. {_caption([found])}")
 
 
-def dataset_figure(board: Board) -> Figure | None:
+def dataset_figure(leaderboard: Leaderboard) -> Figure | None:
     """The same on each dataset, algorithms in the order of their average; None for a single dataset."""
-    if len(board.datasets) < 2:
+    if len(leaderboard.datasets) < 2:
         return None
-    level = board.level
-    order = [*level, *(algorithm for algorithm in board.algorithms if algorithm not in level)]
-    across = 2 if len(board.datasets) in (2, 4) else 3
-    down = -(-len(board.datasets) // across)
-    name = f"accuracy_by_dataset_{slug(board.title)}"
+    level = leaderboard.level
+    order = [*level, *(algorithm for algorithm in leaderboard.algorithms if algorithm not in level)]
+    across = 2 if len(leaderboard.datasets) in (2, 4) else 3
+    down = -(-len(leaderboard.datasets) // across)
+    name = f"accuracy_by_dataset_{slug(leaderboard.title)}"
     with canvas(name, _WIDTH, 0.3 + down * (0.7 + _LINE * _places(order)[1])) as drawn:
         panels = drawn.subplots(down, across, sharey=True, squeeze=False).flatten()
-        shown = [dataset.averages for dataset in board.datasets]
-        for axes, dataset, found in zip(panels, board.datasets, shown, strict=False):
+        shown = [dataset.averages for dataset in leaderboard.datasets]
+        for axes, dataset, found in zip(panels, leaderboard.datasets, shown, strict=False):
             _dots(axes, order, means(found), found)
             axes.set_title(_broken(dataset.title, 36 // across), fontsize=10)
-        for axes in panels[len(board.datasets) :]:
+        for axes in panels[len(leaderboard.datasets) :]:
             axes.set_visible(False)
         drawn.supxlabel("test accuracy (%), higher is better", fontsize=11)
         text = f"Dot: mean over the held-out environments and seeds; each panel has its own scale. {_caption(shown)}"
         return finish(drawn, name, "Accuracy on each dataset", text)
 
 
-def rank_figure(board: Board) -> Figure | None:
+def rank_figure(leaderboard: Leaderboard) -> Figure | None:
     """Mean ranks with Nemenyi's critical difference; None for fewer than 3 algorithms or 2 blocks.
 
     Blocks must be independent of one another. Datasets are, so with several of them each is a block (accuracies are
     means over seeds); the seeds of one dataset are too, but environments are not: their models share training data.
     """
-    found = [dataset.averages for dataset in board.datasets]
+    found = [dataset.averages for dataset in leaderboard.datasets]
     if len(found) > 1:
         levels = [means(own) for own in found]
         names = sorted(set.intersection(*(set(level) for level in levels)))
         blocks = [[-level[name] for name in names] for level in levels]
-        kinds = {str(dataset.identity["dataset"]) for dataset in board.datasets}
+        kinds = {str(dataset.identity["dataset"]) for dataset in leaderboard.datasets}
         what = f"Mean rank over {len(found)} datasets (blocks), 1 is the highest accuracy, means over seeds."
         if len(kinds) < len(found):
             what += " Forms of one dataset share their images, so the test sees more blocks than there is evidence."
@@ -106,7 +110,7 @@ def rank_figure(board: Board) -> Figure | None:
     except MeasureError:
         return None
     what += f" Friedman's test: p = {ranking.test.p_value_f:.2g} (Iman-Davenport)."
-    return rank_diagram(ranking, f"ranks_{slug(board.title)}", "Ranks by accuracy", what)
+    return rank_diagram(ranking, f"ranks_{slug(leaderboard.title)}", "Ranks by accuracy", what)
 
 
 def _dots(axes: Any, order: Sequence[str], level: Mapping[str, float], found: pd.DataFrame) -> None:

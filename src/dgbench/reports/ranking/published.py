@@ -16,7 +16,7 @@ from dgbench.reports.over_seeds import (
     means,
 )
 from dgbench.reports.published import Published, published
-from dgbench.reports.ranking.boards import Board
+from dgbench.reports.ranking.leaderboards import Leaderboard
 from dgbench.reports.tables import Column, Table, entry, table
 
 
@@ -59,24 +59,24 @@ def baseline_of(name: str | None, own: Mapping[str, Mapping[str, float]]) -> Bas
     return Baseline(_title(theirs), theirs.averages())
 
 
-def beside_tables(board: Board, theirs: Published, selection: str) -> list[Table]:
+def beside_tables(leaderboard: Leaderboard, theirs: Published, selection: str) -> list[Table]:
     """Ours, theirs and the difference, for every algorithm and column of both, by dataset and by environment.
 
     Args:
-        board: ours.
+        leaderboard: ours.
         theirs: a published table; those that it holds by environment follow it.
         selection: name of the one that chose ours.
 
     Returns:
-        One frame for each table with which the board shares something.
+        One frame for each table with which the leaderboard shares something.
     """
-    note = _settings_note(board, theirs, selection)
-    made = [_beside(board, each, note) for each in (theirs, *theirs.domains)]
+    note = _settings_note(leaderboard, theirs, selection)
+    made = [_beside(leaderboard, each, note) for each in (theirs, *theirs.domains)]
     return [frame for frame in made if frame is not None]
 
 
-def _beside(board: Board, theirs: Published, settings: str) -> Table | None:
-    ours = _ours(board, theirs)
+def _beside(leaderboard: Leaderboard, theirs: Published, settings: str) -> Table | None:
+    ours = _ours(leaderboard, theirs)
     printed = theirs.accuracies()
     shared = [c for c in theirs.columns if any(c in ours.get(a, {}) and c in line for a, line in printed.items())]
     rows = [name for name in printed if any(column in ours.get(name, {}) for column in shared)]
@@ -120,11 +120,11 @@ def agreement_section(own: Mapping[str, Mapping[str, float]], tables: Sequence[P
     return Section("agreement", title, [_places(boards), _correlations(boards)], facts=facts)
 
 
-def _settings_note(board: Board, theirs: Published, selection: str) -> str:
+def _settings_note(leaderboard: Leaderboard, theirs: Published, selection: str) -> str:
     """In what our settings differ from those that a published table names."""
     if not theirs.settings:
         return "Networks, data and budgets may differ: see the facts above."
-    ours = {**board.identity, "init": str(board.identity["init"]).partition(":")[0], "selection": selection}
+    ours = {**leaderboard.identity, "init": str(leaderboard.identity["init"]).partition(":")[0], "selection": selection}
     other = [f"{key} {ours[key]} here, {said} there" for key, said in theirs.settings.items() if ours[key] != said]
     if other:
         return f"Not the same settings: {'; '.join(other)}. Data and budgets may differ too: see the facts above."
@@ -132,10 +132,10 @@ def _settings_note(board: Board, theirs: Published, selection: str) -> str:
     return f"The same here as there: {named}. Data and budgets may differ: see the facts above."
 
 
-def _ours(board: Board, theirs: Published) -> dict[str, dict[str, float]]:
+def _ours(leaderboard: Leaderboard, theirs: Published) -> dict[str, dict[str, float]]:
     """Algorithm -> column of theirs -> mean accuracy over our seeds."""
-    ours: dict[str, dict[str, float]] = {name: {} for name in board.algorithms}
-    for dataset in board.datasets:
+    ours: dict[str, dict[str, float]] = {name: {} for name in leaderboard.algorithms}
+    for dataset in leaderboard.datasets:
         if not theirs.dataset:
             key = dataset.title if dataset.title in theirs.columns else str(dataset.identity["dataset"])
             for algorithm, level in means(dataset.averages).items():
@@ -150,9 +150,9 @@ def _ours(board: Board, theirs: Published) -> dict[str, dict[str, float]]:
 
 
 def _places(boards: Mapping[str, Mapping[str, float]]) -> Table:
-    places = {title: ranks(board) for title, board in boards.items()}
+    places = {title: ranks(leaderboard) for title, leaderboard in boards.items()}
     lines = []
-    for name in sorted({name for board in boards.values() for name in board}):
+    for name in sorted({name for leaderboard in boards.values() for name in leaderboard}):
         line: dict[str, Any] = {"algorithm": name}
         for title, at in places.items():
             line |= entry(title, at.get(name), reason="" if name in at else "not on this leaderboard")

@@ -18,8 +18,8 @@ from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.certainty import WORDS as MEASURE_WORDS
 from dgbench.reports.measuring.certainty import too_few, verdict
 from dgbench.reports.over_seeds import comparable, known
-from dgbench.reports.ranking.boards import Board, boards
 from dgbench.reports.ranking.figures import leaderboard_figures
+from dgbench.reports.ranking.leaderboards import Leaderboard, leaderboards
 from dgbench.reports.ranking.published import (
     Baseline,
     agreement_section,
@@ -51,23 +51,22 @@ WORDS = {
 }
 
 
-def leaderboard_answer(board: Board) -> list[str]:
+def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
     """Who has the highest average accuracy, and from whom the seeds separate it."""
-    level, names = board.level, board.algorithms
+    level, names = leaderboard.level, leaderboard.algorithms
     if len(level) < 2:
         return [too_few(names, len(level), "an accuracy on every dataset")]
-    found = board.averages
+    found = leaderboard.averages
     judged = comparable(found)
     order = [name for name in level if name in judged.index]
     if len(order) < 2 or not judged.shape[1]:
         first, second = list(level)[:2]
-        return [
-            f"{_lead(board, first, second)}. No two algorithms have the same seeds, so no difference can be tested."
-        ]
+        alone = "No two algorithms have the same seeds, so no difference can be tested."
+        return [f"{_lead(leaderboard, first, second)}. {alone}"]
     first, second = order[:2]
     other = [name for name in level if name not in judged.index]
     sentence = _lead(
-        board, first, second, " of those with the same seeds" if other and first != next(iter(level)) else ""
+        leaderboard, first, second, " of those with the same seeds" if other and first != next(iter(level)) else ""
     )
     if judged.shape[1] > 1:
         apart = mean_interval([a - b for a, b in zip(known(judged, first), known(judged, second), strict=True)])
@@ -81,9 +80,9 @@ def leaderboard_answer(board: Board) -> list[str]:
     return answer
 
 
-def _lead(board: Board, first: str, second: str, among: str = "") -> str:
-    level = board.level
-    over = f" over {len(board.datasets)} datasets" if len(board.datasets) > 1 else ""
+def _lead(leaderboard: Leaderboard, first: str, second: str, among: str = "") -> str:
+    level = leaderboard.level
+    over = f" over {len(leaderboard.datasets)} datasets" if len(leaderboard.datasets) > 1 else ""
     ahead = 100 * (level[first] - level[second])
     return (
         f"{first} has the highest average accuracy{over}{among}, {100 * level[first]:.1f} %, {ahead:.1f} points above "
@@ -134,21 +133,25 @@ class LeaderboardReport:
         split = shift_split(self.shifts, self.shifts_from, self.shifts_estimator)
         selected = select_runs(collection, selection, split_by)
         unreported = selection.validation_environments
-        found, missing = boards(selected, unreported, split_by)
-        own = {board.title: level for board in found if (level := board.level)}
+        found, missing = leaderboards(selected, unreported, split_by)
+        own = {leaderboard.title: level for leaderboard in found if (level := leaderboard.level)}
         baseline = baseline_of(self.baseline, own)
         curves = test_curves(collection, selected, unreported, self.epochs)
         chosen = choices(selected, unreported)
         sections = []
-        for board in found:
-            beside = [frame for other in theirs for frame in beside_tables(board, other, selection.name)]
+        for leaderboard in found:
+            beside = [frame for each in theirs for frame in beside_tables(leaderboard, each, selection.name)]
             tables = [
-                *self._tables(board, split, baseline if baseline and baseline.title != board.title else None, beside),
-                variance_table(board, curves, self.epochs),
-                chosen_table(board, chosen),
+                *self._tables(
+                    leaderboard, split, baseline if baseline and baseline.title != leaderboard.title else None, beside
+                ),
+                variance_table(leaderboard, curves, self.epochs),
+                chosen_table(leaderboard, chosen),
             ]
-            figures, answer = leaderboard_figures(board), leaderboard_answer(board)
-            sections.append(Section(slug(board.title), board.title, tables, figures, answer, facts=_facts(board)))
+            figures, answer = leaderboard_figures(leaderboard), leaderboard_answer(leaderboard)
+            sections.append(
+                Section(slug(leaderboard.title), leaderboard.title, tables, figures, answer, facts=_facts(leaderboard))
+            )
         agreement = agreement_section(own, theirs)
         problems = [*collection.problems, *missing, *split.problems]
         counting = sum(not run.why for run in selected.runs)
@@ -158,27 +161,27 @@ class LeaderboardReport:
             selection=describe(selection),
             sections=[*sections, *([agreement] if agreement else [])],
             problems=problem_table(problems),
-            warnings=warnings(selection, any(board.trained_on_tested for board in found)),
+            warnings=warnings(selection, any(leaderboard.trained_on_tested for leaderboard in found)),
             lead=leads(used, problems),
             words=WORDS,
         )
 
     def _tables(
-        self, board: Board, split: ShiftSplit, baseline: Baseline | None, beside: Sequence[Table]
+        self, leaderboard: Leaderboard, split: ShiftSplit, baseline: Baseline | None, beside: Sequence[Table]
     ) -> list[Table]:
-        score = score_table(board, self.reference, split, self.spread)
+        score = score_table(leaderboard, self.reference, split, self.spread)
         return [
-            leaderboard_table(board, self.spread, baseline),
+            leaderboard_table(leaderboard, self.spread, baseline),
             *([] if score is None else [score]),
             *beside,
-            *(dataset_table(board, dataset, self.spread, self.std_divisor) for dataset in board.datasets),
+            *(dataset_table(leaderboard, dataset, self.spread, self.std_divisor) for dataset in leaderboard.datasets),
         ]
 
 
-def _facts(board: Board) -> list[tuple[str, str]]:
-    facts = [(key, str(value)) for key, value in board.identity.items()]
-    for dataset in board.datasets:
+def _facts(leaderboard: Leaderboard) -> list[tuple[str, str]]:
+    facts = [(key, str(value)) for key, value in leaderboard.identity.items()]
+    for dataset in leaderboard.datasets:
         form = f"base images {dataset.identity['base']}, {dataset.identity['evaluation']} errors"
         held_out = ", ".join(dataset.environments)
         facts.append((dataset.title, f"{variant_text(dataset.identity)}; {form}; held out: {held_out}"))
-    return [*facts, *([("code", ", ".join(board.codes))] if board.codes else [])]
+    return [*facts, *([("code", ", ".join(leaderboard.codes))] if leaderboard.codes else [])]

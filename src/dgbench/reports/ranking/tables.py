@@ -25,7 +25,7 @@ from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.tables import ALGORITHM
 from dgbench.reports.over_seeds import by_seed, known, leader, reasons, seed_columns, standard_deviation
-from dgbench.reports.ranking.boards import Board, BoardDataset
+from dgbench.reports.ranking.leaderboards import Leaderboard, RankedDataset
 from dgbench.reports.ranking.published import Baseline
 from dgbench.reports.ranking.shift_kinds import OTHER, ShiftSplit
 from dgbench.reports.reading.collect import Collection
@@ -40,27 +40,27 @@ _DIVISORS = {
 }
 
 
-def leaderboard_table(board: Board, kind: str = "domainbed", baseline: Baseline | None = None) -> Table:
+def leaderboard_table(leaderboard: Leaderboard, kind: str = "domainbed", baseline: Baseline | None = None) -> Table:
     """One line per algorithm, best first: every dataset, their average, the place and how it moved.
 
     Args:
-        board: of :func:`~dgbench.reports.ranking.boards.boards`.
+        leaderboard: of :func:`~dgbench.reports.ranking.leaderboards.leaderboards`.
         kind: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
         baseline: leaderboard that places are compared with.
     """
-    level = board.level
-    order = [*level, *(name for name in board.algorithms if name not in level)]
-    several = len(board.datasets) > 1
+    level = leaderboard.level
+    order = [*level, *(name for name in leaderboard.algorithms if name not in level)]
+    several = len(leaderboard.datasets) > 1
     columns = [ALGORITHM]
     bar = partial(spread, kind=kind)
     parts = []
-    for dataset in board.datasets:
+    for dataset in leaderboard.datasets:
         why = {name: dataset.why_absent(name) for name in order}
         parts.append(seed_columns(dataset.averages, dataset.title, order, dataset.seeds, why, highest=True, bar=bar))
         columns.append(Column(dataset.title, f"{dataset.title} accuracy", "percent", _help(dataset)))
     if several:
-        best = leader(board.averages, highest=True)
-        parts.append(_column(order, lambda name: _average(board, level, name, name == best)))
+        best = leader(leaderboard.averages, highest=True)
+        parts.append(_column(order, lambda name: _average(leaderboard, level, name, name == best)))
         columns.append(
             Column("average", "average accuracy", "percent", "mean over the datasets of the unrounded means")
         )
@@ -74,7 +74,7 @@ def leaderboard_table(board: Board, kind: str = "domainbed", baseline: Baseline 
         columns.append(Column("Δ rank", unit="signed", help=won))
     title = f"Leaderboard: test accuracy ± {SPREADS[kind]}"
     lines = pd.concat(parts, axis=1).rename_axis("algorithm").reset_index()
-    return table(lines, "leaderboard", title, columns, _notes(board, order, baseline))
+    return table(lines, "leaderboard", title, columns, _notes(leaderboard, order, baseline))
 
 
 def _column(order: Sequence[str], cell: Callable[[str], dict[str, Any]]) -> pd.DataFrame:
@@ -87,16 +87,18 @@ def _places(order: Sequence[str], column: str, places: Mapping[str, int], why: s
     return _column(order, lambda name: entry(column, places.get(name), reason="" if name in places else why))
 
 
-def dataset_table(board: Board, dataset: BoardDataset, kind: str = "domainbed", divisor: str = "K-1") -> Table:
+def dataset_table(
+    leaderboard: Leaderboard, dataset: RankedDataset, kind: str = "domainbed", divisor: str = "K-1"
+) -> Table:
     """One line per algorithm: every test environment, their average, the accuracy over all images, the deviation.
 
     Args:
-        board: of :func:`~dgbench.reports.ranking.boards.boards`.
+        leaderboard: of :func:`~dgbench.reports.ranking.leaderboards.leaderboards`.
         dataset: one of its datasets.
         kind: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
         divisor: of the standard deviation over environments, ``K-1`` or ``K``.
     """
-    order, seeds = board.algorithms, dataset.seeds
+    order, seeds = leaderboard.algorithms, dataset.seeds
     how = "trained on its other images" if trained_on_tested(dataset.identity) else "held out"
     columns = [ALGORITHM]
     bar = partial(spread, kind=kind)
@@ -128,15 +130,15 @@ def dataset_table(board: Board, dataset: BoardDataset, kind: str = "domainbed", 
     return table(lines, f"dataset_{slug(dataset.title)}", title, columns, notes)
 
 
-def chosen_table(board: Board, found: Sequence[Choice]) -> Table:
-    """One line per model that counts on a board: its step, draw and hyperparameters.
+def chosen_table(leaderboard: Leaderboard, found: Sequence[Choice]) -> Table:
+    """One line per model that counts on a leaderboard: its step, draw and hyperparameters.
 
     Args:
-        board: of :func:`~dgbench.reports.ranking.boards.boards`.
+        leaderboard: of :func:`~dgbench.reports.ranking.leaderboards.leaderboards`.
         found: of :func:`~dgbench.reports.hparams.choices`.
     """
     by_run = {(choice.run, choice.folder): choice for choice in found}
-    runs = board.runs.sort_values("algorithm", kind="stable")
+    runs = leaderboard.runs.sort_values("algorithm", kind="stable")
     made = choices_table([by_run[who] for who in zip(runs["run"], runs["folder"], strict=True)])
     algorithm, *columns = made.columns
     note = "Every cell above is made of these models alone; report=hparams prints them with all candidates."
@@ -145,13 +147,13 @@ def chosen_table(board: Board, found: Sequence[Choice]) -> Table:
     return table(lines, "chosen", "Chosen steps and hyperparameters", columns, [note], detail=True)
 
 
-def _average(board: Board, level: Mapping[str, float], name: str, best: bool) -> dict[str, Any]:
-    why = next((text for dataset in board.datasets if (text := dataset.why_absent(name))), "")
+def _average(leaderboard: Leaderboard, level: Mapping[str, float], name: str, best: bool) -> dict[str, Any]:
+    why = next((text for dataset in leaderboard.datasets if (text := dataset.why_absent(name))), "")
     reason = "" if name in level else why or "a dataset is missing"
     return entry("average", level.get(name), best=best, reason=reason)
 
 
-def _summary(dataset: BoardDataset, algorithm: str, divisor: str) -> dict[str, Any]:
+def _summary(dataset: RankedDataset, algorithm: str, divisor: str) -> dict[str, Any]:
     """Average, overall and deviation of an algorithm that has every environment."""
     means, counts = {}, set()
     for env in dataset.environments:
@@ -178,18 +180,18 @@ def _attempt(name: str, function: Callable[[], float]) -> dict[str, Any]:
         return entry(name, reason=str(problem))
 
 
-def _images(dataset: BoardDataset) -> dict[str, float]:
+def _images(dataset: RankedDataset) -> dict[str, float]:
     """Environment -> test images; empty where every row speaks of a single one, so that the number is not known."""
     there = dataset.accuracies.dropna(subset="images")
     images = {str(env): float(count) for env, count in zip(there["env"], there["images"], strict=True)}
     return images if any(count > 1 for count in images.values()) else {}
 
 
-def _help(dataset: BoardDataset) -> str:
+def _help(dataset: RankedDataset) -> str:
     return f"{variant_text(dataset.identity)}: mean accuracy over {', '.join(dataset.environments)}, each held out"
 
 
-def _tested(dataset: BoardDataset) -> str:
+def _tested(dataset: RankedDataset) -> str:
     if trained_on_tested(dataset.identity):
         return TARGET_ORACLE
     imported = str(dataset.identity["code"]).startswith(IMPORTED)
@@ -197,15 +199,15 @@ def _tested(dataset: BoardDataset) -> str:
     return f"Accuracy is that on {where} of an environment that the model never trained on."
 
 
-def _different_models(dataset: BoardDataset) -> list[str]:
+def _different_models(dataset: RankedDataset) -> list[str]:
     if dataset.identity["protocol"] == LOO and len(dataset.environments) > 1:
         return ["Leave-one-out: every environment has another model, so std mixes models and environments."]
     return []
 
 
-def _notes(board: Board, order: Sequence[str], baseline: Baseline | None) -> list[str]:
-    level = board.level
-    found = [dataset.averages for dataset in board.datasets]
+def _notes(leaderboard: Leaderboard, order: Sequence[str], baseline: Baseline | None) -> list[str]:
+    level = leaderboard.level
+    found = [dataset.averages for dataset in leaderboard.datasets]
     seeds = sorted({len(known(own, name)) for own in found for name in level})
     notes = []
     if seeds:
@@ -224,21 +226,22 @@ def _notes(board: Board, order: Sequence[str], baseline: Baseline | None) -> lis
 Score = tuple[int | None, str]  # or None and why
 
 
-def score_table(board: Board, reference: str, shifts: ShiftSplit, kind: str = "domainbed") -> Table | None:
+def score_table(leaderboard: Leaderboard, reference: str, shifts: ShiftSplit, kind: str = "domainbed") -> Table | None:
     """The ranking score of every algorithm, highest first; None where the reference has nothing to be compared with.
 
     Args:
-        board: of :func:`~dgbench.reports.ranking.boards.boards`.
+        leaderboard: of :func:`~dgbench.reports.ranking.leaderboards.leaderboards`.
         reference: algorithm whose error bar decides.
         shifts: the kind of shift that dominates each dataset.
         kind: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
     """
-    names = board.algorithms
+    names = leaderboard.algorithms
     if reference not in names or len(names) < 2:
         return None
-    of = {dataset.title: shifts.of(dataset.identity) for dataset in board.datasets}
+    of = {dataset.title: shifts.of(dataset.identity) for dataset in leaderboard.datasets}
     scores = {
-        dataset.title: {name: _score(dataset, name, reference, kind) for name in names} for dataset in board.datasets
+        dataset.title: {name: _score(dataset, name, reference, kind) for name in names}
+        for dataset in leaderboard.datasets
     }
     sums = {
         "other" if shift == OTHER else f"{shift} shift": [title for title, own in of.items() if own == shift]
@@ -268,7 +271,7 @@ def score_table(board: Board, reference: str, shifts: ShiftSplit, kind: str = "d
     return table(lines, "ranking_score", f"Ranking score against {reference}", columns, notes)
 
 
-def _score(dataset: BoardDataset, algorithm: str, reference: str, kind: str) -> Score:
+def _score(dataset: RankedDataset, algorithm: str, reference: str, kind: str) -> Score:
     found = dataset.averages
     for name in (algorithm, reference):
         if name not in found.index:
@@ -346,11 +349,11 @@ def test_curves(collection: Collection, selected: Selected, unreported: Sequence
     return curves.loc[curves["counts"], ["run", "folder", "deviation", "gap"]]
 
 
-def variance_table(board: Board, curves: pd.DataFrame, epochs: int) -> Table:
+def variance_table(leaderboard: Leaderboard, curves: pd.DataFrame, epochs: int) -> Table:
     """Per dataset: standard deviation over the last evaluations, over seeds, and the gain of an oracle, in points.
 
     Args:
-        board: of :func:`~dgbench.reports.ranking.boards.boards`.
+        leaderboard: of :func:`~dgbench.reports.ranking.leaderboards.leaderboards`.
         curves: of :func:`test_curves`.
         epochs: how many of the last evaluations they took.
     """
@@ -360,11 +363,11 @@ def variance_table(board: Board, curves: pd.DataFrame, epochs: int) -> Table:
         "seed": "standard deviation of the average accuracy over seeds, divisor n-1",
         "gap": "best evaluation of any draw by test accuracy less the selected one",
     }
-    runs = board.runs.merge(curves, on=["run", "folder"])
-    names = board.algorithms
+    runs = leaderboard.runs.merge(curves, on=["run", "folder"])
+    names = leaderboard.algorithms
     lines: list[dict[str, Any]] = [{"algorithm": name} for name in names]
     columns = [ALGORITHM]
-    for dataset in board.datasets:
+    for dataset in leaderboard.datasets:
         own, over_seeds = runs[runs["dataset"] == dataset.title], dataset.averages
         for line in lines:
             here = own[own["algorithm"] == line["algorithm"]]

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 from dgbench.reports.document import Document, in_order, main_table, remake, sections_in_order, title_of
-from dgbench.reports.render.aligned import aligned
-from dgbench.reports.tables import Cell, Table, Unit, cells, is_negative, show
+from dgbench.reports.tables import Cell, Table, Unit, aligned, cells, is_negative, show
 
 #: what would be markup in a name; an underscore between letters, as in ``group_dro``, is none
 _MARKUP = re.compile(r"[\\`*<>|~$]|(?<![^\W_])_|_(?![^\W_])|(?<=\])\(|&(?=#?\w+;)")

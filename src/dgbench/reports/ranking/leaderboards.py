@@ -1,7 +1,6 @@
 """What leaderboards are made of: test accuracies by dataset, algorithm, seed and tested environment.
 
-Where one is missing, why, and the command that fills it.
-"""
+Where one is missing, why, and the command that fills it."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from dgbench.reports.reading.folders import Problem, filling_command
 from dgbench.reports.reading.selected import Selected, SelectedRun
 
 HeldOut = frozenset[str]
-#: what tells the datasets of a board apart
+#: what tells the datasets of a leaderboard apart
 _DATASET = keys(Role.DATA | Role.FOLDS)
 _WORDS = {"init": "{} init", "head": "{} head", "protocol": "protocol {}"}
 _USUAL = ("head", "random")  # not said
@@ -37,7 +36,7 @@ _COLUMNS = ("algorithm", "seed", "env", "accuracy", "images", "accuracy.reason")
 
 
 @dataclass(frozen=True, eq=False)
-class BoardDataset:
+class RankedDataset:
     """One column of a leaderboard.
 
     ``accuracies`` has one line per algorithm, seed and tested environment: ``algorithm`` (as tables name it),
@@ -45,7 +44,7 @@ class BoardDataset:
     ``accuracy.reason`` (why, with the command that fills it) and ``images`` (tested ones).
     """
 
-    title: str  #: unique on its board
+    title: str  #: unique on its leaderboard
     identity: Mapping[str, Any]  #: of any of its runs
     environments: tuple[str, ...]  #: those tested and reported, in order
     accuracies: pd.DataFrame
@@ -70,16 +69,16 @@ class BoardDataset:
 
 
 @dataclass(frozen=True, eq=False)
-class Board:
+class Leaderboard:
     """Results that may be ranked together: algorithms by datasets.
 
     ``runs`` has one line per run that counts: ``dataset`` (a title), ``algorithm``, ``seed``, ``run`` (hash),
     ``folder``.
     """
 
-    title: str  #: unique among the boards of a report
+    title: str  #: unique among the leaderboards of a report
     identity: Mapping[str, Any]  #: network and protocol, and what the report is split by
-    datasets: tuple[BoardDataset, ...]
+    datasets: tuple[RankedDataset, ...]
     codes: tuple[str, ...]  #: code versions of the runs that count
     runs: pd.DataFrame
 
@@ -111,24 +110,24 @@ class Board:
         return any(trained_on_tested(dataset.identity) for dataset in self.datasets)
 
 
-def boards(
+def leaderboards(
     selected: Selected, unreported: Sequence[str] = (), split_by: str | None = None
-) -> tuple[list[Board], list[Problem]]:
-    """All boards that the runs allow, and what is missing in them.
+) -> tuple[list[Leaderboard], list[Problem]]:
+    """All leaderboards that the runs allow, and what is missing in them.
 
     Args:
         selected: runs at their selected steps.
         unreported: environments that chose among models, so that no accuracy is reported on them.
-        split_by: one more identity key whose values get boards of their own.
+        split_by: one more identity key whose values get leaderboards of their own.
 
     Raises:
-        RecordError: one dataset of a board would mix code versions.
+        RecordError: one dataset of a leaderboard would mix code versions.
     """
     names = keys(Role.NETWORK | Role.PROTOCOL, split_by)
     together: dict[str, list[Group]] = defaultdict(list)
     for group in groups_of(selected, split_by, ideal=False):
         together[identity_key(group.identity, names)].append(group)
-    found: list[Board] = []
+    found: list[Leaderboard] = []
     problems: list[Problem] = []
     for _, groups in sorted(together.items()):
         shown = []
@@ -139,15 +138,15 @@ def boards(
             else:
                 problems.append(_nothing(dataset))
         if shown:
-            board, missing = _board({key: groups[0].identity[key] for key in names}, shown, selected)
-            found.append(board)
+            leaderboard, missing = _leaderboard({key: groups[0].identity[key] for key in names}, shown, selected)
+            found.append(leaderboard)
             problems += missing
     return found, problems
 
 
 @dataclass(frozen=True)
 class _Dataset:
-    """What a board shows of a setting."""
+    """What a leaderboard shows of a setting."""
 
     group: Group
     environments: tuple[str, ...]  #: those tested and reported, in order
@@ -167,7 +166,7 @@ class _Dataset:
 
 
 def _nothing(dataset: _Dataset) -> Problem:
-    """Why a setting is on no board."""
+    """Why a setting is on no leaderboard."""
     identity, runs = dataset.identity, dataset.group.runs
     where = f"{variant_text(identity)}, protocol {identity['protocol']}, {len(runs)} runs"
     why = "every tested environment is one that chooses among models"
@@ -176,11 +175,11 @@ def _nothing(dataset: _Dataset) -> Problem:
     return Problem("no leaderboard", where, why)
 
 
-def _board(
+def _leaderboard(
     identity: Mapping[str, Any], datasets: Sequence[_Dataset], selected: Selected
-) -> tuple[Board, list[Problem]]:
+) -> tuple[Leaderboard, list[Problem]]:
     titles = dataset_titles([dataset.identity for dataset in datasets], _DATASET)
-    shown: list[BoardDataset] = []
+    shown: list[RankedDataset] = []
     runs: list[dict[str, Any]] = []
     problems: list[Problem] = []
     for title, dataset in zip(titles, datasets, strict=True):
@@ -193,19 +192,19 @@ def _board(
             runs += [{"dataset": title, **who, **run} for run in counting]
             problems += missing
         frame = pd.DataFrame(accuracies, columns=list(_COLUMNS)).astype({"accuracy": "float64", "images": "float64"})
-        shown.append(BoardDataset(title, dataset.identity, dataset.environments, frame))
-    board = Board(
+        shown.append(RankedDataset(title, dataset.identity, dataset.environments, frame))
+    leaderboard = Leaderboard(
         title=_title(identity, datasets),
         identity=identity,
         datasets=tuple(shown),
         codes=tuple(dict.fromkeys(code for dataset in datasets for code in dataset.group.codes)),
         runs=pd.DataFrame(runs),
     )
-    return board, problems
+    return leaderboard, problems
 
 
 def _title(identity: Mapping[str, Any], datasets: Sequence[_Dataset]) -> str:
-    """Network, initial weights, tuning, protocol, and whatever else a board is split by."""
+    """Network, initial weights, tuning, protocol, and whatever else a leaderboard is split by."""
     title = ", ".join(_WORDS.get(key, "{}").format(value) for key, value in identity.items() if (key, value) != _USUAL)
     oracle = any(trained_on_tested(dataset.identity) for dataset in datasets)
     return f"TARGET ORACLE, {title}" if oracle else title
