@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -259,16 +260,12 @@ def test_best_was_before_predictions_were_asked_for(tmp_path: Path, caplog: pyte
 
 def test_the_order_of_equal_logits_is_that_of_the_classes() -> None:
     from dgbench.batches import EvalBatch
+    from dgbench.data.description import Preprocessing
+    from dgbench.data.environments import Catalog
 
-    class Store:
-        def image_names(self, positions: np.ndarray) -> list[str]:
-            return [str(p) for p in positions]
-
-        def image_attributes(self, positions: np.ndarray) -> dict[str, list[str]]:
-            return {}
-
+    images: Any = SimpleNamespace(catalog=Catalog(np.zeros(8, np.int64), ("a", "b"), Preprocessing((1,), (), ())))
     batch = EvalBatch(torch.zeros(1, 1), torch.tensor([2]), "a", 0, torch.tensor([7]))
-    (columns,) = prediction_lines.columns_of(batch, torch.tensor([[[1.0, 2.0, 2.0, 0.0]]]), Store())
+    (columns,) = prediction_lines.columns_of(batch, torch.tensor([[[1.0, 2.0, 2.0, 0.0]]]), images)
     assert columns["top"][1].tolist() == [[1, 2, 0, 3]]
     weights = [math.e, math.e, 1.0, math.exp(-1.0)]
     assert columns["probability"][1][0].tolist() == pytest.approx([w / sum(weights) for w in weights])

@@ -196,14 +196,14 @@ def test_a_part_of_the_folds_keeps_their_runs(tmp_path: Path) -> None:
 
 def test_the_base_that_was_used_is_part_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``auto`` that fell back to the digits makes the same runs whenever it does, and others than MNIST would."""
-    from dgbench.data.datasets import spurious as sr_cmnist
+    from dgbench.data.datasets import base_images
 
     nothing = ("dataset.base=auto", f"paths.data_dir={tmp_path}", *STUDY[1:])
-    monkeypatch.setattr(sr_cmnist, "base_name", lambda base, folder, download: "digits")
+    monkeypatch.setattr(base_images, "base_name", lambda base, folder, download: "digits")
     one = make_study(tmp_path, *nothing)
     assert one.runs[0].identity(one.module(one.folds[0])).base == "digits"
     assert one.runs[0].hash == make_plan(tmp_path, *STUDY).run_spec(one.folds[0]).digest
-    monkeypatch.setattr(sr_cmnist, "base_name", lambda base, folder, download: "mnist")
+    monkeypatch.setattr(base_images, "base_name", lambda base, folder, download: "mnist")
     other = Planner(None, tmp_path).study([], Composed.of_plain(plain(composed(*nothing)), ""))
     assert other.info.base == "mnist"
     assert other.run_spec(other.folds[0]).digest != one.runs[0].hash

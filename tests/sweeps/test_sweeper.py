@@ -29,7 +29,7 @@ import sys
 for name in [name for name in sys.modules if name.split(".")[0] == "torch"]:
     sys.modules[name] = None  # importing torch raises now
 """
-NO_DOWNLOAD = "from dgbench.data.datasets import base_files\nbase_files.any_answers = lambda *_: False\n"
+NO_DOWNLOAD = "from dgbench.data.datasets import base_images\nbase_images.any_answers = lambda *_: False\n"
 
 FIRST = "composing the jobs of the sweep ..."
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -40,10 +40,6 @@ from dgbench.validation import Keys, Number, Refusal, shown
 
 if TYPE_CHECKING:
     from dgbench.data.environments import Environments
-
-Plain = tuple[str, str, str, str | None]  # path below root, environment, class, subset
-Described = tuple[str, str, str, str | None, Mapping[str, str]]  # the same, and attributes: name -> text
-Reader = Callable[..., Sequence[Plain | Described]]  # of root=Path
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +93,7 @@ class ImageFolders(DatasetOptions):
 
     root: Annotated[PathText, Refusal("is no path", "name the folder that holds environment/class/image")]
     manifest: Annotated[PathText | None, Refusal("is no path", "give a CSV or JSON list of path, environment, class")]
-    reader: Any
+    reader: Any  # a function of root=Path that returns rows, or what Hydra makes it of
     environments: SkipValidation[Sequence[str] | None]  # checked with those that are there
     classes: Literal["same", "union"]
     bad_files: SkipValidation[Sequence[str]]  # checked with the files

@@ -22,8 +22,17 @@ from dgbench.errors import ConfigError, DataError
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 
+COLUMNS = ("path", "environment", "class", "subset")  # of a list; further ones are attributes
+SAMPLED, SAMPLED_BYTES = 128, 2**20  # files that `content` reads, and bytes of each
 #: version of how images are decoded, in the names of caches; 2: 16-bit gray keeps its values, pictures stand upright
 DECODED = 2
+
+#: path below the root, environment, class, subset or None
+Row = tuple[str, str, str, str | None]
+#: the same, and what else is known of the image: name -> text
+DescribedRow = tuple[str, str, str, str | None, Mapping[str, str]]
+#: path -> name -> what is known of an image besides its environment, class and subset
+Attributes = Mapping[str, Mapping[str, str]]
 
 _FIXES = {
     errno.EACCES: "make it readable (chmod -R a+rX)",
@@ -117,11 +126,6 @@ def check_classes(names: Sequence[str], labels: Sequence[str], present: set[tupl
             )
 
 
-SAMPLED, SAMPLED_BYTES = 128, 2**20  # files that `content` reads, and bytes of each
-#: path -> name -> what is known of an image besides its environment, class and subset
-Attributes = Mapping[str, Mapping[str, str]]
-
-
 @dataclass(frozen=True)
 class ImageTable:
     """Images by file, in the order of their names; the store keeps them in this order.
@@ -209,7 +213,7 @@ def table_of_folders(
 
 
 def table_of_rows(
-    rows: Sequence[tuple[str, str, str, str | None]],
+    rows: Sequence[Row],
     root: Path,
     environments: Sequence[str] | None,
     classes: str,
@@ -230,7 +234,7 @@ def table_of_rows(
 
 def table_of(
     root: Path,
-    rows: Iterable[tuple[str, str, str, str | None]],
+    rows: Iterable[Row],
     environments: Sequence[str],
     classes: str,
     bad_files: Sequence[str] = (),
@@ -321,9 +325,6 @@ def _sha256(entries: Iterable[str]) -> str:
     for entry in entries:
         digest.update(entry.encode() + b"\n")
     return digest.hexdigest()
-
-
-COLUMNS = ("path", "environment", "class", "subset")  # columns; further ones are attributes
 
 
 def table_of_list(

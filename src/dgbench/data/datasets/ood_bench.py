@@ -13,12 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dgbench.data.datasets.image_table import SUFFIXES
+from dgbench.data.datasets.image_table import SUFFIXES, Row
 from dgbench.data.datasets.readers import cells_of, lines_of, text_of
 from dgbench.errors import ConfigError, DataError
 from dgbench.seeding import derive
 
-Row = tuple[str, str, str, str | None]
 Counts = Mapping[str, Mapping[str, Sequence[int]]]  # environment -> class -> images in each context
 Group = tuple[str, str, str]  # part of the dataset, class, context
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from dgbench.data.datasets.image_table import unreadable
+from dgbench.data.datasets.image_table import DescribedRow, Row, unreadable
 from dgbench.data.description import SUBSETS
 from dgbench.errors import ConfigError, DataError
 
@@ -63,7 +63,7 @@ def lines_of(file: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
     return [dict(zip(heading, line, strict=False)) for line in lines]
 
 
-def official_lists(*, root: Path, folder: str) -> list[tuple[str, str, str, str | None]]:
+def official_lists(*, root: Path, folder: str) -> list[Row]:
     """The images of ``CONTEXT_train.txt``, ``CONTEXT_test.txt``, ... in a folder below ``root``.
 
     A line is a path below ``root`` and a number, parted by the last blank; the class is the folder of the image, since
@@ -81,7 +81,7 @@ def official_lists(*, root: Path, folder: str) -> list[tuple[str, str, str, str 
             f"{lists} is no folder of CONTEXT_train.txt and CONTEXT_test.txt; put NICO++'s official lists there, or "
             "take a tree environment/class/image with dataset.reader=null"
         )
-    rows: list[tuple[str, str, str, str | None]] = []
+    rows: list[Row] = []
     for file in sorted(lists.glob("*.txt")):
         context, _, subset = file.stem.rpartition("_")
         if subset not in SUBSETS:
@@ -96,8 +96,6 @@ def official_lists(*, root: Path, folder: str) -> list[tuple[str, str, str, str 
         raise DataError(f"{lists} lists no image; put CONTEXT_train.txt and CONTEXT_test.txt there")
     return rows
 
-
-DescribedRow = tuple[str, str, str, str | None, Mapping[str, str]]
 
 SEQUESTERED = "seq"  # images of FMoW that no benchmark uses
 SPLITS = {"0": "train", "1": "val", "2": "test"}  # of Waterbirds
@@ -202,8 +200,6 @@ def waterbirds(root: Path) -> list[DescribedRow]:
 def _odd(file: Path, values: str) -> NoReturn:
     raise DataError(f"{file} has a line with {values}, which the published list has not; get that")
 
-
-Row = tuple[str, str, str, str | None]
 
 BREEDS = ("bulldog", "dachshund", "labrador", "corgi")  # the order of the locations below
 PER_CLASS = 3168  # images of a class in a group

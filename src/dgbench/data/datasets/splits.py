@@ -20,31 +20,19 @@ Subsets = Mapping[tuple[str, str], np.ndarray]  # (environment, subset) -> posit
 
 
 class LabeledRows(Protocol):
-    """What tables of images and of features have in common: environments, classes and listed subsets of n rows."""
+    """What tables of images and of features have in common: environments and listed subsets of n rows."""
 
     @property
     def environments(self) -> list[str]:
         """Names; positions in them are what ``env`` holds."""
 
     @property
-    def classes(self) -> list[str]:
-        """Names; positions in them are what ``label`` holds."""
-
-    @property
     def env(self) -> np.ndarray:
-        """(n,) int64."""
-
-    @property
-    def label(self) -> np.ndarray:
         """(n,) int64."""
 
     @property
     def listed(self) -> np.ndarray:
         """(n,) subset that a list gives each row, an index of ``SUBSETS``, or -1 where it gives none."""
-
-    @property
-    def attributes(self) -> Mapping[str, list[str]]:
-        """What a list says besides: name -> n values."""
 
 
 @dataclass(frozen=True)

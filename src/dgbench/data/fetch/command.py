@@ -77,7 +77,6 @@ def _fetch(name: str, known: Mapping[str, Source], data: Path, keep: bool) -> in
 
 
 def _verify(name: str, known: Mapping[str, Source], data: Path, decode: bool) -> int:
-
     try:
         return int(not shown(verify(_source(name, known), data, decode=decode), name))
     except (DgbenchError, OSError) as error:
