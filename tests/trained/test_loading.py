@@ -89,6 +89,17 @@ def test_a_model_needs_neither_configuration_nor_data(
     assert torch.equal(logits(loaded(folder), x), logits(own, x))
 
 
+def test_a_run_of_a_version_whose_files_stood_elsewhere(copied: Path, trained: Trained, tmp_path: Path) -> None:
+    """Every import path of dgbench in its record is one of former days."""
+    text = (copied / "model.json").read_text()
+    moved = re.sub(r'"dgbench(?:\.\w+)+\.(\w+)"', r'"dgbench.formerly.\1"', text)
+    assert moved.count("dgbench.formerly.") > 2
+    (copied / "model.json").write_text(moved)
+    x = random_images(loaded(trained()), 2)
+    assert torch.equal(logits(loaded(copied), x), logits(loaded(trained()), x))
+    assert len(dgbench.evaluate(copied, output=tmp_path / "rows").folders) == 1
+
+
 def test_a_list_is_an_ensemble(trained: Trained) -> None:
     """The mean of the members' logits, as text, paths or one alone."""
     runs = [trained(), trained(*EOA)]

@@ -16,7 +16,7 @@ from dgbench.data.description import Preprocessing
 from dgbench.errors import RecordError
 from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
-from dgbench.plan.code import present_path
+from dgbench.plan.code import present_paths
 from dgbench.records.files import write_whole
 from dgbench.records.rows import RunIdentity
 from dgbench.training.modules import SingleRun
@@ -79,7 +79,7 @@ class ModelRecord:
         """
         file = folder / MODEL_FILE
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
+            content: Any = present_paths(json.loads(file.read_text(encoding="utf-8")))
             if content.pop("format") != FORMAT:
                 raise ValueError("another format")
             content |= {key: tuple(content[key]) for key in ("training", "classes")}
@@ -106,7 +106,7 @@ class ModelRecord:
         Raises:
             RecordError: a class that it names is not there, or takes other arguments.
         """
-        algorithm = algorithm_class(present_path(self.objective))
+        algorithm = algorithm_class(self.objective)
         image = self.preprocessing.image
         shapes = Sizes(
             n_features=0,
@@ -170,7 +170,7 @@ def module_class(path: str) -> type[nn.Module]:
 
 def _class(path: str) -> type[Any]:
     try:
-        module, _, name = present_path(path).rpartition(".")
+        module, _, name = path.rpartition(".")
         found: Any = getattr(importlib.import_module(module), name)
         if not isinstance(found, type):
             raise TypeError(f"{path} is no class")
