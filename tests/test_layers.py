@@ -24,7 +24,7 @@ LAYERS = (
     ("callbacks",),
     ("algorithms",),
     ("data", "networks", "objectives", "plan", "selection", "shifts", "statistics"),
-    ("tensors", "modules", "requests", "records", "errors", "seeding", "configuration", "version"),
+    ("tensors", "modules", "requests", "records", "errors", "seeding", "configuration", "version", "validation"),
 )
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
 #: what a package may import of its own line
@@ -32,12 +32,13 @@ ALLOWED = {
     "estimation": {"models"},
     "modules": {"tensors"},
     "records": {"errors", "version"},
+    "validation": {"errors"},
     "plan": {"data", "selection"},
     "selection": {"plan"},
 }
 WITHOUT_TORCH = (
     "records", "errors", "seeding", "plan", "selection", "shifts", "statistics", "reports", "configuration",
-    "version",
+    "version", "validation",
 )  # fmt: skip
 
 

@@ -1,0 +1,135 @@
+"""Values of the configuration checked by pydantic, and refused in one line with key, value, fault and fix.
+
+A class that the configuration builds is a subclass of :class:`Checked` whose fields are its keys::
+
+    class Split(Checked):
+        key = "dataset"
+
+        val_fraction: Annotated[Number, Field(gt=0, lt=1), Refusal("is not in (0, 1)", "DomainBed uses 0.2")]
+        store: Literal["ram", "file"]
+
+``Split(val_fraction=2, store="ram")`` raises ``ConfigError: dataset.val_fraction=2 is not in (0, 1); DomainBed uses
+0.2``, whoever calls it: Hydra, a grid, Python.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+from pydantic_core import CoreSchema, ErrorDetails, core_schema
+
+from dgbench.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What is said of a value that a field refuses, for whatever reason; stands last in ``Annotated``.
+
+    Args:
+        fault: behind ``KEY=VALUE``, e.g. "is not in (0, 1)".
+        fix: what to do, e.g. "DomainBed uses 0.2".
+    """
+
+    fault: str
+    fix: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        context: dict[str, Any] = {"fault": self.fault, "fix": self.fix}
+        return core_schema.custom_error_schema(
+            handler(source), "refusal", custom_error_message="refused", custom_error_context=context
+        )
+
+
+def _as_it_is(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    check(value)
+    return value
+
+
+#: a finite number, no bool; an integer stays one
+Number = Annotated[float, Field(allow_inf_nan=False), WrapValidator(_as_it_is)]
+
+
+class Checked(BaseModel):
+    """Base of classes that the configuration builds. Values are not converted, and unknown keys are refused.
+
+    What several fields decide together is checked by a ``model_validator(mode="after")`` that raises the
+    :class:`~dgbench.errors.ConfigError` itself.
+
+    Attributes:
+        key: where the fields stand in the configuration, e.g. ``dataset``.
+
+    Raises:
+        ConfigError: a value that a field refuses, a key that is missing or unknown.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", arbitrary_types_allowed=True)
+
+    key: ClassVar[str]
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _in_one_line(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(values)
+        except ValidationError as error:
+            raise config_error(error, cls.key) from None
+
+
+def config_error(error: ValidationError, key: str) -> ConfigError:
+    """The first refusal in one line.
+
+    Args:
+        error: what pydantic found.
+        key: where the validated values stand in the configuration; may be empty.
+    """
+    first = error.errors(include_url=False)[0]
+    *outer, last = [*filter(None, [key]), *map(str, first["loc"])] or [""]
+    place, value = ".".join([*outer, last]), shown(first["input"])
+    if first["type"] == "missing":
+        return ConfigError(f"{place} is missing; add {place}=VALUE")
+    if first["type"] == "extra_forbidden":
+        return ConfigError(f"{place} is no key of {key}; remove it, or see the keys in conf/{key.partition('.')[0]}")
+    fault, fix = _fault_and_fix(first)
+    if value.strip() in ("", "[]"):
+        return ConfigError(f"{place} is empty; {fix}")
+    if first["loc"] and isinstance(first["loc"][-1], int):
+        return ConfigError(f"{'.'.join(outer)} holds {value}, which {fault}; {fix}")
+    return ConfigError(f"{place}={value} {fault}; {fix}")
+
+
+def _fault_and_fix(error: ErrorDetails) -> tuple[str, str]:
+    context = error.get("ctx", {})
+    if error["type"] == "refusal":
+        return context["fault"], context["fix"]
+    if error["type"] == "literal_error":
+        *others, last = re.findall(r"[^\s',]+", context["expected"].replace(" or ", " "))
+        return "is unknown", f"choose {', '.join(others)}{' or ' if len(others) == 1 else ', ' if others else ''}{last}"
+    if error["type"] == "value_error":  # a validator said it, in the words of a refusal
+        fault, _, fix = str(context["error"]).partition("; ")
+        return fault, fix or "correct it"
+    return f"is refused ({' '.join(error['msg'].split())})", "correct it"
+
+
+def shown(value: object) -> str:
+    """A value as it is typed: ``null``, ``true``, ``[a,b]``."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{shown(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "[" + ",".join(map(shown, value)) + "]"
+    return str(value)
