@@ -63,8 +63,17 @@ def _as_it_is(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
 Number = Annotated[float, Field(allow_inf_nan=False), WrapValidator(_as_it_is)]
 
 
-class Checked(BaseModel):
-    """Base of classes that the configuration builds. Values are not converted, and unknown keys are refused.
+class Keys(BaseModel):
+    """Keys that stand together below another one, e.g. ``dataset.normalize``: a field of a :class:`Checked`.
+
+    Values are not converted, and unknown keys are refused.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+class Checked(Keys):
+    """Base of classes that the configuration builds.
 
     What several fields decide together is checked by a ``model_validator(mode="after")`` that raises the
     :class:`~dgbench.errors.ConfigError` itself.
@@ -75,8 +84,6 @@ class Checked(BaseModel):
     Raises:
         ConfigError: a value that a field refuses, a key that is missing or unknown.
     """
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", arbitrary_types_allowed=True)
 
     key: ClassVar[str]
 
@@ -132,4 +139,4 @@ def shown(value: object) -> str:
         return "{" + ",".join(f"{key}:{shown(item)}" for key, item in value.items()) + "}"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return "[" + ",".join(map(shown, value)) + "]"
-    return str(value)
+    return text if (text := str(value)).isprintable() else repr(text)
