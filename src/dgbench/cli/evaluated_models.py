@@ -32,7 +32,7 @@ from dgbench.models.loading import load, run_folders
 from dgbench.networks.weights import IMAGENET, ImageRecord
 from dgbench.plan.explain import explain
 from dgbench.plan.inputs import built, dataset_options
-from dgbench.plan.settings import TrainerSettings, trainer_settings
+from dgbench.plan.settings import TrainerSettings, current_keys
 from dgbench.records.prediction_file import PREDICTION_FILE
 from dgbench.records.status import STATUS_FILE
 from dgbench.training.model_record import MODEL_FILE, ModelRecord
@@ -110,12 +110,12 @@ def _where(
         if not chosen and not any(word.startswith("dataset.") for word in overrides):
             raise ConfigError("dataset= is missing; name one of conf/dataset, since only a run brings its own")
         config = _composed(overrides)
-        return config["dataset"], config["protocol"], trainer_settings(config["trainer"])
+        return config["dataset"], config["protocol"], TrainerSettings(**config["trainer"])
     config = _composed([word for word in overrides if not word.startswith(("dataset.", "protocol."))])
     dataset, protocol = (_set(dict(getattr(record, group)), overrides, group) for group in ("dataset", "protocol"))
     typed = {key: config["trainer"][key] for key in _typed(overrides, "trainer")}
     own = {**config["trainer"], **record.trainer, "device": config["trainer"]["device"], **typed}
-    return dataset, {**protocol, "folds": [record.identity["fold"]]}, trainer_settings(own)
+    return dataset, {**protocol, "folds": [record.identity["fold"]]}, TrainerSettings(**current_keys({"trainer": own})["trainer"])
 
 
 def _sources(model: Any, how: How) -> list[tuple[Any, Callable[[], Predictor] | None]]:

@@ -45,9 +45,9 @@ def run_shift(config: dict[str, Any], words: Sequence[str], parent: Path, key: s
     Raises:
         ConfigError, DataError, WeightsError: it cannot work; nothing was started.
     """
-    from dgbench.plan.settings import check_values
+    from dgbench.plan.settings import check_configuration
 
-    check_values(config)
+    check_configuration(config)
     sign_of_life(f"{config['dataset']['name']}, shift: starting ...")
 
     from dgbench.estimation.preparing import prepared

@@ -104,9 +104,9 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
         parent: folder for the folders of rows.
     """
     from dgbench.estimation.shift_plan import planned_shift
-    from dgbench.plan.settings import check_values
+    from dgbench.plan.settings import check_configuration
 
-    check_values(config)
+    check_configuration(config)
     planned = planned_shift(config, words, parent)
     for each in planned.estimators:
         n, left = each.size, len(list(each.left()))

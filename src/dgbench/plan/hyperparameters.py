@@ -33,7 +33,7 @@ from typing import Any
 from numpy.random import RandomState
 
 from dgbench.errors import ConfigError
-from dgbench.plan.settings import TrainerSettings, check_batch_size
+from dgbench.plan.settings import TrainerSettings
 
 _BOUNDS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt,
@@ -330,7 +330,7 @@ def hyperparameters(config: Mapping[str, Any], settings: TrainerSettings, smalle
     )
     if asked["draw"] and "batch_size" not in typed and 0 < smallest < values.get("batch_size", 0):
         values["batch_size"] = smallest
-    check_batch_size(values["batch_size"], settings)
+    settings.check_batch_size(values["batch_size"])
     if 0 < smallest < values["batch_size"]:
         raise ConfigError(
             f"hparams.batch_size={values['batch_size']} is larger than the smallest training environment, of "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import torch
@@ -73,5 +74,6 @@ def cached_features(
     known = _KNOWN.setdefault(source, {})
     if key not in known:
         at_once = partial(images_at_once, activations(frozen, source.image))
-        known[key] = CachedFeatures(source, frozen, at_once, asked, tuning.cache_gb, tuning.cache_dir)
+        folder = None if tuning.cache_dir is None else Path(tuning.cache_dir)
+        known[key] = CachedFeatures(source, frozen, at_once, asked, tuning.cache_gb, folder)
     return known[key]
