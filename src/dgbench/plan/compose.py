@@ -127,10 +127,10 @@ class Composer:
             if kind not in self._templates:
                 if choices not in self._choices:
                     self._choices[choices] = self.load(list(choices))
-                self._templates[kind] = _Template(self._choices[choices], [override.top for override in values])
+                self._templates[kind] = _Template(self._choices[choices])
             return self._templates[kind].with_values(values)
         except OmegaConfBaseException:  # Hydra says what is wrong in the words that were typed
-            return _Template(self.load(list(words)), []).with_values([])
+            return _Template(self.load(list(words))).with_values([])
 
     def _read(self, word: str) -> Override:
         parsed = self._parser.parse_override(word)
@@ -151,30 +151,38 @@ class _Template:
 
     Args:
         config: by Hydra.
-        tops: top-level keys in which values are set.
     """
 
-    def __init__(self, config: DictConfig, tops: Iterable[str]) -> None:
+    def __init__(self, config: DictConfig) -> None:
         self.config = deepcopy(config)
         raw: Any = OmegaConf.to_container(config, resolve=False)
         raw.pop("hydra", None)
-        self.fixed = {
-            top: Content.of(content) for top, content in raw.items() if top not in tops and "${" not in str(content)
-        }
+        self.contents = {top: Content.of(content) for top, content in raw.items()}
+        self.values: Sequence[Override] = ()
         self._kept: dict[str, Content] = {}
+        self.interpolated = {top: content.text for top, content in self.contents.items() if "${" in content.text}
+        self._resolve(set(self.interpolated))
 
-    def with_values(self, values: Iterable[Override]) -> Composed:
+    def with_values(self, values: Sequence[Override]) -> Composed:
         """Resolve the composition with these values."""
-        for override in values:
-            add = override.typed.startswith("++")
-            OmegaConf.update(self.config, override.key, override.value, force_add=add)
-        contents = {
-            top: self.fixed.get(top) or self._shared(Content.of(resolved(self.config, top)))
-            for top in map(str, self.config)
-            if top != "hydra"
-        }
+        pairs = zip(values, self.values, strict=False)
+        first = next((i for i, (new, old) in enumerate(pairs) if new != old), len(self.values))
+        self.values = ()  # an error leaves some of them set
+        for override in values[first:]:
+            OmegaConf.update(self.config, override.key, override.value, force_add=override.typed.startswith("++"))
+        self._resolve({override.top for override in values[first:]})
+        self.values = values
         folder = self.config.hydra.sweep.dir if "hydra" in self.config else self.config.paths.output_dir
-        return Composed(contents, str(folder))
+        return Composed(dict(self.contents), str(folder))
+
+    def _resolve(self, changed: set[str]) -> None:
+        """Resolve what stands under these top-level keys, and what refers to them."""
+        while more := {
+            top for top, text in self.interpolated.items() if top not in changed and _refers(text, changed)
+        }:
+            changed |= more
+        for top in changed:
+            self.contents[top] = self._shared(Content.of(resolved(self.config, top)))
 
     def _shared(self, content: Content) -> Content:
         """Give one object for equal contents: thousands of studies keep theirs."""
@@ -187,6 +195,12 @@ def resolved(config: DictConfig, top: str) -> Any:
     """Give what stands under a top-level key, without interpolations."""
     node = config[top]
     return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+
+
+def _refers(text: str, tops: Iterable[str]) -> bool:
+    """Tell whether interpolations may name one of these keys, as all may that are put together from values."""
+    names = [part.partition("}")[0].rstrip() for part in text.split("${")[1:]]
+    return any(not name or name.endswith(":") or any(top in name for top in tops) for name in names)
 
 
 def _is_plain(value: Any) -> bool:
