@@ -115,7 +115,11 @@ def _where(
     dataset, protocol = (_set(dict(getattr(record, group)), overrides, group) for group in ("dataset", "protocol"))
     typed = {key: config["trainer"][key] for key in _typed(overrides, "trainer")}
     own = {**config["trainer"], **record.trainer, "device": config["trainer"]["device"], **typed}
-    return dataset, {**protocol, "folds": [record.identity["fold"]]}, TrainerSettings(**current_keys({"trainer": own})["trainer"])
+    return (
+        dataset,
+        {**protocol, "folds": [record.identity["fold"]]},
+        TrainerSettings(**current_keys({"trainer": own})["trainer"]),
+    )
 
 
 def _sources(model: Any, how: How) -> list[tuple[Any, Callable[[], Predictor] | None]]:

@@ -120,4 +120,3 @@ class Sharpened:
         return outcome_and_gradient(
             nets, params, lambda bound: objective(replace(s, networks=bound)), keep_statistics=keep_statistics
         )
-

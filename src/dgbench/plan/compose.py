@@ -177,9 +177,7 @@ class _Template:
 
     def _resolve(self, changed: set[str]) -> None:
         """Resolve what stands under these top-level keys, and what refers to them."""
-        while more := {
-            top for top, text in self.interpolated.items() if top not in changed and _refers(text, changed)
-        }:
+        while more := {top for top, text in self.interpolated.items() if top not in changed and _refers(text, changed)}:
             changed |= more
         for top in changed:
             self.contents[top] = self._shared(Content.of(resolved(self.config, top)))

@@ -9,12 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
 from dgbench.plan.building import build
+from dgbench.plan.settings import Name
 from dgbench.selection.methods import Selection
+from dgbench.validation import Checked, Refusal, shown
 
 FULL = "full"  #: name of the fold that trains on all given environments, for the ideal measure
 LOO = "loo"  #: leave-one-out: fold i holds out the i-th given environment
@@ -95,8 +97,7 @@ class Fold:
         return {**plain, **{name: value for name, value in extra.items() if value}}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Protocol(ABC):
+class Protocol(Checked, ABC):
     """Plans the folds of a study.
 
     Args:
@@ -104,8 +105,12 @@ class Protocol(ABC):
         folds: names of the folds to train; None trains all. Leaving folds out changes no result of the others.
     """
 
-    name: str
-    folds: Sequence[str | int] | str | int | None = None
+    key = "protocol"
+
+    name: Name
+    folds: Annotated[
+        list[str | int] | str | int | None, Refusal("is no list of folds", "name some, e.g. [0,2], or null for all")
+    ] = None
 
     @abstractmethod
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
@@ -121,26 +126,22 @@ class Protocol(ABC):
         Raises:
             ConfigError: the protocol's keys do not fit the environments, or name a fold that does not exist.
         """
-        if not isinstance(self.name, str) or not self.name:
-            raise ConfigError(f"protocol.name={self.name!r} is no name for the rows; leave the key as it is")
         planned = self.plan(given, n_classes)
         if self.folds is None:
             return planned
-        # protocol.folds=full has no brackets
-        folds = [self.folds] if isinstance(self.folds, (int, float, str)) else self.folds
-        wanted = [str(name) for name in folds]
-        unknown = [name for name in wanted if name not in {fold.name for fold in planned}]
+        names = self.folds if isinstance(self.folds, list) else [self.folds]  # protocol.folds=full has no brackets
+        wanted = set(map(str, names))
+        unknown = sorted(wanted - {fold.name for fold in planned})
         if unknown or not wanted:
             known = ", ".join(fold.name for fold in planned)
-            raise ConfigError(f"protocol.folds={list(folds)} has no fold {unknown[:1] or '[]'}; choose from {known}")
+            raise ConfigError(f"protocol.folds={shown(names)} has no fold {unknown[:1] or '[]'}; choose from {known}")
         return [fold for fold in planned if fold.name in wanted]
 
 
-@dataclass(frozen=True, kw_only=True)
 class LeaveOneOut(Protocol):
     """Each given environment held out once, and a ``full`` fold on all of them for the ideal measure."""
 
-    name: str = LOO
+    name: Name = LOO
 
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         if len(given) < 2:
@@ -149,11 +150,10 @@ class LeaveOneOut(Protocol):
         return [*planned, Fold(FULL, tuple(given), ())]
 
 
-@dataclass(frozen=True, kw_only=True)
 class SingleSource(Protocol):
     """Each given environment alone as training, all others held out."""
 
-    name: str = SINGLE_SOURCE
+    name: Name = SINGLE_SOURCE
 
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         if len(given) < 2:
@@ -201,7 +201,9 @@ def planned_folds(protocol: Mapping[str, Any], info: DatasetInfo) -> list[Fold]:
     Raises:
         ConfigError: the protocol's keys do not fit the environments.
     """
-    planned: list[Fold] = build({"protocol": dict(protocol)}, "protocol")(list(info.given), info.n_classes)
+    planned: list[Fold] = build({"protocol": dict(protocol)}, "protocol", _convert_="all")(
+        list(info.given), info.n_classes
+    )
     asked = info.beyond or protocol.get("folds") is not None
     return [fold for fold in planned if asked or not fold.everywhere]
 

@@ -33,6 +33,7 @@ from typing import Any
 from numpy.random import RandomState
 
 from dgbench.errors import ConfigError
+from dgbench.plan.keys import SEARCH_KEYS
 from dgbench.plan.settings import TrainerSettings
 
 _BOUNDS: dict[str, Callable[[float, float], bool]] = {
@@ -288,8 +289,6 @@ def _known(what: str, value: Any, options: Sequence[str]) -> None:
         raise ConfigError(f"{what} {value} is unknown; choose from {', '.join(options)}")
 
 
-#: keys of ``conf/hparams`` that are no hyperparameters; every other key below ``hparams`` is one that was chosen
-SEARCH_KEYS = frozenset({"space", "draw", "trial", "rng", "scheme", "shared"})
 SHARED = ("lr", "weight_decay", "batch_size")  #: what an algorithm reads of the shared ones unless it says otherwise
 
 

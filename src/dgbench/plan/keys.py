@@ -16,6 +16,8 @@ from dgbench.configuration import CONF
 
 LISTED = 30  # more keys of a group are left to the docs
 SEE = "see docs/reference/configuration.md"
+#: keys of ``conf/hparams`` that are no hyperparameters; every other key below ``hparams`` is one that was chosen
+SEARCH_KEYS = frozenset({"space", "draw", "trial", "rng", "scheme", "shared"})
 
 
 def options(group: str) -> list[str]:

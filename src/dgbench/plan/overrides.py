@@ -23,8 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dgbench.errors import ConfigError
-from dgbench.plan.hyperparameters import SEARCH_KEYS
-from dgbench.plan.keys import options, tops
+from dgbench.plan.keys import SEARCH_KEYS, options, tops
 
 _EASY = re.compile(r"[\w./+ -]*", re.ASCII)
 _STRUCTURE = re.compile(r"""[\[\]{}()'",]""")

@@ -8,7 +8,6 @@ searches and initial weights check their keys themselves, when a study is planne
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
@@ -50,7 +49,7 @@ class TrainerSettings(Checked):
     eval_every: Count1 = 500
     eval_subsets: Annotated[
         list[Literal["train", "val", "test"]], Refusal("is not a list of val and test", "it may add train")
-    ] = ["val", "test"]
+    ] = Field(["val", "test"])
     eval_test: Literal["always", "best"] = "always"
     predictions: Literal["none", "last", "best"] = "none"
     eval_batch_size: Count1 = 2048
@@ -175,7 +174,7 @@ class Algorithm(Named):
     objective: Annotated[NonBlank, Refusal("is no class", "give the import path of an Algorithm")] = "class"
     shared: Annotated[
         list[NonBlank], Refusal("is no list of names", "name the shared hyperparameters that are read")
-    ] = []  # fmt: skip
+    ] = Field([])  # fmt: skip
     hparams: dict[str, Any] | None = None
     search: dict[str, Any] | None = None
 
@@ -199,10 +198,10 @@ class Head(Named):
         list[Annotated[str, Field(pattern=r"\{\}")]],
         Field(min_length=1),
         Refusal("is no list of texts with {} where the class stands", 'write e.g. ["a photo of a {}."]'),
-    ] = ["{}"]
+    ] = Field(["{}"])
     class_names: Annotated[
         Mapping[str | int, str], Refusal("is no mapping of names by class", "write e.g. {dog: puppy}")
-    ] = {}  # fmt: skip
+    ] = Field({})  # fmt: skip
     scale: Annotated[Positive | None, Refusal("is not a number > 0", "give one, or null for the encoder's own")] = None
     model: Annotated[
         NonBlank | None, Refusal("is no name of a model of OpenCLIP", "give one, or null for what init says")
@@ -215,8 +214,8 @@ class Init(Named):
     norm: Norm = "train"
     timeout: Annotated[Positive, Refusal("is not a number of seconds > 0", "give one")] = 5.0
     cache_dir: Folder = "cache"
-    allow_missing: Patterns = []
-    allow_unexpected: Patterns = []
+    allow_missing: Patterns = Field([])
+    allow_unexpected: Patterns = Field([])
 
 
 class Hparams(Open):
@@ -272,7 +271,7 @@ class Logger(Open):
         Refusal("is unknown", "choose online, offline, disabled or null"),
     ] = None
     group: Annotated[NonBlank | None, Refusal("is no name", "give one, or null for the study's folder")] = None
-    tags: Annotated[list[NonBlank], Refusal("is no list of names", "write e.g. logger.tags=[first]")] = []
+    tags: Annotated[list[NonBlank], Refusal("is no list of names", "write e.g. logger.tags=[first]")] = Field([])
 
 
 class Configuration(Keys):
@@ -288,7 +287,7 @@ class Configuration(Keys):
     wait: Switch = True
     grid: Annotated[
         Mapping[str, Any], Refusal("is no set of lists by key", "write e.g. grid.seed=[0,1,2]")
-    ] = {}  # fmt: skip
+    ] = Field({})  # fmt: skip
     sweep: Sweep | None = None
     trainer: TrainerSettings | None = None
     tuning: TuningSettings | None = None

@@ -23,7 +23,6 @@ from dgbench.plan.settings import TrainerSettings, check_configuration, current_
 from dgbench.records.spec import RunSpec, StudySpec, digest
 from dgbench.validation import shown
 
-
 ABSENT = "absent"  #: initial weights that are not here, in a plan
 KEPT = 256  # sets of hyperparameters that are remembered
 ALIKE = HOW - {"paths"} | {"grid"}  #: what the studies of a command have in common
