@@ -43,7 +43,7 @@ FEEDS = (
     "dataset._target_", "backbone._target_",
 )  # fmt: skip
 
-HERE = "tests.conf.test_identity"
+HERE = "tests.plan.test_identity"
 
 
 #: the same classes under the import path of a user

@@ -87,7 +87,7 @@ class Fold:
         return f"hold out {', '.join(self.held_out)}" if self.held_out else "all given environments"
 
     def key(self) -> dict[str, Any]:
-        """What tells it from other folds, for hashes and files: its fields less those left at their default."""
+        """Give what tells it from other folds, for hashes and files: its fields less those left at their default."""
         extra = {
             "folds": None if self.folds is None else [list(tested) for tested in self.folds],
             "validation": list(self.validation),
@@ -114,14 +114,14 @@ class Protocol(Checked, ABC):
 
     @abstractmethod
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
-        """All folds over those given environments, with K classes.
+        """Plan all folds over those given environments, with K classes.
 
         Raises:
             ConfigError: the protocol's keys do not fit the environments.
         """
 
     def __call__(self, given: Sequence[str], n_classes: int = 0) -> list[Fold]:
-        """The folds to train, in their usual order.
+        """Plan the folds to train, in their usual order.
 
         Raises:
             ConfigError: the protocol's keys do not fit the environments, or name a fold that does not exist.
@@ -129,12 +129,12 @@ class Protocol(Checked, ABC):
         planned = self.plan(given, n_classes)
         if self.folds is None:
             return planned
-        names = self.folds if isinstance(self.folds, list) else [self.folds]  # protocol.folds=full has no brackets
-        wanted = set(map(str, names))
+        typed = self.folds if isinstance(self.folds, list) else [self.folds]  # protocol.folds=full has no brackets
+        wanted = set(map(str, typed))
         unknown = sorted(wanted - {fold.name for fold in planned})
         if unknown or not wanted:
-            known = ", ".join(fold.name for fold in planned)
-            raise ConfigError(f"protocol.folds={shown(names)} has no fold {unknown[:1] or '[]'}; choose from {known}")
+            names = ", ".join(fold.name for fold in planned)
+            raise ConfigError(f"protocol.folds={shown(typed)} has no fold {unknown[:1] or '[]'}; choose from {names}")
         return [fold for fold in planned if fold.name in wanted]
 
 
@@ -162,24 +162,24 @@ class SingleSource(Protocol):
 
 
 def tested_by_fold(identity: Mapping[str, Any]) -> list[list[str]] | None:
-    """Tested environments of fold 0, 1, ... of a study, from the identity of any row; None where it is not known."""
+    """List tested environments of fold 0, 1, ... of a study, from the identity of any row; None where it is not known."""
     given = list(identity["given"])
-    known: dict[str, list[list[str]]] = {
+    usual: dict[str, list[list[str]]] = {
         LOO: [[env] for env in given],
         SINGLE_SOURCE: [[e for e in given if e != source] for source in given],
     }
-    told: list[list[str]] | None = identity.get("folds")
-    return told or known.get(identity["protocol"])
+    folds: list[list[str]] | None = identity.get("folds")
+    return folds or usual.get(identity["protocol"])
 
 
 def tested(identity: Mapping[str, Any]) -> list[str]:
-    """Environments whose ``test`` rows are the result of the run with that identity."""
+    """List environments whose ``test`` rows are the result of the run with that identity."""
     folds = identity.get("folds")
     return list(folds[int(identity["fold"])] if folds else identity["held_out"])
 
 
 def trained_on_tested(identity: Mapping[str, Any]) -> bool:
-    """Whether a run trained on other images of the environments that it is tested in: no generalization."""
+    """Tell whether a run trained on other images of the environments that it is tested in: no generalization."""
     return not set(tested(identity)) <= set(identity["held_out"])
 
 
@@ -190,7 +190,7 @@ def _plain(membership: Membership) -> dict[str, dict[str, dict[int, int | None]]
 
 
 def planned_folds(protocol: Mapping[str, Any], info: DatasetInfo) -> list[Fold]:
-    """The folds that a study trains.
+    """Plan the folds that a study trains.
 
     A model of all given environments is worth its time only where others exist to judge it, or on request.
 
@@ -209,7 +209,7 @@ def planned_folds(protocol: Mapping[str, Any], info: DatasetInfo) -> list[Fold]:
 
 
 def selection_note(selection: Selection, folds: Sequence[Fold]) -> str | None:
-    """Why the closing table cannot choose steps by this selection; None where it can. Rows stay the same.
+    """Say why the closing table cannot choose steps by this selection; None where it can. Rows stay the same.
 
     Args:
         selection: that the table is to read the rows with.

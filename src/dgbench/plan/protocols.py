@@ -28,7 +28,7 @@ AtLeast0 = Annotated[int, Field(ge=0), Refusal("is not an integer >= 0", "give o
 
 
 def typed_name(name: Any) -> str:
-    """A name as text; a number with a fraction has two decimals, or four where two do not tell it: 0.1 is ``0.10``."""
+    """Write a name as text; a fraction has two decimals, or four where two do not tell it: 0.1 is ``0.10``."""
     if not isinstance(name, float):
         return str(name)
     short = f"{name:.2f}"
@@ -53,7 +53,7 @@ def check_validation(typed: Any, given: Sequence[str]) -> None:
 
 
 def environments(key: str, typed: Any, given: Sequence[str]) -> list[str]:
-    """The given environments that a list names; ``0.9`` also finds ``0.90``, which YAML cannot keep as typed.
+    """Find the given environments that a list names; ``0.9`` also finds ``0.90``, which YAML cannot keep as typed.
 
     Args:
         key: the key that was typed, e.g. ``protocol.test``.
@@ -65,15 +65,15 @@ def environments(key: str, typed: Any, given: Sequence[str]) -> list[str]:
     """
     if isinstance(typed, (str, int, float)):
         typed = [typed]  # protocol.test=a has no brackets
-    found = []
+    names = []
     for name in typed:
         match = [env for env in given if env == str(name)] or [env for env in given if _number(env) == _number(name)]
         if not match:
             raise ConfigError(f"{key} names {name}, which is no given environment; choose from {', '.join(given)}")
-        if match[0] in found:
+        if match[0] in names:
             raise ConfigError(f"{key} holds {match[0]} twice; name each environment once")
-        found.append(match[0])
-    return found
+        names.append(match[0])
+    return names
 
 
 def _number(name: Any) -> float | str:
@@ -103,7 +103,7 @@ class Grouped(Protocol):
         return self
 
     def grouped(self, given: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        """The groups, checked.
+        """Check the groups.
 
         Raises:
             ConfigError: an unknown name, an environment in two groups, an empty group, or a ``k`` that does not fit.

@@ -65,12 +65,12 @@ class Scheme(Checked):
         return self
 
     def independent(self) -> dict[str, list[int]]:
-        """Numbers of the trials and, where none is trained again, of the draws: parts that need no other."""
+        """List numbers of the trials and, where none is trained again, of the draws: parts that need no other."""
         draws = {} if self.repeats else {"draws": _numbers(self.draws)}
         return {"trials": _numbers(self.trials), **draws}
 
     def studies(self, base: Mapping[str, int]) -> list[Settings]:
-        """What each study of the search sets, trial by trial.
+        """List what each study of the search sets, trial by trial.
 
         Args:
             base: values of the keys that vary.
@@ -82,7 +82,7 @@ class Scheme(Checked):
         ]
 
     def again(self, base: Mapping[str, int], draw: int) -> list[Settings]:
-        """What the studies set that train the chosen draw with more seeds."""
+        """List what the studies set that train the chosen draw with more seeds."""
         trial = _numbers(self.trials)[0]
         return [
             {"hparams.draw": draw, "hparams.trial": trial, **{key: base[key] + trial + n for key in self.varies}}
@@ -112,7 +112,7 @@ class Plain(Protocol):
 
 
 def scheme_of(config: Plain) -> Scheme | None:
-    """How a configuration's search is trained; None where it trains one set of hyperparameters.
+    """Read how a configuration's search is trained; None where it trains one set of hyperparameters.
 
     Raises:
         ConfigError: a search that cannot be meant.
@@ -131,7 +131,7 @@ def scheme_of(config: Plain) -> Scheme | None:
 
 
 def base_values(config: Plain, scheme: Scheme) -> Settings:
-    """The keys that vary from trial to trial, as they are for trial 0.
+    """Read the keys that vary from trial to trial, as they are for trial 0.
 
     Raises:
         ConfigError: one of them is no integer.

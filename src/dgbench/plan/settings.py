@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from dgbench.errors import ConfigError
 from dgbench.records.prediction_file import need_pyarrow
-from dgbench.validation import Checked, Keys, Number, Refusal, config_error
+from dgbench.validation import Checked, Keys, Number, Refusal, config_error, shown
 
 MOST = 2**63
 
@@ -68,7 +68,9 @@ class TrainerSettings(Checked):
                 f"trainer.warmup_steps={self.warmup_steps} is not below trainer.steps={self.steps}; give fewer"
             )
         if not {"val", "test"} <= set(self.eval_subsets):
-            raise ConfigError(f"trainer.eval_subsets={self.eval_subsets} must hold val and test; it may add train")
+            raise ConfigError(
+                f"trainer.eval_subsets={shown(self.eval_subsets)} must hold val and test; it may add train"
+            )
         for key, alone in (("eval_test", "always"), ("predictions", "none")):
             value = getattr(self, key)
             if self.devices > 1 and value not in (alone, "always"):
