@@ -30,6 +30,11 @@ NOT_TRIED = {
     "algorithm.hparams": "set by hparams.NAME",
     "algorithm.search": "written in files",
     "hparams.shared": "written in files",
+    "init.published": "written in files",
+    "dataset.fetch": "written in files, read by dgbench.data.fetch",
+    "dataset.published": "written in files, compared for a warning",
+    "dataset.augmentations": "written in files",
+    "dataset.given_sets": "written in files",
 }
 #: keys, or beginnings of them, whose values are refused once the class that reads them is built, before any training
 BUILT = (
@@ -37,6 +42,14 @@ BUILT = (
     "backbone.depth", "backbone.normalize", "backbone.width", "backbone.min_size", "backbone.dropout",
     "head._target_", "sharpness._target_", "tuning._target_", "selection.",
 )  # fmt: skip
+
+
+#: what is chosen before a choice of the group
+BEGINNINGS = {
+    "corruptions": ["dataset=pacs"],
+    "dataset": ["dataset=pacs"],
+    "init": ["dataset=pacs", "backbone=resnet18", "init=supervised"],
+}
 
 
 def keys_of(group: str) -> dict[str, str]:
@@ -82,8 +95,10 @@ def is_refused(planner: Planner, choice: list[str], key: str) -> bool:
 def test_what_is_refused_when_typed_is_refused_everywhere(group: str, planner: Planner) -> None:
     taken = []
     for key, choice in keys_of(group).items():
-        images = choice == "corruptions=hendrycks" or choice.startswith("dataset=")
-        words = ["dataset=pacs", choice] if images else ["dataset.base=digits", choice]
+        words = BEGINNINGS.get(group, ["dataset.base=digits"]) + ([] if group == "init" else [choice])
+        if line := refusal(planner, *words):
+            assert "is not set" in line  # a folder or a file of the user's
+            continue
         if not is_refused(planner, words, key) and not key.startswith(BUILT):
             taken.append(key)
     assert not taken

@@ -162,7 +162,7 @@ class SingleSource(Protocol):
 
 
 def tested_by_fold(identity: Mapping[str, Any]) -> list[list[str]] | None:
-    """List tested environments of fold 0, 1, ... of a study, from the identity of any row; None where it is not known."""
+    """List tested environments of fold 0, 1, ... of a study, from the identity of any row; None where not known."""
     given = list(identity["given"])
     usual: dict[str, list[list[str]]] = {
         LOO: [[env] for env in given],

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from dgbench.errors import ConfigError
 from dgbench.plan.building import build
-from dgbench.validation import Checked, Refusal
+from dgbench.validation import Checked, Refusal, shown
 
 Settings = dict[str, int]  #: configuration key -> value
 
@@ -126,7 +126,9 @@ def scheme_of(config: Plain) -> Scheme | None:
                 f"hparams.{key}={hparams[key]} is set by the search; leave it out, or train it alone with "
                 "hparams=default"
             )
-    scheme: Scheme = build({"hparams.scheme": hparams["scheme"]}, "hparams.scheme", _convert_="all")
+    scheme = build({"hparams.scheme": hparams["scheme"]}, "hparams.scheme", _convert_="all")
+    if not isinstance(scheme, Scheme):
+        raise ConfigError(f"hparams.scheme={shown(hparams['scheme'])} is no scheme of a search; choose hparams=search")
     return scheme
 
 
