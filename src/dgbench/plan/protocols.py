@@ -19,7 +19,7 @@ from dgbench.validation import Refusal
 
 Names = Annotated[list[str | int | float] | str | int | float | None, Refusal("is no list of names", "name some")]
 Groups = Annotated[
-    list[list[str | int | float]] | None,
+    Sequence[Sequence[str | int | float]] | None,
     Refusal("is no list of lists of names", "write e.g. [[a],[b,c]]"),
 ]
 Many = Annotated[int, Field(ge=1), Refusal("is not an integer >= 1", "give one")]
