@@ -48,6 +48,7 @@ BUILT = (
 BEGINNINGS = {
     "corruptions": ["dataset=pacs"],
     "dataset": ["dataset=pacs"],
+    "protocol": ["dataset=domain_net"],
     "init": ["dataset=pacs", "backbone=resnet18", "init=supervised"],
 }
 

@@ -214,6 +214,9 @@ class Init(Named):
     """Keys of ``conf/init`` that files of weights have."""
 
     norm: Norm = "train"
+    path: Annotated[NonBlank | None, Refusal("is no file", "give its path, or null")] = None
+    url: Annotated[NonBlank | None, Refusal("is no address", "give one, or null")] = None
+    version: Annotated[NonBlank | None, Refusal("is no name of published weights", "give one, or null")] = None
     timeout: Annotated[Positive, Refusal("is not a number of seconds > 0", "give one")] = 5.0
     cache_dir: Folder = "cache"
     allow_missing: Patterns = Field([])
