@@ -109,7 +109,9 @@ def config_error(error: ValidationError, key: str) -> ConfigError:
     if first["type"] == "missing":
         return ConfigError(f"{place} is missing; add {place}=VALUE")
     if first["type"] == "extra_forbidden":
-        return ConfigError(f"{place} is no key of {key}; remove it, or see the keys in conf/{key.partition('.')[0]}")
+        return ConfigError(
+            f"{place} is no key of {'.'.join(outer)}; remove it, or see the keys in conf/{[*outer, last][0]}"
+        )
     fault, fix = _fault_and_fix(first)
     if value.strip() in ("", "[]"):
         return ConfigError(f"{place} is empty; {fix}")

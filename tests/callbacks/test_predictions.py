@@ -17,7 +17,7 @@ import torch
 from dgbench.callbacks import prediction_lines
 from dgbench.callbacks.recorder import lowest_validation_error
 from dgbench.errors import ConfigError
-from dgbench.plan.settings import trainer_settings
+from dgbench.plan.settings import TrainerSettings
 from dgbench.records.prediction_file import PREDICTION_FILE, about_predictions, read_predictions
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.training.study import Run, Study
@@ -274,8 +274,8 @@ def test_the_order_of_equal_logits_is_that_of_the_classes() -> None:
 
 def test_wrong_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"trainer\.predictions=best needs one process, .*; set it to none"):
-        trainer_settings({"predictions": "best", "devices": 2})
+        TrainerSettings(predictions="best", devices=2)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"trainer\.predictions=last needs pyarrow, .*; pip install 'dgbench\[parq"):
-        trainer_settings({"predictions": "last"})
-    assert trainer_settings({}).predictions == "none"
+        TrainerSettings(predictions="last")
+    assert TrainerSettings().predictions == "none"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.analysis.selection import Last
-from dgbench.records.rows import ROW_FILE, read_rows
+from dgbench.records.rows import DEFAULTS, ROW_FILE, read_rows
 from dgbench.reports.evaluation import evaluate
 from dgbench.reports.measuring.closing import closing_table
 from dgbench.reports.over_seeds import algorithms_of
@@ -39,7 +39,10 @@ def test_settings_of_an_average_tell_entries_apart(make: Any, tmp_path: Path) ->
 
 
 def test_the_closing_table_names_it(make: Any) -> None:
-    rows = [json.loads(row.to_json()) for row in make.run_rows(make.identity(averaging="swad"), lambda env, step: 0.1)]
+    rows = [
+        {**DEFAULTS, **json.loads(row.to_json())}
+        for row in make.run_rows(make.identity(averaging="swad"), lambda env, step: 0.1)
+    ]
     assert "sr_cmnist erm+swad seed 0" in closing_table(rows, Last())
 
 

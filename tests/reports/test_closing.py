@@ -9,6 +9,7 @@ import pytest
 
 from dgbench.analysis.selection import Last, Oracle
 from dgbench.errors import RecordError
+from dgbench.records.rows import DEFAULTS
 from dgbench.reports.measuring.closing import closing_table
 
 
@@ -18,7 +19,7 @@ def rows(make: Any, folds: str, **changes: Any) -> list[dict[str, Any]]:
     for fold in folds.split():
         who = make.identity("erm", fold, **changes)
         error = (lambda e, s: 1 - float(e)) if fold == "full" else (lambda e, s, f=fold: (int(f) + 1) / 10)
-        found += [json.loads(row.to_json()) for row in make.run_rows(who, error)]
+        found += [{**DEFAULTS, **json.loads(row.to_json())} for row in make.run_rows(who, error)]
     return found
 
 

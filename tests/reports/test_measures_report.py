@@ -15,7 +15,7 @@ from hydra import compose, initialize_config_dir
 
 from dgbench.analysis.selection import Last, Oracle
 from dgbench.errors import ConfigError, RecordError
-from dgbench.records.rows import ROW_FILE, append_rows
+from dgbench.records.rows import DEFAULTS, ROW_FILE, append_rows
 from dgbench.reports.document import title_of
 from dgbench.reports.evaluation import evaluate_study
 from dgbench.reports.measuring.report import MeasuresReport
@@ -217,7 +217,7 @@ def test_the_ideal_is_refused_where_an_environment_is_missing(make: Any, tmp_pat
 
 def test_an_environment_that_only_another_step_has_is_missing(make: Any) -> None:
     rows = make.run_rows(make.identity("erm", "full"), lambda e, s: 0.2)
-    raw = [json.loads(row.to_json()) for row in rows if (row.step, row.env) != (200, "0.50")]
+    raw = [{**DEFAULTS, **json.loads(row.to_json())} for row in rows if (row.step, row.env) != (200, "0.50")]
     study = evaluate_study(raw, Last())
     assert study.measures.ideal is None
     assert study.measures.reasons["ideal"] == "fold full: no test row of 0.50 at step 200"
@@ -229,7 +229,7 @@ def test_a_fold_that_lacks_one_of_its_tested_environments_gives_no_average(make:
     rows: list[Any] = []
     for number, tested in enumerate(folds):
         who = make.identity("erm", str(number), protocol="multi_test", folds=folds, held_out=tested)
-        rows += [json.loads(row.to_json()) for row in make.run_rows(who, lambda e, s: 0.2)]
+        rows += [{**DEFAULTS, **json.loads(row.to_json())} for row in make.run_rows(who, lambda e, s: 0.2)]
     assert evaluate_study(rows, Last()).measures.average == pytest.approx(0.2)
     study = evaluate_study([row for row in rows if (row["fold"], row["env"]) != ("1", "0.10")], Last())
     assert study.measures.average is None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dgbench.analysis.selection import Last, TrainVal
+from dgbench.records.rows import DEFAULTS
 from dgbench.reports.document import TARGET_ORACLE, Document
 from dgbench.reports.measuring.closing import closing_table
 from dgbench.reports.measuring.report import MeasuresReport
@@ -44,7 +45,7 @@ def folds(make: Any, protocol: str, plan: dict[str, Any], root: Path | None = No
         who = make.identity("erm", fold, **own)
         known = dict(zip(tests[int(fold)] if tests else held_out, errors, strict=True))
         found = make.run_rows(who, lambda env, step, known=known: known.get(env, 0.01), steps=[5], grid=[])
-        rows += [json.loads(row.to_json()) for row in found]
+        rows += [{**DEFAULTS, **json.loads(row.to_json())} for row in found]
         if root:
             make.write_run(
                 root, who, lambda env, step, known=known: known.get(env, 0.01), folder=name, steps=[5], grid=[]
@@ -135,7 +136,7 @@ def test_many_folds_with_one_reason_are_told_once(make: Any) -> None:
     """24 folds, of which 20 failed alike, one otherwise, and two have no rows: no line each, one reason each."""
     given = [f"e{i}" for i in range(24)]
     who = make.identity("erm", "3", given=given, held_out=["e3"])
-    rows = [json.loads(r.to_json()) for r in make.run_rows(who, lambda e, s: 0.25, steps=[5], grid=[])]
+    rows = [{**DEFAULTS, **json.loads(r.to_json())} for r in make.run_rows(who, lambda e, s: 0.25, steps=[5], grid=[])]
     failed = {str(i): "failed: no space left" for i in range(4, 24)} | {"0": "failed: loss became nan"}
     text = closing_table(rows, Last(), failed)
     assert [line for line in lines(text) if line[0].isdecimal()] == [["3", "e3", "5", "25.0"]]

@@ -20,7 +20,7 @@ from dgbench.errors import ConfigError
 from dgbench.records.locks import is_locked, lock_holder
 from dgbench.sweeps import local
 from dgbench.sweeps import sizes as machine
-from dgbench.sweeps.launcher_keys import check_local, check_slurm
+from dgbench.sweeps.launcher_keys import LauncherKeys, LocalKeys, SlurmKeys
 
 TINY = (
     "dataset.base=digits",
@@ -183,34 +183,34 @@ def test_who_trains_on_what(
     ("check", "key", "value", "line"),
     [
         (
-            check_local,
+            LocalKeys,
             "workers",
             0,
             "hydra.launcher.workers=0 is not an integer >= 1; give one, or null for as",
         ),
-        (check_local, "workers", "abc", "hydra.launcher.workers=abc is not an integer >= 1; give one, or null for"),
-        (check_local, "threads", None, "hydra.launcher.threads=None is not an integer >= 1; give one"),
-        (check_local, "per_gpu", 1.5, "hydra.launcher.per_gpu=1.5 is not an integer >= 1; give one"),
-        (check_slurm, "timeout_min", -1, "hydra.launcher.timeout_min=-1 is not an integer >= 1; give one, or null for"),
-        (check_slurm, "timeout_min", True, "hydra.launcher.timeout_min=True is not an integer >= 1"),
+        (LocalKeys, "workers", "abc", "hydra.launcher.workers=abc is not an integer >= 1; give one, or null for"),
+        (LocalKeys, "threads", None, "hydra.launcher.threads=null is not an integer >= 1"),
+        (LocalKeys, "per_gpu", 1.5, "hydra.launcher.per_gpu=1.5 is not an integer >= 1"),
+        (SlurmKeys, "timeout_min", -1, "hydra.launcher.timeout_min=-1 is not an integer >= 1; give one, or null for"),
+        (SlurmKeys, "timeout_min", True, "hydra.launcher.timeout_min=true is not an integer >= 1"),
         (
-            check_slurm,
+            SlurmKeys,
             "gpus_per_node",
             "a100",
             "hydra.launcher.gpus_per_node=a100 is not an integer >= 0; give",
         ),
-        (check_slurm, "mem_gb", 0, "hydra.launcher.mem_gb=0 is not a number > 0; give one, or null for"),
-        (check_slurm, "poll_seconds", float("nan"), "hydra.launcher.poll_seconds=nan is not a number > 0; give one"),
-        (check_slurm, "resubmit", -1, "hydra.launcher.resubmit=-1 is not an integer >= 0; give one"),
+        (SlurmKeys, "mem_gb", 0, "hydra.launcher.mem_gb=0 is not a number > 0; give one, or null for"),
+        (SlurmKeys, "poll_seconds", float("nan"), "hydra.launcher.poll_seconds=nan is not a number > 0; give one"),
+        (SlurmKeys, "resubmit", -1, "hydra.launcher.resubmit=-1 is not an integer >= 0"),
     ],
 )
-def test_values_of_launchers_keys(check: Callable[..., None], key: str, value: Any, line: str) -> None:
-    file = "local" if check is check_local else "slurm"
+def test_values_of_launchers_keys(check: type[LauncherKeys], key: str, value: Any, line: str) -> None:
+    file = "local" if check is LocalKeys else "slurm"
     keys = OmegaConf.to_container(OmegaConf.load(CONF / "hydra" / "launcher" / f"{file}.yaml"))
     assert isinstance(keys, dict)
-    check(keys)
+    check(**keys)
     with pytest.raises(ConfigError) as refused:
-        check({**keys, key: value})
+        check(**{**keys, key: value})
     assert str(refused.value).startswith(line)
 
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgbench.errors import ConfigError
 from dgbench.training.swad import Swad
 from dgbench.training.weight_averages import MovingAverage, RunningMean
 
@@ -130,17 +129,3 @@ def test_swad_takes_the_buffers_of_the_segments_beginning() -> None:
 
 def test_swad_before_any_evaluation_scores_the_live_weights() -> None:
     assert Swad().result() == {}
-
-
-@pytest.mark.parametrize(
-    ("make", "match"),
-    [
-        (lambda: MovingAverage(flavor="sma"), "flavor=sma is unknown; choose from state, parameters"),
-        (lambda: MovingAverage(start=0), "start=0 is not a step"),
-        (lambda: Swad(n_converge=0), "n_converge=0"),
-        (lambda: Swad(tolerance_ratio=-1), "tolerance_ratio=-1"),
-    ],
-)
-def test_what_cannot_work_is_refused(make: Any, match: str) -> None:
-    with pytest.raises(ConfigError, match=match):
-        make()

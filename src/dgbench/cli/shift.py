@@ -52,9 +52,9 @@ def run_shift(config: dict[str, Any], words: Sequence[str], parent: Path, key: s
     Raises:
         ConfigError, DataError, WeightsError: it cannot work; nothing was started.
     """
-    from dgbench.plan.settings import check_values
+    from dgbench.plan.settings import check_configuration
 
-    check_values(config)
+    check_configuration(config)
     sign_of_life(f"{config['dataset']['name']}, shift: starting ...")
 
     from dgbench.records.commands import record_end
@@ -112,11 +112,11 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
     """
     from statistics import fmean
 
-    from dgbench.plan.settings import check_values
+    from dgbench.plan.settings import check_configuration
     from dgbench.records.shift_rows import read_shift_rows
     from dgbench.shift.plan import planned_shift
 
-    check_values(config)
+    check_configuration(config)
     planned = planned_shift(config, words, parent)
     for part in planned.estimators:
         n, left = part.size, len(list(part.left()))

@@ -33,11 +33,11 @@ def run_command(command: Command) -> Ended:
     """
     from dgbench.errors import ConfigError
     from dgbench.plan.command import Ended, planned_studies
-    from dgbench.plan.settings import check_values
+    from dgbench.plan.settings import check_configuration
     from dgbench.sweeps.plan import asks_to_clock, print_command_plan
 
     config = command.config
-    check_values(command.values())
+    check_configuration(command.values())
     if command.prints_plan and not config.wait:
         raise ConfigError("wait=false submits a sweep to a queue; add -m and hydra/launcher=slurm, or leave it out")
     if config.grid or config.hparams.get("scheme") is not None:  # hundreds of studies take seconds to plan

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from dgbench.batches import Tensors
 from dgbench.containers import AnyNetworks
-from dgbench.errors import ConfigError
 from dgbench.objectives.gradients import detached, inner_product, outcome_and_gradient
 from dgbench.objectives.step import Outcome, Step, UpdateFunction
 
@@ -31,11 +30,6 @@ class SAM:
     rho: Tensor | float = 0.05
 
     reports_above: ClassVar[bool] = True  #: the loss is that at theta', whose pass moves running statistics too
-
-    def __post_init__(self) -> None:
-        for key, value in vars(self).items():
-            if not isinstance(value, Tensor):
-                _check(key, value)
 
     def length(self, norm: Tensor) -> Tensor:
         """Step to theta' in parts of g, from the norm of g."""
@@ -126,13 +120,3 @@ class Sharpened:
         return outcome_and_gradient(
             nets, params, lambda bound: objective(replace(s, networks=bound)), keep_statistics=keep_statistics
         )
-
-
-def _check(key: str, value: object) -> None:
-    """Refuse a number of ``conf/sharpness`` that cannot work.
-
-    Raises:
-        ConfigError: it is no number >= 0.
-    """
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < float("inf"):
-        raise ConfigError(f"sharpness.{key}={value} is not a number >= 0; give one")

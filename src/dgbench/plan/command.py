@@ -17,13 +17,13 @@ from dgbench.plan.studies import PlannedStudy, Planner
 
 @dataclass
 class Command:
-    """What a command trains.
+    """Holds what a user typed: a configuration, and the studies that it stands for.
 
     Args:
         config: the composed configuration.
         words: the overrides that it was composed from.
         loader: Hydra's; knows which words choose a group.
-        compose: the configuration of other overrides.
+        compose: composes other overrides.
         parent: folder that the studies go to.
     """
 
@@ -56,7 +56,7 @@ class Command:
         words = [str(word) for word in hydra.overrides.task]
         loader = GlobalHydra.instance().config_loader()
         return Command(
-            config, words, loader, lambda own: compose(name, own), Path(parent), True, prints_plan=not sweeps
+            config, words, loader, lambda other: compose(name, other), Path(parent), True, prints_plan=not sweeps
         )
 
     def planner(self) -> Planner:
@@ -68,11 +68,11 @@ class Command:
         return self.planner().key(Composed.of_config(self.config, str(self.parent)))
 
     def values(self) -> dict[str, Any]:
-        """Plain resolved values by top-level key."""
+        """Give plain resolved values by top-level key."""
         return Composed.of_config(self.config, "").plain()
 
     def plain(self, top: str) -> Any:
-        """Plain resolved values under a top-level key."""
+        """Give plain resolved values under a top-level key."""
         return OmegaConf.to_container(self.config[top], resolve=True)
 
 
@@ -86,8 +86,8 @@ def planned_studies(command: Command) -> list[PlannedStudy]:
     """
     planner = command.planner()
     _ = list(planner.studies(command.words))  # wrong values are refused before anything is downloaded
-    found = planner.downloading().studies(command.words)
-    return list({(study.folder, *(fold.name for fold in study.folds)): study for study in found}.values())
+    studies = planner.downloading().studies(command.words)
+    return list({(study.folder, *(fold.name for fold in study.folds)): study for study in studies}.values())
 
 
 TABLES = 4  # more studies in one job than this get a line each

@@ -17,7 +17,7 @@ from dgbench.plan.overrides import quoted
 
 
 def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -> str:
-    """One line that names the fix.
+    """Explain an error in one line that names the fix.
 
     Args:
         error: what went wrong.
@@ -49,8 +49,8 @@ def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -
             f"{_as_text(str(override))}"
         )
     for pattern, say in _KNOWN:
-        if found := re.search(pattern, text):
-            return say(*found.groups(), config_name, words)
+        if match := re.search(pattern, text):
+            return say(*match.groups(), config_name, words)
     missing = getattr(error, "full_key", None)
     where = f"{missing}: " if missing else ""
     return where + " ".join(text.split("\n    full_key")[0].split())

@@ -9,12 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from dgbench.analysis.selection import Selection
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
 from dgbench.plan.building import build
+from dgbench.plan.settings import Name
+from dgbench.validation import Checked, Refusal, shown
 
 FULL = "full"  #: name of the fold that trains on all given environments, for the ideal measure
 LOO = "loo"  #: leave-one-out: fold i holds out the i-th given environment
@@ -85,7 +87,7 @@ class Fold:
         return f"hold out {', '.join(self.held_out)}" if self.held_out else "all given environments"
 
     def key(self) -> dict[str, Any]:
-        """What tells it from other folds, for hashes and files: its fields less those left at their default."""
+        """Give what tells it from other folds, for hashes and files: its fields less those left at their default."""
         extra = {
             "folds": None if self.folds is None else [list(tested) for tested in self.folds],
             "validation": list(self.validation),
@@ -95,8 +97,7 @@ class Fold:
         return {**plain, **{name: value for name, value in extra.items() if value}}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Protocol(ABC):
+class Protocol(Checked, ABC):
     """Plans the folds of a study.
 
     Args:
@@ -104,43 +105,43 @@ class Protocol(ABC):
         folds: names of the folds to train; None trains all. Leaving folds out changes no result of the others.
     """
 
-    name: str
-    folds: Sequence[str | int] | str | int | None = None
+    key = "protocol"
+
+    name: Name
+    folds: Annotated[
+        list[str | int] | str | int | None, Refusal("is no list of folds", "name some, e.g. [0,2], or null for all")
+    ] = None
 
     @abstractmethod
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
-        """All folds over those given environments, with K classes.
+        """Plan all folds over those given environments, with K classes.
 
         Raises:
             ConfigError: the protocol's keys do not fit the environments.
         """
 
     def __call__(self, given: Sequence[str], n_classes: int = 0) -> list[Fold]:
-        """The folds to train, in their usual order.
+        """Plan the folds to train, in their usual order.
 
         Raises:
             ConfigError: the protocol's keys do not fit the environments, or name a fold that does not exist.
         """
-        if not isinstance(self.name, str) or not self.name:
-            raise ConfigError(f"protocol.name={self.name!r} is no name for the rows; leave the key as it is")
         planned = self.plan(given, n_classes)
         if self.folds is None:
             return planned
-        # protocol.folds=full has no brackets
-        folds = [self.folds] if isinstance(self.folds, (int, float, str)) else self.folds
-        wanted = [str(name) for name in folds]
-        unknown = [name for name in wanted if name not in {fold.name for fold in planned}]
+        typed = self.folds if isinstance(self.folds, list) else [self.folds]  # protocol.folds=full has no brackets
+        wanted = set(map(str, typed))
+        unknown = sorted(wanted - {fold.name for fold in planned})
         if unknown or not wanted:
-            known = ", ".join(fold.name for fold in planned)
-            raise ConfigError(f"protocol.folds={list(folds)} has no fold {unknown[:1] or '[]'}; choose from {known}")
+            names = ", ".join(fold.name for fold in planned)
+            raise ConfigError(f"protocol.folds={shown(typed)} has no fold {unknown[:1] or '[]'}; choose from {names}")
         return [fold for fold in planned if fold.name in wanted]
 
 
-@dataclass(frozen=True, kw_only=True)
 class LeaveOneOut(Protocol):
     """Each given environment held out once, and a ``full`` fold on all of them for the ideal measure."""
 
-    name: str = LOO
+    name: Name = LOO
 
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         if len(given) < 2:
@@ -149,11 +150,10 @@ class LeaveOneOut(Protocol):
         return [*planned, Fold(FULL, tuple(given), ())]
 
 
-@dataclass(frozen=True, kw_only=True)
 class SingleSource(Protocol):
     """Each given environment alone as training, all others held out."""
 
-    name: str = SINGLE_SOURCE
+    name: Name = SINGLE_SOURCE
 
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         if len(given) < 2:
@@ -162,24 +162,24 @@ class SingleSource(Protocol):
 
 
 def tested_by_fold(identity: Mapping[str, Any]) -> list[list[str]] | None:
-    """Tested environments of fold 0, 1, ... of a study, from the identity of any row; None where it is not known."""
+    """List tested environments of fold 0, 1, ... of a study, from the identity of any row; None where not known."""
     given = list(identity["given"])
-    known: dict[str, list[list[str]]] = {
+    usual: dict[str, list[list[str]]] = {
         LOO: [[env] for env in given],
         SINGLE_SOURCE: [[e for e in given if e != source] for source in given],
     }
-    told: list[list[str]] | None = identity.get("folds")
-    return told or known.get(identity["protocol"])
+    folds: list[list[str]] | None = identity.get("folds")
+    return folds or usual.get(identity["protocol"])
 
 
 def tested(identity: Mapping[str, Any]) -> list[str]:
-    """Environments whose ``test`` rows are the result of the run with that identity."""
+    """List environments whose ``test`` rows are the result of the run with that identity."""
     folds = identity.get("folds")
     return list(folds[int(identity["fold"])] if folds else identity["held_out"])
 
 
 def trained_on_tested(identity: Mapping[str, Any]) -> bool:
-    """Whether a run trained on other images of the environments that it is tested in: no generalization."""
+    """Tell whether a run trained on other images of the environments that it is tested in: no generalization."""
     return not set(tested(identity)) <= set(identity["held_out"])
 
 
@@ -190,7 +190,7 @@ def _plain(membership: Membership) -> dict[str, dict[str, dict[int, int | None]]
 
 
 def planned_folds(protocol: Mapping[str, Any], info: DatasetInfo) -> list[Fold]:
-    """The folds that a study trains.
+    """Plan the folds that a study trains.
 
     A model of all given environments is worth its time only where others exist to judge it, or on request.
 
@@ -201,13 +201,15 @@ def planned_folds(protocol: Mapping[str, Any], info: DatasetInfo) -> list[Fold]:
     Raises:
         ConfigError: the protocol's keys do not fit the environments.
     """
-    planned: list[Fold] = build({"protocol": dict(protocol)}, "protocol")(list(info.given), info.n_classes)
+    planned: list[Fold] = build({"protocol": dict(protocol)}, "protocol", _convert_="all")(
+        list(info.given), info.n_classes
+    )
     asked = info.beyond or protocol.get("folds") is not None
     return [fold for fold in planned if asked or not fold.everywhere]
 
 
 def selection_note(selection: Selection, folds: Sequence[Fold]) -> str | None:
-    """Why the closing table cannot choose steps by this selection; None where it can. Rows stay the same.
+    """Say why the closing table cannot choose steps by this selection; None where it can. Rows stay the same.
 
     Args:
         selection: that the table is to read the rows with.

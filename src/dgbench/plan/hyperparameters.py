@@ -33,7 +33,8 @@ from typing import Any
 from numpy.random import RandomState
 
 from dgbench.errors import ConfigError
-from dgbench.plan.settings import TrainerSettings, check_batch_size
+from dgbench.plan.keys import SEARCH_KEYS
+from dgbench.plan.settings import TrainerSettings
 
 _BOUNDS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt,
@@ -51,7 +52,7 @@ class Entry:
     help: str = ""  #: what it means
 
     def defaults(self) -> list[Any]:
-        """Every value that :attr:`default` holds."""
+        """List every value that :attr:`default` holds."""
         if not isinstance(self.default, Mapping):
             return [self.default]
         named = self.default.get("datasets") or {}
@@ -59,7 +60,7 @@ class Entry:
 
 
 def entry_of(declared: Any, name: str = "a hyperparameter") -> Entry:
-    """The entry of a file for ``name``, in either form.
+    """Read the entry of a file for ``name``, in either form.
 
     Raises:
         ConfigError: a long entry with other keys.
@@ -76,7 +77,7 @@ def entry_of(declared: Any, name: str = "a hyperparameter") -> Entry:
 
 
 def checked(name: str, value: Any, entry: Entry) -> Any:
-    """The value, where it lies in its range; without a range it must be of the default's kind, a number or not.
+    """Give the value, where it lies in its range; without a range it must be of the default's kind, a number or not.
 
     500.0 is an integer and ``12`` the option that is written so; text and truth values are no numbers.
 
@@ -112,12 +113,12 @@ def _options(allowed: str) -> dict[str, Any]:
 @lru_cache(maxsize=256)
 def _numeric(allowed: str) -> tuple[bool, list[tuple[str, float]]]:
     """Whether only whole numbers are meant, and the bounds."""
-    found = _NUMERIC.fullmatch(allowed)
-    if not found:
+    match = _NUMERIC.fullmatch(allowed)
+    if not match:
         raise ConfigError(
             f"range {allowed!r} cannot be read; write it as 'number >= 0 and < 1', 'integer >= 1' or 'one | other'"
         )
-    kind, *parts = found.groups()
+    kind, *parts = match.groups()
     try:
         bounds = [(sign, float(bound)) for sign, bound in zip(parts[::2], parts[1::2], strict=True) if sign]
     except ValueError as error:
@@ -174,7 +175,7 @@ _BASES: dict[str, Callable[[int, int], int]] = {"yu2024": lambda k, t: seed_hash
 
 def draw(
     shared: Declaration,
-    own: Declaration,
+    algorithm: Declaration,
     *,
     kind: str,
     space: str,
@@ -183,13 +184,13 @@ def draw(
     rng: str,
     dataset: str = "",
 ) -> dict[str, Any]:
-    """Random values of every name that a space draws; names that it does not draw are left out.
+    """Draw random values of every name that a space draws; names that it does not draw are left out.
 
     Names are drawn in the order written, shared ones first, which matters for ``single_stream`` only. One that the
     algorithm draws from the shared distribution is not drawn twice.
 
     Args:
-        shared, own: declarations of all algorithms and of this one, which wins.
+        shared, algorithm: declarations of all algorithms and of this one, which wins.
         kind: ``small`` or ``large`` images.
         space: key of ``search``.
         number: number of the draw, >= 1.
@@ -200,7 +201,7 @@ def draw(
     Raises:
         ConfigError: a distribution that does not exist.
     """
-    common, special = (_of_kind(owner["search"].get(space) or {}, kind, dataset) for owner in (shared, own))
+    common, special = (_of_kind(owner["search"].get(space) or {}, kind, dataset) for owner in (shared, algorithm))
     wanted = [*common.items(), *((name, how) for name, how in special.items() if common.get(name) != how)]
     base: Callable[[int, int], int] = _BASES.get(space, seed_hash)
     generator = RNGS[rng](base(number, trial))
@@ -209,7 +210,7 @@ def draw(
 
 def resolve(
     shared: Declaration,
-    own: Declaration,
+    algorithm: Declaration,
     *,
     kind: str,
     space: str = "domainbed",
@@ -220,7 +221,7 @@ def resolve(
     chosen: Mapping[str, Any] | None = None,
     dataset: str = "",
 ) -> dict[str, Any]:
-    """Every hyperparameter of a run. The strongest that names a key gives its value:
+    """Resolve every hyperparameter of a run. The strongest that names a key gives its value:
 
     1. ``chosen`` (``hparams.NAME=VALUE``),
     2. draw ``number`` of ``trial`` in ``space``, the algorithm's distributions before the shared ones; draw 0 is none,
@@ -236,30 +237,32 @@ def resolve(
             a value outside the range of its hyperparameter.
     """
     chosen = chosen or {}
-    _known("dataset.image_kind", kind, KINDS)
-    _known("hparams.space", space, list(shared["search"]))
-    _known("hparams.rng", rng, list(RNGS))
+    _check_option("dataset.image_kind", kind, KINDS)
+    _check_option("hparams.space", space, list(shared["search"]))
+    _check_option("hparams.rng", rng, list(RNGS))
     for key, value in (("draw", number), ("trial", trial)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise ConfigError(f"hparams.{key}={value} is not an integer >= 0; draw 0 is the default set")
-    entries = {name: entry_of(each, name) for name, each in {**shared["hparams"], **own["hparams"]}.items()}
+    entries = {
+        name: entry_of(declared, name) for name, declared in {**shared["hparams"], **algorithm["hparams"]}.items()
+    }
     values = _of_kind({name: entry.default for name, entry in entries.items()}, kind, dataset)
-    for name in sorted(set(own["search"].get(space) or {}) - set(values)):
+    for name in sorted(set(algorithm["search"].get(space) or {}) - set(values)):
         raise ConfigError(f"algorithm.search.{space}.{name} has no default; add it to algorithm.hparams")
     if number:
-        values |= draw(shared, own, kind=kind, space=space, number=number, trial=trial, rng=rng, dataset=dataset)
-    unread = set(shared["hparams"]) - set(own["hparams"]) - set(read)
-    known = [name for name in values if name not in unread]
+        values |= draw(shared, algorithm, kind=kind, space=space, number=number, trial=trial, rng=rng, dataset=dataset)
+    unread = set(shared["hparams"]) - set(algorithm["hparams"]) - set(read)
+    names = [name for name in values if name not in unread]
     for name in chosen:
-        _read(name, known)
-    return {name: checked(name, value, entries[name]) for name, value in {**values, **chosen}.items() if name in known}
+        _check_read(name, names)
+    return {name: checked(name, value, entries[name]) for name, value in {**values, **chosen}.items() if name in names}
 
 
-def _read(name: str, known: Sequence[str]) -> None:
-    if name not in known:
-        close = get_close_matches(name, known, n=1)
+def _check_read(name: str, names: Sequence[str]) -> None:
+    if name not in names:
+        close = get_close_matches(name, names, n=1)
         meant = f"did you mean {close[0]}? " if close else ""
-        raise ConfigError(f"hparams.{name} is read by nothing in this study; {meant}choose from {', '.join(known)}")
+        raise ConfigError(f"hparams.{name} is read by nothing in this study; {meant}choose from {', '.join(names)}")
 
 
 def _of_kind(entries: Mapping[str, Any], kind: str, dataset: str) -> dict[str, Any]:
@@ -278,28 +281,26 @@ def _sample(name: str, how: Any, rng: RandomState) -> Any:
     if not isinstance(how, Mapping) or len(how) != 1:
         raise ConfigError(f"search of {name}: {how} is no distribution; write one as {{uniform: [0, 1]}}")
     [(distribution, args)] = how.items()
-    _known(f"distribution of {name}", distribution, list(DISTRIBUTIONS))
+    _check_option(f"distribution of {name}", distribution, list(DISTRIBUTIONS))
     sampler = DISTRIBUTIONS[distribution]
     return sampler(rng, args)
 
 
-def _known(what: str, value: Any, options: Sequence[str]) -> None:
+def _check_option(what: str, value: Any, options: Sequence[str]) -> None:
     if value not in options:
         raise ConfigError(f"{what} {value} is unknown; choose from {', '.join(options)}")
 
 
-#: keys of ``conf/hparams`` that are no hyperparameters; every other key below ``hparams`` is one that was chosen
-SEARCH_KEYS = frozenset({"space", "draw", "trial", "rng", "scheme", "shared"})
 SHARED = ("lr", "weight_decay", "batch_size")  #: what an algorithm reads of the shared ones unless it says otherwise
 
 
 def chosen(hparams: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that stand directly below ``hparams``, which beat draws and defaults; null chooses nothing."""
+    """Give the values that stand directly below ``hparams``, which beat draws and defaults; null chooses nothing."""
     return {key: value for key, value in hparams.items() if key not in SEARCH_KEYS and value is not None}
 
 
 def hyperparameters(config: Mapping[str, Any], settings: TrainerSettings, smallest: int) -> dict[str, Any]:
-    """Every hyperparameter that a study reads, resolved; what beats what is said by :func:`resolve`.
+    """Resolve every hyperparameter that a study reads; what beats what is said by :func:`resolve`.
 
     A drawn batch size that no minibatch of this dataset can have becomes the largest one that can: DomainBed's loader
     would wait for such a minibatch without end. A batch size that was chosen is refused instead.
@@ -313,12 +314,12 @@ def hyperparameters(config: Mapping[str, Any], settings: TrainerSettings, smalle
         ConfigError: a value of the wrong type, or a key, space or kind of images that is unknown.
     """
     asked, algorithm = config["hparams"], config["algorithm"]
-    own, read = algorithm.get("hparams") or {}, algorithm.get("shared", SHARED)
+    declared, read = algorithm.get("hparams") or {}, algorithm.get("shared", SHARED)
     # a shared one that this algorithm does not read is chosen for the others of a sweep
-    typed = {key: value for key, value in chosen(asked).items() if key in own or key in read or key not in SHARED}
+    typed = {key: value for key, value in chosen(asked).items() if key in declared or key in read or key not in SHARED}
     values = resolve(
         asked["shared"],
-        {"hparams": own, "search": algorithm.get("search") or {}},
+        {"hparams": declared, "search": algorithm.get("search") or {}},
         kind=config["dataset"].get("image_kind"),
         space=asked["space"],
         number=asked["draw"],
@@ -330,7 +331,7 @@ def hyperparameters(config: Mapping[str, Any], settings: TrainerSettings, smalle
     )
     if asked["draw"] and "batch_size" not in typed and 0 < smallest < values.get("batch_size", 0):
         values["batch_size"] = smallest
-    check_batch_size(values["batch_size"], settings)
+    settings.check_batch_size(values["batch_size"])
     if 0 < smallest < values["batch_size"]:
         raise ConfigError(
             f"hparams.batch_size={values['batch_size']} is larger than the smallest training environment, of "

@@ -36,7 +36,7 @@ class InitialWeights(Protocol):
 
 
 def named_weights(config: Mapping[str, Any]) -> InitialWeights:
-    """The weights that a configuration names; nothing is read yet.
+    """Build the weights that a configuration names; nothing is read yet.
 
     Raises:
         ConfigError: there are none for this network.
@@ -47,7 +47,7 @@ def named_weights(config: Mapping[str, Any]) -> InitialWeights:
 
 
 def filled_dataset(weights: InitialWeights, dataset: Mapping[str, Any]) -> dict[str, Any]:
-    """The dataset's keys with mean, deviation and size of the images filled in where they are null."""
+    """Fill in mean, deviation and size of the images where keys of the dataset are null."""
     filled: dict[str, Any] = deepcopy(dict(dataset))
     if "image_size" in filled and filled["image_size"] is None:
         filled["image_size"] = weights.images.input_size
@@ -63,7 +63,7 @@ T = TypeVar("T")
 
 
 def dataset_options(dataset: Mapping[str, Any]) -> DatasetOptions:
-    """The options that ``conf/dataset`` names.
+    """Build the options that ``conf/dataset`` names.
 
     Args:
         dataset: its resolved keys.
@@ -76,18 +76,18 @@ def dataset_options(dataset: Mapping[str, Any]) -> DatasetOptions:
         raise ConfigError(
             f"dataset.{unset[0]} is not set; add dataset.{unset[0]}=VALUE, see docs/reference/configuration.md"
         )
-    own = without({"dataset": dataset}, "dataset", *NOT_BUILT)
-    found: DatasetOptions = build(own, "dataset", _recursive_=False, _convert_="all")
-    if not hasattr(found, "describe"):
+    keys = without({"dataset": dataset}, "dataset", *NOT_BUILT)
+    options: DatasetOptions = build(keys, "dataset", _recursive_=False, _convert_="all")
+    if not hasattr(options, "describe"):
         raise ConfigError(
             f"dataset._target_={dataset['_target_']} describes no dataset; choose a file of conf/dataset, or see "
             "docs/tutorials/own_dataset.md"
         )
-    return found
+    return options
 
 
 def described(options: DatasetOptions, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-    """The dataset in names and numbers, without decoding an image; see :class:`DatasetOptions`.
+    """Describe the dataset in names and numbers, without decoding an image; see :class:`DatasetOptions`.
 
     Raises:
         ConfigError, DataError: as :meth:`DatasetOptions.describe`.
@@ -96,7 +96,7 @@ def described(options: DatasetOptions, *, absent_ok: bool = False, download: boo
 
 
 def built(options: DatasetOptions) -> Environments:
-    """The environments with their images.
+    """Build the environments with their images.
 
     Raises:
         ConfigError, DataError: as :meth:`DatasetOptions.build`.

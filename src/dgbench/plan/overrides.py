@@ -23,8 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dgbench.errors import ConfigError
-from dgbench.plan.hyperparameters import SEARCH_KEYS
-from dgbench.plan.keys import options, tops
+from dgbench.plan.keys import SEARCH_KEYS, options, tops
 
 _EASY = re.compile(r"[\w./+ -]*", re.ASCII)
 _STRUCTURE = re.compile(r"""[\[\]{}()'",]""")
@@ -32,7 +31,7 @@ _FUNCTION = re.compile(r"\w+\(")
 
 
 def readable(word: str) -> str:
-    """An override that Hydra reads; where none is meant, or none can be made, the word as it stands.
+    """Write an override that Hydra reads; where none is meant, or none can be made, the word as it stands.
 
     A list counts as one where its entries hold no brackets and no quotes: ``[a/ä.png,b=c]``.
     """
@@ -43,8 +42,8 @@ def readable(word: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Any text as the grammar takes it: in single quotes, with the backslashes that it needs."""
-    escaped = re.sub(r"(\\*)'", lambda found: found[1] * 2 + r"\'", text)
+    """Write any text as the grammar takes it: in single quotes, with the backslashes that it needs."""
+    escaped = re.sub(r"(\\*)'", lambda match: match[1] * 2 + r"\'", text)
     trailing = len(escaped) - len(escaped.rstrip("\\"))
     return f"'{escaped}{chr(92) * trailing}'"
 
@@ -84,7 +83,7 @@ MOVED_GROUPS = {"hparams.set.": "hparams.", "algorithm.hparams.": "hparams."}
 
 
 def open_keys(words: Sequence[str]) -> list[str]:
-    """Overrides as Hydra takes them: with quotes where it needs them, and keys that stand in no file opened.
+    """Write overrides as Hydra takes them: with quotes where it needs them, and keys that stand in no file opened.
 
     Raises:
         ConfigError: an address that a key had once.
@@ -140,7 +139,7 @@ _WORDS = {"null", "true", "false", "on", "off", "yes", "no", "inf", "nan"}
 def shortest_words(
     wanted: Mapping[str, Any], compose: Compose, conf: Path, relevant: Callable[[str], bool], root: str = "train"
 ) -> list[str]:
-    """Overrides that compose to ``wanted``, as far as its relevant keys go.
+    """Find overrides that compose to ``wanted``, as far as its relevant keys go.
 
     Args:
         wanted: a resolved configuration.
@@ -172,7 +171,7 @@ def shortest_words(
 
 
 def grammar(value: Any) -> str:
-    """A value as Hydra's override grammar reads it."""
+    """Write a value as Hydra's override grammar reads it."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -5,16 +5,27 @@ Each is a class that plans folds from the names of the given environments, as a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 
 from dgbench.analysis.selection import typed_name
 from dgbench.errors import ConfigError
 from dgbench.plan.folds import Fold, Membership, Protocol
+from dgbench.plan.settings import Name
 from dgbench.seeding import derive
+from dgbench.validation import Refusal
+
+Names = Annotated[list[str | int | float] | str | int | float | None, Refusal("is no list of names", "name some")]
+Groups = Annotated[
+    Sequence[Sequence[str | int | float]] | None,
+    Refusal("is no list of lists of names", "write e.g. [[a],[b,c]]"),
+]
+Many = Annotated[int, Field(ge=1), Refusal("is not an integer >= 1", "give one")]
+Limit = Annotated[Annotated[int, Field(ge=1)] | None, Refusal("is not an integer >= 1", "give one, or null for all")]
+AtLeast0 = Annotated[int, Field(ge=0), Refusal("is not an integer >= 0", "give one")]
 
 
 def check_validation(typed: Any, given: Sequence[str]) -> None:
@@ -35,7 +46,7 @@ def check_validation(typed: Any, given: Sequence[str]) -> None:
 
 
 def environments(key: str, typed: Any, given: Sequence[str]) -> list[str]:
-    """The given environments that a list names; ``0.9`` also finds ``0.90``, which YAML cannot keep as typed.
+    """Find the given environments that a list names; ``0.9`` also finds ``0.90``, which YAML cannot keep as typed.
 
     Args:
         key: the key that was typed, e.g. ``protocol.test``.
@@ -43,21 +54,19 @@ def environments(key: str, typed: Any, given: Sequence[str]) -> list[str]:
         given: names of the given environments.
 
     Raises:
-        ConfigError: it is no list, or it holds a name that is not given or is there twice.
+        ConfigError: a name that is not given or is there twice.
     """
     if isinstance(typed, (str, int, float)):
         typed = [typed]  # protocol.test=a has no brackets
-    if isinstance(typed, Mapping):
-        raise ConfigError(f"{key}={dict(typed)} is no list of names; choose from {', '.join(given)}")
-    found = []
+    names = []
     for name in typed:
         match = [env for env in given if env == str(name)] or [env for env in given if _number(env) == _number(name)]
         if not match:
             raise ConfigError(f"{key} names {name}, which is no given environment; choose from {', '.join(given)}")
-        if match[0] in found:
+        if match[0] in names:
             raise ConfigError(f"{key} holds {match[0]} twice; name each environment once")
-        found.append(match[0])
-    return found
+        names.append(match[0])
+    return names
 
 
 def _number(name: Any) -> float | str:
@@ -67,7 +76,6 @@ def _number(name: Any) -> float | str:
         return str(name)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Grouped(Protocol):
     """Groups of given environments, one fold each. An environment in no group is always trained on.
 
@@ -77,18 +85,22 @@ class Grouped(Protocol):
         default_groups: groups of the dataset, where neither is set; without them ``k`` is 2.
     """
 
-    groups: Sequence[Sequence[str]] | None = None
-    k: int | None = None
-    default_groups: Sequence[Sequence[str]] | None = None
+    groups: Groups = None
+    k: Annotated[Annotated[int, Field(ge=1)] | None, Refusal("is not an integer >= 1", "give one, or null")] = None
+    default_groups: Groups = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if self.groups is not None and self.k is not None:
+            raise ConfigError("protocol.groups and protocol.k are both set; leave one of them null")
+        return self
 
     def grouped(self, given: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        """The groups, checked.
+        """Check the groups.
 
         Raises:
             ConfigError: an unknown name, an environment in two groups, an empty group, or a ``k`` that does not fit.
         """
-        if self.groups is not None and self.k is not None:
-            raise ConfigError("protocol.groups and protocol.k are both set; leave one of them null")
         if self.groups is not None:
             return _checked("protocol.groups", self.groups, given)
         if self.k is None and self.default_groups is not None:
@@ -96,11 +108,10 @@ class Grouped(Protocol):
         return _consecutive(2 if self.k is None else self.k, given)
 
 
-@dataclass(frozen=True, kw_only=True)
 class MultiTest(Grouped):
     """Each group held out once, together (Yu et al. 2024, section 3.1)."""
 
-    name: str = "multi_test"
+    name: Name = "multi_test"
 
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         groups = self.grouped(given)
@@ -116,7 +127,6 @@ class MultiTest(Grouped):
         return planned
 
 
-@dataclass(frozen=True, kw_only=True)
 class TargetOracle(Grouped):
     """Each group trained on and tested in: on its ``train`` subsets, in its ``test`` subsets, which are disjoint.
 
@@ -124,7 +134,7 @@ class TargetOracle(Grouped):
     no tested environment was held out, so no selection method takes them for such, and reports say so.
     """
 
-    name: str = "target_oracle"
+    name: Name = "target_oracle"
 
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         groups = self.grouped(given)
@@ -134,9 +144,7 @@ class TargetOracle(Grouped):
         ]
 
 
-def _checked(key: str, typed: Any, given: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    if not _is_list(typed) or not all(map(_is_list, typed)):
-        raise ConfigError(f"{key}={typed} is no list of lists; write e.g. {key}=[[{given[0]}],[{given[-1]}]]")
+def _checked(key: str, typed: Sequence[Any], given: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     groups = []
     seen: set[str] = set()
     for group in typed:
@@ -152,12 +160,8 @@ def _checked(key: str, typed: Any, given: Sequence[str]) -> tuple[tuple[str, ...
     return tuple(groups)
 
 
-def _is_list(typed: Any) -> bool:
-    return isinstance(typed, Sequence) and not isinstance(typed, str)
-
-
-def _consecutive(k: Any, given: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    if not isinstance(k, int) or isinstance(k, bool) or not 0 < k < len(given):
+def _consecutive(k: int, given: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    if k >= len(given):
         raise ConfigError(
             f"protocol.k={k} must be 1 to {len(given) - 1} for {len(given)} given environments, so that some are left "
             "to train on"
@@ -172,7 +176,6 @@ def _consecutive(k: Any, given: Sequence[str]) -> tuple[tuple[str, ...], ...]:
     return groups
 
 
-@dataclass(frozen=True, kw_only=True)
 class Fixed(Protocol):
     """One fold (Ye et al. 2022, appendix G).
 
@@ -182,10 +185,10 @@ class Fixed(Protocol):
         val: environments that only choose among models (``selection=ood_val``); no result is reported on them.
     """
 
-    name: str = "fixed"
-    train: Sequence[str] | None = None
-    val: Sequence[str] | None = None
-    test: Sequence[str] | None = None
+    name: Name = "fixed"
+    train: Names = None
+    val: Names = None
+    test: Names = None
 
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         if not self.test:
@@ -216,7 +219,6 @@ class Fixed(Protocol):
         return [Fold("0", training, held_out, (tuple(test),), tuple(val))]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flexible(Protocol):
     """One fold, in which each class draws its own environments (Zhang et al. 2023, section 5.3).
 
@@ -238,15 +240,15 @@ class Flexible(Protocol):
         seed: of all draws.
     """
 
-    name: str = "flexible"
-    setting: str = "random"
-    dominant: int = 2
-    minor: int = 2
-    test: int = 2
-    exclusive: int = 3
-    minor_images: int | None = 50
-    test_images: int | None = 50
-    seed: int = 0
+    name: Name = "flexible"
+    setting: Literal["random", "compositional"] = "random"
+    dominant: Many = 2
+    minor: AtLeast0 = 2
+    test: Many = 2
+    exclusive: AtLeast0 = 3
+    minor_images: Limit = 50
+    test_images: Limit = 50
+    seed: AtLeast0 = 0
 
     def plan(self, given: Sequence[str], n_classes: int) -> list[Fold]:
         self._check(given, n_classes)
@@ -273,21 +275,8 @@ class Flexible(Protocol):
         return [Fold("0", tuple(membership.training), judged, (judged,), membership=membership)]
 
     def _check(self, given: Sequence[str], n_classes: int) -> None:
-        if self.setting not in ("random", "compositional"):
-            raise ConfigError(f"protocol.setting={self.setting} is unknown; choose random or compositional")
         if n_classes < 1:
             raise ConfigError("protocol=flexible needs the number of classes; use a dataset that has it")
-        for key, least in (
-            ("dominant", 1),
-            ("minor", 0),
-            ("test", 1),
-            ("minor_images", 1),
-            ("test_images", 1),
-            ("seed", 0),
-        ):
-            value, default = getattr(self, key), getattr(Flexible, key)
-            if not (value is None and key.endswith("images")) and (type(value) is not int or value < least):
-                raise ConfigError(f"protocol.{key}={value} is not an integer >= {least}; {default} is the default")
         if self.setting == "random":
             needed, where = self.dominant + self.minor + self.test, len(given)
             if needed > where:
@@ -296,7 +285,7 @@ class Flexible(Protocol):
                     "lower one"
                 )
             return
-        if type(self.exclusive) is not int or not self.dominant <= self.exclusive < len(given):
+        if not self.dominant <= self.exclusive < len(given):
             raise ConfigError(
                 f"protocol.exclusive={self.exclusive} must be protocol.dominant={self.dominant} to {len(given) - 1}, "
                 f"one less than the given environments"

@@ -8,18 +8,25 @@ with 2 more seeds).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol, Self
 
-from dgbench.analysis.selection import Selection
+from pydantic import AfterValidator, Field, model_validator
+
 from dgbench.errors import ConfigError
 from dgbench.plan.building import build
+from dgbench.validation import Checked, Refusal, shown
 
 Settings = dict[str, int]  #: configuration key -> value
 
 
-@dataclass(frozen=True)
-class Scheme:
+Numbers = Annotated[
+    Annotated[int, Field(ge=1)] | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)],
+    AfterValidator(lambda numbers: numbers if isinstance(numbers, int) else different(numbers)),
+    Refusal("is neither a number >= 1 nor a list of different numbers >= 0", "give one"),
+]
+
+
+class Scheme(Checked):
     """The studies of one search.
 
     Trial ``t`` is DomainBed's ``trial_seed``: draw ``k`` takes its random values from ``seed_hash(k, t)``, and ``t`` is
@@ -36,39 +43,34 @@ class Scheme:
         ConfigError: numbers that cannot be meant.
     """
 
-    draws: int | Sequence[int]
-    trials: int | Sequence[int]
-    repeats: int
-    varies: Sequence[str]
-    chosen_by: Selection
+    key = "hparams.scheme"
 
-    def __post_init__(self) -> None:
-        for key in ("draws", "trials"):
-            given = getattr(self, key)
-            numbers = _numbers(given)
-            if not numbers or len(set(numbers)) < len(numbers) or any(not _count(number) for number in numbers):
-                raise ConfigError(
-                    f"hparams.scheme.{key}={given} is neither a number >= 1 nor a list of different numbers >= 0"
-                )
-        if not _count(self.repeats):
-            raise ConfigError(f"hparams.scheme.repeats={self.repeats} is not an integer >= 0; 0 trains nothing again")
+    draws: Numbers
+    trials: Numbers
+    repeats: Annotated[int, Field(ge=0), Refusal("is not an integer >= 0", "0 trains nothing again")]
+    varies: Annotated[list[str], Refusal("is no list of keys", "name keys of integers, e.g. [seed]")]
+    chosen_by: Annotated[Any, Refusal("is no selection", "name a class of conf/selection")]
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
         if self.repeats and len(_numbers(self.trials)) > 1:
             raise ConfigError(
                 f"hparams.scheme.repeats={self.repeats} needs a search with one trial; set hparams.scheme.trials=1"
             )
-        if not self.chosen_by.chooses_draws:
+        if not getattr(self.chosen_by, "chooses_draws", False):
             raise ConfigError(
-                f"hparams.scheme.chosen_by: {self.chosen_by.title} cannot choose among draws; take e.g. "
-                "hparams.scheme.chosen_by._target_=dgbench.analysis.selection.TrainVal"
+                f"hparams.scheme.chosen_by={getattr(self.chosen_by, 'title', self.chosen_by)} cannot choose among "
+                "draws; take e.g. hparams.scheme.chosen_by._target_=dgbench.analysis.selection.TrainVal"
             )
+        return self
 
     def independent(self) -> dict[str, list[int]]:
-        """Numbers of the trials and, where none is trained again, of the draws: parts that need no other."""
+        """List numbers of the trials and, where none is trained again, of the draws: parts that need no other."""
         draws = {} if self.repeats else {"draws": _numbers(self.draws)}
         return {"trials": _numbers(self.trials), **draws}
 
     def studies(self, base: Mapping[str, int]) -> list[Settings]:
-        """What each study of the search sets, trial by trial.
+        """List what each study of the search sets, trial by trial.
 
         Args:
             base: values of the keys that vary.
@@ -80,7 +82,7 @@ class Scheme:
         ]
 
     def again(self, base: Mapping[str, int], draw: int) -> list[Settings]:
-        """What the studies set that train the chosen draw with more seeds."""
+        """List what the studies set that train the chosen draw with more seeds."""
         trial = _numbers(self.trials)[0]
         return [
             {"hparams.draw": draw, "hparams.trial": trial, **{key: base[key] + trial + n for key in self.varies}}
@@ -88,14 +90,19 @@ class Scheme:
         ]
 
 
-def _numbers(given: int | Sequence[int]) -> list[int]:
-    if isinstance(given, Sequence) and not isinstance(given, str):
-        return list(given)
-    return list(range(given)) if _count(given) else []
+def different(numbers: list[int]) -> list[int]:
+    """Refuse numbers that repeat.
+
+    Raises:
+        ValueError: one does.
+    """
+    if len(set(numbers)) < len(numbers):
+        raise ValueError("a number repeats")
+    return numbers
 
 
-def _count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _numbers(numbers: int | Sequence[int]) -> list[int]:
+    return list(range(numbers)) if isinstance(numbers, int) else list(numbers)
 
 
 class Plain(Protocol):
@@ -105,7 +112,7 @@ class Plain(Protocol):
 
 
 def scheme_of(config: Plain) -> Scheme | None:
-    """How a configuration's search is trained; None where it trains one set of hyperparameters.
+    """Read how a configuration's search is trained; None where it trains one set of hyperparameters.
 
     Raises:
         ConfigError: a search that cannot be meant.
@@ -119,12 +126,14 @@ def scheme_of(config: Plain) -> Scheme | None:
                 f"hparams.{key}={hparams[key]} is set by the search; leave it out, or train it alone with "
                 "hparams=default"
             )
-    scheme: Scheme = build({"hparams.scheme": hparams["scheme"]}, "hparams.scheme")
+    scheme = build({"hparams.scheme": hparams["scheme"]}, "hparams.scheme", _convert_="all")
+    if not isinstance(scheme, Scheme):
+        raise ConfigError(f"hparams.scheme={shown(hparams['scheme'])} is no scheme of a search; choose hparams=search")
     return scheme
 
 
 def base_values(config: Plain, scheme: Scheme) -> Settings:
-    """The keys that vary from trial to trial, as they are for trial 0.
+    """Read the keys that vary from trial to trial, as they are for trial 0.
 
     Raises:
         ConfigError: one of them is no integer.

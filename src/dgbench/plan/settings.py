@@ -1,56 +1,103 @@
-"""Types and bounds of the keys that every command has, asked before anything heavy is loaded or written."""
+"""Types and bounds of configuration values, asked for every study before anything heavy is loaded or written.
+
+A field is a key of ``conf/``; what it means stands there. A key that a choice of a group lacks is not asked, and where
+a group may name a class of a user's own, keys that are not listed here are left to that class. Datasets, protocols,
+searches and initial weights check their keys themselves, when a study is planned.
+"""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from functools import cache, lru_cache
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
-import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
-from dgbench.records.prediction_file import WHICH, need_pyarrow
+from dgbench.records.prediction_file import need_pyarrow
+from dgbench.validation import Checked, Keys, Number, Refusal, config_error, shown
 
-SUBSETS = ("train", "val", "test")
-SWITCHES = {
-    "schedule": ("constant", "cosine"),
-    "matmul": ("highest", "high", "medium"),
-    "eval_test": ("always", "best"),
-    "predictions": WHICH,
-    "device": ("auto", "cpu", "gpu", "cuda", "mps"),
-    "precision": ("32-true", "64-true", "bf16-mixed", "16-mixed"),
-}
-KINDS = {"int": "an integer", "float": "a number", "float | None": "a number", "bool": "true or false", "str": "a word"}
 MOST = 2**63
 
+NonBlank = Annotated[str, Field(pattern=r"\S")]
+Name = Annotated[NonBlank, Refusal("is no name", "give some text, rows and folders carry it")]
+Folder = Annotated[NonBlank, Refusal("is no folder", "give its path")]
+Switch = Annotated[bool, Refusal("is unknown", "choose true or false")]
+AtLeast0 = Annotated[int, Field(ge=0, lt=MOST)]
+AtLeast1 = Annotated[int, Field(ge=1, lt=MOST)]
+Count0 = Annotated[AtLeast0, Refusal("is not an integer >= 0 (below 2^63)", "give one")]
+Count1 = Annotated[AtLeast1, Refusal("is not an integer >= 1 (below 2^63)", "give one")]
+Positive = Annotated[Number, Field(gt=0)]
+NotNegative = Annotated[Number, Field(ge=0)]
+Norm = Annotated[Literal["train", "frozen", "fixed"], Refusal("is unknown", "choose train, frozen or fixed")]
+Patterns = Annotated[list[NonBlank], Refusal("is no list of patterns", 'give one, e.g. ["fc.*"], or []')]
 
-@dataclass
-class TrainerSettings:
-    """Keys of ``conf/trainer``; their meaning stands there."""
+_ONE_OR_NULL = Refusal("is not an integer >= 1", "give one, or null")
 
-    steps: int = 5000
-    schedule: str = "constant"
-    warmup_steps: int = 0
-    gradient_clip: float | None = None
-    accumulate: int = 1
-    eval_every: int = 500
-    eval_subsets: list[str] = field(default_factory=lambda: ["val", "test"])
-    eval_test: str = "always"
-    predictions: str = "none"
-    eval_batch_size: int = 2048
-    device: str = "auto"
-    devices: int = 1
-    precision: str = "32-true"
-    matmul: str = "highest"
-    channels_last: bool = False
-    checkpoint_seconds: float = 30.0
-    log_every: int = 50
+
+class TrainerSettings(Checked):
+    """Keys of ``conf/trainer``."""
+
+    key = "trainer"
+
+    steps: Annotated[AtLeast0, Refusal("is not an integer >= 0 (below 2^63)", "0 evaluates the initial weights")] = 5000
+    schedule: Literal["constant", "cosine"] = "constant"
+    warmup_steps: Count0 = 0
+    gradient_clip: Annotated[
+        Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, Refusal("is not a norm > 0", "give one, or null")
+    ] = None
+    accumulate: Count1 = 1
+    eval_every: Count1 = 500
+    eval_subsets: Annotated[
+        list[Literal["train", "val", "test"]], Refusal("is not a list of val and test", "it may add train")
+    ] = Field(default=["val", "test"])
+    eval_test: Literal["always", "best"] = "always"
+    predictions: Literal["none", "last", "best"] = "none"
+    eval_batch_size: Count1 = 2048
+    device: Literal["auto", "cpu", "gpu", "cuda", "mps"] = "auto"
+    devices: Count1 = 1
+    precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"] = "32-true"
+    matmul: Literal["highest", "high", "medium"] = "highest"
+    channels_last: Switch = False
+    checkpoint_seconds: Annotated[NotNegative, Refusal("is not a number >= 0", "give one")] = 30.0
+    log_every: Count1 = 50
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if self.warmup_steps and self.warmup_steps >= self.steps:
+            raise ConfigError(
+                f"trainer.warmup_steps={self.warmup_steps} is not below trainer.steps={self.steps}; give fewer"
+            )
+        if not {"val", "test"} <= set(self.eval_subsets):
+            raise ConfigError(
+                f"trainer.eval_subsets={shown(self.eval_subsets)} must hold val and test; it may add train"
+            )
+        for key, alone in (("eval_test", "always"), ("predictions", "none")):
+            value = getattr(self, key)
+            if self.devices > 1 and value not in (alone, "always"):
+                raise ConfigError(
+                    f"trainer.{key}={value} needs one process, each of several sees a part; set it to {alone}"
+                )
+        if self.predictions != "none":
+            need_pyarrow(f"trainer.predictions={self.predictions}")
+        return self
+
+    def changed(self) -> dict[str, Any]:
+        """Those of the keys that change what is computed and are not at their default, for the rows."""
+        kept = self.model_dump(include=RECORDED, exclude_defaults=True)
+        return {f"trainer.{key}": value for key, value in kept.items()}
+
+    def check_batch_size(self, size: int) -> None:
+        """Refuse a minibatch that cannot be cut into equal parts.
+
+        Raises:
+            ConfigError: no multiple of the micro-batches.
+        """
+        parts = self.accumulate * self.devices
+        if size % parts:
+            raise ConfigError(
+                f"hparams.batch_size={size} cannot be cut into trainer.accumulate={self.accumulate} x "
+                f"trainer.devices={self.devices} equal parts; set hparams.batch_size to a multiple of {parts}"
+            )
 
 
 #: settings that change numbers; the others say where and how the same numbers are computed
@@ -58,238 +105,215 @@ COUNTING = (
     "steps", "schedule", "warmup_steps", "gradient_clip", "accumulate", "eval_every", "eval_subsets", "eval_test",
     "eval_batch_size", "devices", "precision", "matmul",
 )  # fmt: skip
-RECORDED = ("schedule", "warmup_steps", "gradient_clip", "accumulate", "devices", "precision", "matmul")
+RECORDED = {"schedule", "warmup_steps", "gradient_clip", "accumulate", "devices", "precision", "matmul"}
 
 
-def changed(settings: TrainerSettings) -> dict[str, Any]:
-    """Those of the keys that change what is computed and are not at their default, for the rows."""
-    default = TrainerSettings()
-    return {
-        f"trainer.{key}": getattr(settings, key) for key in RECORDED if getattr(settings, key) != getattr(default, key)
-    }
+class TuningSettings(Checked):
+    """Keys of ``conf/tuning``."""
+
+    key = "tuning"
+
+    name: Name = "ft"
+    freeze_stages: Annotated[
+        AtLeast0 | Literal["all"], Refusal("is no number of stages", "give 1, 2, ... or all")
+    ] = 0  # fmt: skip
+    cache_features: Switch = False
+    cache_gb: Annotated[Positive, Refusal("is not a number > 0", "give one, in gigabytes")] = 4.0
+    cache_dir: Annotated[NonBlank | None, Refusal("is no folder", "give its path, or null for memory")] = None
+    head_steps: Annotated[AtLeast0, Refusal("is not an integer >= 0", "0 has no steps of the head")] = 0
+    head_lr: Annotated[
+        Positive | None, Refusal("is not a number > 0", "give one, or null for the algorithm's lr")
+    ] = None  # fmt: skip
+    layer_decay: Annotated[
+        Annotated[Positive, Field(le=1)] | None, Refusal("is not in (0, 1]", "give e.g. 0.65, or null for none")
+    ] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_class(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in values.items() if key != "_target_"}
 
 
-def seed(value: Any) -> int:
-    """The base seed, an integer >= 0.
+class Open(Keys):
+    """Keys of a group whose class may be a user's own and have others."""
 
-    Raises:
-        ConfigError: it is none.
-    """
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ConfigError(f"seed={value} is not an integer >= 0; give one, 0 is a seed like any other")
-    return value
+    model_config = ConfigDict(extra="allow")
 
 
-def trainer_settings(keys: Mapping[str, Any]) -> TrainerSettings:
-    """The trainer's keys with their types checked.
+class Named(Open):
+    """A choice that rows name."""
 
-    Args:
-        keys: plain values.
-
-    Raises:
-        ConfigError: a value of the wrong type or out of bounds; predictions are asked for without pyarrow.
-    """
-    checked = replace(_checked(json.dumps(dict(keys))))
-    if checked.predictions != "none":
-        need_pyarrow(f"trainer.predictions={checked.predictions}")
-    return checked
+    name: Name = "name"
 
 
-@lru_cache(maxsize=64)  # a plan of 100,000 jobs asks for the same few again and again, at 10 ms each
-def _checked(keys: str) -> TrainerSettings:
-    try:
-        merged: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(TrainerSettings), json.loads(keys)))
-    except OmegaConfBaseException as error:
-        key = str(error.full_key).partition("[")[0]
-        kinds = {known.name: str(known.type) for known in fields(TrainerSettings)}
-        if key not in kinds:
-            raise ConfigError(f"key trainer.{key} is unknown; choose from {', '.join(kinds)}") from error
-        kind = KINDS.get(kinds[key], "a list of subsets")
-        raise ConfigError(f"trainer.{key}={json.loads(keys)[key]} is not {kind}; give one") from error
-    checked: TrainerSettings = merged
-    if not 0 <= checked.steps < MOST:
-        raise ConfigError(
-            f"trainer.steps={checked.steps} is not at least 0 and below 2^63; give such a number, 0 evaluates the "
-            "initial weights"
-        )
-    if not 0 <= checked.warmup_steps <= max(0, checked.steps - 1):
-        raise ConfigError(
-            f"trainer.warmup_steps={checked.warmup_steps} is not at least 0 and below trainer.steps={checked.steps}; "
-            "give such a number"
-        )
-    for key in ("eval_every", "eval_batch_size", "accumulate", "devices", "log_every"):
-        if not 1 <= getattr(checked, key) < MOST:
-            raise ConfigError(
-                f"trainer.{key}={getattr(checked, key)} is not at least 1 and below 2^63; give such a number"
-            )
-    if not 0 <= checked.checkpoint_seconds < float("inf"):
-        raise ConfigError(f"trainer.checkpoint_seconds={checked.checkpoint_seconds} is not a number >= 0; give one")
-    for key, allowed in SWITCHES.items():
-        if getattr(checked, key) not in allowed:
-            raise ConfigError(f"trainer.{key}={getattr(checked, key)} is unknown; choose one of {', '.join(allowed)}")
-    if checked.gradient_clip is not None and not 0 < checked.gradient_clip < float("inf"):
-        raise ConfigError(f"trainer.gradient_clip={checked.gradient_clip} is not a norm > 0; give one, or null")
-    if checked.eval_test == "best" and checked.devices > 1:
-        raise ConfigError("trainer.eval_test=best needs one process, each of several sees a part; set it to always")
-    if checked.predictions != "none" and checked.devices > 1:
-        raise ConfigError(
-            f"trainer.predictions={checked.predictions} needs one process, each of several sees a part; set it to none"
-        )
-    unknown = set(checked.eval_subsets) - set(SUBSETS)
-    if unknown or not {"val", "test"} <= set(checked.eval_subsets):
-        raise ConfigError(f"trainer.eval_subsets={checked.eval_subsets} must hold val and test, and may add train")
-    return checked
+class Rule(Open):
+    """How weights are averaged."""
+
+    start: Annotated[AtLeast1, Refusal("is not a step", "give 1 or more, 100 is published")] = 100
+    flavor: Annotated[Literal["state", "parameters"], Refusal("is unknown", "choose state or parameters")] = "state"
+    n_converge: Count1 = 3
+    n_tolerance: Count1 = 6
+    tolerance_ratio: Annotated[NotNegative, Refusal("is not a number >= 0", "give one, 0.3 is published")] = 0.3
+    batchnorm_batches: Annotated[AtLeast0, Refusal("is not an integer >= 0", "give one, 500 is published")] = 500
 
 
-def check_batch_size(size: int, settings: TrainerSettings) -> None:
-    """Refuse a minibatch that cannot be cut as the settings ask.
+class Averaging(Named):
+    """Keys of ``conf/averaging``."""
 
-    Raises:
-        ConfigError: no multiple of the micro-batches.
-    """
-    parts = settings.accumulate * settings.devices
-    if size % parts:
-        raise ConfigError(
-            f"hparams.batch_size={size} cannot be cut into trainer.accumulate={settings.accumulate} x "
-            f"trainer.devices={settings.devices} equal parts; set hparams.batch_size to a multiple of {parts}"
-        )
+    rule: Rule = Rule()
 
 
-RETRIES = ("all", "failed", "none")
+class Sharpness(Named):
+    """Keys of ``conf/sharpness``."""
+
+    rho: Annotated[NotNegative, Refusal("is not a number >= 0", "give one, 0.05 is published")] = 0.05
+    alpha: Annotated[NotNegative, Refusal("is not a number >= 0", "give one")] = 0.1
 
 
-def check_retry(retry: str) -> None:
-    """Refuse an unknown ``retry``.
+class Algorithm(Named):
+    """Keys of ``conf/algorithm``, less its hyperparameters."""
 
-    Raises:
-        ConfigError: it is none of :data:`RETRIES`.
-    """
-    if retry not in RETRIES:
-        raise ConfigError(f"retry={retry} is unknown; choose {', '.join(RETRIES)}")
-
-
-def check_execution(execution: Mapping[str, Any]) -> str:
-    """The mode of execution.
-
-    Raises:
-        ConfigError: a key of ``conf/execution`` that cannot work.
-    """
-    mode, most = execution["mode"], execution["max_runs"]
-    if mode not in ("auto", "single", "stacked"):
-        raise ConfigError(f"execution.mode={mode} is unknown; choose auto, single or stacked")
-    if most is not None and (not isinstance(most, int) or most < 1):
-        raise ConfigError(f"execution.max_runs={most} is not at least 1; give a number or null")
-    if execution["compile"] not in ("auto", False):
-        raise ConfigError(f"execution.compile={execution['compile']} is unknown; choose auto or false")
-    return str(mode)
+    objective: Annotated[NonBlank, Refusal("is no class", "give the import path of an Algorithm")] = "class"
+    shared: Annotated[
+        list[NonBlank], Refusal("is no list of names", "name the shared hyperparameters that are read")
+    ] = Field([])  # fmt: skip
+    hparams: dict[str, Any] | None = None
+    search: dict[str, Any] | None = None
 
 
-MODES = ("auto", "single", "stacked")
-LONGEST_SEED = 2**63
+class Backbone(Named):
+    """Keys of ``conf/backbone`` that several networks have."""
+
+    norm: Norm = "train"
+    projection: Annotated[
+        AtLeast1 | None, Refusal("is not an integer >= 1", "give one, 512 is CLIP's, or null")
+    ] = None  # fmt: skip
+    unit_length: Switch = False
+    hparams: dict[str, str] | None = None
 
 
-def _whole(low: int) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value < LONGEST_SEED
+class Head(Named):
+    """Keys of ``conf/head``."""
+
+    unit_length: Switch = False
+    prompts: Annotated[
+        list[Annotated[str, Field(pattern=r"\{\}")]],
+        Field(min_length=1),
+        Refusal("is no list of texts with {} where the class stands", 'write e.g. ["a photo of a {}."]'),
+    ] = Field(["{}"])
+    class_names: Annotated[
+        Mapping[str | int, str], Refusal("is no mapping of names by class", "write e.g. {dog: puppy}")
+    ] = Field({})  # fmt: skip
+    scale: Annotated[Positive | None, Refusal("is not a number > 0", "give one, or null for the encoder's own")] = None
+    model: Annotated[
+        NonBlank | None, Refusal("is no name of a model of OpenCLIP", "give one, or null for what init says")
+    ] = None
 
 
-def _above(low: float) -> Callable[[Any], bool]:
-    return lambda value: _number(value) and low < value < math.inf
+class Init(Named):
+    """Keys of ``conf/init`` that files of weights have."""
+
+    norm: Norm = "train"
+    path: Annotated[NonBlank | None, Refusal("is no file", "give its path, or null")] = None
+    url: Annotated[NonBlank | None, Refusal("is no address", "give one, or null")] = None
+    version: Annotated[NonBlank | None, Refusal("is no name of published weights", "give one, or null")] = None
+    timeout: Annotated[Positive, Refusal("is not a number of seconds > 0", "give one")] = 5.0
+    cache_dir: Folder = "cache"
+    allow_missing: Patterns = Field([])
+    allow_unexpected: Patterns = Field([])
 
 
-def _at_least(low: float) -> Callable[[Any], bool]:
-    return lambda value: _number(value) and low <= value < math.inf
+class Hparams(Open):
+    """Keys of ``conf/hparams`` that say how hyperparameters are drawn; every other one is a hyperparameter."""
+
+    space: Name = "domainbed"
+    draw: Annotated[AtLeast0, Refusal("is not an integer >= 0", "draw 0 is the default set")] = 0
+    trial: Annotated[AtLeast0, Refusal("is not an integer >= 0", "give one")] = 0
+    rng: Literal["per_name", "single_stream"] = "per_name"
 
 
-def _or_null(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or holds(value)
+class Execution(Keys):
+    """Keys of ``conf/execution``."""
+
+    mode: Annotated[Literal["auto", "single", "stacked"], Refusal("is unknown", "choose auto, single or stacked")]
+    max_runs: Annotated[AtLeast1 | None, _ONE_OR_NULL] = None
+    memory_gb: Annotated[
+        Positive | None, Refusal("is not a number > 0", "give one, or null for half of the device's memory")
+    ] = None
+    compile: Annotated[Literal["auto", False], Refusal("is unknown", "choose auto or false")] = "auto"
 
 
-def _one_of(*choices: Any) -> Callable[[Any], bool]:
-    return lambda value: any(value is choice or (isinstance(value, str) and value == choice) for choice in choices)
+class Sweep(Keys):
+    """Keys below ``sweep``."""
+
+    runs_per_job: Annotated[AtLeast1 | None, _ONE_OR_NULL] = None
+    hours_per_job: Annotated[
+        Positive | None, Refusal("is not a number > 0", "give one, e.g. 2 or 0.5, or null")
+    ] = None  # fmt: skip
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+class Paths(Keys):
+    """Keys of ``conf/paths``."""
+
+    data_dir: Folder
+    cache_dir: Folder
+    output_dir: Folder
 
 
-def _text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
+class Logger(Open):
+    """Keys of ``conf/logger``."""
+
+    target: Annotated[
+        NonBlank | None, Field(alias="_target_"),
+        Refusal("is no class", "give the import path of a Lightning Logger, or null"),
+    ] = None  # fmt: skip
+    project: Annotated[NonBlank, Refusal("is no name of a W&B project", "give one")] = "dgbench"
+    entity: Annotated[
+        NonBlank | None, Refusal("is no W&B user or team", "give one, or null for your default")
+    ] = None  # fmt: skip
+    mode: Annotated[
+        Literal["online", "offline", "disabled"] | None,
+        Refusal("is unknown", "choose online, offline, disabled or null"),
+    ] = None
+    group: Annotated[NonBlank | None, Refusal("is no name", "give one, or null for the study's folder")] = None
+    tags: Annotated[list[NonBlank], Refusal("is no list of names", "write e.g. logger.tags=[first]")] = Field([])
 
 
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_text, value))
+class Configuration(Keys):
+    """A whole composed configuration: the keys of ``conf/train.yaml``."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    seed: Annotated[AtLeast0, Refusal("is not an integer >= 0 (below 2^63)", "0 is a seed like any other")] = 0
+    plan: Annotated[
+        bool | Literal["probe"], Refusal("is unknown", "write plan=true, or plan=probe to clock what never ran")
+    ] = False
+    retry: Literal["all", "failed", "none"] = "all"
+    wait: Switch = True
+    grid: Annotated[
+        Mapping[str, Any], Refusal("is no set of lists by key", "write e.g. grid.seed=[0,1,2]")
+    ] = Field({})  # fmt: skip
+    sweep: Sweep | None = None
+    trainer: TrainerSettings | None = None
+    tuning: TuningSettings | None = None
+    averaging: Averaging | None = None
+    sharpness: Sharpness | None = None
+    algorithm: Algorithm | None = None
+    backbone: Backbone | None = None
+    head: Head | None = None
+    init: Init | None = None
+    hparams: Hparams | None = None
+    protocol: Named | None = None
+    execution: Execution | None = None
+    paths: Paths | None = None
+    logger: Logger | None = None
 
 
-_FOLDER = (_text, "no folder; give its path")
-_NAME = (_text, "no name; give some text, rows and folders carry it")
-_SWITCH = (lambda value: isinstance(value, bool), "unknown; choose true or false")
-_COUNT = (_whole(1), "not an integer >= 1; give one")
-_NORM = (_one_of("train", "frozen", "fixed"), "unknown; choose train, frozen or fixed")
-_PATTERNS = (_texts, 'no list of patterns; give one, e.g. ["fc.*"], or []')
-
-#: key -> what its value must be, and how a line says so; a key that a choice does not have is not asked
-VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "seed": (_whole(0), "not an integer >= 0 (below 2^63); give one, 0 is a seed like any other"),
-    "plan": (_one_of(True, False, "probe"), "unknown; write plan=true, or plan=probe to clock what never ran"),
-    "retry": (_one_of(*RETRIES), f"unknown; choose {', '.join(RETRIES)}"),
-    "grid": (lambda value: isinstance(value, Mapping), "no set of lists by key; write e.g. grid.seed=[0,1,2]"),
-    "wait": (_one_of(True, False), "unknown; choose true or false"),
-    "sweep.runs_per_job": (_or_null(_whole(1)), "not an integer >= 1; give one, or null"),
-    "sweep.hours_per_job": (_or_null(_above(0)), "not a number > 0; give one, e.g. 2 or 0.5, or null"),
-    "execution.mode": (_one_of(*MODES), "unknown; choose auto, single or stacked"),
-    "execution.max_runs": (_or_null(_whole(1)), "not an integer, at least 1; give one, or null"),
-    "execution.memory_gb": (_or_null(_above(0)), "not a number > 0; give one, or null for half of the device's memory"),
-    "execution.compile": (_one_of("auto", False), "unknown; choose auto or false"),
-    "paths.data_dir": _FOLDER,
-    "paths.cache_dir": _FOLDER,
-    "paths.output_dir": _FOLDER,
-    "logger._target_": (_or_null(_text), "no class; give the import path of a Lightning Logger, or null"),
-    "logger.project": (_text, "no name of a W&B project; give one"),
-    "logger.entity": (_or_null(_text), "no W&B user or team; give one, or null for your default"),
-    "logger.mode": (
-        _or_null(_one_of("online", "offline", "disabled")),
-        "unknown; choose online, offline, disabled or null",
-    ),
-    "logger.group": (_or_null(_text), "no name; give one, or null for the study's folder"),
-    "logger.tags": (_texts, "no list of names; write e.g. logger.tags=[first]"),
-    "tuning.name": _NAME,
-    "tuning.cache_features": _SWITCH,
-    "tuning.cache_gb": (_above(0), "not a number > 0; give one, in gigabytes"),
-    "tuning.cache_dir": (_or_null(_text), "no folder; give its path, or null for memory"),
-    "averaging.name": _NAME,
-    "averaging.rule.start": (_whole(1), "not a step; give 1 or more, 100 is published"),
-    "averaging.rule.flavor": (_one_of("state", "parameters"), "unknown; choose state or parameters"),
-    "averaging.rule.n_converge": _COUNT,
-    "averaging.rule.n_tolerance": _COUNT,
-    "averaging.rule.tolerance_ratio": (_at_least(0), "not a number >= 0; give one, 0.3 is published"),
-    "averaging.rule.batchnorm_batches": (_whole(0), "not an integer >= 0; give one, 500 is published"),
-    "sharpness.name": _NAME,
-    "sharpness.rho": (_at_least(0), "not a number >= 0; give one, 0.05 is published"),
-    "sharpness.alpha": (_at_least(0), "not a number >= 0; give one"),
-    "algorithm.name": _NAME,
-    "backbone.name": _NAME,
-    "backbone.norm": _NORM,
-    "backbone.projection": (_or_null(_whole(1)), "not an integer >= 1; give one, 512 is CLIP's, or null"),
-    "backbone.unit_length": _SWITCH,
-    "head.name": _NAME,
-    "head.unit_length": _SWITCH,
-    "head.prompts": (_texts, 'no list of texts; write e.g. ["a photo of a {}."]'),
-    "head.class_names": (lambda value: isinstance(value, Mapping), "no names by class; write e.g. {dog: puppy}"),
-    "head.scale": (_or_null(_above(0)), "not a number > 0; give one, or null for the text encoder's own"),
-    "head.model": (_or_null(_text), "no name of a model of OpenCLIP; give one, or null for what init says"),
-    "init.name": _NAME,
-    "init.norm": _NORM,
-    "init.timeout": (_above(0), "not a number of seconds > 0; give one"),
-    "init.cache_dir": _FOLDER,
-    "init.allow_missing": _PATTERNS,
-    "init.allow_unexpected": _PATTERNS,
-    "protocol.name": _NAME,
-}
-#: keys that no class checks: the command's own, and where a group's stand
-CLOSED = {"sweep": "train.yaml", "execution": "execution/auto.yaml", "paths": "paths/default.yaml"}
+#: groups that no class of a user's own reads
+CLOSED: Mapping[str, type[Keys]] = {"trainer": TrainerSettings, "execution": Execution, "sweep": Sweep, "paths": Paths}
 
 
-def check_values(config: Mapping[str, Any]) -> None:
+def check_configuration(config: Mapping[str, Any]) -> None:
     """Refuse values that cannot work, whichever part of a command would read them.
 
     Args:
@@ -298,26 +322,27 @@ def check_values(config: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: the first one, with its key and the fix.
     """
-    for top in CLOSED.keys() & config.keys():
-        known = _known(top)
-        for key in config[top]:
-            if key not in known:
-                raise ConfigError(f"key {top}.{key} is unknown; choose from {', '.join(known)}")
-    for key, (holds, what) in VALUES.items():
-        node: Any = config
-        *parents, last = key.split(".")
-        for parent in parents:
-            node = node.get(parent) if isinstance(node, Mapping) else None
-        if isinstance(node, Mapping) and last in node and not holds(node[last]):
-            raise ConfigError(f"{key}={_typed(node[last])} is {what}")
+    try:
+        Configuration.model_validate(config)
+    except ValidationError as error:
+        raise config_error(error, "") from None
 
 
-@cache
-def _known(top: str) -> list[str]:
-    content = yaml.safe_load((CONF / CLOSED[top]).read_text())
-    return list(content.get(top) or content)
+def current_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration that an earlier version wrote, less keys that are no more."""
+    return {
+        top: {key: value for key, value in content.items() if key in CLOSED[top].model_fields}
+        if top in CLOSED
+        else content
+        for top, content in config.items()
+    }
 
 
-def _typed(value: Any) -> str:
-    """A value as it is typed: null and true, not None and True."""
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+def seed(value: Any) -> int:
+    """Check a base seed.
+
+    Raises:
+        ConfigError: it is no integer >= 0.
+    """
+    check_configuration({"seed": value})
+    return int(value)

@@ -12,63 +12,69 @@ from typing import Any
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError, DgbenchError
 from dgbench.plan.code import present_paths
-from dgbench.plan.compose import Composed, Composer
+from dgbench.plan.compose import HOW, Composed, Composer
 from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.hyperparameters import hyperparameters
 from dgbench.plan.identity import PLAIN_GRADIENT, RANDOM_HEAD, folder_name, shared_parts, study_spec
 from dgbench.plan.inputs import InitialWeights, dataset_options, described, filled_dataset, named_weights
-from dgbench.plan.overrides import open_keys
+from dgbench.plan.overrides import grammar, open_keys
 from dgbench.plan.protocols import check_validation
 from dgbench.plan.search import Scheme, Settings, base_values, scheme_of
-from dgbench.plan.settings import TrainerSettings, trainer_settings
+from dgbench.plan.settings import TrainerSettings, check_configuration, current_keys
 from dgbench.records.spec import RunSpec, StudySpec, digest
+from dgbench.validation import shown
+
+ABSENT = "absent"  #: initial weights that are not here, in a plan
+KEPT = 256  # sets of hyperparameters that are remembered
+ALIKE = HOW - {"paths"} | {"grid"}  #: what the studies of a command have in common
 
 
-def grid_combinations(grid: dict[str, Any]) -> list[list[str]]:
-    """The overrides of every combination of the lists under ``grid``; one without any where there are none.
+def grid_lists(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Read the lists under ``grid``, by the key that each sets.
 
     An entry that is null, as one that is to be taken out of an experiment's grid, counts as not there.
 
     Raises:
-        ConfigError: an entry is no list.
+        ConfigError: an entry is no list, or sets how a command runs, not what it trains.
     """
-    lists = grid_lists(grid)
-    return [[f"{key}={value}" for key, value in zip(lists, own, strict=True)] for own in product(*lists.values())]
+    lists = {key: values for key, values in _dotted(grid) if values is not None}
+    for key, values in lists.items():
+        if key.partition(".")[0] in ALIKE:
+            raise ConfigError(f"grid.{key} sets what all studies of a command have in common; write {key}=VALUE")
+        if not isinstance(values, list) or not values:
+            raise ConfigError(f"grid.{key}={shown(values)} is no list; write grid.{key}=[...], or null to leave it out")
+    return lists
 
 
-def grid_lists(grid: dict[str, Any]) -> dict[str, list[Any]]:
-    """The lists under ``grid`` by the key that each sets.
+def grid_combinations(grid: Mapping[str, Any]) -> list[list[str]]:
+    """Write the overrides of every combination of the lists under ``grid``; one without any where there are none.
 
     Raises:
-        ConfigError: an entry is no list.
+        ConfigError: as :func:`grid_lists`.
     """
-    grid = {key: values for key, values in dict(_flat(grid)).items() if values is not None}
-    for key, values in grid.items():
-        if not isinstance(values, list) or not values:
-            raise ConfigError(f"grid.{key}={values} is no list; write grid.{key}=[...], or null to leave it out")
-    return grid
+    lists = grid_lists(grid)
+    return [
+        [f"{key}={grammar(value)}" for key, value in zip(lists, values, strict=True)]
+        for values in product(*lists.values())
+    ]
 
 
-def _flat(grid: dict[str, Any], under: str = "") -> Iterator[tuple[str, Any]]:
-    """Entries with dots in their keys; an experiment writes ``dataset.ratio``, a word of the command line nests it."""
+def _dotted(grid: Mapping[str, Any], under: str = "") -> Iterator[tuple[str, Any]]:
+    """Give entries with dots in their keys; an experiment writes ``dataset.ratio``, the command line nests it."""
     for key, values in grid.items():
-        if isinstance(values, dict):
-            yield from _flat(values, f"{under}{key}.")
+        if isinstance(values, Mapping):
+            yield from _dotted(values, f"{under}{key}.")
         else:
             yield f"{under}{key}", values
 
 
-ABSENT = "absent"  #: initial weights that are not here, in a plan
-KEPT = 256  # sets of hyperparameters that are remembered
-
-
 @dataclass(frozen=True, eq=False)
 class PlannedSearch:
-    """A search, as its job names it.
+    """A search of hyperparameters, as a command plans it.
 
     Args:
         planner: that planned it.
-        words: overrides of the job and its grid, without what the search sets.
+        words: overrides of the command and its grid, without what the search sets.
         scheme: how it is trained.
         base: the keys that vary, for trial 0.
     """
@@ -79,9 +85,9 @@ class PlannedSearch:
     base: Settings
 
     def study(self, settings: Settings, repeats: int = 0) -> PlannedStudy:
-        """One of its studies: what the search sets is added to its words."""
-        drawn = [*self.words, *(f"{key}={value}" for key, value in settings.items())]
-        return self.planner.study(drawn, self.planner.compose(drawn), repeats, self)
+        """Plan one of its studies: what the search sets is added to its words."""
+        words = [*self.words, *(f"{key}={value}" for key, value in settings.items())]
+        return self.planner.study(words, self.planner.compose(words), repeats, self)
 
 
 @dataclass(frozen=True)
@@ -118,12 +124,29 @@ class PlannedStudy:
         return self.parent / folder_name(self.spec, self.info.name)
 
     def run_spec(self, fold: Fold) -> RunSpec:
-        """What one of its runs is."""
+        """Say what one of its runs is."""
         return RunSpec.of(self.spec, fold.key())
 
     def run_folder(self, fold: Fold) -> Path:
-        """Where one of its runs is kept."""
+        """Say where one of its runs is kept."""
         return self.folder / f"fold-{fold.name}-{self.run_spec(fold).digest}"
+
+
+@dataclass(frozen=True)
+class PlannedDataset:
+    """The dataset and the initial weights that a configuration names, neither of them loaded.
+
+    Args:
+        weights: which may say how images are normalized.
+        keys: of ``conf/dataset``, with what the weights say filled in.
+        options: of the dataset, which can also build it.
+        info: what the dataset tells of itself.
+    """
+
+    weights: InitialWeights
+    keys: dict[str, Any]
+    options: Any
+    info: DatasetInfo
 
 
 @dataclass
@@ -142,117 +165,123 @@ class Planner:
     parent: Path | None = None
     download: bool = False
     fetch_weights: bool = True
-    _datasets: dict[str, tuple[InitialWeights, dict[str, Any], Any, DatasetInfo]] = field(default_factory=dict)
+    _datasets: dict[str, PlannedDataset] = field(default_factory=dict)
     _folds: dict[str, list[Fold]] = field(default_factory=dict)
     _hparams: dict[str, dict[str, Any]] = field(default_factory=dict)
     _shared: dict[str, tuple[TrainerSettings, dict[str, dict[str, Any]]]] = field(default_factory=dict)
 
     def downloading(self) -> Planner:
-        """The same, which also tries to download images that are absent."""
+        """Make one that also tries to download images that are absent."""
         return Planner(self.composer, self.parent, download=True)
 
     def fetching_nothing(self) -> Planner:
-        """The same for a plan, which asks no network."""
+        """Make one for a plan, which asks no network."""
         return Planner(self.composer, self.parent, fetch_weights=False)
 
     def compose(self, words: Sequence[str]) -> Composed:
-        """The configuration of a job."""
+        """Compose a configuration."""
         assert self.composer is not None
         return self.composer.compose(words)
 
     def studies(self, words: Sequence[str]) -> Iterator[PlannedStudy]:
-        """The studies of the job with these overrides.
+        """Plan the studies of the command with these overrides.
 
         Raises:
             ConfigError, DataError, WeightsError: a study that cannot work.
         """
-        job = self.compose(words)
-        for chosen in grid_combinations(job["grid"]):
-            typed = [*words, *open_keys(chosen)]
-            own = self.compose(typed) if chosen else job
-            scheme = scheme_of(own)
+        whole = self.compose(words)
+        check_configuration(whole.plain())
+        for combination in grid_combinations(whole["grid"]):
+            study_words = [*words, *open_keys(combination)]
+            composed = self.compose(study_words) if combination else whole
+            check_configuration(composed.plain())
+            scheme = scheme_of(composed)
             if scheme is None:
-                yield self.study(typed, own)
+                yield self.study(study_words, composed)
                 continue
-            search = PlannedSearch(self, typed, scheme, base_values(own, scheme))
+            search = PlannedSearch(self, study_words, scheme, base_values(composed, scheme))
             for n, settings in enumerate(scheme.studies(search.base)):
                 yield search.study(settings, 0 if n else scheme.repeats)
 
     def content(self, composed: Composed) -> str:
-        """Changes with the files of a job's dataset."""
-        return self._described(composed)[3].content
+        """Give what changes with the files of a configuration's dataset."""
+        return self._dataset(composed).info.content
 
     def key(self, composed: Composed) -> str:
-        """Equal for jobs that plan the same runs over the same files."""
+        """Make a key that is equal for configurations that plan the same runs over the same files."""
         return digest([composed.key, self.content(composed)])
 
     def place(self, words: Sequence[str]) -> tuple[Path, str]:
-        """Folder of a job's studies, and its :meth:`key`; its words where it cannot work: it says why in its turn."""
+        """Give the folder of a command's studies, and its :meth:`key`; its words where it cannot work."""
         composed = self.compose(words)
         try:
             return Path(composed.parent), self.key(composed)
-        except DgbenchError:
+        except DgbenchError:  # which it says itself when it runs
             return Path(composed.parent), " ".join(words)
 
     def study(
         self, words: Sequence[str], composed: Composed, repeats: int = 0, search: PlannedSearch | None = None
     ) -> PlannedStudy:
-        """One study.
+        """Check a configuration and plan its study.
 
         Raises:
             ConfigError, DataError, WeightsError: it cannot work.
         """
-        weights, filled, dataset, info = self._described(composed)
-        folds = composed.text("dataset", "init", "backbone", "protocol")
-        if folds not in self._folds:
-            self._folds[folds] = planned_folds(composed["protocol"], info)
-        check_validation(composed["selection"].get("environments"), info.given)
-        config = {**composed.plain(), "dataset": filled}
+        check_configuration(composed.plain())
+        dataset = self._dataset(composed)
+        folds = self._folds_of(composed, dataset.info)
+        check_validation(composed["selection"].get("environments"), dataset.info.given)
+        config = {**composed.plain(), "dataset": dataset.keys}
         alike = composed.text("dataset", "init", "backbone", "tuning", "averaging", "sharpness", "head", "trainer")
         if alike not in self._shared:
-            settings = trainer_settings(config["trainer"])
-            self._shared[alike] = settings, shared_parts(config, info, settings)
+            settings = TrainerSettings(**config["trainer"])
+            self._shared[alike] = settings, shared_parts(config, dataset.info, settings)
         settings, shared = self._shared[alike]
         asked = f"{alike}\n{composed.text('hparams', 'algorithm')}"
         if asked not in self._hparams:
             if len(self._hparams) >= KEPT:  # random draws, each with values of its own
                 self._hparams.clear()
-            self._hparams[asked] = hyperparameters(config, settings, info.smallest_training)
-        away = weights.to_fetch() is not None
+            self._hparams[asked] = hyperparameters(config, settings, dataset.info.smallest_training)
+        away = dataset.weights.to_fetch() is not None
         if away and self.fetch_weights:  # before a download that images which are not there would make useless
-            described(dataset, absent_ok=False, download=self.download)
-        named = weights.identity if self.fetch_weights or not away else ABSENT
+            described(dataset.options, absent_ok=False, download=self.download)
+        weights = dataset.weights.identity if self.fetch_weights or not away else ABSENT
         return PlannedStudy(
             words=words,
             config=config,
-            dataset=dataset,
-            info=info,
-            weights=weights,
-            spec=study_spec(config, named, self._hparams[asked], shared),
-            folds=self._folds[folds],
+            dataset=dataset.options,
+            info=dataset.info,
+            weights=dataset.weights,
+            spec=study_spec(config, weights, self._hparams[asked], shared),
+            folds=folds,
             parent=self.parent or Path(composed.parent),
             repeats=repeats,
             search=search,
         )
 
-    def _described(self, composed: Composed) -> tuple[InitialWeights, dict[str, Any], Any, DatasetInfo]:
-        """Weights, keys of the dataset, its options, and what it tells of itself."""
+    def _folds_of(self, composed: Composed, info: DatasetInfo) -> list[Fold]:
+        key = composed.text("dataset", "init", "backbone", "protocol")
+        if key not in self._folds:
+            self._folds[key] = planned_folds(composed["protocol"], info)
+        return self._folds[key]
+
+    def _dataset(self, composed: Composed) -> PlannedDataset:
         key = composed.text("dataset", "init", "backbone")
         if key not in self._datasets:
             weights = named_weights(composed.plain())
-            filled = filled_dataset(weights, composed["dataset"])
-            dataset = dataset_options(filled)
-            info = described(dataset, absent_ok=True, download=self.download)
-            self._datasets[key] = weights, filled, dataset, info
+            keys = filled_dataset(weights, composed["dataset"])
+            options = dataset_options(keys)
+            info = described(options, absent_ok=True, download=self.download)
+            self._datasets[key] = PlannedDataset(weights, keys, options, info)
         return self._datasets[key]
 
 
 def planned_again(config: Mapping[str, Any], parent: Path) -> PlannedStudy:
-    """The study of a run folder, from the configuration that was written there.
+    """Plan the study of a run folder, from the configuration that was written there.
 
     Args:
-        config: plain resolved values by top-level key.
+        config: plain resolved values by top-level key; it may lack keys that are newer.
         parent: folder that the study's own folder stands in.
     """
-    complete = {"sharpness": PLAIN_GRADIENT, "head": RANDOM_HEAD, **present_paths(config)}
+    complete = {"sharpness": PLAIN_GRADIENT, "head": RANDOM_HEAD, **current_keys(present_paths(config))}
     return Planner(None, parent, download=True).study([], Composed.of_plain(complete, str(parent)))

@@ -274,7 +274,8 @@ def estimate_shift(
         raise ConfigError(f"estimator={estimator} compares with a reference; call dgbench.shift.distances itself")
     prepare_process()
     source = _environments(np.concatenate([x_p, x_q]), np.concatenate([y_p, y_q]), len(y_p))
-    training = ClassifierTraining(source, TrainerSettings(device=device))
+    settings = TrainerSettings.model_validate({"device": device})
+    training = ClassifierTraining(source, settings)
     identity = ShiftIdentity(
         run="", **source.info.facts(), backbone="", init="", features="frozen", images="all",
         estimator=estimator, settings=built.settings(), seed=seed, code=code_version(),

@@ -13,7 +13,7 @@ from dgbench.errors import ConfigError
 from dgbench.plan.building import build, without
 from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.inputs import InitialWeights, dataset_options, described, filled_dataset, named_weights
-from dgbench.plan.settings import TrainerSettings, trainer_settings
+from dgbench.plan.settings import TrainerSettings
 from dgbench.records.code import code_version
 from dgbench.records.shift_rows import HALF, LABELS, SHIFT_FILE, TRIAL, ShiftIdentity, read_shift_rows
 from dgbench.records.spec import digest
@@ -135,7 +135,7 @@ def planned_shift(
     filled = filled_dataset(weights, plain)
     dataset = dataset_options(filled)
     info = described(dataset, absent_ok=not download, download=download)
-    settings = trainer_settings(config["trainer"])
+    settings = TrainerSettings(**config["trainer"])
     config = {**config, "dataset": filled}
     estimators: list[Estimator] = [build(config["estimator"], name) for name in config["estimator"]]
     for estimator in estimators:

@@ -1,77 +1,59 @@
-"""What the keys of ``hydra.launcher`` may be."""
+"""What the keys of ``hydra.launcher`` may be; other keys of Slurm are checked by Slurm itself."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
-from dgbench.errors import ConfigError
+from pydantic import ConfigDict, Field
 
+from dgbench.plan.settings import Count0, Count1, Positive
+from dgbench.validation import Checked, Refusal
 
-@dataclass(frozen=True)
-class _Number:
-    """A number, at least ``least`` or above it."""
-
-    least: float
-    whole: bool = True
-    above: bool = False
-    null: str = ""  #: what null stands for; empty where there has to be a number
-
-    def allows(self, value: Any) -> bool:
-        if value is None:
-            return bool(self.null)
-        kinds = int if self.whole else (int, float)
-        if not isinstance(value, kinds) or isinstance(value, bool) or not math.isfinite(value):
-            return False
-        return bool(value > self.least if self.above else value >= self.least)
-
-    def __str__(self) -> str:
-        return f"{'an integer' if self.whole else 'a number'} {'>' if self.above else '>='} {self.least:g}"
+Workers = Annotated[
+    Annotated[int, Field(ge=1)] | None,
+    Refusal("is not an integer >= 1", "give one, or null for as many as there are cores or GPUs"),
+]
+Limit = Annotated[
+    Annotated[int, Field(ge=1)] | None,
+    Refusal("is not an integer >= 1", "give one, or null for the cluster's own limit"),
+]
+Usual = Annotated[
+    Annotated[int, Field(ge=1)] | None, Refusal("is not an integer >= 1", "give one, or null for the cluster's default")
+]
+Duration = Annotated[Positive, Refusal("is not a number > 0", "give one")]
 
 
-LOCAL = {
-    "workers": _Number(1, null="as many as there are cores or GPUs"),
-    "per_gpu": _Number(1),
-    "threads": _Number(1),
-}
-SLURM = {
-    "timeout_min": _Number(1, null="the cluster's own limit"),
-    "signal_delay_s": _Number(0),
-    "max_num_timeout": _Number(0),
-    "nodes": _Number(1, null="the cluster's default"),
-    "tasks_per_node": _Number(1, null="the cluster's default"),
-    "cpus_per_task": _Number(1, null="the cluster's default"),
-    "gpus_per_node": _Number(0, null="none"),
-    "mem_gb": _Number(0, whole=False, above=True, null="the cluster's default"),
-    "array_parallelism": _Number(1, null="the cluster's own limit"),
-    "resubmit": _Number(0),
-    "poll_seconds": _Number(0, whole=False, above=True),
-    "silence_minutes": _Number(0, whole=False, above=True),
-}
+class LauncherKeys(Checked):
+    """Keys of a launcher."""
+
+    model_config = ConfigDict(extra="ignore")
+    key = "hydra.launcher"
 
 
-def check_local(keys: Mapping[str, Any]) -> None:
-    """Refuse what ``hydra/launcher=local`` cannot work with.
+class LocalKeys(LauncherKeys):
+    """Keys of ``hydra/launcher=local``."""
 
-    Raises:
-        ConfigError: a value that cannot be meant.
-    """
-    _check(LOCAL, keys)
-
-
-def check_slurm(keys: Mapping[str, Any]) -> None:
-    """Refuse what ``hydra/launcher=slurm`` cannot work with; what Slurm alone knows, it says itself.
-
-    Raises:
-        ConfigError: a value that cannot be meant.
-    """
-    _check(SLURM, keys)
+    workers: Workers
+    per_gpu: Count1
+    threads: Count1
 
 
-def _check(numbers: Mapping[str, _Number], keys: Mapping[str, Any]) -> None:
-    for key, number in numbers.items():
-        if not number.allows(keys[key]):
-            null = f", or null for {number.null}" if number.null else ""
-            raise ConfigError(f"hydra.launcher.{key}={keys[key]} is not {number}; give one{null}")
+class SlurmKeys(LauncherKeys):
+    """Keys of ``hydra/launcher=slurm``."""
+
+    timeout_min: Limit
+    signal_delay_s: Count0
+    max_num_timeout: Count0
+    nodes: Usual
+    tasks_per_node: Usual
+    cpus_per_task: Usual
+    gpus_per_node: Annotated[
+        Annotated[int, Field(ge=0)] | None, Refusal("is not an integer >= 0", "give one, or null for none")
+    ]
+    mem_gb: Annotated[
+        Positive | None, Refusal("is not a number > 0", "give one, or null for the cluster's default")
+    ]  # fmt: skip
+    array_parallelism: Limit
+    resubmit: Count0
+    poll_seconds: Duration
+    silence_minutes: Duration

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from dgbench.errors import JobsFailedError
 from dgbench.records.durations import roughly
-from dgbench.sweeps.launcher_keys import check_local
+from dgbench.sweeps.launcher_keys import LocalKeys
 from dgbench.sweeps.sizes import cores, gpus
 from dgbench.sweeps.work import THREADS, SweepCommand
 
@@ -34,7 +34,7 @@ class LocalLauncher(Launcher):
         self.workers, self.per_gpu, self.threads = workers, per_gpu, threads
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        check_local(config.hydra.launcher)
+        LocalKeys(**config.hydra.launcher)
         self.config, self.command = config, SweepCommand.of(hydra_context, config, task_function)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:

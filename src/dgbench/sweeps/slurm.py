@@ -27,7 +27,7 @@ from dgbench.plan.compose import Composer
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import expect_jobs, is_left, keep_parts
 from dgbench.records.durations import roughly
-from dgbench.sweeps.launcher_keys import check_slurm
+from dgbench.sweeps.launcher_keys import SlurmKeys
 from dgbench.sweeps.local import labels, raise_failed, tell
 from dgbench.sweeps.plan import speeds_for
 from dgbench.sweeps.sizes import JobSize, SizedJob, packed, sized
@@ -70,7 +70,7 @@ class SlurmLauncher(Launcher):
         self.params = {k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in params.items()}
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        check_slurm(config.hydra.launcher)
+        SlurmKeys(**config.hydra.launcher)
         self.config, self.context = config, hydra_context
         self.command = SweepCommand.of(hydra_context, config, task_function)
 

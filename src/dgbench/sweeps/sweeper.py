@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from dgbench.configuration import typed_words
 from dgbench.errors import ConfigError, JobsFailedError
 from dgbench.plan.compose import Composer
-from dgbench.plan.settings import check_values
+from dgbench.plan.settings import check_configuration
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import expect_jobs, forget_jobs, is_left, parts_of, recorded_runs
 from dgbench.sweeps.sizes import JobSize
@@ -49,7 +49,7 @@ class StudySweeper(BasicSweeper):
         overrides = OverridesParser.create(config_loader=loader).parse_overrides([*self._parse_config(), *arguments])
         (jobs,) = self.split_arguments(overrides, None)
         own: Any = OmegaConf.to_container(OmegaConf.masked_copy(self.config, ["retry", "sweep", "wait"]), resolve=True)
-        check_values(own)
+        check_configuration(own)
         if not self.config.wait and not getattr(self.launcher, "queue", False):
             raise ConfigError("wait=false needs a queue whose jobs go on; add hydra/launcher=slurm, or leave it out")
         planner = Planner(Composer(loader, partial(loader.load_sweep_config, self.config)))

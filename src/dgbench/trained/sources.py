@@ -19,7 +19,7 @@ from dgbench.data.environments import Environments
 from dgbench.errors import ConfigError
 from dgbench.networks.weights import IMAGENET, ImageRecord
 from dgbench.plan.inputs import built, dataset_options
-from dgbench.plan.settings import TrainerSettings, trainer_settings
+from dgbench.plan.settings import TrainerSettings, current_keys
 from dgbench.records.prediction_file import PREDICTION_FILE
 from dgbench.records.status import STATUS_FILE
 from dgbench.trained.diwa import KINDS, Accuracy, Siblings, averaged, siblings
@@ -157,13 +157,14 @@ class Evaluator:
             if not chosen and not any(word.startswith("dataset.") for word in overrides):
                 raise ConfigError("dataset= is missing; name one of conf/dataset, since only a run brings its own")
             config = self.compose(overrides)
-            return config["dataset"], config["protocol"], trainer_settings(config["trainer"])
+            return config["dataset"], config["protocol"], TrainerSettings(**config["trainer"])
         trainer = self.compose([word for word in overrides if not word.startswith(("dataset.", "protocol."))])[
             "trainer"
         ]
         dataset, protocol = (_set(getattr(record, group), overrides, group) for group in ("dataset", "protocol"))
         typed = {key: trainer[key] for key in _typed(overrides, "trainer")}
-        settings = trainer_settings({**trainer, **record.trainer, "device": trainer["device"], **typed})
+        keys = current_keys({"trainer": {**trainer, **record.trainer, "device": trainer["device"], **typed}})
+        settings = TrainerSettings(**keys["trainer"])
         return dataset, {**protocol, "folds": [record.identity["fold"]]}, settings
 
     def _environments(self, keys: dict[str, Any], model: Predictor | None, device: torch.device) -> Environments:

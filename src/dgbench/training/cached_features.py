@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import torch
@@ -74,6 +75,7 @@ def cached_features(
     known = _KNOWN.setdefault(source, {})
     if key not in known:
         at_once = partial(images_at_once, activations(frozen, source.store.image))
-        store = CachedFeatures(source, frozen, at_once, asked, tuning.cache_gb, tuning.cache_dir)
+        folder = None if tuning.cache_dir is None else Path(tuning.cache_dir)
+        store = CachedFeatures(source, frozen, at_once, asked, tuning.cache_gb, folder)
         known[key] = replace(source, store=store)
     return known[key]

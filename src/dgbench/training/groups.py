@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from dgbench.errors import ConfigError
-from dgbench.plan.settings import check_execution
 from dgbench.records.spec import digest
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.stacked import optimizer_key
@@ -70,7 +69,7 @@ def plan_groups(runs: Sequence[Run], execution: Mapping[str, Any]) -> list[Group
     Raises:
         ConfigError: ``execution.mode=stacked`` and a run cannot be stacked; the message says why.
     """
-    mode = check_execution(execution)
+    mode = execution["mode"]
     if mode == "single":
         return [Group((run,)) for run in runs]
     alone: list[Group] = []

@@ -22,7 +22,7 @@ from dgbench.networks.build import build_networks
 from dgbench.plan.building import build, without
 from dgbench.plan.folds import Fold
 from dgbench.plan.inputs import built
-from dgbench.plan.settings import changed, trainer_settings
+from dgbench.plan.settings import TrainerSettings
 from dgbench.plan.studies import PlannedStudy
 from dgbench.records.code import code_version
 from dgbench.records.rows import RunIdentity
@@ -92,7 +92,7 @@ class Run:
             hparams={
                 **self.spec.hparams,
                 "steps": study.settings.steps,
-                **changed(study.settings),
+                **study.settings.changed(),
                 **averaging,
                 **{f"sharpness.{key}": value for key, value in sharpness.items() if key != "_target_"},
             },
@@ -138,7 +138,7 @@ class Study:
         self.head.check()
         self.algorithm = algorithm_class(self.config["algorithm"]["objective"])
         check_algorithm(self.algorithm, self.config, planned.info)
-        self.settings = trainer_settings(self.config["trainer"])
+        self.settings = TrainerSettings(**self.config["trainer"])
         self.tuning: Tuning = build(self.config, "tuning")
         self.source: Environments = source or built(planned.dataset)
         self.info = self.source.info

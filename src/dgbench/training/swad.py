@@ -13,7 +13,6 @@ from typing import Any
 from torch import Tensor
 
 from dgbench.batches import Tensors
-from dgbench.errors import ConfigError
 from dgbench.training.segments import Segment, Valley
 from dgbench.training.weight_averages import RunningMean, snapshot
 
@@ -26,9 +25,6 @@ class Swad:
         n_tolerance: the valley ends when the loss was above the tolerance for this many segments.
         tolerance_ratio: the tolerance is (1 + this) times the mean loss of the segments of convergence.
         batchnorm_batches: forward passes that renew running statistics of an unfrozen BatchNorm.
-
-    Raises:
-        ConfigError: a window below 1 segment, or a negative ratio.
     """
 
     final_only = True  #: evaluations in training judge the live weights; only the end scores :meth:`result`
@@ -36,9 +32,6 @@ class Swad:
     def __init__(
         self, n_converge: int = 3, n_tolerance: int = 6, tolerance_ratio: float = 0.3, batchnorm_batches: int = 500
     ) -> None:
-        if min(n_converge, n_tolerance) < 1 or tolerance_ratio < 0:
-            given = f"n_converge={n_converge}, n_tolerance={n_tolerance}, tolerance_ratio={tolerance_ratio}"
-            raise ConfigError(f"averaging.rule: {given} must be at least 1, 1 and 0; published are 3, 6 and 0.3")
         self.n_converge, self.n_tolerance, self.ratio = n_converge, n_tolerance, tolerance_ratio
         self.batchnorm_batches = batchnorm_batches
         self.finished = False  #: the valley is left, so training may end

@@ -15,7 +15,6 @@ from dgbench.callbacks.loggers import Guard, MetricsLogger
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.callbacks.run_metrics import RunMetrics
 from dgbench.errors import ConfigError, DgbenchError, DivergedError
-from dgbench.plan.settings import check_retry
 from dgbench.records.locks import RunLocks, lock_holder
 from dgbench.records.metrics import METRICS_FILE
 from dgbench.records.status import (
@@ -91,7 +90,6 @@ def train_runs(
     Raises:
         ConfigError: the configuration cannot work.
     """
-    check_retry(retry)
     trainer = _Trainer(progress, logger, Threads(chooses_threads), len(studies))
     runs = list({run.hash: run for study in studies for run in study.runs}.values())  # typed twice, trained once
     asked = {run.hash for run in runs if trainer.asks_for(run, retry)}

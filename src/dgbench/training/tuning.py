@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Protocol
 
 from torch import nn
 
 from dgbench.containers import Networks
 from dgbench.errors import ConfigError
+from dgbench.plan.settings import TuningSettings
 
 ALL = "all"
 
@@ -21,7 +21,7 @@ class Stage(Protocol):
     parameters: Callable[[], Iterator[nn.Parameter]]
 
 
-class Tuning:
+class Tuning(TuningSettings):
     """Freezes the beginning of the featurizer, or trains what stands behind it first.
 
     What is frozen takes no gradient, is in no optimizer and under no weight decay, and computes as in evaluation:
@@ -38,35 +38,7 @@ class Tuning:
         head_lr: learning rate of those steps; None takes that of the algorithm.
         layer_decay: factor between the learning rates of parts of the featurizer that follow one another (blocks of a
             transformer, stages of other networks), from the last part down; None: all learn alike.
-
-    Raises:
-        ConfigError: ``freeze_stages`` is neither ``all`` nor a number of stages.
     """
-
-    def __init__(
-        self,
-        name: str = "ft",
-        freeze_stages: int | str = 0,
-        cache_features: bool = False,
-        cache_gb: float = 4.0,
-        cache_dir: str | None = None,
-        head_steps: int = 0,
-        head_lr: float | None = None,
-        layer_decay: float | None = None,
-    ) -> None:
-        if freeze_stages != ALL and (not isinstance(freeze_stages, int) or freeze_stages < 0):
-            raise ConfigError(f"tuning.freeze_stages={freeze_stages} is no number of stages; give 1, 2, ... or all")
-        if not isinstance(head_steps, int) or isinstance(head_steps, bool) or head_steps < 0:
-            raise ConfigError(f"tuning.head_steps={head_steps} is not an integer >= 0; 0 has no steps of the head")
-        if head_lr is not None and not (isinstance(head_lr, (int, float)) and 0 < head_lr < float("inf")):
-            raise ConfigError(f"tuning.head_lr={head_lr} is not a number > 0; give one, or null for the algorithm's lr")
-        number = isinstance(layer_decay, (int, float)) and not isinstance(layer_decay, bool)
-        if layer_decay is not None and not (number and 0 < layer_decay <= 1):
-            raise ConfigError(f"tuning.layer_decay={layer_decay} is not in (0, 1]; give e.g. 0.65, or null for none")
-        self.name, self.freeze_stages, self.layer_decay = name, freeze_stages, layer_decay
-        self.head_steps, self.head_lr = head_steps, head_lr
-        self.cache_features, self.cache_gb = cache_features, cache_gb
-        self.cache_dir = None if cache_dir is None else Path(cache_dir)
 
     def check(self, steps: int) -> None:
         """Refuse what does not go with that many optimizer steps.

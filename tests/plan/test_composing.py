@@ -1,4 +1,4 @@
-"""The fast way to know the jobs of a sweep equals Hydra's."""
+"""Configurations that are composed once for a choice of groups equal Hydra's own."""
 
 from __future__ import annotations
 
@@ -104,18 +104,18 @@ def test_rare_words(words: list[str], counted: tuple[Composer, list[int]]) -> No
 
 
 def test_hydra_is_asked_once_per_choice(counted: tuple[Composer, list[int]]) -> None:
-    """2 algorithms x 30 seeds x 5 draws: 2 compositions; another width of the network, which its name shows: 2 more."""
+    """2 algorithms x 30 seeds x 5 draws: 2 compositions; another width of the network, which its name shows: 1 more."""
     composer, asked = counted
-    jobs = [
+    studies = [
         [f"algorithm={a}", f"seed={s}", f"hparams.draw={d}"]
         for a in ("erm", "vrex")
         for s in range(30)
         for d in range(5)
     ]
-    assert len({composer.compose(job).key for job in jobs}) == 300
+    assert len({composer.compose(words).key for words in studies}) == 300
     assert asked == [2]
     assert len({composer.compose([f"backbone.width={w}", f"seed={s}"]).key for w in (8, 9) for s in range(9)}) == 18
-    assert asked == [2 + 3]  # the first one shows that the width is referred to
+    assert asked == [2 + 1]
 
 
 @pytest.mark.parametrize("word", ["trainer.stepz=1", "algorithm=ermm", "seed=[1", "seed=1,2"])

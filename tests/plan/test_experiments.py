@@ -23,7 +23,7 @@ from dgbench.objectives.contract import Algorithm
 from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.hyperparameters import hyperparameters
 from dgbench.plan.inputs import dataset_options, described, filled_dataset
-from dgbench.plan.settings import trainer_settings
+from dgbench.plan.settings import TrainerSettings
 from dgbench.reports.published import published
 from dgbench.training.modules import SingleRun
 from tests.studies import plain
@@ -51,7 +51,7 @@ def folds(config: DictConfig) -> list[Fold]:
 def values_of(config: DictConfig) -> dict[str, Any]:
     """Every hyperparameter, as if the dataset were absent."""
     content = plain(config)
-    return hyperparameters(content, trainer_settings(content["trainer"]), 0)
+    return hyperparameters(content, TrainerSettings(**content["trainer"]), 0)
 
 
 def models(config: DictConfig) -> int:
@@ -78,7 +78,7 @@ def test_the_header_counts_the_models(path: Path) -> None:
 def test_every_combination_has_its_settings(path: Path) -> None:
     """Steps, folds that leave something to train on, hyperparameters that resolve, and a selection that is built."""
     for config in combinations(path.stem)[0]:
-        trainer, values = trainer_settings(plain(config)["trainer"]), values_of(config)
+        trainer, values = TrainerSettings(**plain(config)["trainer"]), values_of(config)
         assert trainer.steps in (1000, 2000, 5000, 10000, 15000, 20000, 60000)
         assert trainer.steps % trainer.eval_every == 0 or trainer.eval_every == 300
         assert values["lr"] > 0

@@ -10,13 +10,13 @@ import pytest
 
 from dgbench.errors import ConfigError
 from dgbench.plan.hyperparameters import hyperparameters
-from dgbench.plan.settings import trainer_settings
+from dgbench.plan.settings import TrainerSettings
 from tests.studies import composed, plain
 
 
 def _resolved(*overrides: str) -> dict[str, Any]:
     config = plain(composed(*overrides))
-    return hyperparameters(config, trainer_settings(config["trainer"]), 0)
+    return hyperparameters(config, TrainerSettings(**config["trainer"]), 0)
 
 
 def test_a_draw_reaches_the_study() -> None:
@@ -33,7 +33,7 @@ def test_typed_values_beat_a_draw() -> None:
 def test_a_drawn_batch_is_cut_to_the_smallest_environment_and_a_typed_one_refused() -> None:
     """Draw 1 of trial 0 has 372 images."""
     config = plain(composed("hparams.draw=1"))
-    settings = trainer_settings(config["trainer"])
+    settings = TrainerSettings(**config["trainer"])
     assert hyperparameters(config, settings, 0)["batch_size"] == 372
     assert hyperparameters(config, settings, 308)["batch_size"] == 308
     config["hparams"]["batch_size"] = 372

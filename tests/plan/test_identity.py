@@ -35,7 +35,7 @@ FEEDS = (
     "algorithm._target_", "tuning._target_", "averaging._target_",  # code of a user's own counts, dgbench's does not
 )  # fmt: skip
 
-HERE = "tests.conf.test_identity"
+HERE = "tests.plan.test_identity"
 
 
 def __getattr__(name: str) -> Any:
@@ -100,7 +100,20 @@ VALID: dict[str, Any] = {
     "protocol.seed": 1,
     "protocol.default_groups": [["a"]],
     "protocol.setting": "compositional",
+    "plan": "probe",
+    "retry": "failed",
     "sweep.runs_per_job": 3,
+    "sweep.hours_per_job": 2.5,
+    "execution.mode": lambda old: "single" if old != "single" else "auto",
+    "execution.compile": False,
+    "init.norm": "fixed",
+    "backbone.norm": "fixed",
+    "tuning.layer_decay": 0.5,
+    "tuning.head_lr": 0.1,
+    "backbone.projection": 8,
+    "head.class_names": {"x": "y"},
+    "head.scale": 2.0,
+    "logger.mode": "offline",
     "execution.max_runs": 2,
     "execution.memory_gb": 1.5,
     "averaging.rule.flavor": "parameters",
