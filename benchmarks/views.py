@@ -30,7 +30,7 @@ from dgbench.plan.hyperparameters import resolve
 from dgbench.plan.inputs import built, dataset_options
 from dgbench.requests import Sizes
 from dgbench.tensors import EnvBatch
-from dgbench.training.modules.run_inputs import Draws
+from dgbench.training.modules.inputs import Draws
 
 Sheet = tuple[str, list[str], tuple[list[str], Tensor]]
 

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from dgbench.models.loading import load as load
     from dgbench.reports.results import measures as measures
     from dgbench.reports.results import results as results
-    from dgbench.training.porting import algorithm as algorithm
+    from dgbench.training.modules.factory import algorithm as algorithm
 
 _HOME = {
     "TrainResult": "dgbench.cli.api",
-    "algorithm": "dgbench.training.porting",
+    "algorithm": "dgbench.training.modules.factory",
     "estimate_shift": "dgbench.estimation.arrays",
     "evaluate": "dgbench.cli.evaluate",
     "export": "dgbench.models.exporting",

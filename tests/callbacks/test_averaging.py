@@ -23,9 +23,8 @@ from dgbench.modules import Networks
 from dgbench.records.rows import RunIdentity
 from dgbench.requests import Sizes
 from dgbench.tensors import ErrorRecipe
+from dgbench.training.averaging import MovingAverage, Swad
 from dgbench.training.modules import SingleRun
-from dgbench.training.swad import Swad
-from dgbench.training.weight_averages import MovingAverage
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),

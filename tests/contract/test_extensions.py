@@ -21,7 +21,7 @@ from dgbench.plan.hyperparameters import resolve
 from dgbench.requests import FeaturizerSpec, LinearSpec, NetworkSpec, PerChannelSpec, Sizes
 from dgbench.tensors import EnvBatch, TrainingImages
 from dgbench.training.modules import RunModule, SingleRun, StackedRuns
-from dgbench.training.modules.surveys import given
+from dgbench.training.modules.predicting import given
 from dgbench.training.optimizers import UpdateRule
 
 M, K, IMAGES = 4, 3, 10

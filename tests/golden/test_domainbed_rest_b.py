@@ -14,7 +14,7 @@ from dgbench.networks.heads import build_head
 from dgbench.objectives.contrast import supervised_contrast
 from dgbench.plan.hyperparameters import resolve
 from dgbench.requests import TaperedSpec
-from dgbench.training.weight_averages import MovingAverage
+from dgbench.training.averaging import MovingAverage
 from tests.golden import toy as problem
 from tests.golden.toy import B, K, M, N, Toy, checksum, filled
 

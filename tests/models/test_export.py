@@ -33,7 +33,7 @@ from dgbench.models.loaded import LoadedModel
 from dgbench.models.programs import refuse_program
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.statistics.proportions import wilson
-from dgbench.training.model_record import ModelRecord
+from dgbench.training.run_folder import ModelRecord
 from tests.models.conftest import ENVIRONMENTS, Trained
 
 

@@ -23,7 +23,7 @@ from dgbench.errors import ConfigError, DataError, DgbenchError, RecordError, We
 from dgbench.models.loaded import Ensemble, LoadedModel, Predictor
 from dgbench.models.picture_input import as_input, batches
 from dgbench.records.rows import ROW_FILE, read_rows
-from dgbench.training.model_record import ModelRecord
+from dgbench.training.run_folder import ModelRecord
 from tests.models.conftest import Trained
 from tests.studies import small_study
 

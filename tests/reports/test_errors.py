@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dgbench.errors import ConfigError, RecordError
-from dgbench.records.prediction_file import PREDICTION_FILE, schema
+from dgbench.records.predictions import PREDICTION_FILE, schema
 from dgbench.reports.document import Document
 from dgbench.reports.errors.error_counts import Counts, auroc, calibration_error, confidence_bins, macro_f1
 from dgbench.reports.errors.error_groups import group_accuracies, worst_group

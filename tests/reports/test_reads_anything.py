@@ -21,7 +21,7 @@ import pytest
 
 from dgbench.errors import DgbenchError, RecordError
 from dgbench.records.locks import is_locked
-from dgbench.records.row_checks import SUBSETS
+from dgbench.records.rows import SUBSETS
 from dgbench.reports.archive.packed_runs import write_archive
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.kinds.leaderboard_report import LeaderboardReport

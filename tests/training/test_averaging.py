@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from dgbench.errors import ConfigError
-from dgbench.training.swad import Swad
-from dgbench.training.weight_averages import MovingAverage, RunningMean
+from dgbench.training.averaging import MovingAverage, RunningMean, Swad
 
 
 def _at(step: float) -> dict[str, Tensor]:

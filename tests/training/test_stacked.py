@@ -22,10 +22,11 @@ from dgbench.errors import ConfigError
 from dgbench.records.rows import read_rows
 from dgbench.records.status import read_status
 from dgbench.tensors import EnvBatch
-from dgbench.training import activations, replay
 from dgbench.training import fit as fit_file
+from dgbench.training import replay
 from dgbench.training.groups import Group
 from dgbench.training.modules import SingleRun, StackedRuns
+from dgbench.training.modules import predicting as activations
 from dgbench.training.replay import Recorder
 from dgbench.training.study import Run, Study
 from tests.studies import groups_of, small_study, stopping_at, train_study

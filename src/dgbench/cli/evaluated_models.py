@@ -33,9 +33,9 @@ from dgbench.networks.weights import IMAGENET, ImageRecord
 from dgbench.plan.explain import explain
 from dgbench.plan.inputs import built, dataset_options
 from dgbench.plan.settings import TrainerSettings, trainer_settings
-from dgbench.records.prediction_file import PREDICTION_FILE
+from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.status import STATUS_FILE
-from dgbench.training.model_record import MODEL_FILE, ModelRecord
+from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 
 CHOOSE = ("dataset=", "corruptions=", "+corruptions=")  # a word that names another dataset than that of a run
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import MISSING, fields
 from typing import Any
 
-from dgbench.records.prediction_file import PREDICTION_FILE
+from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.rows import ROW_FILE, SHIFT_FILE, Row, RunIdentity
 from dgbench.records.shift_rows import ShiftIdentity, ShiftRow
 

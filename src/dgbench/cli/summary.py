@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dgbench.callbacks.loggers import MetricsLogger, RunInfo
-from dgbench.callbacks.wandb_log import WandbLog
+from dgbench.callbacks.loggers import MetricsLogger, RunInfo, WandbLog
 from dgbench.cli.ended import TABLES, Ended
 from dgbench.cli.searches import Search, choices_of
 from dgbench.records.rows import ROW_FILE, read_rows
@@ -22,7 +21,7 @@ from dgbench.reports.settings.studies import Study as Evaluated
 from dgbench.reports.settings.studies import evaluate_study, fold_ranges
 from dgbench.selection.methods import describe
 from dgbench.statistics import MEASURES
-from dgbench.training.logged_runs import columns_of, tags_of
+from dgbench.training.outputs import columns_of, tags_of
 from dgbench.training.study import Study
 from dgbench.training.train_runs import RunOutcomes
 

@@ -23,10 +23,10 @@ from dgbench.estimation.shift_plan import Pair, slots_of
 from dgbench.plan.building import build
 from dgbench.plan.keys import options
 from dgbench.plan.settings import TrainerSettings
-from dgbench.records.code import code_version
 from dgbench.records.shift_rows import ShiftIdentity, ShiftRow
+from dgbench.records.spec import code_version
 from dgbench.tensors import ErrorRecipe
-from dgbench.training.prepare import prepare_process
+from dgbench.training.processes import prepare_process
 
 
 class ArrayEnvironments(Environments):

@@ -21,9 +21,9 @@ from dgbench.estimation.samples import SampleStore
 from dgbench.modules import AnyNetworks
 from dgbench.networks.batchnorm import renew_statistics
 from dgbench.tensors import Tensors
-from dgbench.training.activations import images_at_once
 from dgbench.training.checkpoints import Snapshot
 from dgbench.training.modules import RunModule, SingleRun
+from dgbench.training.modules.predicting import images_at_once
 
 FEATURES_AT_ONCE = 16384
 LINE_SECONDS = 15.0  # between two lines of progress

@@ -23,8 +23,8 @@ from dgbench.networks.stages import FirstStages
 from dgbench.plan.building import build, without
 from dgbench.plan.inputs import built
 from dgbench.seeding import derive
-from dgbench.training.activations import activations, images_at_once
 from dgbench.training.compatibility import check_backbone, check_weights
+from dgbench.training.modules.predicting import activations, images_at_once
 
 FILES_AT_ONCE = 64
 

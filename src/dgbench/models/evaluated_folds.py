@@ -10,10 +10,9 @@ from typing import Any
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
 from dgbench.plan.folds import Fold
-from dgbench.records.code import code_version
 from dgbench.records.rows import EVALUATED, RunIdentity
-from dgbench.records.spec import canonical, digest
-from dgbench.training.model_record import ModelRecord
+from dgbench.records.spec import canonical, code_version, digest
+from dgbench.training.run_folder import ModelRecord
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from dgbench.models.loading import STEPS, TENSORS, load_one
 from dgbench.models.programs import ONNX, PT2, refuse_program, write_onnx, write_pt2
 from dgbench.models.timm_config import timm_config
 from dgbench.records.status import is_done, read_status
-from dgbench.training.model_record import MODEL_FILE
+from dgbench.training.run_folder import MODEL_FILE
 
 CONFIG, CARD = "config.json", "README.md"
 PROGRAMS = {"pt2": (PT2, write_pt2), "onnx": (ONNX, write_onnx)}

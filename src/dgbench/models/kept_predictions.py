@@ -8,10 +8,9 @@ from contextlib import contextmanager
 import numpy as np
 from torch import Tensor
 
-from dgbench.callbacks.prediction_lines import PredictionLines, columns_of
-from dgbench.callbacks.predictions import PredictedRun
+from dgbench.callbacks.predictions import PredictedRun, PredictionLines, columns_of
 from dgbench.data.environments import Environments
-from dgbench.records.prediction_file import need_pyarrow
+from dgbench.records.predictions import need_pyarrow
 from dgbench.tensors import EvalBatch
 
 Listen = Callable[[EvalBatch, Tensor], None]

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from dgbench.data.preprocessing import Preprocessing
 from dgbench.errors import RecordError
 from dgbench.models.picture_input import batches
-from dgbench.training.model_record import ModelRecord
 from dgbench.training.modules import SingleRun
+from dgbench.training.run_folder import ModelRecord
 
 AT_ONCE = 256  # pictures predicted in one batch
 

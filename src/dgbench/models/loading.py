@@ -17,8 +17,8 @@ from dgbench.models.export_names import own_names
 from dgbench.models.loaded import Ensemble, LoadedModel, Predictor
 from dgbench.networks.weights import read_tensors
 from dgbench.records.status import is_done, read_status
-from dgbench.training.model_record import MODEL_FILE, ModelRecord
 from dgbench.training.modules import SingleRun
+from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 
 STEPS = ("last", "best")
 TENSORS = "model.safetensors"

@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
-from dgbench.records.prediction_file import WHICH, need_pyarrow
+from dgbench.records.predictions import WHICH, need_pyarrow
 
 SUBSETS = ("train", "val", "test")
 SWITCHES = {

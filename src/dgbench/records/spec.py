@@ -1,4 +1,4 @@
-"""What a run is: the resolved values that decide its results, and the hash that names it.
+"""Say what a run is: the values that decide its results, the hash that names it, and the code that computes it.
 
 A run is what is trained, not how it was typed. Whatever is not in a :class:`RunSpec` changes no result
 (``dgbench.plan.identity`` builds one from a configuration and lists what it leaves out, with reasons).
@@ -6,13 +6,18 @@ A run is what is trained, not how it was typed. Whatever is not in a :class:`Run
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
+from pathlib import Path
 from typing import Any
+
+from dgbench.version import __version__
 
 HASH_DIGITS = 12
 PLAIN = (str, bool, int)
@@ -120,3 +125,42 @@ def _part(value: dict[str, Any]) -> str:
             _HASHED.clear()
         known = _HASHED[id(value)] = value, digest(value)
     return known[1]
+
+
+ROOT = Path(__file__).resolve().parents[3]  # of the repository, where dgbench runs from one
+DIRTY = "-dirty"
+SOURCES = ("src", "conf")  # a new file here is new code, e.g. an algorithm with its configuration
+SECONDS = 5.0  # for an answer of git
+
+
+@functools.cache
+def code_version() -> str:
+    """Version of dgbench, with the commit, and ``-dirty`` where files differ from it or new ones are not in it.
+
+    Without git or outside of a repository the version alone. Asked once per process: code that was imported does not
+    change with the files.
+    """
+    described = _git("describe", "--always", "--dirty", "--exclude", "*")
+    if described is None:
+        return __version__
+    if not described.endswith(DIRTY) and _git("ls-files", "--others", "--exclude-standard", "--", *SOURCES):
+        described += DIRTY
+    return f"{__version__}+{described}"
+
+
+@functools.cache
+def commit() -> dict[str, str | bool | None]:
+    """``commit`` in full, and whether the code is ``dirty``; None both where git does not know."""
+    found = _git("rev-parse", "HEAD")
+    return {"commit": found, "dirty": None if found is None else code_version().endswith(DIRTY)}
+
+
+def _git(*words: str) -> str | None:
+    """What git answers about the repository of this package; None where it cannot."""
+    if not (ROOT / ".git").exists():  # never the commit of a repository that merely surrounds an installed package
+        return None
+    try:
+        asked = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return asked.stdout.strip() if asked.returncode == 0 else None

@@ -13,9 +13,8 @@ from statistics import fmean
 
 from dgbench.plan.folds import Fold
 from dgbench.plan.studies import PlannedStudy, Planner
-from dgbench.records.beats import read_beat
 from dgbench.records.locks import is_locked
-from dgbench.records.status import FAILED, INTERRUPTED, RUNNING, is_done, read_status
+from dgbench.records.status import FAILED, INTERRUPTED, RUNNING, is_done, read_beat, read_status
 from dgbench.sweeps.probing import Speeds
 
 SAMPLES = 30  # runs that a mean speed or size is taken from

@@ -14,22 +14,21 @@ from pytorch_lightning.plugins.environments import LightningEnvironment  # type:
 from pytorch_lightning.utilities.exceptions import MisconfigurationException  # type: ignore[attr-defined]
 
 from dgbench.callbacks.checkpointer import Checkpointer
-from dgbench.callbacks.heartbeat import Heartbeat
 from dgbench.callbacks.loggers import Guard
+from dgbench.callbacks.metrics import RunMetrics, TrainingMetrics
+from dgbench.callbacks.progress import Heartbeat
 from dgbench.callbacks.recorder import Recorder, RunRecord
-from dgbench.callbacks.run_metrics import RunMetrics
-from dgbench.callbacks.training_metrics import TrainingMetrics
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.errors import ConfigError
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.metrics import METRICS_FILE
 from dgbench.records.rows import ROW_FILE
 from dgbench.training.checkpoints import Snapshot, group_file, point_to
-from dgbench.training.distributed import CalmSigterm, Process, SharedMinibatches
 from dgbench.training.groups import Group
 from dgbench.training.modules import RunModule, StackedRuns
-from dgbench.training.predicting import predictions
-from dgbench.training.provenance import write_model
+from dgbench.training.outputs import predictions
+from dgbench.training.processes import CalmSigterm, Process, SharedMinibatches
+from dgbench.training.run_folder import write_model
 from dgbench.training.study import Run, Study
 
 log = logging.getLogger("dgbench")

@@ -14,7 +14,7 @@ from dgbench.objectives.contract import Algorithm, ParamGroup
 from dgbench.objectives.sharpness import SAM
 
 if TYPE_CHECKING:
-    from dgbench.training.modules.one_run import OneRun
+    from dgbench.training.modules.predicting import OneRun
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class UpdateRule:
         layer_decay: factor between the learning rates of two parts of a featurizer that follow one another, in (0, 1];
             its last part learns this much slower than what stands behind it (Bao et al., 2022). None: all learn alike.
         gradient_clip: largest global norm of the gradient of the groups that step, per run; None for no limit.
-        accumulate: micro-batches that a minibatch is evaluated in, one after the other; see ``micro_batches.py``.
+        accumulate: micro-batches that a minibatch is evaluated in, one after the other; see ``modules/single.py``.
         head_steps: first steps, in which only what stands behind the featurizer learns; then every optimizer is
             re-created (LP-FT, Kumar et al., 2022).
         head_lr: learning rate of those steps; None is that of the group.

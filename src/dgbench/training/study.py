@@ -24,11 +24,9 @@ from dgbench.plan.folds import Fold
 from dgbench.plan.inputs import built
 from dgbench.plan.settings import changed, trainer_settings
 from dgbench.plan.studies import PlannedStudy
-from dgbench.records.code import code_version
 from dgbench.records.rows import RunIdentity
-from dgbench.records.spec import RunSpec
+from dgbench.records.spec import RunSpec, code_version
 from dgbench.requests import Sizes
-from dgbench.training.cached_features import asked_of, cached_features, refuse_cached
 from dgbench.training.compatibility import (
     InitialHead,
     check_algorithm,
@@ -37,10 +35,10 @@ from dgbench.training.compatibility import (
     check_weights,
     sharpness_of,
 )
-from dgbench.training.fold_data import environments_of, recipes_of
+from dgbench.training.fold_data import asked_of, cached_features, environments_of, recipes_of, refuse_cached
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.factory import algorithm_class
-from dgbench.training.modules.one_run import OneRun
+from dgbench.training.modules.predicting import OneRun
 from dgbench.training.optimizers import UpdateRule
 from dgbench.training.tuning import ALL, Tuning
 

@@ -20,7 +20,7 @@ from dgbench.errors import DgbenchError
 from dgbench.records.spec import digest
 from dgbench.training.fit import group_data, group_module
 from dgbench.training.groups import Group, on_cuda
-from dgbench.training.provenance import first_threads
+from dgbench.training.run_folder import first_threads
 
 EXPLICIT = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 SECONDS = 0.3  # clocked in all, of each kind of group

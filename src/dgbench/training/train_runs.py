@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from dgbench.callbacks.loggers import Guard, MetricsLogger
+from dgbench.callbacks.metrics import RunMetrics
 from dgbench.callbacks.progress import StudyProgress
-from dgbench.callbacks.run_metrics import RunMetrics
 from dgbench.errors import ConfigError, DgbenchError, DivergedError
 from dgbench.plan.settings import check_retry
 from dgbench.records.locks import RunLocks, lock_holder
@@ -40,11 +40,9 @@ from dgbench.training.checkpoints import (
 )  # fmt: skip
 from dgbench.training.fit import Fit, fit
 from dgbench.training.groups import Group, plan_groups
-from dgbench.training.logged_runs import metrics_of, show_run
-from dgbench.training.predicting import lacking
+from dgbench.training.outputs import lacking, metrics_of, show_run
 from dgbench.training.processes import processes
-from dgbench.training.provenance import write_config, write_identity
-from dgbench.training.run_log import own_log
+from dgbench.training.run_folder import own_log, write_config, write_identity
 from dgbench.training.study import Run, Study
 from dgbench.training.threads import Threads
 

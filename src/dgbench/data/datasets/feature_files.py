@@ -12,7 +12,7 @@ import numpy as np
 
 from dgbench.data.option_checks import check_list, shown
 from dgbench.errors import ConfigError, DataError
-from dgbench.records.prediction_file import need_pyarrow
+from dgbench.records.predictions import need_pyarrow
 
 if TYPE_CHECKING:
     import pandas as pd

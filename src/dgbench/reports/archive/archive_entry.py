@@ -13,7 +13,7 @@ import yaml
 
 from dgbench.errors import RecordError
 from dgbench.records.files import read_regular
-from dgbench.records.row_checks import list_of, mapping_of, printable_text, shown, whole
+from dgbench.records.rows import list_of, mapping_of, printable_text, shown, whole
 from dgbench.reports.reading.archive_places import ENTRY_FILE, ROWS
 
 MEASURES_FILE, LEADERBOARD_FILE, ABOUT = "measures.csv", "leaderboard.csv", "README.md"

@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.errors import RecordError
-from dgbench.records.beats import PROGRESS_FILE
 from dgbench.records.files import read_regular, write_whole
-from dgbench.records.row_checks import first_fault, list_of, mapping_of, optional, printable_text, shown, whole
-from dgbench.records.rows import IDENTITY_FILE
-from dgbench.records.status import DONE, FAILED
+from dgbench.records.rows import IDENTITY_FILE, first_fault, list_of, mapping_of, optional, printable_text, shown, whole
+from dgbench.records.status import DONE, FAILED, PROGRESS_FILE
 from dgbench.reports.reading.archive_places import archives_in
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.repetitions import BY_SEED, SEEDED

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dgbench.records.code import DIRTY
 from dgbench.records.rows import DEFAULTS
-from dgbench.records.spec import RunSpec, canonical
+from dgbench.records.spec import DIRTY, RunSpec, canonical
 from dgbench.records.status import DONE
 from dgbench.reports.archive.packed_runs import FOLDERS, Line
 from dgbench.reports.archive.straight_line import is_exact, line_faults

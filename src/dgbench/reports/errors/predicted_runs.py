@@ -9,7 +9,7 @@ from typing import Any
 
 from dgbench.errors import RecordError
 from dgbench.plan.folds import tested
-from dgbench.records.prediction_file import PREDICTION_FILE
+from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.reports.errors.tested_images import Predicted
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dgbench.plan.folds import tested
-from dgbench.records.prediction_file import ATTRIBUTE, PREDICTION_FILE, about_predictions, read_predictions
+from dgbench.records.predictions import ATTRIBUTE, PREDICTION_FILE, about_predictions, read_predictions
 from dgbench.reports.reading.runs import Run
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Predicted:
 
     Args:
         run: as it was collected.
-        about: what its file says, see :func:`~dgbench.records.prediction_file.about_predictions`.
+        about: what its file says, see :func:`~dgbench.records.predictions.about_predictions`.
     """
 
     run: Run

@@ -8,7 +8,7 @@ from typing import Any
 
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import trained_on_tested
-from dgbench.records.prediction_file import need_pyarrow
+from dgbench.records.predictions import need_pyarrow
 from dgbench.reports.document import TARGET_ORACLE, Document, Figure, Section, leads, problem_table
 from dgbench.reports.errors.error_counts import Counts
 from dgbench.reports.errors.error_figures import heat_maps, sheet

@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from dgbench.errors import RecordError
 from dgbench.records.files import open_regular
-from dgbench.records.row_checks import LARGEST_COUNT, ROW_CHECKS, first_fault, misfit, optional, shown, whole
-from dgbench.records.rows import DEFAULTS, IDENTITY_CHECKS
+from dgbench.records.rows import (
+    DEFAULTS,
+    IDENTITY_CHECKS,
+    LARGEST_COUNT,
+    ROW_CHECKS,
+    first_fault,
+    misfit,
+    optional,
+    shown,
+    whole,
+)
 from dgbench.records.status import WORDS
 from dgbench.reports.reading.archive_places import archives_in
 from dgbench.reports.reading.folders import UNKNOWN, Problem, printable

@@ -7,8 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dgbench.records.row_checks import shown
-from dgbench.records.rows import DEFAULTS
+from dgbench.records.rows import DEFAULTS, shown
 from dgbench.records.status import DONE
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.repetitions import BY_SEED

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgbench.records.files import open_regular
-from dgbench.records.row_checks import shown
-from dgbench.records.rows import DEFAULTS, IDENTITY_CHECKS, ParsedRow, parse_rows
+from dgbench.records.rows import DEFAULTS, IDENTITY_CHECKS, ParsedRow, parse_rows, shown
 from dgbench.reports.reading.runs import Names, row_array
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What training one run and training many at once have in common: steps, divergence, states."""
+"""Take the steps that training one run and training many at once have in common; note divergence, save states."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -16,9 +17,7 @@ from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.sharpness import Sharpened
 from dgbench.tensors import EnvBatch, Tensors
 from dgbench.training.modules.inputs import minibatches
-from dgbench.training.modules.run_predictions import PredictingModule
-from dgbench.training.modules.step_values import StepValues
-from dgbench.training.modules.surveys import survey
+from dgbench.training.modules.predicting import PredictingModule, survey
 from dgbench.training.optimizers import (
     OPTIMIZERS,
     Part,
@@ -304,6 +303,27 @@ class RunModule(PredictingModule):
         if self._scaler is not None and "scaler" in self._to_load[0]:
             self._scaler.load_state_dict(self._to_load[0]["scaler"])
         self._to_load = ()
+
+
+class StepValues:
+    """Notes values step by step and reads them all at once, which waits for the device a single time."""
+
+    def __init__(self) -> None:
+        self._noted: list[tuple[int, str, Tensor]] = []
+
+    def note(self, step: int, name: str, values: Tensor) -> None:
+        """Note the (R,) values of R runs, or of one run a value without dimension; they must not change any more."""
+        self._noted.append((step, name, values))
+
+    def take(self) -> list[tuple[int, str, NDArray[Any]]]:
+        """(step, name, (R,) values) of all that was noted since the last call, in that order."""
+        noted, self._noted = self._noted, []
+        if not noted:
+            return []
+        double = any(values.dtype == torch.float64 for _, _, values in noted)
+        dtype = torch.float64 if double else torch.float32
+        table: NDArray[Any] = torch.stack([values.reshape(-1).to(dtype) for _, _, values in noted]).cpu().numpy()
+        return [(step, name, row.astype(np.float64)) for (step, name, _), row in zip(noted, table, strict=True)]
 
 
 def cpu_copies(value: Any) -> Any:
