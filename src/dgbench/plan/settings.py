@@ -179,8 +179,6 @@ def check_execution(execution: Mapping[str, Any]) -> str:
         raise ConfigError(f"execution.mode={mode} is unknown; choose auto, single or stacked")
     if most is not None and (not isinstance(most, int) or most < 1):
         raise ConfigError(f"execution.max_runs={most} is not at least 1; give a number or null")
-    if execution["compile"] not in ("auto", False):
-        raise ConfigError(f"execution.compile={execution['compile']} is unknown; choose auto or false")
     return str(mode)
 
 
@@ -239,7 +237,6 @@ VALUES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "execution.mode": (_one_of(*MODES), "unknown; choose auto, single or stacked"),
     "execution.max_runs": (_or_null(_whole(1)), "not an integer, at least 1; give one, or null"),
     "execution.memory_gb": (_or_null(_above(0)), "not a number > 0; give one, or null for half of the device's memory"),
-    "execution.compile": (_one_of("auto", False), "unknown; choose auto or false"),
     "paths.data_dir": _FOLDER,
     "paths.cache_dir": _FOLDER,
     "paths.output_dir": _FOLDER,

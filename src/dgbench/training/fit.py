@@ -112,7 +112,7 @@ def fit(job: Fit) -> dict[str, tuple[int, float]]:
 def group_module(group: Group) -> RunModule:
     """The module that trains a group, freshly initialized."""
     modules = [run.study.module(run.fold) for run in group.runs]
-    return StackedRuns(modules, group.record) if group.stacked else modules[0]
+    return StackedRuns(modules) if group.stacked else modules[0]
 
 
 def group_data(group: Group) -> EnvironmentData:

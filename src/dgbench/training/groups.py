@@ -20,7 +20,6 @@ from dgbench.plan.settings import check_execution
 from dgbench.records.spec import digest
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.stacked import optimizer_key
-from dgbench.training.replay import Recorder, cuda_graph
 from dgbench.training.study import Run, Study
 
 CPU_PARAMETERS = 1_000_000  # on a CPU, larger networks gain nothing from being stacked (benchmarks/stacked.py)
@@ -35,12 +34,10 @@ class Group:
     Args:
         runs: in the order of the stack.
         stacked: by the module for stacks; False trains one run on ordinary modules.
-        record: how the step of a stack is recorded, if it is.
     """
 
     runs: tuple[Run, ...]
     stacked: bool = False
-    record: Recorder | None = None
 
     def only(self, runs: Sequence[Run]) -> Group:
         """The group of some of its runs."""
@@ -155,13 +152,12 @@ def _shape(run: Run, template: SingleRun, network: str) -> tuple[Any, ...]:
 def _cut(group: Group, template: SingleRun, execution: Mapping[str, Any]) -> Iterator[Group]:
     fitting = runs_that_fit(group.runs[0], template, execution["memory_gb"])
     most = min(execution["max_runs"] or len(group.runs), fitting)
-    record = cuda_graph if execution["compile"] and on_cuda(group.runs[0].study) else None
     for first in range(0, len(group.runs), most):
         part = group.runs[first : first + most]
         if execution["mode"] == "auto" and len(group.runs) == 1:
             yield Group(part)
         else:
-            yield Group(part, stacked=True, record=record)
+            yield Group(part, stacked=True)
 
 
 def runs_that_fit(run: Run, template: SingleRun, memory_gb: float | None) -> int:

@@ -21,7 +21,6 @@ from dgbench.tensors import EnvBatch, Tensors
 from dgbench.training.modules.base import RunModule
 from dgbench.training.modules.single import SingleRun
 from dgbench.training.optimizers import Part, clipped, optimizer_settings
-from dgbench.training.replay import Recorder, Replay
 
 
 class StackedRuns(RunModule):
@@ -30,14 +29,11 @@ class StackedRuns(RunModule):
     Args:
         runs: algorithms of one class with equal static hyperparameters and sizes, at the same step, in an order
             that keeps equal optimizer settings together (see :func:`optimizer_key`).
-        record: experimental, records a step to replay it, see :mod:`dgbench.training.replay`; None computes every
-            step afresh.
     """
 
-    def __init__(self, runs: Sequence[SingleRun], record: Recorder | None = None) -> None:
+    def __init__(self, runs: Sequence[SingleRun]) -> None:
         super().__init__(runs[0].algorithm, runs[0].rule)
         self._runs = tuple(runs)  # a tuple, so that Lightning does not register R modules
-        self._record = record
         self._functions: dict[Any, Callable[..., Any]] = {}  # of an update and minibatch sizes
         self._leaves: dict[str, list[tuple[slice, dict[str, Tensor]]]] = {}  # of each group: runs, their parameters
         self._random: Tensors = {}
@@ -108,8 +104,7 @@ class StackedRuns(RunModule):
         key = (update.objective, groups, batch.sizes, step < self.rule.head_steps)
         if key not in self._functions:
             names = [parameter for name in groups for parameter in self._learning(step)[name]]
-            function = self._function(update, names, batch.sizes)
-            self._functions[key] = Replay(function, self._changed, self._record) if self._record else function
+            self._functions[key] = self._function(update, names, batch.sizes)
         index = {} if batch.index is None else {"index": batch.index}
         losses, gradients, logs = self._functions[key](self._random, batch.x, batch.y, index, counter)
         for name in groups:
@@ -118,10 +113,7 @@ class StackedRuns(RunModule):
                     gradient = gradients.get(parameter)
                     # fused Adam ignores strides
                     leaf.grad = None if gradient is None else gradient[part].detach().contiguous()
-        return losses.clone(), {name: value.clone() for name, value in logs.items()}  # a replay overwrites them
-
-    def _changed(self) -> list[Tensor]:
-        return [*self.buffers_.values(), *self.memory.values()]
+        return losses, {name: value.clone() for name, value in logs.items()}  # what moves in place may be logged
 
     def _function(self, update: Update, names: Sequence[str], sizes: tuple[int, ...]) -> Callable[..., Any]:
         """(random, x, y, index, step) -> (R,) losses, gradients and logs; moves statistics and state in place.
