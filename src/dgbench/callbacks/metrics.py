@@ -191,6 +191,7 @@ class TrainingMetrics(pl.Callback):
             values.setdefault(step, []).append((name, value))
         first = module.steps_done - len(batch)
         self._images = processes * int(batch[0].y.shape[-1])
+        self._show(module, values.get(module.steps_done - 1, ()))
         for step in range(first, first + len(batch)):
             for name, value in values.get(step, ()):
                 self._of(self._sums, name, np.float64)[:] += value
@@ -199,6 +200,12 @@ class TrainingMetrics(pl.Callback):
             self._seconds += seconds / len(batch)
             if (step + 1) % self.every == 0 or step + 1 == self.steps:
                 self._log(module, step + 1)
+
+    def _show(self, module: Any, values: Sequence[tuple[str, NDArray[Any]]]) -> None:
+        """Tell other callbacks of the last step: of a stack the means over its runs, and the rates of its first."""
+        last = {f"train/{name}": float(np.mean(value)) for name, value in values}
+        rates = {f"lr/{name}": rate for name, rate in module.learning_rates(0, module.steps_done - 1).items()}
+        module.log_dict({**last, **rates}, logger=False)
 
     def _log(self, module: Any, step: int) -> None:
         speed = self._n / self._seconds if self._seconds > 0 else 0.0

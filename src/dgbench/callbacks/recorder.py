@@ -14,6 +14,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.trainer.states import TrainerFn
 
+from dgbench.callbacks.loggers import error_values
 from dgbench.errors import DivergedError
 from dgbench.records.rows import Row, RunIdentity, append_rows, keep_rows_until, read_rows
 from dgbench.tensors import ErrorRecipe
@@ -93,6 +94,7 @@ class Recorder(pl.Callback):
             return
         if trainer.world_size > 1:
             self._sum_over_processes(trainer, pl_module.device)
+        values: dict[str, list[float]] = defaultdict(list)
         for i, rows in list(self._rows(pl_module)):
             broken = [row.loss for row in rows if not math.isfinite(row.loss)]
             if broken:  # the update of the last step broke the weights
@@ -101,9 +103,13 @@ class Recorder(pl.Callback):
                     raise DivergedError(*pl_module.diverged[i])
                 continue
             if len(self.runs) == 1:  # for what averages weights, which follows one run
-                pl_module.log("val/loss", _over_training_environments(rows, lambda row: row.loss))
+                pl_module.log("val/loss", _over_training_environments(rows, lambda row: row.loss), logger=False)
+            for name, value in error_values(rows).items():
+                values[name].append(value)
             if not (self.final_only and trainer.state.fn == TrainerFn.FITTING):
                 self._record(i, rows, trainer, pl_module)
+        # of a stack the means over its runs, for callbacks that read ``trainer.callback_metrics``
+        pl_module.log_dict({name: sum(own) / len(own) for name, own in values.items()}, logger=False)
 
     def _record(self, i: int, rows: list[Row], trainer: pl.Trainer, pl_module: Any) -> None:
         run, error = self.runs[i], training_validation_error(rows)
@@ -113,6 +119,8 @@ class Recorder(pl.Callback):
             self._lowest[i] = error
             self.improved.append(i)
         if run.file is not None and trainer.is_global_zero:  # the first process of several that train one run
+            if trainer.state.fn != TrainerFn.FITTING:  # of a run that was ended here, in place of those before the end
+                keep_rows_until(run.file, pl_module.steps_done - 1)
             append_rows(run.file, rows)
             for listener in run.listeners:
                 listener(pl_module.steps_done, rows)

@@ -7,7 +7,7 @@ Each part of a specification is taken from a list of keys that count. What is le
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ NO_RESULT: Mapping[str, str] = {
     "logger": "where results are shown besides",
     "selection": "how finished rows are read",
     "execution": "which runs train together; every row says with how many",
+    "callbacks": "those count that may change what is trained, see changing_callbacks",
     "grid": "which studies a command trains; each has an identity of its own",
     "plan": "prints, trains nothing",
     "retry": "which runs are trained now",
@@ -100,6 +101,7 @@ def shared_parts(config: Mapping[str, Any], info: DatasetInfo, settings: Trainer
         "averaging": _counting("averaging", config["averaging"]),
         "sharpness": _unless(_counting("sharpness", config["sharpness"]), PLAIN_GRADIENT),
         "head": _head(_counting("head", config["head"])),
+        "callbacks": changing_callbacks(config["callbacks"]),
         "training": _since("training", {key: getattr(settings, key) for key in COUNTING}),
     }
 
@@ -148,6 +150,38 @@ def folder_name(spec: StudySpec, dataset: str) -> str:
     usual = {init: "random", spec.head.get("name", "random"): "random", tuning: "ft"}  # named where it is another
     parts = [dataset, spec.algorithm, spec.backbone, *(name for name, usually in usual.items() if name != usually)]
     return "-".join([*parts, f"s{spec.seed}", spec.digest])
+
+
+#: callbacks of Lightning that watch
+PASSIVE = ("LearningRateMonitor", "DeviceStatsMonitor", "ThroughputMonitor", "TQDMProgressBar", "RichProgressBar")
+
+
+def changing_callbacks(callbacks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Those of ``config["callbacks"]`` that may change what is trained: all but Lightning's that watch.
+
+    One of a user's own that only watches says so with ``passive: true`` beside its ``_target_``.
+    """
+    return {
+        name: {key: value for key, value in content.items() if key != "passive"}
+        for name, content in callbacks.items()
+        if not content.get("passive")
+        and not str(content.get("_target_")).startswith(
+            tuple(f"pytorch_lightning.callbacks.{kind}" for kind in PASSIVE)
+        )
+    }
+
+
+def callback_values(callbacks: Mapping[str, Any]) -> dict[str, Any]:
+    """What rows say of :func:`changing_callbacks`: plain values by dotted key."""
+    return dict(_leaves("callbacks", callbacks))
+
+
+def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, Mapping):
+        yield key, value
+        return
+    for name, inner in value.items():
+        yield from _leaves(f"{key}.{name}", inner)
 
 
 def _counting(top: str, content: Mapping[str, Any]) -> dict[str, Any]:

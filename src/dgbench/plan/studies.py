@@ -207,7 +207,9 @@ class Planner:
             self._folds[folds] = planned_folds(composed["protocol"], info)
         check_validation(composed["selection"].get("environments"), info.given)
         config = {**composed.plain(), "dataset": filled}
-        alike = composed.text("dataset", "init", "backbone", "tuning", "averaging", "sharpness", "head", "trainer")
+        alike = composed.text(
+            "dataset", "init", "backbone", "tuning", "averaging", "sharpness", "head", "callbacks", "trainer"
+        )
         if alike not in self._shared:
             settings = trainer_settings(config["trainer"])
             self._shared[alike] = settings, shared_parts(config, info, settings)
@@ -253,5 +255,5 @@ def planned_again(config: Mapping[str, Any], parent: Path) -> PlannedStudy:
         config: plain resolved values by top-level key.
         parent: folder that the study's own folder stands in.
     """
-    known = {"sharpness": PLAIN_GRADIENT, "head": RANDOM_HEAD, **config}
+    known = {"sharpness": PLAIN_GRADIENT, "head": RANDOM_HEAD, "callbacks": {}, **config}
     return Planner(None, parent, download=True).study([], Composed.of_plain(known, str(parent)))

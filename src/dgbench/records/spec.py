@@ -29,9 +29,10 @@ PARTS = (
     "averaging",
     "sharpness",
     "head",
+    "callbacks",
     "training",
 )  # stand in the hash by digests of their own
-NEWER = ("sharpness", "head")  # parts that older runs lack: left out of the hash where they are empty
+NEWER = ("sharpness", "head", "callbacks")  # parts that older runs lack: left out of the hash where they are empty
 KEPT = 256  # parts whose digest is remembered
 _HASHED: dict[int, tuple[Any, str]] = {}
 
@@ -51,6 +52,7 @@ class StudySpec:
     tuning: dict[str, Any]  #: what of the network is trained
     averaging: dict[str, Any]  #: what averages the weights over steps
     sharpness: dict[str, Any] = field(default_factory=dict)  #: how updates look at raised weights; empty: they do not
+    callbacks: dict[str, Any] = field(default_factory=dict)  #: those that may change what is trained
     training: dict[str, Any]  #: settings of the training loop that change numbers
     protocol: str
     seed: int

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import ProgressBar
+from pytorch_lightning.loggers import Logger
 from pytorch_lightning.plugins.environments import LightningEnvironment  # type: ignore[attr-defined]
 from pytorch_lightning.utilities.exceptions import MisconfigurationException  # type: ignore[attr-defined]
 
@@ -18,6 +20,7 @@ from dgbench.callbacks.loggers import Guard
 from dgbench.callbacks.metrics import RunMetrics, TrainingMetrics
 from dgbench.callbacks.progress import Heartbeat
 from dgbench.callbacks.recorder import Recorder, RunRecord
+from dgbench.callbacks.users import CallbackLog, UserCallbacks, build_callbacks
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.errors import ConfigError
 from dgbench.plan.settings import TrainerSettings
@@ -69,7 +72,8 @@ def fit(job: Fit) -> dict[str, tuple[int, float]]:
     """
     group, study = job.group, job.group.runs[0].study
     module, records = group_module(group), []
-    averaging = study.averaging()
+    averaging, callbacks_named = study.averaging(), build_callbacks(study.config["callbacks"])
+    users = UserCallbacks(callbacks_named) if callbacks_named else None
     final_only = averaging is not None and averaging.rule.final_only
     alone_or_first = job.process is None or job.process.rank == 0
     logged = job.metrics or [None] * len(group.runs)
@@ -86,23 +90,33 @@ def fit(job: Fit) -> dict[str, tuple[int, float]]:
     def snapshot() -> Snapshot:
         if metrics:
             metrics.save()  # what a checkpoint holds the steps of is on disk
-        return _snapshot(group, module, averaging, metrics)
+        return _snapshot(group, module, {"averaging": averaging, "callbacks": users}, metrics)
 
     if alone_or_first:
         checkpointer = _checkpointer(job, recorder, snapshot)
-        metrics = _metrics(job, checkpointer) if job.metrics else None
-        callbacks += [metrics] if metrics else []
+    if job.metrics or users:
+        metrics = _metrics(job, logged, checkpointer if alone_or_first else None)
+        callbacks.append(metrics)
+    if users:
+        callbacks += [users, *callbacks_named.values()]
+    if alone_or_first:
         callbacks += [checkpointer, Heartbeat(_unfinished(job), study.settings.steps)]
     if job.process:
         callbacks.insert(0, CalmSigterm())
     if averaging:  # it puts the live weights back, so it comes after all that read the scored ones
         callbacks.append(averaging)
-    _restore(job, module, averaging, metrics)
-    trainer = make_trainer(study.settings, callbacks, intervals_left(study, module.steps_done), job.process)
+    _restore(job, module, {"averaging": averaging, "callbacks": users}, metrics)
+    log = (
+        CallbackLog(group.runs[0].folder, [run for run in logged if run], lambda: module.steps_done) if users else None
+    )
+    trainer = make_trainer(study.settings, callbacks, intervals_left(study, module.steps_done), job.process, log)
     data = group_data(group)
+    data.one_by_one = users is not None
     module.training_images = data.training_images
     fit_quietly(trainer, module, data)
-    if final_only or not study.settings.steps:
+    settings = study.settings
+    ended = module.steps_done < settings.steps and (settings.eval_test == "best" or settings.predictions == "last")
+    if final_only or not settings.steps or ended:  # an evaluation that is known to be the last
         trainer.validate(module, datamodule=data, verbose=False)
     if not study.settings.steps and alone_or_first:
         checkpointer.write(trainer, module)
@@ -125,33 +139,39 @@ def _unfinished(job: Fit) -> list[Any]:
     return [run.folder for run in job.group.runs if run.hash not in job.finished]
 
 
-def _metrics(job: Fit, checkpointer: Checkpointer) -> TrainingMetrics:
+def _metrics(job: Fit, runs: Sequence[RunMetrics | None], checkpointer: Checkpointer | None) -> TrainingMetrics:
     settings = job.group.runs[0].study.settings
     return TrainingMetrics(
-        job.metrics,
+        runs,
         every=settings.log_every,
         steps=settings.steps,
         safely=job.safely,
-        writing=lambda: checkpointer.seconds_written,
+        writing=lambda: checkpointer.seconds_written if checkpointer else 0.0,
     )
 
 
-def _restore(job: Fit, module: RunModule, averaging: Any, metrics: TrainingMetrics | None) -> None:
+def _restore(
+    job: Fit, module: RunModule, stateful: Mapping[str, pl.Callback | None], metrics: TrainingMetrics | None
+) -> None:
     if job.snapshot is None:
         return
     runs, snapshot = job.group.runs, job.snapshot
     module.load_run_states([snapshot.runs[run.hash] for run in runs])
     module.diverged.update({i: snapshot.diverged[r.hash] for i, r in enumerate(runs) if r.hash in snapshot.diverged})
-    if averaging:
-        averaging.load_state_dict(snapshot.runs[runs[0].hash]["averaging"])
+    for name, callback in stateful.items():
+        if callback and name in snapshot.runs[runs[0].hash]:
+            callback.load_state_dict(snapshot.runs[runs[0].hash][name])
     if metrics:
         metrics.load_states([snapshot.runs[run.hash].get("metrics") for run in runs])
 
 
-def _snapshot(group: Group, module: RunModule, averaging: Any, metrics: TrainingMetrics | None) -> Snapshot:
+def _snapshot(
+    group: Group, module: RunModule, stateful: Mapping[str, pl.Callback | None], metrics: TrainingMetrics | None
+) -> Snapshot:
+    kept = {name: callback.state_dict() for name, callback in stateful.items() if callback}
+
     def state(i: int) -> dict[str, Any]:
-        extra = {"averaging": averaging.state_dict()} if averaging else {}
-        return {**module.run_state(i), **extra, **({"metrics": metrics.state(i)} if metrics else {})}
+        return {**module.run_state(i), **kept, **({"metrics": metrics.state(i)} if metrics else {})}
 
     return Snapshot(
         step=module.steps_done,
@@ -197,7 +217,11 @@ def fit_quietly(trainer: pl.Trainer, module: pl.LightningModule, data: pl.Lightn
 
 
 def make_trainer(
-    settings: TrainerSettings, callbacks: Sequence[pl.Callback], epochs: int, process: Process | None = None
+    settings: TrainerSettings,
+    callbacks: Sequence[pl.Callback],
+    epochs: int,
+    process: Process | None = None,
+    logger: Logger | None = None,
 ) -> pl.Trainer:
     """A quiet trainer on one device; dgbench's own callbacks keep rows, checkpoints and progress.
 
@@ -218,9 +242,10 @@ def make_trainer(
                 precision=settings.precision,  # type: ignore[arg-type]
                 max_epochs=epochs,
                 num_sanity_val_steps=0,
-                logger=False,
+                logger=logger or False,
+                log_every_n_steps=settings.log_every,
                 enable_checkpointing=False,
-                enable_progress_bar=False,
+                enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
                 enable_model_summary=False,
                 callbacks=list(callbacks),
                 plugins=[place],

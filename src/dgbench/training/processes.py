@@ -50,6 +50,7 @@ def _quiet_lightning() -> None:
     warnings.filterwarnings("ignore", message=".*across ranks is zero.*")  # processes take turns at batches
     warnings.filterwarnings("ignore", message=".*sync_dist=True.*")  # what is logged is the same in every process
     warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")  # frozen parts
+    warnings.filterwarnings("ignore", message=".*no learning rate schedulers.*")  # rates are functions of the step
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")  # Lightning 2.6 with torch >= 2.15
 
 

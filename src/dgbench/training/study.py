@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from dgbench.callbacks.averaging import Averaging
+from dgbench.callbacks.users import check_callbacks
 from dgbench.data.environments import Environments
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.store.features import CachedFeatures
@@ -21,6 +22,7 @@ from dgbench.modules import Networks
 from dgbench.networks.build import build_networks
 from dgbench.plan.building import build, without
 from dgbench.plan.folds import Fold
+from dgbench.plan.identity import callback_values
 from dgbench.plan.inputs import built
 from dgbench.plan.settings import changed, trainer_settings
 from dgbench.plan.studies import PlannedStudy
@@ -94,6 +96,7 @@ class Run:
                 **changed(study.settings),
                 **averaging,
                 **sharpness,
+                **callback_values(self.spec.callbacks),
             },
             averaging=config["averaging"]["name"],
             draw=self.spec.draw,
@@ -147,6 +150,7 @@ class Study:
     def _check(self) -> None:
         """Refuse a network and an averaging that cannot be built, before anything is written."""
         self.averaging()
+        check_callbacks(self.config["callbacks"])
         check_combination(self.algorithm, self.config, self.settings)
         self.tuning.check(self.settings.steps)
         with torch.device("meta"):  # shapes, no memory
@@ -230,6 +234,7 @@ class Study:
             (network and not cached, str(network)),
             (self.tuning.layer_decay is not None, "tuning.layer_decay gives each layer a learning rate of its own"),
             ("_target_" in averaging, f"averaging={averaging['name']} follows one run at a time"),
+            (self.spec.callbacks, f"callbacks.{next(iter(self.spec.callbacks), '')} may change one run at a time"),
             (settings.precision not in TRUE, f"trainer.precision={settings.precision} needs Lightning's own step"),
             (settings.devices > 1, f"trainer.devices={settings.devices} shares one run among processes"),
             (settings.accumulate > 1, f"trainer.accumulate={settings.accumulate} saves memory where one run is large"),
