@@ -161,14 +161,13 @@ def changing_callbacks(callbacks: Mapping[str, Mapping[str, Any]]) -> dict[str, 
 
     One of a user's own that only watches says so with ``passive: true`` beside its ``_target_``.
     """
-    return {
-        name: {key: value for key, value in content.items() if key != "passive"}
-        for name, content in callbacks.items()
-        if not content.get("passive")
-        and not str(content.get("_target_")).startswith(
-            tuple(f"pytorch_lightning.callbacks.{kind}" for kind in PASSIVE)
-        )
-    }
+    watching = tuple(f"pytorch_lightning.callbacks.{kind}" for kind in PASSIVE)
+    changing = {}
+    for name, content in callbacks.items():
+        keys = dict(content) if isinstance(content, Mapping) else {"_target_": content}  # refused before training
+        if not keys.pop("passive", False) and not str(keys.get("_target_")).startswith(watching):
+            changing[name] = keys
+    return changing
 
 
 def callback_values(callbacks: Mapping[str, Any]) -> dict[str, Any]:
