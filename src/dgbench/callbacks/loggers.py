@@ -110,8 +110,8 @@ def error_values(rows: Sequence[Row]) -> dict[str, float]:
     """The errors of one evaluation by name: each row's, and their means over training and held-out environments."""
     values = {f"{ERRORS}{row.subset}/{row.env}": row.error for row in rows}
     for name, held_out, subset in (("training_val", False, "val"), ("held_out", True, "test")):
-        own = [row.error for row in rows if row.subset == subset and row.held_out == held_out]
-        values |= {f"{ERRORS}{name}": sum(own) / len(own)} if own else {}
+        errors = [row.error for row in rows if row.subset == subset and row.held_out == held_out]
+        values |= {f"{ERRORS}{name}": sum(errors) / len(errors)} if errors else {}
     return values
 
 
@@ -148,8 +148,8 @@ class LightningLog:
     def place(self, run: RunInfo) -> dict[str, Any]:
         """Arguments that differ from run to run."""
         takes = "save_dir" in inspect.signature(self.make).parameters
-        given = getattr(self.make, "keywords", {})
-        return {"save_dir": str(run.folder / "logger")} if takes and "save_dir" not in given else {}
+        arguments = getattr(self.make, "keywords", {})
+        return {"save_dir": str(run.folder / "logger")} if takes and "save_dir" not in arguments else {}
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._safely(lambda: self._opened().log_metrics(dict(values), step=step))
@@ -243,7 +243,7 @@ class WandbLog:
 
     def start(self, run: RunInfo) -> bool:
         """Open the W&B run of a run, which continues the one with the same id."""
-        known = self.knows(run.folder)
+        was_open = self.knows(run.folder)
 
         def init() -> None:
             import wandb
@@ -266,7 +266,7 @@ class WandbLog:
             self._run.define_metric("environment/*", step_metric="environment/position")
 
         self._safely(init)
-        return known
+        return was_open
 
     def knows(self, folder: Path) -> bool:
         """Whether the run of this folder was opened before; True as well where W&B is off."""

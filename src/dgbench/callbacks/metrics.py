@@ -99,10 +99,10 @@ def with_errors(lines: Lines, folder: Path) -> Lines:
     """
     file = folder / ROW_FILE
     rows = [row_of(flat) for flat in read_rows(file)[0]] if file.exists() else []
-    found = {step: {k: v for k, v in own.items() if not k.startswith(ERRORS)} for step, own in lines.items()}
+    merged = {step: {k: v for k, v in own.items() if not k.startswith(ERRORS)} for step, own in lines.items()}
     for step, evaluation in groupby(rows, key=lambda row: row.step):
-        found.setdefault(step, {}).update(error_values(list(evaluation)))
-    return {step: values for step, values in sorted(found.items()) if values}
+        merged.setdefault(step, {}).update(error_values(list(evaluation)))
+    return {step: values for step, values in sorted(merged.items()) if values}
 
 
 class TrainingMetrics(pl.Callback):

@@ -98,9 +98,9 @@ class Predictions(pl.Callback):
         if not readers:
             return
         columns = columns_of(batch, outputs["logits"][readers], trainer.datamodule.environments)
-        for own, i in zip(columns, readers, strict=True):
+        for shared, i in zip(columns, readers, strict=True):
             for env, subset in self.runs[i].places[batch.name]:
-                self._open[i].add({**own, "eval_set": batch.name, "env": env, "subset": subset})
+                self._open[i].add({**shared, "eval_set": batch.name, "env": env, "subset": subset})
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         pl_module.gives_logits = False

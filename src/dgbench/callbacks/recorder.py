@@ -109,7 +109,7 @@ class Recorder(pl.Callback):
             if not (self.final_only and trainer.state.fn == TrainerFn.FITTING):
                 self._record(i, rows, trainer, pl_module)
         # of a stack the means over its runs, for callbacks that read ``trainer.callback_metrics``
-        pl_module.log_dict({name: sum(own) / len(own) for name, own in values.items()}, logger=False)
+        pl_module.log_dict({name: sum(of_runs) / len(of_runs) for name, of_runs in values.items()}, logger=False)
 
     def _record(self, i: int, rows: list[Row], trainer: pl.Trainer, pl_module: Any) -> None:
         run, error = self.runs[i], training_validation_error(rows)
@@ -131,11 +131,11 @@ class Recorder(pl.Callback):
         for i, run in enumerate(self.runs):
             if i in pl_module.diverged:
                 continue
-            own = {
+            counts = {
                 name: {key: float(value if value.dim() == 0 else value[i]) for key, value in sums.items()}
                 for name, sums in counted.items()
             }
-            yield i, rows_of_counts(run.identity, pl_module.steps_done, run.recipes, own, len(self.runs))
+            yield i, rows_of_counts(run.identity, pl_module.steps_done, run.recipes, counts, len(self.runs))
 
     def _sum_over_processes(self, trainer: pl.Trainer, device: torch.device) -> None:
         """Each process has scored some of the batches of one run."""

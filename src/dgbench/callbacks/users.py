@@ -124,13 +124,14 @@ class CallbackLog(Logger):
 
     Args:
         folder: of the first run, where a callback may write files.
-        runs: that train together; each gets the same lines.
+        runs: that train together; each gets the same lines, but for None.
         steps_done: optimizer steps done.
     """
 
-    def __init__(self, folder: Path, runs: Sequence[RunMetrics], steps_done: Callable[[], int]) -> None:
+    def __init__(self, folder: Path, runs: Sequence[RunMetrics | None], steps_done: Callable[[], int]) -> None:
         super().__init__()
-        self.folder, self.runs, self.steps_done = folder, runs, steps_done
+        self.folder, self.steps_done = folder, steps_done
+        self.runs = [run for run in runs if run]
 
     @property
     def name(self) -> str:

@@ -85,9 +85,9 @@ class Row:
     def to_json(self) -> str:
         """The row as one line, identity included, without the line end."""
         flat = asdict(self.identity)
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "identity"}
-        own["env_held_out"] = own.pop("held_out")
-        return json.dumps({**flat, **own}, separators=(",", ":"))
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "identity"}
+        values["env_held_out"] = values.pop("held_out")
+        return json.dumps({**flat, **values}, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,8 @@ def parse_rows(content: bytes) -> tuple[list[ParsedRow], list[tuple[int, str]]]:
 def row_of(flat: dict[str, Any]) -> Row:
     """A flat dictionary, as :func:`read_rows` gives it, as a row again."""
     identity = RunIdentity(**{f.name: flat[f.name] for f in fields(RunIdentity)})
-    own = {f.name: flat[f.name] for f in fields(Row) if f.name not in ("identity", "held_out")}
-    return Row(identity=identity, held_out=flat["env_held_out"], **own)
+    values = {f.name: flat[f.name] for f in fields(Row) if f.name not in ("identity", "held_out")}
+    return Row(identity=identity, held_out=flat["env_held_out"], **values)
 
 
 def keep_rows_until(path: Path, step: int) -> list[RowProblem]:
@@ -219,10 +219,10 @@ class RowParser:
         identity = self._heads.get(line[:cut])
         if identity is not None:
             try:
-                own = _object(b"{" + line[cut + 1 :])
-                own.setdefault("together", None)
-                if len(own) == len(ROW_CHECKS) and not _fault(own):
-                    return identity, own
+                values = _object(b"{" + line[cut + 1 :])
+                values.setdefault("together", None)
+                if len(values) == len(ROW_CHECKS) and not _fault(values):
+                    return identity, values
             except (RecordError, KeyError):
                 pass  # the whole line tells what is wrong
         return self._whole(line, cut)
@@ -232,13 +232,13 @@ class RowParser:
         if missing := self._needed - flat.keys():
             raise RecordError(f"lacks {', '.join(sorted(missing))}")
         identity = {key: flat[key] for key in self._checks if key in flat}
-        own = {key: flat.get(key) for key in ROW_CHECKS}
-        if wrong := first_fault(identity, self._checks) or misfit(identity) or _fault(own):
+        values = {key: flat.get(key) for key in ROW_CHECKS}
+        if wrong := first_fault(identity, self._checks) or misfit(identity) or _fault(values):
             raise RecordError(wrong)
         identity = self._known.setdefault(json.dumps(identity, sort_keys=True), identity)
         if cut > 0 and self._is_head(line[:cut], identity):
             self._heads[line[:cut]] = identity
-        return identity, own
+        return identity, values
 
     def _is_head(self, text: bytes, identity: Mapping[str, Any]) -> bool:
         """Whether a beginning of a line is that identity and nothing that is not closed."""
@@ -259,11 +259,12 @@ def _object(text: bytes) -> dict[str, Any]:
     return value
 
 
-def _fault(own: Mapping[str, Any]) -> str:
+def _fault(values: Mapping[str, Any]) -> str:
     for key, check in ROW_CHECKS.items():
-        if wrong := check(own[key]):
-            return f"{key} {wrong}"
-    return "" if 0 <= own["wrong"] <= own["seen"] else f"{own['wrong']} wrong of {own['seen']} seen is no error"
+        if fault := check(values[key]):
+            return f"{key} {fault}"
+    wrong, seen = values["wrong"], values["seen"]
+    return "" if 0 <= wrong <= seen else f"{wrong} wrong of {seen} seen is no error"
 
 
 Check = Callable[[Any], str]  # "" for a good value, else what is wrong with it, e.g. "is 1.5, not a whole number"
@@ -401,10 +402,10 @@ def first_fault(values: Mapping[str, Any], checks: Mapping[str, Check]) -> str:
 
 def misfit(identity: Mapping[str, Any]) -> str:
     """What in an identity contradicts the rest of it, in words; empty where nothing does."""
-    given: Sequence[str] = identity["given"]
-    if not given or len(set(given)) < len(given):
-        return f"given is {shown(given)}, not different names"
-    if strange := [env for env in identity["held_out"] if env not in given]:
+    names: Sequence[str] = identity["given"]
+    if not names or len(set(names)) < len(names):
+        return f"given is {shown(names)}, not different names"
+    if strange := [env for env in identity["held_out"] if env not in names]:
         return f"held_out has {shown(strange[0])}, which is not given"
     fold, folds = identity["fold"], identity.get("folds")
     if folds and fold != "full" and not (fold.isdecimal() and int(fold) < len(folds)):
@@ -421,8 +422,8 @@ def shown(value: Any) -> str:
 def _defaults(kind: type[Any]) -> dict[str, Any]:
     """Values of those fields of a dataclass that have one."""
     plain = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
-    made = {f.name: f.default_factory() for f in fields(kind) if f.default_factory is not MISSING}
-    return {**plain, **made}
+    built = {f.name: f.default_factory() for f in fields(kind) if f.default_factory is not MISSING}
+    return {**plain, **built}
 
 
 #: what keys of an identity mean that a row lacks because it is older than they are

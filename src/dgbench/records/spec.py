@@ -121,12 +121,12 @@ def digest(content: Any) -> str:
 
 def _part(value: dict[str, Any]) -> str:
     """The digest of a part that studies of a sweep share: one object, hashed once."""
-    known = _HASHED.get(id(value))
-    if known is None or known[0] is not value:
+    hashed = _HASHED.get(id(value))
+    if hashed is None or hashed[0] is not value:
         if len(_HASHED) >= KEPT:
             _HASHED.clear()
-        known = _HASHED[id(value)] = value, digest(value)
-    return known[1]
+        hashed = _HASHED[id(value)] = value, digest(value)
+    return hashed[1]
 
 
 ROOT = Path(__file__).resolve().parents[3]  # of the repository, where dgbench runs from one
@@ -153,8 +153,8 @@ def code_version() -> str:
 @functools.cache
 def commit() -> dict[str, str | bool | None]:
     """``commit`` in full, and whether the code is ``dirty``; None both where git does not know."""
-    found = _git("rev-parse", "HEAD")
-    return {"commit": found, "dirty": None if found is None else code_version().endswith(DIRTY)}
+    full = _git("rev-parse", "HEAD")
+    return {"commit": full, "dirty": None if full is None else code_version().endswith(DIRTY)}
 
 
 def _git(*words: str) -> str | None:

@@ -176,8 +176,8 @@ class Swad:
         self, n_converge: int = 3, n_tolerance: int = 6, tolerance_ratio: float = 0.3, batchnorm_batches: int = 500
     ) -> None:
         if min(n_converge, n_tolerance) < 1 or tolerance_ratio < 0:
-            given = f"n_converge={n_converge}, n_tolerance={n_tolerance}, tolerance_ratio={tolerance_ratio}"
-            raise ConfigError(f"averaging.rule: {given} must be at least 1, 1 and 0; published are 3, 6 and 0.3")
+            values = f"n_converge={n_converge}, n_tolerance={n_tolerance}, tolerance_ratio={tolerance_ratio}"
+            raise ConfigError(f"averaging.rule: {values} must be at least 1, 1 and 0; published are 3, 6 and 0.3")
         self.n_converge, self.n_tolerance, self.ratio = n_converge, n_tolerance, tolerance_ratio
         self.batchnorm_batches = batchnorm_batches
         self.finished = False  #: the valley is left, so training may end

@@ -41,13 +41,13 @@ def recipes_of(fold: Fold, environments: Environments, subsets: Sequence[str], g
         subsets: which of ``train``, ``val`` and ``test``.
         grouped: predictions depend on the images that are scored together.
     """
-    found = environments.error_recipes(fold.everywhere, subsets, fold.training, grouped)
+    recipes = environments.error_recipes(fold.everywhere, subsets, fold.training, grouped)
     if fold.everywhere:
-        return found
-    found = [recipe for recipe in found if recipe.env in fold.scored]
-    tested = {recipe.env for recipe in found if recipe.subset == "test"}
+        return recipes
+    recipes = [recipe for recipe in recipes if recipe.env in fold.scored]
+    tested = {recipe.env for recipe in recipes if recipe.subset == "test"}
     lacking = set(fold.tested) & set(fold.training) - tested
-    return found + [ErrorRecipe(s.env, "test", s.mixture) for s in found if s.subset == "val" and s.env in lacking]
+    return recipes + [ErrorRecipe(s.env, "test", s.mixture) for s in recipes if s.subset == "val" and s.env in lacking]
 
 
 _KNOWN: WeakKeyDictionary[Environments, dict[str, CachedFeatures]] = WeakKeyDictionary()
@@ -76,13 +76,13 @@ def refuse_cached(algorithm: type[Algorithm], tuning: Tuning, trainer: TrainerSe
 
 def asked_of(folds: Sequence[Fold], source: Environments, subsets: Sequence[str], grouped: bool) -> list[EvalSet]:
     """Every image that some fold trains on or is scored on."""
-    asked: list[EvalSet] = []
+    eval_sets: list[EvalSet] = []
     for fold in folds:
         seen = environments_of(fold, source)
-        asked += [EvalSet(torch.from_numpy(seen.subset(env, "train"))) for env in fold.training]
+        eval_sets += [EvalSet(torch.from_numpy(seen.subset(env, "train"))) for env in fold.training]
         names = dict.fromkeys(name for score in recipes_of(fold, seen, subsets, grouped) for name in score.mixture)
-        asked += seen.eval_sets(list(names)).values()
-    return asked
+        eval_sets += seen.eval_sets(list(names)).values()
+    return eval_sets
 
 
 def cached_features(
@@ -96,12 +96,15 @@ def cached_features(
     frozen = FirstStages(featurizer, tuning.count(len(featurizer.stages())))
     frozen.to(torch.float64 if trainer.precision == "64-true" else torch.get_default_dtype())
     content = hashlib.sha256(f"{frozen.count}".encode())
-    indices, features = [each.indices for each in asked], [each.feature for each in asked if each.feature is not None]
+    indices, features = (
+        [scored.indices for scored in asked],
+        [scored.feature for scored in asked if scored.feature is not None],
+    )
     for value in [*frozen.state_dict().values(), *indices, *features]:
         content.update(value.cpu().contiguous().numpy().tobytes())
     key = f"{content.hexdigest()} {tuning.cache_gb} {tuning.cache_dir}"
-    known = _KNOWN.setdefault(source, {})
-    if key not in known:
+    stores = _KNOWN.setdefault(source, {})
+    if key not in stores:
         at_once = partial(images_at_once, activations(frozen, source.image))
-        known[key] = CachedFeatures(source, frozen, at_once, asked, tuning.cache_gb, tuning.cache_dir)
-    return known[key]
+        stores[key] = CachedFeatures(source, frozen, at_once, asked, tuning.cache_gb, tuning.cache_dir)
+    return stores[key]

@@ -196,8 +196,8 @@ def _gains(study: Study, template: SingleRun) -> bool:
         return True
     running = list(_running(template))
     convolves = any(isinstance(layer, nn.Conv2d) for layer in running)
-    own = {id(p): p.numel() for layer in running for p in layer.parameters()}
-    return not convolves and sum(own.values()) <= CPU_PARAMETERS
+    sizes = {id(p): p.numel() for layer in running for p in layer.parameters()}
+    return not convolves and sum(sizes.values()) <= CPU_PARAMETERS
 
 
 def _running(template: SingleRun) -> Iterator[nn.Module]:

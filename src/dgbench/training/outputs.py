@@ -62,8 +62,8 @@ def show_run(logger: MetricsLogger, run: Run, complete: bool, safely: Guard, onl
         only_new: leave out a run that the logger knows.
     """
     file = run.folder / METRICS_FILE
-    known = isinstance(logger, CsvLog) or (only_new and logger.knows(run.folder))
-    if known and file.exists():
+    is_shown = isinstance(logger, CsvLog) or (only_new and logger.knows(run.folder))
+    if is_shown and file.exists():
         return
     lines: Lines = {}
 
@@ -73,7 +73,7 @@ def show_run(logger: MetricsLogger, run: Run, complete: bool, safely: Guard, onl
             write_metrics(file, lines)
 
     safely(read)
-    if known:
+    if is_shown:
         return
     logger.start(info_of(run))
     for step, values in lines.items():

@@ -248,8 +248,8 @@ class Study:
         networks, sizes = self._networks(fold)
         featurizer: Any = networks["featurizer"]
         for name in self.algorithm.featurizers(sizes, self.hparams):
-            own: Any = networks[name]
-            self.tuning.freeze(networks, name, own.stages())
+            body: Any = networks[name]
+            self.tuning.freeze(networks, name, body.stages())
         if self.tuning.cache_features:
             featurizer.first_stage = self.tuning.count(len(featurizer.stages()))
             sizes = replace(sizes, image=self.environments.image)
@@ -321,10 +321,10 @@ def studies_of(planned: Sequence[PlannedStudy]) -> list[Study]:
     Raises:
         ConfigError, DataError, WeightsError: one of them cannot work.
     """
-    known: dict[int, Environments] = {}
+    sources: dict[int, Environments] = {}
     studies = []
-    for each in planned:
-        study = Study(each, known.get(id(each.dataset)))
-        known[id(each.dataset)] = study.source
+    for plan in planned:
+        study = Study(plan, sources.get(id(plan.dataset)))
+        sources[id(plan.dataset)] = study.source
         studies.append(study)
     return studies

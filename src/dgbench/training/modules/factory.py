@@ -83,8 +83,8 @@ def training_module(
             known.
     """
     algorithm = algorithm_class(objective) if isinstance(objective, str) else objective
-    own = {"featurizer": networks} if not isinstance(networks, (Mapping, nn.ModuleDict)) else dict(networks.items())
-    m = n_features if n_features is not None else getattr(own.get("featurizer"), "n_features", None)
+    named = {"featurizer": networks} if not isinstance(networks, (Mapping, nn.ModuleDict)) else dict(networks.items())
+    m = n_features if n_features is not None else getattr(named.get("featurizer"), "n_features", None)
     if m is None:
         raise ConfigError("networks: the featurizer is missing or has no attribute n_features; give n_features=")
     own_values: Any = OmegaConf.to_container(hparams, resolve=True) if OmegaConf.is_config(hparams) else hparams or {}
@@ -96,8 +96,8 @@ def training_module(
     sizes = Sizes(
         m, n_classes, n_envs, tuple(image), rule.steps, n_images, n_trained_on, tuple(pixel_mean), tuple(pixel_std)
     )
-    found = algorithm(sizes, found_values)
-    return SingleRun(found, completed(own, found, seed), seed, rule, dtype)
+    instance = algorithm(sizes, found_values)
+    return SingleRun(instance, completed(named, instance, seed), seed, rule, dtype)
 
 
 def completed(networks: Mapping[str, nn.Module], algorithm: Algorithm, seed: int) -> Networks:
@@ -127,12 +127,12 @@ def algorithm_class(path: str) -> type[Algorithm]:
     """
     try:
         module, _, name = path.rpartition(".")
-        found = getattr(importlib.import_module(module), name)
+        kind = getattr(importlib.import_module(module), name)
     except Exception as error:  # also whatever the module itself raises
         raise ConfigError(f"algorithm.objective={path} cannot be imported; correct the path") from error
-    if not (isinstance(found, type) and issubclass(found, Algorithm)):
+    if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
         raise ConfigError(f"algorithm.objective={path} is no dgbench Algorithm; subclass it")
-    return found
+    return kind
 
 
 @cache
@@ -201,12 +201,12 @@ class Port:
 
     def _checked(self, random: Mapping[str, Any], sizes: tuple[int, ...]) -> dict[str, Tensor]:
         declared = self.random_inputs(sizes)
-        wanted = {name: each.shape for name, each in declared.items()}
-        given = {name: torch.as_tensor(value) for name, value in random.items()}
-        found = {name: tuple(value.shape) for name, value in given.items()}
-        if found != wanted:
-            raise ConfigError(f"random inputs {found} were given, this step needs {wanted}")
-        return {k: v.to(self.networks.dtype) if v.is_floating_point() else v for k, v in given.items()}
+        needed = {name: each.shape for name, each in declared.items()}
+        tensors = {name: torch.as_tensor(value) for name, value in random.items()}
+        shapes = {name: tuple(value.shape) for name, value in tensors.items()}
+        if shapes != needed:
+            raise ConfigError(f"random inputs {shapes} were given, this step needs {needed}")
+        return {k: v.to(self.networks.dtype) if v.is_floating_point() else v for k, v in tensors.items()}
 
 
 class _Given:
@@ -243,13 +243,13 @@ def algorithm(
     """
     file = Path(name) if Path(name).suffix else CONF / "algorithm" / f"{name}.yaml"
     if not file.exists():
-        known = ", ".join(sorted(path.stem for path in (CONF / "algorithm").glob("*.yaml")))
-        raise ConfigError(f"algorithm {name} is unknown; choose from {known}")
+        choices = ", ".join(sorted(path.stem for path in (CONF / "algorithm").glob("*.yaml")))
+        raise ConfigError(f"algorithm {name} is unknown; choose from {choices}")
     content: Any = OmegaConf.to_container(OmegaConf.load(file))
     unknown = set(hparams or {}) - {*content["hparams"], "lr", "weight_decay", "batch_size"}
     if unknown:
-        known = ", ".join(content["hparams"])
-        raise ConfigError(f"{name} has no hyperparameter {', '.join(sorted(unknown))}; choose from {known}")
+        choices = ", ".join(content["hparams"])
+        raise ConfigError(f"{name} has no hyperparameter {', '.join(sorted(unknown))}; choose from {choices}")
     return Port(
         training_module(
             content["objective"], networks, n_classes, n_envs, hparams=content["hparams"], values=hparams, dtype=dtype,

@@ -48,12 +48,12 @@ class Draws:
         length = self._length(sizes)
         block, offset = divmod(step, length)
         key = (block, sizes, like.device, like.dtype)
-        known = self._known.get(part)
-        if known is None or known[0] != key:
+        kept = self._known.get(part)
+        if kept is None or kept[0] != key:
             rng = np.random.default_rng([self.seed, block, *([part] if part else [])])
             drawn = draw(self.algorithm.random_inputs(sizes), rng, length)
-            known = self._known[part] = (key, as_tensors(drawn, like))
-        return {name: values[offset] for name, values in known[1].items()}
+            kept = self._known[part] = (key, as_tensors(drawn, like))
+        return {name: values[offset] for name, values in kept[1].items()}
 
     def _length(self, sizes: tuple[int, ...]) -> int:
         """Steps of a block."""

@@ -92,10 +92,10 @@ class PredictingModule(pl.LightningModule, ABC):
         images = eval_batch(batch, batch_idx)
         logits, n = self.predict_logits(images.x, images.name, images.index), len(images.y)
         wrong = (logits.argmax(2) != images.y).sum(1)
-        each = F.cross_entropy(logits.flatten(0, 1), images.y.repeat(self.size), reduction="none")
+        losses = F.cross_entropy(logits.flatten(0, 1), images.y.repeat(self.size), reduction="none")
         if images is not batch:
             self.log("val/error", wrong.double().mean() / n, batch_size=n, on_epoch=True)
-        counts = {"seen": torch.tensor(n), "wrong": wrong, "loss": each.view(self.size, n).double().sum(1)}
+        counts = {"seen": torch.tensor(n), "wrong": wrong, "loss": losses.view(self.size, n).double().sum(1)}
         return {**counts, "logits": logits} if self.gives_logits else counts
 
     def predict_logits(self, x: Tensor, *purpose: str | int) -> Tensor:
@@ -111,7 +111,7 @@ class PredictingModule(pl.LightningModule, ABC):
         """(R, n, ...) each."""
         like = x.new_empty((), dtype=self.runs[0].networks.dtype)
         drawn = [run.draws.for_prediction(len(x), like, *purpose) for run in self.runs]
-        return {name: torch.stack([own[name] for own in drawn]) for name in drawn[0]}
+        return {name: torch.stack([numbers[name] for numbers in drawn]) for name in drawn[0]}
 
     @abstractmethod
     def _predict(self, x: Tensor, random: Tensors) -> Tensor:
@@ -154,11 +154,11 @@ def survey(module: PredictingModule, due: Sequence[int], step: int) -> None:
         rows: list[Any] = []
         with torch.no_grad(), half_for_networks(networks, module.device) as called:
             for images in module.training_images(i):
-                made = run.algorithm.survey(Prediction(called, images.x, hp, state, {}))
-                rows.append((made, images.y, images.env, images.index))
-        made, y, env, index = (torch.cat(each) for each in zip(*rows, strict=True))
+                outputs = run.algorithm.survey(Prediction(called, images.x, hp, state, {}))
+                rows.append((outputs, images.y, images.env, images.index))
+        outputs, y, env, index = (torch.cat(column) for column in zip(*rows, strict=True))
         rng = np.random.default_rng(derive(run.draws.seed, "survey", step))
-        module.remember(i, run.algorithm.digest(Surveyed(made, y, env, index, state, step, rng)))
+        module.remember(i, run.algorithm.digest(Surveyed(outputs, y, env, index, state, step, rng)))
     module.runs[0].networks.train()
 
 

@@ -165,8 +165,8 @@ class SingleRun(RunModule):
             if gradient is not None:
                 gradient = gradient if n == 1 else gradient / n
                 gradient = gradient if scaler is None else scaler.scale(gradient)
-                own = torch.empty_like(parameter).copy_(gradient)  # fused Adam ignores strides
-                parameter.grad = own if parameter.grad is None else parameter.grad.add_(own)
+                copied = torch.empty_like(parameter).copy_(gradient)  # fused Adam ignores strides
+                parameter.grad = copied if parameter.grad is None else parameter.grad.add_(copied)
 
     def _over_processes(self, losses: Tensor) -> Tensor:
         if self._place[1] > 1:
@@ -176,9 +176,9 @@ class SingleRun(RunModule):
     # ---- evaluation ---------------------------------------------------------------------------------------------
 
     def _predict(self, x: Tensor, random: Tensors) -> Tensor:
-        own, hp = {name: values[0] for name, values in random.items()}, Hyperparameters(self.hp.tensors())
+        numbers, hp = {name: values[0] for name, values in random.items()}, Hyperparameters(self.hp.tensors())
         with half_for_networks(self.networks, self.device) as networks:
-            return self.algorithm.predict(Prediction(networks, x, hp, self.memory.tensors(), own))[None]
+            return self.algorithm.predict(Prediction(networks, x, hp, self.memory.tensors(), numbers))[None]
 
     # ---- state --------------------------------------------------------------------------------------------------
 
