@@ -32,8 +32,8 @@ from dgbench.networks.small import MNISTCNN
 from dgbench.plan.hyperparameters import hyperparameters
 from dgbench.plan.settings import trainer_settings
 from dgbench.training.modules import SingleRun
-from dgbench.training.modules.surveys import given
-from dgbench.training.prepare import prepare_process
+from dgbench.training.modules.predicting import given
+from dgbench.training.processes import prepare_process
 
 BATCH = 64
 IMAGES = 3 * BATCH  # what an algorithm that looks at all training images sees, before the clock starts

@@ -15,7 +15,7 @@ from pathlib import Path
 from images import PACS_SIDE, ours, pictures
 from made_study import study_of
 
-from dgbench.training.prepare import prepare_process
+from dgbench.training.processes import prepare_process
 
 REPEATS = 3
 TUNING = {"ft": (["tuning=ft"], 6), "lp": (["tuning=lp", "tuning.cache_features=true"], 300)}  # and steps per repeat

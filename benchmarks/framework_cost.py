@@ -16,12 +16,11 @@ from made_study import study_of
 from torch.nn import functional as F
 
 from dgbench.callbacks.checkpointer import Checkpointer
-from dgbench.callbacks.heartbeat import Heartbeat
-from dgbench.callbacks.progress import StudyProgress
+from dgbench.callbacks.progress import Heartbeat, StudyProgress
 from dgbench.callbacks.recorder import Recorder, RunRecord
 from dgbench.records.rows import ROW_FILE
 from dgbench.training.fit import make_trainer
-from dgbench.training.prepare import prepare_process
+from dgbench.training.processes import prepare_process
 from dgbench.training.study import Study
 
 REPEATS = 5

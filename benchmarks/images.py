@@ -2,7 +2,7 @@
 
 (a) is the shortest loop that trains the same network on minibatches that are already there: what the network itself
 costs. (b) opens and augments every image when it is drawn, as DomainBed does, with as many workers as there are cores;
-once in this process, with the memory that train.py keeps between steps (dgbench.training.prepare), and once in a
+once in this process, with the memory that train.py keeps between steps (dgbench.training.processes), and once in a
 process of its own, as a plain PyTorch script has it. Ours and (b) train on the same JPEG files with the same
 augmentation. Prints images per second, the median ratio over interleaved repeats, and peak memory; and below, for a
 whole run with its evaluation, the share of its time that saving predictions takes, and its peak memory with and without
@@ -39,10 +39,10 @@ from dgbench.callbacks.predictions import Predictions
 from dgbench.data.datasets.image_table import ImageTable
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.store.image_store import cores
-from dgbench.records.prediction_file import PREDICTION_FILE
+from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.training.fit import Fit, fit, make_trainer
 from dgbench.training.groups import plan_groups
-from dgbench.training.prepare import prepare_process
+from dgbench.training.processes import prepare_process
 from dgbench.training.study import Study
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

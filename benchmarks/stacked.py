@@ -24,7 +24,7 @@ from dgbench.data.minibatches import EnvironmentData
 from dgbench.training.fit import group_data, group_module
 from dgbench.training.groups import Group, plan_groups
 from dgbench.training.modules import SingleRun
-from dgbench.training.prepare import prepare_process
+from dgbench.training.processes import prepare_process
 from dgbench.training.study import Run
 
 RUNS = (1, 5, 25, 75)

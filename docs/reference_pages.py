@@ -24,7 +24,7 @@ from dgbench.networks.build import build_networks
 from dgbench.networks.small import MNISTCNN
 from dgbench.objectives.contract import Algorithm
 from dgbench.plan.hyperparameters import SHARED, entry_of, resolve
-from dgbench.records.prediction_file import PREDICTION_FILE
+from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.rows import ROW_FILE, SHIFT_FILE, Row, RunIdentity
 from dgbench.records.shift_rows import ShiftIdentity, ShiftRow
 from dgbench.reports.labels import CODES, algorithm_names

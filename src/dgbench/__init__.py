@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from dgbench.shift.job import estimate_shift as estimate_shift
     from dgbench.trained.export import export as export
     from dgbench.trained.loading import load as load
-    from dgbench.training.porting import algorithm as algorithm
+    from dgbench.training.modules.factory import algorithm as algorithm
 
 _HOME = {
     "TrainResult": "dgbench.cli.api",
-    "algorithm": "dgbench.training.porting",
+    "algorithm": "dgbench.training.modules.factory",
     "estimate_shift": "dgbench.shift.job",
     "evaluate": "dgbench.cli.evaluate",
     "export": "dgbench.trained.export",

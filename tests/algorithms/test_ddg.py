@@ -17,8 +17,8 @@ from dgbench.networks import translators
 from dgbench.networks.build import build_head
 from dgbench.objectives.pairing import halves, partners
 from dgbench.objectives.translation import late_weight
-from dgbench.training import porting
 from dgbench.training.modules import SingleRun, StackedRuns
+from dgbench.training.modules.factory import algorithm
 from dgbench.training.optimizers import UpdateRule
 
 K, M = 3, 5
@@ -54,7 +54,7 @@ def made(kind: str, seed: int = 0, **hparams: Any) -> SingleRun:
         torch.manual_seed(seed)
         networks = {"featurizer": Featurizer(IMAGES[kind][0])}
     values = {"translator_steps": T0, "lr": 1e-3, "lr_g": 1e-5, **hparams}
-    port = porting.algorithm(
+    port = algorithm(
         "ddg", networks, K, 2, values, n_features=M, image=IMAGES[kind], seed=seed, rule=UpdateRule(steps=STEPS)
     )
     with torch.no_grad():

@@ -19,7 +19,7 @@ from dgbench.network_specs import Sizes
 from dgbench.objectives import clustering
 from dgbench.objectives.pixels import amplitude_mix, from_pixels, quantized, to_pixels
 from dgbench.objectives.step import dropped, epoch_of
-from dgbench.training import porting
+from dgbench.training.modules.factory import algorithm
 from dgbench.training.optimizers import UpdateRule
 
 IMAGE = (3, 10, 11)
@@ -139,7 +139,7 @@ def test_principal_components() -> None:
 
 def made(name: str, steps: int = 100, images: int = 30, **hparams: Any) -> Any:
     """An algorithm on so many training images in minibatches of 3."""
-    return porting.algorithm(
+    return algorithm(
         name, nn.Sequential(nn.Flatten(), nn.Linear(330, 12)), 3, 2, {"batch_size": 3, **hparams}, n_features=12,
         image=IMAGE, n_images=60, n_trained_on=images, rule=UpdateRule(steps=steps),
     ).module.algorithm  # fmt: skip
@@ -157,7 +157,7 @@ def test_surveys_of_mmld_are_evenly_spread() -> None:
 
 
 def test_mmld_divides_by_the_weights_of_the_minibatch() -> None:
-    port = porting.algorithm(
+    port = algorithm(
         "mmld", nn.Sequential(nn.Flatten(), nn.Linear(12, 4)), 3, 1, {"disc_width": 5}, n_features=4, image=(3, 2, 2),
         n_images=4, rule=UpdateRule(steps=300),
     )  # fmt: skip
@@ -188,7 +188,7 @@ def test_surveys_of_ada_clust_double() -> None:
 
 def test_weight_of_fact_rises_in_the_first_epochs() -> None:
     algorithm: FACT = made("fact")
-    port = porting.algorithm("fact", nn.Sequential(nn.Flatten(), nn.Linear(12, 4)), 3, 1, n_features=4, image=(3, 2, 2),
+    port = algorithm("fact", nn.Sequential(nn.Flatten(), nn.Linear(12, 4)), 3, 1, n_features=4, image=(3, 2, 2),
                              rule=UpdateRule(steps=100))  # fmt: skip
     port.module.collects = True
     x, y = random(4, 3, 2, 2), torch.tensor([0, 1, 2, 0])

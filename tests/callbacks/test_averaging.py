@@ -24,9 +24,8 @@ from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.store.tensors import TensorStore
 from dgbench.network_specs import Sizes
 from dgbench.records.rows import RunIdentity
+from dgbench.training.averaging import MovingAverage, Swad
 from dgbench.training.modules import SingleRun
-from dgbench.training.swad import Swad
-from dgbench.training.weight_averages import MovingAverage
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from dgbench.callbacks import heartbeat
-from dgbench.callbacks.heartbeat import Heartbeat
+from dgbench.callbacks import progress as heartbeat
+from dgbench.callbacks.progress import Heartbeat
 
 
 def beat_of(folder: Path) -> dict[str, Any]:

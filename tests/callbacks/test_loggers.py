@@ -13,10 +13,17 @@ from typing import Any, ClassVar
 import pytest
 from pytorch_lightning.loggers import Logger
 
-from dgbench.callbacks.lightning_log import LightningLog, TensorBoardLog, build_logger
-from dgbench.callbacks.loggers import CsvLog, Guard, MetricsLogger, RunInfo
-from dgbench.callbacks.run_metrics import RunMetrics
-from dgbench.callbacks.wandb_log import WandbLog
+from dgbench.callbacks.loggers import (
+    CsvLog,
+    Guard,
+    LightningLog,
+    MetricsLogger,
+    RunInfo,
+    TensorBoardLog,
+    WandbLog,
+    build_logger,
+)
+from dgbench.callbacks.metrics import RunMetrics
 from dgbench.errors import ConfigError
 from dgbench.records.metrics import Lines, read_metrics
 from dgbench.training.study import Run, Study
@@ -286,7 +293,7 @@ def test_a_file_that_cannot_be_written_stops_no_training(tmp_path: Path, caplog:
 
 
 def test_without_a_logger_nothing_is_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dgbench.training.modules.step_values import StepValues
+    from dgbench.training.modules.base import StepValues
 
     monkeypatch.setattr(StepValues, "note", lambda *_: pytest.fail("a value was noted"))
     for mode in ("single", "stacked"):

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-from dgbench.callbacks import prediction_lines
+from dgbench.callbacks import predictions
 from dgbench.callbacks.recorder import lowest_validation_error
 from dgbench.errors import ConfigError
 from dgbench.plan.settings import TrainerSettings
-from dgbench.records.prediction_file import PREDICTION_FILE, about_predictions, read_predictions
+from dgbench.records.predictions import PREDICTION_FILE, about_predictions, read_predictions
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.training.study import Run, Study
 from tests.studies import make_study, small_study, stopping_at, train_study
@@ -200,10 +200,10 @@ def test_a_resumed_run_writes_the_same_file(tmp_path: Path, mode: str, which: st
 
 def test_an_evaluation_that_breaks_off_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here in its second batch, after lines were written to the disk."""
-    monkeypatch.setattr(prediction_lines, "GROUP", 1)
+    monkeypatch.setattr(predictions, "GROUP", 1)
     study = small_study(tmp_path, *STEPS, "trainer.predictions=last", "protocol.folds=[0]", "execution=single",
                         "trainer.eval_batch_size=100")  # fmt: skip
-    add, calls = prediction_lines.PredictionLines.add, []
+    add, calls = predictions.PredictionLines.add, []
 
     def failing(self: Any, columns: Any) -> None:
         calls.append(0)
@@ -211,11 +211,11 @@ def test_an_evaluation_that_breaks_off_leaves_no_file(tmp_path: Path, monkeypatc
             raise OSError(28, "No space left on device")
         add(self, columns)
 
-    monkeypatch.setattr(prediction_lines.PredictionLines, "add", failing)
+    monkeypatch.setattr(predictions.PredictionLines, "add", failing)
     assert not any(train_study(study).values())
     (run,) = study.runs
     assert not list(run.folder.glob("predictions*"))
-    monkeypatch.setattr(prediction_lines.PredictionLines, "add", add)
+    monkeypatch.setattr(predictions.PredictionLines, "add", add)
     check(study)
 
 
@@ -228,7 +228,7 @@ def test_small_pieces_are_joined(tmp_path: Path) -> None:
     )
     (file,) = check(study)
     about = pq.ParquetFile(file).metadata
-    assert about.num_row_groups == math.ceil(about.num_rows / prediction_lines.GROUP) == 1
+    assert about.num_row_groups == math.ceil(about.num_rows / predictions.GROUP) == 1
 
 
 def test_a_finished_run_without_predictions_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -265,7 +265,7 @@ def test_the_order_of_equal_logits_is_that_of_the_classes() -> None:
 
     images: Any = SimpleNamespace(catalog=Catalog(np.zeros(8, np.int64), ("a", "b"), Preprocessing((1,), (), ())))
     batch = EvalBatch(torch.zeros(1, 1), torch.tensor([2]), "a", 0, torch.tensor([7]))
-    (columns,) = prediction_lines.columns_of(batch, torch.tensor([[[1.0, 2.0, 2.0, 0.0]]]), images)
+    (columns,) = predictions.columns_of(batch, torch.tensor([[[1.0, 2.0, 2.0, 0.0]]]), images)
     assert columns["top"][1].tolist() == [[1, 2, 0, 3]]
     weights = [math.e, math.e, 1.0, math.exp(-1.0)]
     assert columns["probability"][1][0].tolist() == pytest.approx([w / sum(weights) for w in weights])

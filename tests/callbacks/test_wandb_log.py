@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from dgbench.callbacks.loggers import RunInfo, error_values
-from dgbench.callbacks.wandb_log import WandbLog, positions
+from dgbench.callbacks.loggers import RunInfo, WandbLog, error_values, positions
 
 WANDB = Path(sys.executable).with_name("wandb")
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from dgbench.records.beats import PROGRESS_FILE
 from dgbench.records.locks import RunLocks
-from dgbench.records.status import write_status
+from dgbench.records.status import PROGRESS_FILE, write_status
 from dgbench.sweeps.costs import Speeds
 
 SMALL = ["dataset.base=digits", "backbone.width=8", "trainer.steps=20", "trainer.eval_every=10", "trainer.device=cpu"]

@@ -9,7 +9,7 @@ SCRIPT = """
 import resource, sys
 import torch
 if sys.argv[1] == "prepared":
-    from dgbench.training.prepare import prepare_process
+    from dgbench.training.processes import prepare_process
     prepare_process()
 def step():
     blocks = [torch.ones(12 * 2**20) for _ in range(3)]  # 48 MB each, which glibc maps anew if nobody tells it

@@ -20,7 +20,7 @@ from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.step import Outcome, Prediction, Step, Surveyed
 from dgbench.plan.hyperparameters import resolve
 from dgbench.training.modules import RunModule, SingleRun, StackedRuns
-from dgbench.training.modules.surveys import given
+from dgbench.training.modules.predicting import given
 from dgbench.training.optimizers import UpdateRule
 
 M, K, IMAGES = 4, 3, 10

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from dgbench.batches import EnvBatch, TrainingImages
 from dgbench.networks.small import MNISTCNN
 from dgbench.training.modules import SingleRun
-from dgbench.training.modules.surveys import given
+from dgbench.training.modules.predicting import given
 
 FOLDER = Path(__file__).parents[2] / "conf" / "algorithm"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))

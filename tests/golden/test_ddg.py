@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dgbench.algorithms import ddg
 from dgbench.batches import EnvBatch
 from dgbench.objectives.pairing import Half
-from dgbench.training import porting
+from dgbench.training.modules.factory import Port, algorithm
 from dgbench.training.optimizers import UpdateRule
 
 ROWS, K = 4, 3
@@ -113,10 +113,10 @@ def _fill(module: nn.Module) -> None:
         parameter.data = scale * values.view(parameter.shape)
 
 
-def _port(case: Case, **hparams: float) -> porting.Port:
+def _port(case: Case, **hparams: float) -> Port:
     networks = {"featurizer": _Featurizer(case.image[0], case.n_features), "classifier": nn.Linear(case.n_features, K)}
     values = {"margin": case.margin, "lr": 1e-3, "weight_decay": 0.0, **hparams}
-    port = porting.algorithm(
+    port = algorithm(
         "ddg", networks, K, 1, values, n_features=case.n_features, image=case.image, rule=UpdateRule(steps=6)
     )
     _fill(port.networks)
@@ -124,7 +124,7 @@ def _port(case: Case, **hparams: float) -> porting.Port:
     return port
 
 
-def _step(port: porting.Port, case: Case, step: int, coin: float, patch: pytest.MonkeyPatch) -> dict[str, float]:
+def _step(port: Port, case: Case, step: int, coin: float, patch: pytest.MonkeyPatch) -> dict[str, float]:
     """What a step logs. Its positives are images of their own, which no minibatch holds."""
     images = {name: _images(case.image, phase + 0.4 * step) for name, phase in PHASES.items()}
     given = Half(images["a"], Y_A, images["a+"]), Half(images["b"], Y_B, images["b+"])
@@ -134,7 +134,7 @@ def _step(port: porting.Port, case: Case, step: int, coin: float, patch: pytest.
     return {name: float(value[0]) for _, name, value in port.module.take_values()}
 
 
-def _sums(port: porting.Port, network: str) -> tuple[float, float]:
+def _sums(port: Port, network: str) -> tuple[float, float]:
     values = torch.cat([parameter.detach().flatten() for parameter in port.networks[network].parameters()])
     return float(values.sum()), float(values.square().sum())
 

@@ -14,7 +14,7 @@ from dgbench.configuration import CONF
 from dgbench.network_specs import TaperedSpec
 from dgbench.networks.build import build_head
 from dgbench.plan.hyperparameters import resolve
-from dgbench.training.weight_averages import MovingAverage
+from dgbench.training.averaging import MovingAverage
 from tests.golden import toy as problem
 from tests.golden.toy import B, K, M, N, Toy, checksum, filled
 

@@ -23,10 +23,9 @@ from dgbench.batches import EnvBatch, TrainingImages
 from dgbench.objectives.clustering import Clusters, kmeans, principal_components, relabeled
 from dgbench.objectives.pixels import to_pixels
 from dgbench.objectives.step import Prediction, Surveyed
-from dgbench.training import porting
-from dgbench.training.modules.surveys import given
+from dgbench.training.modules.factory import Port, algorithm
+from dgbench.training.modules.predicting import given
 from dgbench.training.optimizers import UpdateRule
-from dgbench.training.porting import Port
 
 E, B, M, K = 3, 4, 5, 3
 N, SIDE = E * B, 9
@@ -144,7 +143,7 @@ def image_problem(**heads: nn.Module) -> dict[str, nn.Module]:
 
 def port(name: str, networks: Mapping[str, nn.Module], hparams: Mapping[str, Any], **more: Any) -> Port:
     image = (3, SIDE, SIDE) if isinstance(networks["featurizer"], SmallCNN) else (M,)
-    return porting.algorithm(
+    return algorithm(
         name, networks, K, E, {"lr": 0.01, "weight_decay": 0.0, "batch_size": B, **hparams}, n_features=M, image=image,
         **more,
     )  # fmt: skip

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.batches import EnvBatch
-from dgbench.training import porting
+from dgbench.training.modules.factory import algorithm
 
 N, B, M, K = 3, 4, 5, 3  # environments, rows of each, inputs and features, classes
 LABELS = [(d + i * i) % 3 for d in range(N) for i in range(B)]
@@ -86,7 +86,7 @@ class Toy:
         hparams: values that replace its defaults.
         networks: those that stand in the place of the usual ones or beside them; what else the algorithm needs is
             built and filled with :func:`filled`.
-        **more: of :func:`dgbench.training.porting.algorithm`.
+        **more: of :func:`dgbench.training.modules.factory.algorithm`.
 
     Attributes:
         calls: steps taken.
@@ -104,7 +104,7 @@ class Toy:
         given = {"featurizer": featurizer(), "classifier": classifier(), **(networks or {})}
         options = {"n_features": M, "image": (1, 1, M), **more}
         values = {"lr": 0.01, "weight_decay": 0.0, **(hparams or {})}
-        self.port = porting.algorithm(name, given, K, N, values, **options)
+        self.port = algorithm(name, given, K, N, values, **options)
         self.module = self.port.module
         for own, network in self.networks.items():
             if own not in given:

@@ -105,7 +105,6 @@ VALID: dict[str, Any] = {
     "sweep.runs_per_job": 3,
     "sweep.hours_per_job": 2.5,
     "execution.mode": lambda old: "single" if old != "single" else "auto",
-    "execution.compile": False,
     "init.norm": "fixed",
     "backbone.norm": "fixed",
     "tuning.layer_decay": 0.5,

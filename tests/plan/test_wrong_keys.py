@@ -128,7 +128,6 @@ WRONG = {
     "execution.memory_gb=big": r"execution\.memory_gb=big is not a number > 0",
     "execution.max_runs=0": r"execution\.max_runs=0 is not an integer >= 1",
     "execution.max_runs=true": r"execution\.max_runs=true is not an integer",
-    "execution.compile=maybe": r"execution\.compile=maybe is unknown; choose auto or false",
     "execution.mode=fast": r"execution\.mode=fast is unknown; choose auto, single or stacked",
     "paths.data_dir=null": r"paths\.data_dir=null is no folder; give its path",
     "paths.cache_dir=null": r"paths\.cache_dir=null is no folder",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dgbench.records.beats import Beat, read_beat, write_beat
+from dgbench.records.status import Beat, read_beat, write_beat
 
 
 def test_round_trip(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from dgbench import __version__
-from dgbench.records import code
+from dgbench.records import spec as code
 
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A repository with one commit, which :mod:`dgbench.records.code` takes for its own."""
+    """A repository with one commit, which :mod:`dgbench.records.spec` takes for its own."""
     for name, text in ((".gitignore", "*.log\n"), ("src/a.py", "1"), ("conf/a.yaml", "1"), ("docs/a.md", "1")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)

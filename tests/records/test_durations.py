@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dgbench.records.durations import duration, roughly
+from dgbench.records.status import duration, roughly
 
 DAY = 86_400
 

@@ -16,7 +16,7 @@ import pytest
 
 from dgbench.analysis.selection import Last
 from dgbench.errors import ConfigError, RecordError
-from dgbench.records.prediction_file import PREDICTION_FILE, schema
+from dgbench.records.predictions import PREDICTION_FILE, schema
 from dgbench.reports.document import Document
 from dgbench.reports.errors.counts import Counts, auroc, macro_f1
 from dgbench.reports.errors.images import EnvImages

@@ -22,7 +22,7 @@ import pytest
 from dgbench.analysis.selection import Last
 from dgbench.errors import DgbenchError, RecordError
 from dgbench.records.locks import is_locked
-from dgbench.records.row_checks import SUBSETS
+from dgbench.records.rows import SUBSETS
 from dgbench.reports.archive.entries import packed, write_lines
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.measuring.report import MeasuresReport

@@ -18,7 +18,7 @@ from dgbench.errors import ConfigError, RecordError
 from dgbench.records.rows import read_rows
 from dgbench.trained import diwa, evaluation
 from dgbench.trained.predictor import LoadedModel
-from dgbench.training.model_record import ModelRecord
+from dgbench.training.run_folder import ModelRecord
 
 WORDS = (
     "dataset.base=digits", "backbone.width=8", "trainer.steps=30", "trainer.eval_every=10", "trainer.device=cpu",

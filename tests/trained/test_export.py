@@ -33,7 +33,7 @@ from dgbench.trained.export import FILES
 from dgbench.trained.foreign import foreign
 from dgbench.trained.predictor import LoadedModel
 from dgbench.trained.programs import refuse_program
-from dgbench.training.model_record import ModelRecord
+from dgbench.training.run_folder import ModelRecord
 from tests.trained.conftest import ENVIRONMENTS, Trained
 
 

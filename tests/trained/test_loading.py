@@ -23,7 +23,7 @@ from dgbench.errors import ConfigError, DataError, DgbenchError, RecordError, We
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.trained.inputs import as_input, batches
 from dgbench.trained.predictor import Ensemble, LoadedModel, Predictor
-from dgbench.training.model_record import ModelRecord
+from dgbench.training.run_folder import ModelRecord
 from tests.studies import small_study
 from tests.trained.conftest import Trained
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgbench.training.swad import Swad
-from dgbench.training.weight_averages import MovingAverage, RunningMean
+from dgbench.training.averaging import MovingAverage, RunningMean, Swad
 
 
 def _at(step: float) -> dict[str, Tensor]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from itertools import cycle
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,28 +21,15 @@ from dgbench.data.minibatches import EnvironmentData
 from dgbench.errors import ConfigError
 from dgbench.records.rows import read_rows
 from dgbench.records.status import read_status
-from dgbench.training import activations, replay
 from dgbench.training import fit as fit_file
 from dgbench.training.groups import Group
 from dgbench.training.modules import SingleRun, StackedRuns
-from dgbench.training.replay import Recorder
+from dgbench.training.modules import predicting as activations
 from dgbench.training.study import Run, Study
 from tests.studies import groups_of, small_study, stopping_at, train_study
 
 ALGORITHMS = [path.stem for path in sorted((CONF / "algorithm").glob("*.yaml"))]
 DOUBLE = "trainer.precision=64-true"
-
-
-def recorder(function: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
-    """What a CUDA graph does: inputs and outputs stay where they are, a replay computes and overwrites."""
-    outputs = function()
-
-    def again() -> None:
-        for place, value in zip(pytree.tree_leaves(outputs), pytree.tree_leaves(function()), strict=True):
-            if value is not None:
-                place.copy_(value)
-
-    return outputs, again
 
 
 class Once:
@@ -72,8 +58,8 @@ def modules_of(runs: Sequence[Run]) -> list[SingleRun]:
     return [module_of(run) for run in runs]
 
 
-def stack_of(modules: Sequence[SingleRun], record: Recorder | None = None) -> StackedRuns:
-    stack, images = StackedRuns(modules, record=record), [module.training_images for module in modules]
+def stack_of(modules: Sequence[SingleRun]) -> StackedRuns:
+    stack, images = StackedRuns(modules), [module.training_images for module in modules]
     stack.training_images = lambda i: images[i](0)  # type: ignore[misc]
     return stack
 
@@ -89,9 +75,7 @@ def together(data: Sequence[EnvironmentData], steps: int) -> list[EnvBatch]:
     return [EnvBatch(stacked(k, "x"), stacked(k, "y"), sizes, stacked(k, "index")) for k in range(steps)]
 
 
-def both_ways(
-    modules: list[SingleRun], data: list[EnvironmentData], steps: int, record: Recorder | None = None
-) -> float:
+def both_ways(modules: list[SingleRun], data: list[EnvironmentData], steps: int) -> float:
     """Largest difference of any weight, state or logged value after training runs one by one and together."""
     alone = copy.deepcopy(modules)
     logged = []
@@ -99,7 +83,7 @@ def both_ways(
         module.collects = True
         fit(module, own.batches(0, steps))
         logged.append(module.take_values())
-    stack = stack_of(modules, record)
+    stack = stack_of(modules)
     stack.collects = True
     fit(stack, together(data, steps))
     found = stack.take_values()
@@ -107,8 +91,6 @@ def both_ways(
     values = [
         abs(own[0] - all_[i]) for i, o in enumerate(logged) for (*_, own), (*_, all_) in zip(o, found, strict=True)
     ]
-    if record:
-        assert stack._functions and all(function.recorded for function in stack._functions.values())
     pairs = [(a.state_dict(), stack.write_back(i).state_dict()) for i, a in enumerate(alone)]
     weights = [float((a[key] - b[key]).abs().max()) for a, b in pairs for key in a if a[key].numel()]
     return max([*weights, *map(float, values)])
@@ -122,17 +104,6 @@ def test_every_algorithm_equals_its_single_runs(algorithm: str, double: None, tm
     other = small_study(tmp_path, f"algorithm={algorithm}", DOUBLE, "seed=1", source=first.source)
     runs = [first.runs[0], other.runs[3]]
     assert both_ways(modules_of(runs), [own.data for own in runs], 20) < 1e-9
-
-
-@pytest.mark.filterwarnings("ignore:.*no `val_dataloader`")
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_recorded_step_equals_single_runs(algorithm: str, double: None, tmp_path: Path) -> None:
-    """Each update is recorded at its fourth call and replayed from then on; all tensors move as they do alone."""
-    seconds = cycle([1.0, 0.5])  # every recording is faster
-    study = small_study(tmp_path, f"algorithm={algorithm}", DOUBLE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replay, "_clocked", lambda call: (call(), next(seconds)))
-        assert both_ways(modules_of(study.runs[:2]), [own.data for own in study.runs[:2]], 12, recorder) < 1e-9
 
 
 class HostMemory(TorchDispatchMode):
@@ -166,7 +137,7 @@ STEPS = [*((f"algorithm={name}",) for name in ALGORITHMS), *other_ways(), ("back
 @pytest.mark.skipif(torch.__version__.startswith("2.6."), reason="vmap of torch 2.6 indexes with tensors of the host")
 @pytest.mark.parametrize("overrides", STEPS, ids=" ".join)
 def test_a_step_stays_on_its_device(overrides: tuple[str, ...], tmp_path: Path) -> None:
-    """No recording can hold a copy from host memory or a wait for a number; the meta device shows both without CUDA."""
+    """A copy from host memory, or a wait for a number, stalls a CUDA device; the meta device shows both."""
     study = small_study(tmp_path, *overrides)
     stack = StackedRuns([study.module(fold) for fold in study.folds[:2]]).to("meta")
     stack.collects = True  # as with a logger

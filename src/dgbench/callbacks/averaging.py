@@ -70,7 +70,7 @@ class Averaging(pl.Callback):
         else:
             self.rule.load_state_dict(pl_module.transfer_batch_to_device(self._restored, pl_module.device, 0))
         self._restored = None
-        trainer.should_stop = self.rule.finished
+        trainer.should_stop = trainer.should_stop or self.rule.finished
         self._hook = partial(self._after_step, pl_module)
         pl_module.after_step.append(self._hook)
 

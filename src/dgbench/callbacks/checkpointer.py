@@ -67,7 +67,7 @@ class Checkpointer(pl.Callback):
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         step = pl_module.steps_done
-        if step % self.eval_every == 0 or step >= self.steps:
+        if step % self.eval_every == 0 or step >= self.steps or trainer.should_stop:
             return  # an evaluation comes first, or it would be left out after a resume
         if self._interrupted or self._due():
             self.write(trainer, pl_module)

@@ -1,16 +1,24 @@
-"""What every logger is to training: told of one run at a time, never in the way.
+"""Log the metrics of one run at a time, never in the way of training: TensorBoard, W&B, and any Lightning logger.
 
 The names of what is logged are the same in all of them, see docs/how_to/loggers.md.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
 import logging
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from hydra.utils import get_class
+from pytorch_lightning.loggers import Logger, TensorBoardLogger
+
+from dgbench.errors import ConfigError
+from dgbench.plan.building import build
 from dgbench.records.metrics import ERRORS
 from dgbench.records.rows import Row
 
@@ -102,6 +110,210 @@ def error_values(rows: Sequence[Row]) -> dict[str, float]:
     """The errors of one evaluation by name: each row's, and their means over training and held-out environments."""
     values = {f"{ERRORS}{row.subset}/{row.env}": row.error for row in rows}
     for name, held_out, subset in (("training_val", False, "val"), ("held_out", True, "test")):
-        own = [row.error for row in rows if row.subset == subset and row.held_out == held_out]
-        values |= {f"{ERRORS}{name}": sum(own) / len(own)} if own else {}
+        errors = [row.error for row in rows if row.subset == subset and row.held_out == held_out]
+        values |= {f"{ERRORS}{name}": sum(errors) / len(errors)} if errors else {}
     return values
+
+
+FLUSH_SECONDS = 30  # after which TensorBoard sees a line
+
+
+class LightningLog:
+    """A Lightning logger of its own for each run, one run at a time.
+
+    It is given the configuration with ``log_hyperparams``, each line with ``log_metrics``, and ``finalize`` at the end;
+    its ``save_dir``, if it takes one, is ``logger`` in the run's folder.
+
+    Args:
+        make: the logger's class, some arguments given or none.
+        name: what a warning calls it.
+    """
+
+    def __init__(self, make: Callable[..., Logger], name: str) -> None:
+        self.make, self._safely = make, Guard(name)
+        self._logger: Logger | None = None
+
+    def knows(self, folder: Path) -> bool:
+        """It cannot be asked, so it gets what is trained from now on."""
+        return True
+
+    def start(self, run: RunInfo) -> bool:
+        def open_logger() -> None:
+            self._logger = self.make(**self.place(run))
+            self._logger.log_hyperparams(dict(run.config))  # type: ignore[arg-type]
+
+        self._safely(open_logger)
+        return True
+
+    def place(self, run: RunInfo) -> dict[str, Any]:
+        """Arguments that differ from run to run."""
+        takes = "save_dir" in inspect.signature(self.make).parameters
+        arguments = getattr(self.make, "keywords", {})
+        return {"save_dir": str(run.folder / "logger")} if takes and "save_dir" not in arguments else {}
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        self._safely(lambda: self._opened().log_metrics(dict(values), step=step))
+
+    def finish(self, failed: bool = False) -> None:
+        if self._logger is not None:
+            self._safely(lambda: self._opened().finalize("failed" if failed else "success"))
+        self._logger = None
+
+    def _opened(self) -> Logger:
+        assert self._logger is not None, "no run is open"
+        return self._logger
+
+
+class TensorBoardLog(LightningLog):
+    """TensorBoard event files in ``tensorboard`` of each run's folder, written anew when a run resumes.
+
+    Raises:
+        ConfigError: TensorBoard is not installed.
+    """
+
+    def __init__(self) -> None:
+        if not any(importlib.util.find_spec(name) for name in ("tensorboard", "tensorboardX")):
+            raise ConfigError("logger=tensorboard needs TensorBoard; pip install 'dgbench[tensorboard]'")
+        super().__init__(TensorBoardLogger, "TensorBoard")
+
+    def knows(self, folder: Path) -> bool:
+        return (folder / "tensorboard").is_dir()
+
+    def start(self, run: RunInfo) -> bool:
+        """Event files know no removal of steps, so all are written again."""
+        self._safely(lambda: shutil.rmtree(run.folder / "tensorboard", ignore_errors=True))
+        super().start(run)
+        return False
+
+    def place(self, run: RunInfo) -> dict[str, Any]:
+        return {
+            "save_dir": str(run.folder),
+            "name": "tensorboard",
+            "version": "",
+            "default_hp_metric": False,
+            "flush_secs": FLUSH_SECONDS,
+        }
+
+
+def build_logger(config: Any) -> MetricsLogger | None:
+    """Build what ``config["logger"]`` names: one of dgbench's loggers, or a Lightning logger of the user's own.
+
+    Raises:
+        ConfigError: it cannot be imported or built, or is no logger.
+    """
+    content = dict(config["logger"] or {})
+    target = content.pop("_target_", None)
+    if not target:
+        return None
+    try:
+        kind: type[Any] = get_class(target)
+        if issubclass(kind, Logger):
+            inspect.signature(kind).bind_partial(**content)
+    except Exception as error:  # also whatever the module itself raises
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"logger._target_={target} cannot be used: {reason}; correct path or arguments") from error
+    if issubclass(kind, Logger):
+        return LightningLog(build({"logger": {**config["logger"], "_partial_": True}}, "logger"), target)
+    built = build(config, "logger")
+    if not isinstance(built, MetricsLogger):
+        raise ConfigError(f"logger._target_={target} is no logger; subclass pytorch_lightning.loggers.Logger")
+    return built
+
+
+class WandbLog:
+    """Follows one run at a time; only the first failure is logged.
+
+    Args:
+        project, entity, mode: as in ``wandb.init``; ``WANDB_MODE`` of the environment wins over a null mode.
+        group: name of the experiment; null takes the study's folder name.
+        tags: tags of every run.
+    """
+
+    def __init__(
+        self,
+        project: str = "dgbench",
+        entity: str | None = None,
+        mode: str | None = None,
+        group: str | None = None,
+        tags: Sequence[str] = (),
+    ) -> None:
+        self.project, self.entity, self.mode, self.group, self.tags = project, entity, mode, group, list(tags)
+        self._run: Any = None
+        self._safely = Guard("W&B")
+
+    def start(self, run: RunInfo) -> bool:
+        """Open the W&B run of a run, which continues the one with the same id."""
+        was_open = self.knows(run.folder)
+
+        def init() -> None:
+            import wandb
+
+            self._run = wandb.init(
+                project=self.project,
+                entity=self.entity,
+                mode=self.mode,  # type: ignore[arg-type]
+                group=self.group or run.group,
+                tags=[*self.tags, *run.tags],
+                job_type=run.job_type,
+                name=run.name,
+                id=run.id,
+                resume="allow",
+                dir=str(run.folder),
+                config=dict(run.config),
+                settings=wandb.Settings(console="off", silent=True),
+            )
+            self._run.define_metric("*", step_metric="step")
+            self._run.define_metric("environment/*", step_metric="environment/position")
+
+        self._safely(init)
+        return was_open
+
+    def knows(self, folder: Path) -> bool:
+        """Whether the run of this folder was opened before; True as well where W&B is off."""
+        return self._safely.off or self.mode == "disabled" or (folder / "wandb").is_dir()
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """One line of the history."""
+        self._safely(lambda: self._run.log({"step": step, **values}))
+
+    def summary(self, values: Mapping[str, float | str]) -> None:
+        """Final numbers of the open run."""
+        self._safely(lambda: self._run.summary.update(dict(values)))
+
+    def environments(self, held_out: Mapping[str, float], everywhere: Mapping[str, float]) -> None:
+        """Errors by environment, as a line for a plot over environments and as a table.
+
+        Args:
+            held_out: environment -> error of the run that never saw it.
+            everywhere: environment -> error of the run trained on all given ones.
+        """
+        names = [*everywhere, *(name for name in held_out if name not in everywhere)]
+        places = positions(names)
+
+        def send() -> None:
+            import wandb
+
+            for name in sorted(names, key=places.__getitem__):
+                point = {"environment/position": places[name]}
+                point |= {"environment/held_out": held_out[name]} if name in held_out else {}
+                point |= {"environment/everywhere": everywhere[name]} if name in everywhere else {}
+                self._run.log(point)
+            lines: list[Any] = [[name, places[name], held_out.get(name), everywhere.get(name)] for name in names]
+            columns: list[Any] = ["environment", "position", "held out", "everywhere"]
+            self._run.log({"environments": wandb.Table(columns=columns, data=lines)})
+
+        self._safely(send)
+
+    def finish(self, failed: bool = False) -> None:
+        """Close the open run."""
+        if self._run is not None:
+            self._safely(lambda: self._run.finish(exit_code=int(failed)))
+        self._run = None
+
+
+def positions(names: Sequence[str]) -> dict[str, float]:
+    """Where an axis shows environments: at their numbers where all names are numbers, else at 0, 1, ... in order."""
+    try:
+        return {name: float(name) for name in names}
+    except ValueError:
+        return {name: float(place) for place, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""Every evaluation becomes rows: one recorder for a run alone and for the runs of a stack."""
+"""Turn every evaluation into rows: one recorder for a run alone and for the runs of a stack."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ import torch
 from pytorch_lightning.trainer.states import TrainerFn
 
 from dgbench.batches import ErrorRecipe
-from dgbench.callbacks.when_to_test import WhenToTest, at_best, is_last
+from dgbench.callbacks.loggers import error_values
 from dgbench.errors import DivergedError
 from dgbench.records.rows import Row, RunIdentity, append_rows, keep_rows_until, read_rows
 
 log = logging.getLogger(__name__)
-
 COUNTED = ("seen", "wrong", "loss")  # of every eval set
-
 Listener = Callable[[int, Sequence[Row]], None]
 Counts = Mapping[str, Mapping[str, float]]  # eval set -> what was counted -> number
 
@@ -96,6 +94,7 @@ class Recorder(pl.Callback):
             return
         if trainer.world_size > 1:
             self._sum_over_processes(trainer, pl_module.device)
+        values: dict[str, list[float]] = defaultdict(list)
         for i, rows in list(self._rows(pl_module)):
             broken = [row.loss for row in rows if not math.isfinite(row.loss)]
             if broken:  # the update of the last step broke the weights
@@ -104,9 +103,13 @@ class Recorder(pl.Callback):
                     raise DivergedError(*pl_module.diverged[i])
                 continue
             if len(self.runs) == 1:  # for what averages weights, which follows one run
-                pl_module.log("val/loss", _over_training_environments(rows, lambda row: row.loss))
+                pl_module.log("val/loss", _over_training_environments(rows, lambda row: row.loss), logger=False)
+            for name, value in error_values(rows).items():
+                values[name].append(value)
             if not (self.final_only and trainer.state.fn == TrainerFn.FITTING):
                 self._record(i, rows, trainer, pl_module)
+        # of a stack the means over its runs, for callbacks that read ``trainer.callback_metrics``
+        pl_module.log_dict({name: sum(of_runs) / len(of_runs) for name, of_runs in values.items()}, logger=False)
 
     def _record(self, i: int, rows: list[Row], trainer: pl.Trainer, pl_module: Any) -> None:
         run, error = self.runs[i], training_validation_error(rows)
@@ -116,6 +119,8 @@ class Recorder(pl.Callback):
             self._lowest[i] = error
             self.improved.append(i)
         if run.file is not None and trainer.is_global_zero:  # the first process of several that train one run
+            if trainer.state.fn != TrainerFn.FITTING:  # of a run that was ended here, in place of those before the end
+                keep_rows_until(run.file, pl_module.steps_done - 1)
             append_rows(run.file, rows)
             for listener in run.listeners:
                 listener(pl_module.steps_done, rows)
@@ -126,11 +131,11 @@ class Recorder(pl.Callback):
         for i, run in enumerate(self.runs):
             if i in pl_module.diverged:
                 continue
-            own = {
+            counts = {
                 name: {key: float(value if value.dim() == 0 else value[i]) for key, value in sums.items()}
                 for name, sums in counted.items()
             }
-            yield i, rows_of_counts(run.identity, pl_module.steps_done, run.recipes, own, len(self.runs))
+            yield i, rows_of_counts(run.identity, pl_module.steps_done, run.recipes, counts, len(self.runs))
 
     def _sum_over_processes(self, trainer: pl.Trainer, device: torch.device) -> None:
         """Each process has scored some of the batches of one run."""
@@ -139,6 +144,51 @@ class Recorder(pl.Callback):
         table = trainer.strategy.reduce(torch.tensor(counts, dtype=torch.float64, device=device), reduce_op="sum")
         for name, row in zip(names, table, strict=True):
             self._sums[name] = dict(zip(COUNTED, row, strict=True))
+
+
+TIE = 1e-9  # errors this close may change places by rounding
+
+
+class WhenToTest:
+    """Tells the data which passes are wanted: those of ``test`` at the last step and where ``val`` is at its best.
+
+    Asked before each pass, it decides once per evaluation, at the first pass that only ``test`` needs; ``val`` has
+    been scored by then.
+
+    Args:
+        trainer: whose data will ask.
+        pl_module: that counts ``steps_done``.
+        scores: errors that are recorded.
+        best_now: whether the error on ``val``, scored just now, is the lowest so far.
+    """
+
+    def __init__(
+        self, trainer: Any, pl_module: Any, scores: Sequence[ErrorRecipe], best_now: Callable[[], bool]
+    ) -> None:
+        needed = {name for score in scores if score.subset != "test" for name in score.mixture}
+        self._only_test = {name for score in scores for name in score.mixture} - needed
+        self._trainer, self._module, self._best_now = trainer, pl_module, best_now
+        self._decided: tuple[int, bool] | None = None
+        trainer.datamodule.wanted = self
+
+    def __call__(self, name: str) -> bool:
+        """Whether the pass of this name is wanted."""
+        if name not in self._only_test or is_last(self._trainer, self._module):
+            return True
+        step = int(self._module.steps_done)
+        if self._decided is None or self._decided[0] != step:
+            self._decided = step, self._best_now()
+        return self._decided[1]
+
+
+def is_last(trainer: Any, pl_module: Any) -> bool:
+    """Whether no step follows the evaluation that is going on."""
+    return bool(trainer.state.fn != TrainerFn.FITTING or pl_module.steps_done >= trainer.datamodule.steps)
+
+
+def at_best(error: float, lowest: float) -> bool:
+    """Whether an error on ``val`` is as low as the lowest before it, or lower."""
+    return error <= lowest + TIE
 
 
 def lowest_validation_error(file: Path) -> float:

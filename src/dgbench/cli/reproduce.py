@@ -20,10 +20,9 @@ from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.code import present_paths
 from dgbench.plan.overrides import grammar, open_keys, shortest_words
 from dgbench.plan.studies import planned_again
-from dgbench.records.code import code_version
 from dgbench.records.files import read_regular
 from dgbench.records.rows import IDENTITY_FILE
-from dgbench.records.spec import RunSpec
+from dgbench.records.spec import RunSpec, code_version
 from dgbench.reports.reading.folders import places
 
 _RUN = re.compile(r"^fold-.*-(?P<hash>[0-9a-f]{12})$")

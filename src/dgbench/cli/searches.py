@@ -12,9 +12,9 @@ from typing import Any
 from dgbench.errors import is_divergence
 from dgbench.plan.search import Scheme
 from dgbench.plan.studies import PlannedSearch
-from dgbench.records.code import code_version
 from dgbench.records.files import write_whole
 from dgbench.records.locks import alone
+from dgbench.records.spec import code_version
 from dgbench.records.status import FAILED, is_done, read_status
 from dgbench.reports.hparams import Choice, choices
 from dgbench.reports.reading.collect import collect

@@ -61,7 +61,7 @@ def run_shift(config: dict[str, Any], words: Sequence[str], parent: Path, key: s
     from dgbench.shift.job import estimate_all
     from dgbench.shift.plan import planned_shift
     from dgbench.shift.sampling import prepared
-    from dgbench.training.prepare import prepare_process
+    from dgbench.training.processes import prepare_process
 
     planned_shift(config, words, parent)  # wrong values are refused before anything is downloaded
     planned = planned_shift(config, words, parent, download=True)

@@ -9,8 +9,7 @@ from typing import Any
 
 from dgbench.analysis import MEASURES
 from dgbench.analysis.selection import describe
-from dgbench.callbacks.loggers import MetricsLogger, RunInfo
-from dgbench.callbacks.wandb_log import WandbLog
+from dgbench.callbacks.loggers import MetricsLogger, RunInfo, WandbLog
 from dgbench.cli.searches import Search, choices_of
 from dgbench.plan.command import TABLES, Ended
 from dgbench.records.rows import ROW_FILE, read_rows
@@ -20,7 +19,7 @@ from dgbench.reports.evaluation import evaluate_study, fold_ranges
 from dgbench.reports.hparams import choices_table
 from dgbench.reports.measuring.closing import closing_table
 from dgbench.reports.render.text import plain_table
-from dgbench.training.logged_runs import columns_of, tags_of
+from dgbench.training.outputs import columns_of, tags_of
 from dgbench.training.study import Study
 from dgbench.training.train_runs import RunOutcomes
 

@@ -50,14 +50,14 @@ def run_command(command: Command) -> Ended:
     if len(planned) > 1 and command.prints_plan:
         print_command_plan(command, clock=True, starts=True)
 
-    from dgbench.callbacks.lightning_log import build_logger
+    from dgbench.callbacks.loggers import build_logger
     from dgbench.callbacks.progress import StudyProgress
     from dgbench.cli.searches import chosen_again, searches
     from dgbench.cli.summary import summarize
     from dgbench.plan.building import build
     from dgbench.plan.folds import selection_note
     from dgbench.records.commands import record_end
-    from dgbench.training.prepare import prepare_process
+    from dgbench.training.processes import prepare_process
     from dgbench.training.study import studies_of
     from dgbench.training.train_runs import train_runs
 

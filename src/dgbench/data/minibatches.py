@@ -144,6 +144,7 @@ class EnvironmentData(pl.LightningDataModule):
         self.runs, self.stacked = [RunOrder(environments, training, batch_size, seed)], False
         self.wanted: Callable[[str], bool] = lambda name: True  # whether an eval set is evaluated, asked at its turn
         self.chunk_bytes = CHUNK_BYTES[0]
+        self.one_by_one = False  # Lightning's batches are single steps, not all that are gathered at once
         self.part = (0, 1)  # number of this process, and how many divide a run's minibatches and evaluations
         self.allow_zero_length_dataloader_with_multiple_devices = True  # an eval set may have fewer batches
 
@@ -284,7 +285,8 @@ class IntervalLoader:
         chunks = [(first, min(size, stop - first)) for first in range(step, stop, size)]
         self.data.environments.store.expect(self.data.indices(first, n, self.data.part) for first, n in chunks)
         for first, n in chunks:
-            yield self.data.batches(first, n, self.data.part)
+            batches = self.data.batches(first, n, self.data.part)
+            yield from ([batch] for batch in batches) if self.data.one_by_one else (batches,)
 
 
 class EvalSetLoader:

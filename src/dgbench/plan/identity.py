@@ -7,7 +7,7 @@ Each part of a specification is taken from a list of keys that count. What is le
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ NO_RESULT: Mapping[str, str] = {
     "logger": "where results are shown besides",
     "selection": "how finished rows are read",
     "execution": "which runs train together; every row says with how many",
+    "callbacks": "those count that may change what is trained, see changing_callbacks",
     "grid": "which studies a command trains; each has an identity of its own",
     "plan": "prints, trains nothing",
     "retry": "which runs are trained now",
@@ -83,7 +84,7 @@ PLAIN_GRADIENT: Mapping[str, Any] = {"name": "none"}
 RANDOM_HEAD: Mapping[str, Any] = {"_target_": "dgbench.networks.initial_heads.RandomHead", "name": "random"}
 #: groups in which a user may name code of their own; its text counts, also where the rest of a group does not
 CODE_GROUPS = (
-    "algorithm", "dataset", "backbone", "init", "head", "tuning", "averaging", "sharpness", "protocol",
+    "algorithm", "dataset", "backbone", "init", "head", "tuning", "averaging", "sharpness", "callbacks", "protocol",
 )  # fmt: skip
 
 
@@ -103,6 +104,7 @@ def shared_parts(config: Mapping[str, Any], info: DatasetInfo, settings: Trainer
         "averaging": _counting("averaging", config["averaging"]),
         "sharpness": _counting("sharpness", config["sharpness"]),
         "head": _head(_counting("head", config["head"])),
+        "callbacks": named(changing_callbacks(config["callbacks"])),
         "training": {key: getattr(settings, key) for key in COUNTING},
     }
 
@@ -152,6 +154,37 @@ def folder_name(spec: StudySpec, dataset: str) -> str:
     usual = {init: "random", spec.head.get("name", "random"): "random", tuning: "ft"}  # named where it is another
     parts = [dataset, spec.algorithm, spec.backbone, *(name for name, usually in usual.items() if name != usually)]
     return "-".join([*parts, f"s{spec.seed}", spec.digest])
+
+
+#: callbacks of Lightning that watch
+PASSIVE = ("LearningRateMonitor", "DeviceStatsMonitor", "ThroughputMonitor", "TQDMProgressBar", "RichProgressBar")
+
+
+def changing_callbacks(callbacks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Those of ``config["callbacks"]`` that may change what is trained: all but Lightning's that watch.
+
+    One of a user's own that only watches says so with ``passive: true`` beside its ``_target_``.
+    """
+    watching = tuple(f"pytorch_lightning.callbacks.{kind}" for kind in PASSIVE)
+    changing = {}
+    for name, content in callbacks.items():
+        keys = dict(content) if isinstance(content, Mapping) else {"_target_": content}  # refused before training
+        if not keys.pop("passive", False) and not str(keys.get("_target_")).startswith(watching):
+            changing[name] = keys
+    return changing
+
+
+def callback_values(callbacks: Mapping[str, Any]) -> dict[str, Any]:
+    """What rows say of :func:`changing_callbacks`: plain values by dotted key."""
+    return dict(_leaves("callbacks", callbacks))
+
+
+def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, Mapping):
+        yield key, value
+        return
+    for name, inner in value.items():
+        yield from _leaves(f"{key}.{name}", inner)
 
 
 def _counting(top: str, content: Mapping[str, Any]) -> dict[str, Any]:

@@ -78,7 +78,7 @@ MOVED = {
     "execution.max_members": "execution.max_runs",
     "sweep.members_per_job": "sweep.runs_per_job",
 }
-SEVERAL = {"estimator"}  # groups of which a command may choose several
+SEVERAL = {"estimator", "callbacks"}  # groups of which a command may choose several
 MOVED_GROUPS = {"hparams.set.": "hparams.", "algorithm.hparams.": "hparams."}
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from dgbench.errors import ConfigError
-from dgbench.records.prediction_file import need_pyarrow
+from dgbench.records.predictions import need_pyarrow
 from dgbench.validation import Checked, Keys, Number, Refusal, config_error, shown
 
 MOST = 2**63
@@ -240,7 +240,6 @@ class Execution(Keys):
     memory_gb: Annotated[
         Positive | None, Refusal("is not a number > 0", "give one, or null for half of the device's memory")
     ] = None
-    compile: Annotated[Literal["auto", False], Refusal("is unknown", "choose auto or false")] = "auto"
 
 
 class Sweep(Keys):

@@ -232,7 +232,9 @@ class Planner:
         folds = self._folds_of(composed, dataset.info)
         check_validation(composed["selection"].get("environments"), dataset.info.given)
         config = {**composed.plain(), "dataset": dataset.keys}
-        alike = composed.text("dataset", "init", "backbone", "tuning", "averaging", "sharpness", "head", "trainer")
+        alike = composed.text(
+            "dataset", "init", "backbone", "tuning", "averaging", "sharpness", "head", "callbacks", "trainer"
+        )
         if alike not in self._shared:
             settings = TrainerSettings(**config["trainer"])
             self._shared[alike] = settings, shared_parts(config, dataset.info, settings)
@@ -283,5 +285,6 @@ def planned_again(config: Mapping[str, Any], parent: Path) -> PlannedStudy:
         config: plain resolved values by top-level key; it may lack keys that are newer.
         parent: folder that the study's own folder stands in.
     """
-    complete = {"sharpness": PLAIN_GRADIENT, "head": RANDOM_HEAD, **current_keys(present_paths(config))}
+    newer = {"sharpness": PLAIN_GRADIENT, "head": RANDOM_HEAD, "callbacks": {}}
+    complete = {**newer, **current_keys(present_paths(config))}
     return Planner(None, parent, download=True).study([], Composed.of_plain(complete, str(parent)))

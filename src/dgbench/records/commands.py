@@ -115,8 +115,8 @@ def expect_jobs(places: Iterable[tuple[Path, str]], command: str) -> None:
     keys: dict[Path, list[str]] = defaultdict(list)
     for parent, key in places:
         keys[parent].append(key)
-    for parent, own in keys.items():
-        _replace(parent, own, command)
+    for parent, job_keys in keys.items():
+        _replace(parent, job_keys, command)
 
 
 def forget_jobs(parents: Iterable[Path], command: str) -> None:

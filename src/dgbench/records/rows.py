@@ -1,14 +1,16 @@
-"""The result row, the identity of the run that wrote it, and the file they are kept in.
+"""Keep result rows: the row, the identity of the run that wrote it, and the file they are kept in.
 
 Everything that dgbench reports is a function of rows. A row file (``errors.jsonl``) holds one JSON object per
-line: the identity of the run that wrote it and one counted error. No torch here: reports run on a login node.
+line: the identity of the run that wrote it and one counted error. Values are checked by the types that fields declare:
+whatever else a file holds is named and never reaches a table. No torch here: reports run on a login node.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import Flag, auto
 from pathlib import Path
@@ -16,8 +18,6 @@ from typing import Any, NamedTuple
 
 from dgbench.errors import RecordError
 from dgbench.records.files import append_lines, read_regular, write_whole
-from dgbench.records.row_checks import BY_TYPE
-from dgbench.records.row_parser import RowParser
 
 ROW_FILE = "errors.jsonl"
 SHIFT_FILE = "shifts.jsonl"  # rows of another kind, see ``dgbench.records.shift_rows``
@@ -25,6 +25,8 @@ PLAN_FILE = "planned.json"  # in a job's folder: the run folders that it means t
 FEATURE_FILE = "features.npz"  # of an evaluated run: features of some images
 EVALUATED = "evaluated"  # backbone, initial weights and tuning of a model that dgbench did not train
 IDENTITY_FILE = "identity.json"  # of what code, packages, machine and data a run is made
+
+SUBSETS = ("train", "val", "test")
 
 
 class Role(Flag):
@@ -134,9 +136,9 @@ class Row:
         flat = asdict(self.identity)
         if not flat["user_code"]:  # most runs have none
             del flat["user_code"]
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "identity"}
-        own["env_held_out"] = own.pop("held_out")
-        return json.dumps({**flat, **own}, separators=(",", ":"))
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "identity"}
+        values["env_held_out"] = values.pop("held_out")
+        return json.dumps({**flat, **values}, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -213,8 +215,8 @@ def parse_rows(content: bytes) -> tuple[list[ParsedRow], list[tuple[int, str]]]:
 def row_of(flat: dict[str, Any]) -> Row:
     """A flat dictionary, as :func:`read_rows` gives it, as a row again."""
     identity = RunIdentity(**{f.name: flat[f.name] for f in fields(RunIdentity)})
-    own = {f.name: flat[f.name] for f in fields(Row) if f.name not in ("identity", "held_out")}
-    return Row(identity=identity, held_out=flat["env_held_out"], **own)
+    values = {f.name: flat[f.name] for f in fields(Row) if f.name not in ("identity", "held_out")}
+    return Row(identity=identity, held_out=flat["env_held_out"], **values)
 
 
 def keep_rows_until(path: Path, step: int) -> list[RowProblem]:
@@ -232,15 +234,253 @@ def keep_rows_until(path: Path, step: int) -> list[RowProblem]:
     return [RowProblem(str(path), line, reason) for line, reason in torn]
 
 
+def _numbered(content: bytes) -> Iterator[tuple[int, bytes]]:
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if line.strip():
+            yield number, line
+
+
+_CUT = b',"step":'  # where a line passes from the identity to the rest
+_decode = json.JSONDecoder().decode
+
+
+class RowParser:
+    """Lines of one row file.
+
+    Args:
+        checks: of the keys of an identity.
+        optional: keys that a line may lack, as lines do that are older than the key.
+    """
+
+    def __init__(self, checks: Mapping[str, Check], optional: frozenset[str]) -> None:
+        self._checks, self._needed = checks, frozenset((*checks, *ROW_CHECKS)) - optional
+        self._heads: dict[bytes, dict[str, Any]] = {}  # beginning of lines, as written -> identity
+        self._known: dict[str, dict[str, Any]] = {}
+
+    def parse(self, line: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+        """One line.
+
+        Returns:
+            the keys that the line has of the identity, the same object for equal ones; and its other keys.
+
+        Raises:
+            RecordError: it is no row; why.
+        """
+        cut = line.rfind(_CUT)
+        identity = self._heads.get(line[:cut])
+        if identity is not None:
+            try:
+                values = _object(b"{" + line[cut + 1 :])
+                values.setdefault("together", None)
+                if len(values) == len(ROW_CHECKS) and not _fault(values):
+                    return identity, values
+            except (RecordError, KeyError):
+                pass  # the whole line tells what is wrong
+        return self._whole(line, cut)
+
+    def _whole(self, line: bytes, cut: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        flat = _object(line)
+        if missing := self._needed - flat.keys():
+            raise RecordError(f"lacks {', '.join(sorted(missing))}")
+        identity = {key: flat[key] for key in self._checks if key in flat}
+        values = {key: flat.get(key) for key in ROW_CHECKS}
+        if wrong := first_fault(identity, self._checks) or misfit(identity) or _fault(values):
+            raise RecordError(wrong)
+        identity = self._known.setdefault(json.dumps(identity, sort_keys=True), identity)
+        if cut > 0 and self._is_head(line[:cut], identity):
+            self._heads[line[:cut]] = identity
+        return identity, values
+
+    def _is_head(self, text: bytes, identity: Mapping[str, Any]) -> bool:
+        """Whether a beginning of a line is that identity and nothing that is not closed."""
+        try:
+            head = _object(text + b"}")
+        except RecordError:
+            return False
+        return head.keys().isdisjoint(ROW_CHECKS) and {k: v for k, v in head.items() if k in self._checks} == identity
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        value = _decode(text.decode())
+    except (ValueError, RecursionError):
+        value = None
+    if type(value) is not dict:
+        raise RecordError("not a whole JSON object (half-written?)")
+    return value
+
+
+def _fault(values: Mapping[str, Any]) -> str:
+    for key, check in ROW_CHECKS.items():
+        if fault := check(values[key]):
+            return f"{key} {fault}"
+    wrong, seen = values["wrong"], values["seen"]
+    return "" if 0 <= wrong <= seen else f"{wrong} wrong of {seen} seen is no error"
+
+
+Check = Callable[[Any], str]  # "" for a good value, else what is wrong with it, e.g. "is 1.5, not a whole number"
+
+LONGEST = 1000  # characters of a text
+DEEPEST = 8  # lists inside one another
+LARGEST_COUNT = 2**31 - 1  # tables keep steps and images in 32 bits
+_LARGEST = 2**63 - 1
+
+
+def printable_text(value: Any) -> str:
+    """Printable text of reasonable length; control characters break what they are written to."""
+    if type(value) is not str:
+        return f"is {shown(value)}, not text"
+    if value.isprintable() and len(value) <= LONGEST:
+        return ""
+    return (
+        f"is {len(value)} characters long"
+        if len(value) > LONGEST
+        else f"holds a character that cannot be printed: {shown(value)}"
+    )
+
+
+def truth(value: Any) -> str:
+    """``true`` or ``false``."""
+    return "" if type(value) is bool else f"is {shown(value)}, neither true nor false"
+
+
+def whole(low: int = -_LARGEST, high: int = _LARGEST) -> Check:
+    """A check for whole numbers from ``low`` to ``high``, written without a point."""
+
+    def check(value: Any) -> str:
+        if type(value) is int and low <= value <= high:
+            return ""
+        return f"is {shown(value)}, not a whole number from {low} to {high}"
+
+    return check
+
+
+def number(value: Any) -> str:
+    """A finite number."""
+    if type(value) in (int, float) and math.isfinite(value) and abs(value) <= _LARGEST:
+        return ""
+    return f"is {shown(value)}, not a finite number"
+
+
+def loss(value: Any) -> str:
+    """A number or infinity, which cross entropy reaches; not NaN."""
+    if type(value) is float and not math.isnan(value):
+        return ""
+    return number(value)
+
+
+def subset(value: Any) -> str:
+    """One of :data:`SUBSETS`."""
+    return "" if type(value) is str and value in SUBSETS else f"is {shown(value)}, not {', '.join(SUBSETS)}"
+
+
+def optional(check: Check) -> Check:
+    """The same check, and null is good too."""
+    return lambda value: "" if value is None else check(value)
+
+
+def list_of(check: Check) -> Check:
+    """A list whose items pass a check."""
+
+    def check_list(value: Any) -> str:
+        if type(value) is not list:
+            return f"is {shown(value)}, not a list"
+        return next((f"has an item that {wrong}" for wrong in map(check, value) if wrong), "")
+
+    return check_list
+
+
+def mapping_of(check: Check) -> Check:
+    """Names with values that pass a check."""
+
+    def check_mapping(value: Any) -> str:
+        if type(value) is not dict:
+            return f"is {shown(value)}, not a mapping"
+        if wrong := next(filter(None, map(printable_text, value)), ""):
+            return f"has a name that {wrong}"
+        return next((f"has {name}, which {wrong}" for name, item in value.items() if (wrong := check(item))), "")
+
+    return check_mapping
+
+
+def plain_mapping(value: Any) -> str:
+    """Hyperparameters, or options of a dataset: names with text, a number, a truth, null, or lists of these."""
+    return mapping_of(lambda item: _plain(item, DEEPEST))(value)
+
+
+def _plain(value: Any, deepest: int) -> str:
+    if type(value) is list and deepest:
+        return next((f"has an item that {wrong}" for item in value if (wrong := _plain(item, deepest - 1))), "")
+    if type(value) is float:  # an infinite limit is no limit, and a hyperparameter may have none
+        return "is NaN" if math.isnan(value) else ""
+    if type(value) is int:
+        return number(value)
+    return "" if value is None or type(value) is bool else printable_text(value)
+
+
+#: the check of each type that a field is declared with
+BY_TYPE: dict[str, Check] = {
+    "str": printable_text,
+    "int": whole(),
+    "bool": truth,
+    "float": number,
+    "int | None": optional(whole()),
+    "list[str]": list_of(printable_text),
+    "list[list[str]] | None": optional(list_of(list_of(printable_text))),
+    "list[int]": list_of(whole()),
+    "dict[str, Any]": plain_mapping,
+    "dict[str, str]": mapping_of(printable_text),
+    "dict[str, float]": mapping_of(number),
+    "dict[str, list[int]]": mapping_of(list_of(whole())),
+}
+
+#: of the keys of a row besides its identity
+ROW_CHECKS: dict[str, Check] = {
+    "step": whole(0, LARGEST_COUNT),
+    "env": printable_text,
+    "subset": subset,
+    "env_held_out": truth,
+    "seen": whole(1, LARGEST_COUNT),
+    "wrong": number,
+    "loss": loss,
+    "together": optional(whole(1, LARGEST_COUNT)),
+}
+
+
+def first_fault(values: Mapping[str, Any], checks: Mapping[str, Check]) -> str:
+    """The first value that fails its check, in words; empty where all pass. Keys that are absent are passed over."""
+    return next((f"{key} {wrong}" for key in checks if key in values and (wrong := checks[key](values[key]))), "")
+
+
+def misfit(identity: Mapping[str, Any]) -> str:
+    """What in an identity contradicts the rest of it, in words; empty where nothing does."""
+    names: Sequence[str] = identity["given"]
+    if not names or len(set(names)) < len(names):
+        return f"given is {shown(names)}, not different names"
+    if strange := [env for env in identity["held_out"] if env not in names]:
+        return f"held_out has {shown(strange[0])}, which is not given"
+    fold, folds = identity["fold"], identity.get("folds")
+    if folds and fold != "full" and not (fold.isdecimal() and int(fold) < len(folds)):
+        return f"fold is {shown(fold)}, none of its {len(folds)} folds"
+    return ""
+
+
+def shown(value: Any) -> str:
+    """A value as JSON in ASCII, cut to a readable length."""
+    written = json.dumps(value)
+    return written if len(written) <= 40 else f"{written[:37]}..."
+
+
 def _defaults(kind: type[Any]) -> dict[str, Any]:
     """Values of those fields of a dataclass that have one."""
     plain = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
-    made = {f.name: f.default_factory() for f in fields(kind) if f.default_factory is not MISSING}
-    return {**plain, **made}
+    built = {f.name: f.default_factory() for f in fields(kind) if f.default_factory is not MISSING}
+    return {**plain, **built}
 
 
 #: what keys of an identity mean that a row lacks because it is older than they are
 DEFAULTS = _defaults(RunIdentity)
+
 IDENTITY_CHECKS = {f.name: BY_TYPE[str(f.type)] for f in fields(RunIdentity)}
 _ROLES: dict[str, Role] = {f.name: f.metadata["role"] for f in fields(RunIdentity)}
 
@@ -259,9 +499,3 @@ def keys(roles: Role, *more: str | None) -> tuple[str, ...]:
 def identity_key(identity: Mapping[str, Any], names: Sequence[str]) -> str:
     """A text that is equal for identities that agree in all those keys."""
     return json.dumps([identity.get(name) for name in names], sort_keys=True, default=str)
-
-
-def _numbered(content: bytes) -> Iterator[tuple[int, bytes]]:
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        if line.strip():
-            yield number, line

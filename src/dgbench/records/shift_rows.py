@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.records.files import append_lines, read_regular
-from dgbench.records.row_checks import BY_TYPE, first_fault
+from dgbench.records.rows import BY_TYPE, RowProblem, first_fault
 from dgbench.records.rows import SHIFT_FILE as SHIFT_FILE
-from dgbench.records.rows import RowProblem
 
 TRIAL, HALF = "trial", "half"
 KINDS = (TRIAL, HALF)

@@ -1,4 +1,4 @@
-"""What a run is: the resolved values that decide its results, and the hash that names it.
+"""Say what a run is: the values that decide its results, the hash that names it, and the code that computes it.
 
 A run is what is trained, not how it was typed. Whatever is not in a :class:`RunSpec` changes no result
 (``dgbench.plan.identity`` builds one from a configuration and lists what it leaves out, with reasons).
@@ -6,13 +6,18 @@ A run is what is trained, not how it was typed. Whatever is not in a :class:`Run
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
+from pathlib import Path
 from typing import Any
+
+from dgbench.version import __version__
 
 HASH_DIGITS = 12
 PLAIN = (str, bool, int)
@@ -24,6 +29,7 @@ PARTS = (
     "averaging",
     "sharpness",
     "head",
+    "callbacks",
     "training",
 )  # stand in the hash by digests of their own
 KEPT = 256  # parts whose digest is remembered
@@ -46,6 +52,7 @@ class StudySpec:
     tuning: dict[str, Any]  #: what of the network is trained
     averaging: dict[str, Any]  #: what averages the weights over steps
     sharpness: dict[str, Any]  #: how updates look at raised weights
+    callbacks: dict[str, Any]  #: those that may change what is trained
     training: dict[str, Any]  #: settings of the training loop that change numbers
     protocol: str
     seed: int
@@ -111,9 +118,48 @@ def digest(content: Any) -> str:
 
 def _part(value: dict[str, Any]) -> str:
     """The digest of a part that studies of a sweep share: one object, hashed once."""
-    known = _HASHED.get(id(value))
-    if known is None or known[0] is not value:
+    hashed = _HASHED.get(id(value))
+    if hashed is None or hashed[0] is not value:
         if len(_HASHED) >= KEPT:
             _HASHED.clear()
-        known = _HASHED[id(value)] = value, digest(value)
-    return known[1]
+        hashed = _HASHED[id(value)] = value, digest(value)
+    return hashed[1]
+
+
+ROOT = Path(__file__).resolve().parents[3]  # of the repository, where dgbench runs from one
+DIRTY = "-dirty"
+SOURCES = ("src", "conf")  # a new file here is new code, e.g. an algorithm with its configuration
+SECONDS = 5.0  # for an answer of git
+
+
+@functools.cache
+def code_version() -> str:
+    """Version of dgbench, with the commit, and ``-dirty`` where files differ from it or new ones are not in it.
+
+    Without git or outside of a repository the version alone. Asked once per process: code that was imported does not
+    change with the files.
+    """
+    described = _git("describe", "--always", "--dirty", "--exclude", "*")
+    if described is None:
+        return __version__
+    if not described.endswith(DIRTY) and _git("ls-files", "--others", "--exclude-standard", "--", *SOURCES):
+        described += DIRTY
+    return f"{__version__}+{described}"
+
+
+@functools.cache
+def commit() -> dict[str, str | bool | None]:
+    """``commit`` in full, and whether the code is ``dirty``; None both where git does not know."""
+    full = _git("rev-parse", "HEAD")
+    return {"commit": full, "dirty": None if full is None else code_version().endswith(DIRTY)}
+
+
+def _git(*words: str) -> str | None:
+    """What git answers about the repository of this package; None where it cannot."""
+    if not (ROOT / ".git").exists():  # never the commit of a repository that merely surrounds an installed package
+        return None
+    try:
+        asked = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return asked.stdout.strip() if asked.returncode == 0 else None

@@ -22,16 +22,16 @@ from dgbench.errors import ConfigError, DataError, DgbenchError
 from dgbench.plan.building import build
 from dgbench.plan.keys import options
 from dgbench.plan.settings import TrainerSettings
-from dgbench.records.code import code_version
 from dgbench.records.locks import RunLocks, lock_holder
 from dgbench.records.shift_rows import HALVES, NO_NULL, TRIAL, ShiftIdentity, ShiftRow, append_shift_rows
+from dgbench.records.spec import code_version
 from dgbench.records.status import RUNNING, finish, mark_interrupted, write_status
 from dgbench.shift.estimators import Estimate, Estimator, Fitted, Fitting, Sample
 from dgbench.shift.exact import exact_values
 from dgbench.shift.fitting import ClassifierTraining
 from dgbench.shift.plan import Pair, PlannedEstimator, PlannedShift, Slot, slots_of
 from dgbench.shift.sampling import Pools
-from dgbench.training.prepare import prepare_process
+from dgbench.training.processes import prepare_process
 
 DIVERGED = "the loss of its classifier stopped being finite; lower its lr"
 LINE_SECONDS = 15.0  # between two lines of progress

@@ -19,9 +19,9 @@ from dgbench.data.minibatches import EnvironmentData
 from dgbench.shift.classifiers import ShiftClassifier
 from dgbench.shift.estimators import Schedule
 from dgbench.shift.samples import SampleStore
-from dgbench.training.activations import images_at_once
 from dgbench.training.checkpoints import Snapshot
 from dgbench.training.modules import RunModule, SingleRun
+from dgbench.training.modules.predicting import images_at_once
 
 FEATURES_AT_ONCE = 16384
 LINE_SECONDS = 15.0  # between two lines of progress

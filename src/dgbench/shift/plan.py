@@ -14,9 +14,8 @@ from dgbench.plan.building import build, without
 from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.inputs import InitialWeights, dataset_options, described, filled_dataset, named_weights
 from dgbench.plan.settings import TrainerSettings
-from dgbench.records.code import code_version
 from dgbench.records.shift_rows import HALF, LABELS, SHIFT_FILE, TRIAL, ShiftIdentity, read_shift_rows
-from dgbench.records.spec import digest
+from dgbench.records.spec import code_version, digest
 from dgbench.seeding import derive
 from dgbench.shift.estimators import FEATURE_KINDS, Estimator
 

@@ -17,11 +17,10 @@ from statistics import fmean
 from dgbench.errors import DgbenchError
 from dgbench.plan.folds import Fold
 from dgbench.plan.studies import PlannedStudy, Planner
-from dgbench.records.beats import read_beat
 from dgbench.records.files import write_whole
 from dgbench.records.locks import is_locked
 from dgbench.records.spec import digest
-from dgbench.records.status import FAILED, INTERRUPTED, RUNNING, is_done, read_status
+from dgbench.records.status import FAILED, INTERRUPTED, RUNNING, is_done, read_beat, read_status
 
 SAMPLES = 30  # runs that a mean speed or size is taken from
 

@@ -13,7 +13,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from dgbench.errors import JobsFailedError
-from dgbench.records.durations import roughly
+from dgbench.records.status import roughly
 from dgbench.sweeps.launcher_keys import LocalKeys
 from dgbench.sweeps.sizes import cores, gpus
 from dgbench.sweeps.work import THREADS, SweepCommand

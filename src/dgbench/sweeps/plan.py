@@ -15,7 +15,7 @@ from pathlib import Path
 from dgbench.errors import ConfigError
 from dgbench.plan.command import Command
 from dgbench.plan.studies import PlannedStudy, Planner
-from dgbench.records.durations import duration, roughly
+from dgbench.records.status import duration, roughly
 from dgbench.sweeps.costs import KindLeft, Speeds, Workload, images_of_a_step
 from dgbench.sweeps.sizes import JobSize, packed, sized_left
 

@@ -26,7 +26,7 @@ from dgbench.errors import ConfigError
 from dgbench.plan.compose import Composer
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import expect_jobs, is_left, keep_parts
-from dgbench.records.durations import roughly
+from dgbench.records.status import roughly
 from dgbench.sweeps.launcher_keys import SlurmKeys
 from dgbench.sweeps.local import labels, raise_failed, tell
 from dgbench.sweeps.plan import speeds_for

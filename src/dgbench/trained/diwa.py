@@ -29,8 +29,8 @@ from dgbench.records.spec import canonical, digest
 from dgbench.records.status import is_done, read_status
 from dgbench.trained.loading import TENSORS, load_one, run_folders
 from dgbench.trained.predictor import LoadedModel
-from dgbench.training.model_record import MODEL_FILE, ModelRecord
-from dgbench.training.weight_averages import RunningMean
+from dgbench.training.averaging import RunningMean
+from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 
 UNIFORM, GREEDY = "diwa_uniform", "diwa_greedy"
 KINDS = (UNIFORM, GREEDY)

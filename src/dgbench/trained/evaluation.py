@@ -24,7 +24,7 @@ from dgbench.errors import ConfigError
 from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.files import write_whole
-from dgbench.records.prediction_file import PREDICTION_FILE
+from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.rows import IDENTITY_FILE, ROW_FILE, Row, RunIdentity
 from dgbench.records.spec import digest
 from dgbench.records.status import finish

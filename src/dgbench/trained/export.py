@@ -19,7 +19,7 @@ from dgbench.trained.loading import STEPS, TENSORS, load_one
 from dgbench.trained.predictor import LoadedModel
 from dgbench.trained.programs import ONNX, PT2, refuse_program, write_onnx, write_pt2
 from dgbench.trained.timm_format import exported_names, is_plain_timm, timm_config
-from dgbench.training.model_record import MODEL_FILE
+from dgbench.training.run_folder import MODEL_FILE
 
 CONFIG, CARD = "config.json", "README.md"
 PROGRAMS = {"pt2": (PT2, write_pt2), "onnx": (ONNX, write_onnx)}

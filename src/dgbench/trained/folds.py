@@ -14,12 +14,11 @@ from torch import Tensor, nn
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
 from dgbench.plan.folds import Fold
-from dgbench.records.code import code_version
 from dgbench.records.rows import EVALUATED, RunIdentity
-from dgbench.records.spec import canonical, digest
+from dgbench.records.spec import canonical, code_version, digest
 from dgbench.trained.diwa import AveragedRuns
 from dgbench.trained.predictor import Predictor
-from dgbench.training.model_record import ModelRecord
+from dgbench.training.run_folder import ModelRecord
 
 OF_A_FOLD = ("run", "fold", "held_out", "n_parameters", "n_trainable", "code")  # keys in which runs of a study differ
 

@@ -15,8 +15,8 @@ from dgbench.networks.weight_files import misfit, read_tensors
 from dgbench.records.status import is_done, read_status
 from dgbench.trained.predictor import Ensemble, LoadedModel, Predictor
 from dgbench.trained.timm_format import trained_names
-from dgbench.training.model_record import MODEL_FILE, ModelRecord
 from dgbench.training.modules import SingleRun
+from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 
 STEPS = ("last", "best")
 TENSORS = "model.safetensors"

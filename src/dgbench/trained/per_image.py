@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 
 from dgbench.batches import ErrorRecipe, EvalBatch
-from dgbench.callbacks.prediction_lines import PredictionLines, columns_of
-from dgbench.callbacks.predictions import PredictedRun
+from dgbench.callbacks.predictions import PredictedRun, PredictionLines, columns_of
 from dgbench.data.environments import Environments
 from dgbench.errors import ConfigError
 from dgbench.records.files import write_whole_with
-from dgbench.records.prediction_file import need_pyarrow
+from dgbench.records.predictions import need_pyarrow
 from dgbench.records.rows import FEATURE_FILE
 from dgbench.seeding import derive
 from dgbench.trained.predictor import LoadedModel, Predictor

@@ -13,8 +13,8 @@ from dgbench.data.description import Preprocessing
 from dgbench.errors import RecordError
 from dgbench.objectives.contract import Algorithm
 from dgbench.trained.inputs import batches
-from dgbench.training.model_record import ModelRecord
 from dgbench.training.modules import SingleRun
+from dgbench.training.run_folder import ModelRecord
 
 AT_ONCE = 256  # pictures predicted in one batch
 

@@ -20,7 +20,7 @@ from dgbench.errors import ConfigError
 from dgbench.networks.weights import IMAGENET, ImageRecord
 from dgbench.plan.inputs import built, dataset_options
 from dgbench.plan.settings import TrainerSettings, current_keys
-from dgbench.records.prediction_file import PREDICTION_FILE
+from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.status import STATUS_FILE
 from dgbench.trained.diwa import KINDS, Accuracy, Siblings, averaged, siblings
 from dgbench.trained.evaluation import Keep, evaluate_model, validation_accuracy
@@ -28,7 +28,7 @@ from dgbench.trained.folds import subject_of
 from dgbench.trained.foreign import check_known, foreign
 from dgbench.trained.loading import load, run_folders
 from dgbench.trained.predictor import LoadedModel, Predictor
-from dgbench.training.model_record import MODEL_FILE, ModelRecord
+from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 
 CHOOSE = ("dataset=", "corruptions=", "+corruptions=")  # a word that names another dataset than that of a run
 PACKED = (".ckpt", ".zip", ".tar", ".tgz", ".gz", ".xz", ".bz2")  # names of files that hold a run, or a part of one

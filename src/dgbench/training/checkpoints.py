@@ -97,6 +97,11 @@ def own_file(run: Run) -> Path:
     return run.folder / "checkpoints" / "last.ckpt"
 
 
+def best_file(run: Run) -> Path:
+    """The weights of a run at its best evaluation."""
+    return run.folder / "checkpoints" / "best.ckpt"
+
+
 def group_file(group: Group) -> Path:
     """The checkpoint of a group."""
     if not group.stacked:
@@ -130,29 +135,29 @@ def resumable(group: Group, runs: Sequence[Run]) -> list[tuple[Group, Snapshot |
         RecordError: a checkpoint belongs to another run.
     """
     own_path = group_file(group)
-    where = {run.hash: _located(run) for run in runs}
-    found = {path: Snapshot.load(path, mapped=True) for path in {own_path, *where.values()} if path is not None}
-    whole = found[own_path]
+    files = {run.hash: _located(run) for run in runs}
+    snapshots = {path: Snapshot.load(path, mapped=True) for path in {own_path, *files.values()} if path is not None}
+    whole_group = snapshots[own_path]
     for run in runs:
-        path = where[run.hash]
-        snapshot = found.get(path) if path else None
+        path = files[run.hash]
+        snapshot = snapshots.get(path) if path else None
         if path and snapshot and run.hash not in snapshot.runs:
             raise RecordError(
                 f"{path} is the checkpoint of {', '.join(snapshot.runs)}, not of {run.hash}; delete it to train this "
                 "run from its beginning"
             )
-    if whole and whole.runs.keys() == {run.hash for run in group.runs}:
-        steps = [snapshot.step for snapshot in found.values() if snapshot]
-        if whole.step >= max(steps, default=0):
+    if whole_group and whole_group.runs.keys() == {run.hash for run in group.runs}:
+        steps = [snapshot.step for snapshot in snapshots.values() if snapshot]
+        if whole_group.step >= max(steps, default=0):
             return [(group, Snapshot.load(own_path))]
     parts: dict[Path | None, list[Run]] = {}
     for run in runs:
-        path = where[run.hash]
-        parts.setdefault(path if path and found[path] else None, []).append(run)
+        path = files[run.hash]
+        parts.setdefault(path if path and snapshots[path] else None, []).append(run)
     loaded = {path: Snapshot.load(path) if path else None for path in parts}
     return [
-        (group.only(own), snapshot.of(own) if snapshot else None)
-        for (_, own), snapshot in zip(parts.items(), loaded.values(), strict=True)
+        (group.only(members), snapshot.of(members) if snapshot else None)
+        for (_, members), snapshot in zip(parts.items(), loaded.values(), strict=True)
     ]
 
 

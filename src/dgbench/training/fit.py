@@ -1,8 +1,7 @@
-"""Training one group from wherever it stands to its final rows. A single run is a group of one."""
+"""Train one group from wherever it stands to its final rows. A single run is a group of one."""
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -10,29 +9,28 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import ProgressBar
+from pytorch_lightning.loggers import Logger
 from pytorch_lightning.plugins.environments import LightningEnvironment  # type: ignore[attr-defined]
 from pytorch_lightning.utilities.exceptions import MisconfigurationException  # type: ignore[attr-defined]
 
 from dgbench.callbacks.checkpointer import Checkpointer
-from dgbench.callbacks.heartbeat import Heartbeat
 from dgbench.callbacks.loggers import Guard
+from dgbench.callbacks.metrics import RunMetrics, TrainingMetrics
+from dgbench.callbacks.progress import Heartbeat
 from dgbench.callbacks.recorder import Recorder, RunRecord
-from dgbench.callbacks.run_metrics import RunMetrics
-from dgbench.callbacks.training_metrics import TrainingMetrics
+from dgbench.callbacks.users import CallbackLog, UserCallbacks, build_callbacks
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.errors import ConfigError
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.metrics import METRICS_FILE
 from dgbench.records.rows import ROW_FILE
-from dgbench.training.checkpoints import Snapshot, group_file, point_to
-from dgbench.training.distributed import CalmSigterm, Process, SharedMinibatches
+from dgbench.training.checkpoints import Snapshot, best_file, group_file, point_to
 from dgbench.training.groups import Group
 from dgbench.training.modules import RunModule, StackedRuns
-from dgbench.training.predicting import predictions
-from dgbench.training.provenance import write_model
-from dgbench.training.study import Run, Study
-
-log = logging.getLogger("dgbench")
+from dgbench.training.outputs import predictions
+from dgbench.training.processes import CalmSigterm, Process, SharedMinibatches
+from dgbench.training.run_folder import write_model
 
 
 @dataclass(frozen=True)
@@ -68,124 +66,151 @@ def fit(job: Fit) -> dict[str, tuple[int, float]]:
         DivergedError: the losses of all runs stopped being finite.
         ConfigError: the trainer's settings cannot work here.
     """
-    group, study = job.group, job.group.runs[0].study
-    module, records = group_module(group), []
-    averaging = study.averaging()
-    final_only = averaging is not None and averaging.rule.final_only
-    alone_or_first = job.process is None or job.process.rank == 0
-    logged = job.metrics or [None] * len(group.runs)
-    for run, template, own in zip(group.runs, module.runs, logged, strict=True):
-        rows, identity = None if run.hash in job.finished else run.folder / ROW_FILE, run.identity(template)
-        records.append(RunRecord(rows, identity, run.data.recipes, [own.rows] if own else []))
-        if rows and alone_or_first:
-            write_model(run, identity)
-    recorder = Recorder(records, final_only, study.settings.eval_test)
-    callbacks: list[pl.Callback] = [recorder, *predictions(group.runs, recorder), *job.callbacks]
-
-    metrics: TrainingMetrics | None = None
-
-    def snapshot() -> Snapshot:
-        if metrics:
-            metrics.save()  # what a checkpoint holds the steps of is on disk
-        return _snapshot(group, module, averaging, metrics)
-
-    if alone_or_first:
-        checkpointer = _checkpointer(job, recorder, snapshot)
-        metrics = _metrics(job, checkpointer) if job.metrics else None
-        callbacks += [metrics] if metrics else []
-        callbacks += [checkpointer, Heartbeat(_unfinished(job), study.settings.steps)]
-    if job.process:
-        callbacks.insert(0, CalmSigterm())
-    if averaging:  # it puts the live weights back, so it comes after all that read the scored ones
-        callbacks.append(averaging)
-    _restore(job, module, averaging, metrics)
-    trainer = make_trainer(study.settings, callbacks, intervals_left(study, module.steps_done), job.process)
-    data = group_data(group)
+    group, settings = job.group, job.group.runs[0].study.settings
+    module, data = group_module(group), group_data(group)
     module.training_images = data.training_images
+    callbacks = _Callbacks(job, module)
+    if job.snapshot:
+        callbacks.restore(job.snapshot)
+    data.one_by_one = callbacks.users is not None
+    epochs = intervals_left(settings, module.steps_done)
+    trainer = make_trainer(settings, callbacks.in_order(), epochs, job.process, callbacks.log)
     fit_quietly(trainer, module, data)
-    if final_only or not study.settings.steps:
+    early = module.steps_done < settings.steps and (settings.eval_test == "best" or settings.predictions == "last")
+    if callbacks.final_only or early or not settings.steps:  # an evaluation that is known to be the last
         trainer.validate(module, datamodule=data, verbose=False)
-    if not study.settings.steps and alone_or_first:
-        checkpointer.write(trainer, module)
+    if not settings.steps and callbacks.checkpointer:
+        callbacks.checkpointer.write(trainer, module)
     return {group.runs[i].hash: how for i, how in module.diverged.items()}
+
+
+class _Callbacks:
+    """The callbacks of a fit, and what a checkpoint holds of them.
+
+    Args:
+        job: what is trained.
+        module: that trains it.
+    """
+
+    def __init__(self, job: Fit, module: RunModule) -> None:
+        study, self.job, self.module = job.group.runs[0].study, job, module
+        self.averaging = study.averaging()
+        self.final_only = self.averaging is not None and self.averaging.rule.final_only
+        named = build_callbacks(study.config["callbacks"])
+        self.users = UserCallbacks(named) if named else None
+        first = job.process is None or job.process.rank == 0
+        metrics = job.metrics or [None] * len(job.group.runs)
+        self.recorder = Recorder(self._records(metrics, first), self.final_only, study.settings.eval_test)
+        self.checkpointer = self._checkpointer(study.settings) if first else None
+        self.metrics = self._metrics(metrics, study.settings) if job.metrics or self.users else None
+        self.log = CallbackLog(job.group.runs[0].folder, metrics, lambda: module.steps_done) if self.users else None
+
+    def in_order(self) -> list[pl.Callback]:
+        """Each after those that it depends on."""
+        runs, steps = self.job.group.runs, self.job.group.runs[0].study.settings.steps
+        unfinished = [run.folder for run in runs if run.hash not in self.job.finished]
+        return [
+            *([CalmSigterm()] if self.job.process else ()),
+            self.recorder,
+            *predictions(runs, self.recorder),
+            *self.job.callbacks,
+            *([self.metrics] if self.metrics else ()),
+            *([self.users, *self.users.callbacks.values()] if self.users else ()),
+            *([self.checkpointer, Heartbeat(unfinished, steps)] if self.checkpointer else ()),
+            *([self.averaging] if self.averaging else ()),  # puts the live weights back after all that read others
+        ]
+
+    def _records(self, metrics: Sequence[RunMetrics | None], first: bool) -> list[RunRecord]:
+        """Say where rows go, and write what each model is."""
+        records = []
+        for run, template, logged in zip(self.job.group.runs, self.module.runs, metrics, strict=True):
+            file = None if run.hash in self.job.finished else run.folder / ROW_FILE
+            identity = run.identity(template)
+            records.append(RunRecord(file, identity, run.data.recipes, [logged.rows] if logged else []))
+            if file and first:
+                write_model(run, identity)
+        return records
+
+    def _metrics(self, runs: Sequence[RunMetrics | None], settings: TrainerSettings) -> TrainingMetrics:
+        return TrainingMetrics(
+            runs,
+            every=settings.log_every,
+            steps=settings.steps,
+            safely=self.job.safely,
+            writing=lambda: self.checkpointer.seconds_written if self.checkpointer else 0.0,
+        )
+
+    def _checkpointer(self, settings: TrainerSettings) -> Checkpointer:
+        group = self.job.group
+        path = group_file(group)
+
+        def save(trainer: pl.Trainer, pl_module: Any) -> None:
+            if self.metrics:
+                self.metrics.save()  # what a checkpoint holds the steps of is on disk
+            self.snapshot().save(path)
+            point_to(group, path)
+
+        best = [None if run.hash in self.job.finished else best_file(run) for run in group.runs]
+        return Checkpointer(
+            save,
+            best,
+            self.recorder,
+            seconds=settings.checkpoint_seconds,
+            steps=settings.steps,
+            eval_every=settings.eval_every,
+        )
+
+    # ---- checkpoints --------------------------------------------------------------------------------------------
+
+    @property
+    def _shared(self) -> dict[str, pl.Callback]:
+        """Those whose state is one for all runs of a group, by the key of a checkpoint."""
+        shared = {"averaging": self.averaging, "callbacks": self.users}
+        return {name: callback for name, callback in shared.items() if callback}
+
+    def snapshot(self) -> Snapshot:
+        """Take down where the runs stand."""
+        runs, module, metrics = self.job.group.runs, self.module, self.metrics
+        shared = {name: callback.state_dict() for name, callback in self._shared.items()}
+
+        def state(i: int) -> dict[str, Any]:
+            return {**module.run_state(i), **shared, **({"metrics": metrics.state(i)} if metrics else {})}
+
+        return Snapshot(
+            step=module.steps_done,
+            runs={run.hash: state(i) for i, run in enumerate(runs)},
+            diverged={runs[i].hash: (step, float(value)) for i, (step, value) in module.diverged.items()},
+        )
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue where a snapshot was taken."""
+        states = [snapshot.runs[run.hash] for run in self.job.group.runs]
+        self.module.load_run_states(states)
+        for i, run in enumerate(self.job.group.runs):
+            if run.hash in snapshot.diverged:
+                self.module.diverged[i] = snapshot.diverged[run.hash]
+        for name, callback in self._shared.items():
+            if name in states[0]:  # not in one of a run that was trained without them
+                callback.load_state_dict(states[0][name])
+        if self.metrics:
+            self.metrics.load_states([state.get("metrics") for state in states])
 
 
 def group_module(group: Group) -> RunModule:
     """The module that trains a group, freshly initialized."""
     modules = [run.study.module(run.fold) for run in group.runs]
-    return StackedRuns(modules, group.record) if group.stacked else modules[0]
+    return StackedRuns(modules) if group.stacked else modules[0]
 
 
 def group_data(group: Group) -> EnvironmentData:
     """Minibatches and eval sets of a group."""
-    own = [run.data for run in group.runs]
-    return EnvironmentData.stack(own) if group.stacked else own[0]
+    data = [run.data for run in group.runs]
+    return EnvironmentData.stack(data) if group.stacked else data[0]
 
 
-def _unfinished(job: Fit) -> list[Any]:
-    return [run.folder for run in job.group.runs if run.hash not in job.finished]
-
-
-def _metrics(job: Fit, checkpointer: Checkpointer) -> TrainingMetrics:
-    settings = job.group.runs[0].study.settings
-    return TrainingMetrics(
-        job.metrics,
-        every=settings.log_every,
-        steps=settings.steps,
-        safely=job.safely,
-        writing=lambda: checkpointer.seconds_written,
-    )
-
-
-def _restore(job: Fit, module: RunModule, averaging: Any, metrics: TrainingMetrics | None) -> None:
-    if job.snapshot is None:
-        return
-    runs, snapshot = job.group.runs, job.snapshot
-    module.load_run_states([snapshot.runs[run.hash] for run in runs])
-    module.diverged.update({i: snapshot.diverged[r.hash] for i, r in enumerate(runs) if r.hash in snapshot.diverged})
-    if averaging:
-        averaging.load_state_dict(snapshot.runs[runs[0].hash]["averaging"])
-    if metrics:
-        metrics.load_states([snapshot.runs[run.hash].get("metrics") for run in runs])
-
-
-def _snapshot(group: Group, module: RunModule, averaging: Any, metrics: TrainingMetrics | None) -> Snapshot:
-    def state(i: int) -> dict[str, Any]:
-        extra = {"averaging": averaging.state_dict()} if averaging else {}
-        return {**module.run_state(i), **extra, **({"metrics": metrics.state(i)} if metrics else {})}
-
-    return Snapshot(
-        step=module.steps_done,
-        runs={run.hash: state(i) for i, run in enumerate(group.runs)},
-        diverged={group.runs[i].hash: (step, float(value)) for i, (step, value) in module.diverged.items()},
-    )
-
-
-def _checkpointer(job: Fit, recorder: Recorder, snapshot: Any) -> Checkpointer:
-    path, settings = group_file(job.group), job.group.runs[0].study.settings
-
-    def save(trainer: pl.Trainer, pl_module: Any) -> None:
-        snapshot().save(path)
-        point_to(job.group, path)
-
-    best = [None if run.hash in job.finished else _best_file(run) for run in job.group.runs]
-    return Checkpointer(
-        save,
-        best,
-        recorder,
-        seconds=settings.checkpoint_seconds,
-        steps=settings.steps,
-        eval_every=settings.eval_every,
-    )
-
-
-def _best_file(run: Run) -> Any:
-    return run.folder / "checkpoints" / "best.ckpt"
-
-
-def intervals_left(study: Study, step: int) -> int:
+def intervals_left(settings: TrainerSettings, step: int) -> int:
     """Evaluation intervals from a step to the end; each is an epoch of Lightning's."""
-    every, steps = study.settings.eval_every, study.settings.steps
+    every, steps = settings.eval_every, settings.steps
     return -(-steps // every) - (step // every if step < steps else -(-steps // every))
 
 
@@ -198,7 +223,11 @@ def fit_quietly(trainer: pl.Trainer, module: pl.LightningModule, data: pl.Lightn
 
 
 def make_trainer(
-    settings: TrainerSettings, callbacks: Sequence[pl.Callback], epochs: int, process: Process | None = None
+    settings: TrainerSettings,
+    callbacks: Sequence[pl.Callback],
+    epochs: int,
+    process: Process | None = None,
+    logger: Logger | None = None,
 ) -> pl.Trainer:
     """A quiet trainer on one device; dgbench's own callbacks keep rows, checkpoints and progress.
 
@@ -219,9 +248,10 @@ def make_trainer(
                 precision=settings.precision,  # type: ignore[arg-type]
                 max_epochs=epochs,
                 num_sanity_val_steps=0,
-                logger=False,
+                logger=logger or False,
+                log_every_n_steps=settings.log_every,
                 enable_checkpointing=False,
-                enable_progress_bar=False,
+                enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
                 enable_model_summary=False,
                 callbacks=list(callbacks),
                 plugins=[place],

@@ -19,7 +19,6 @@ from dgbench.errors import ConfigError
 from dgbench.records.spec import digest
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.stacked import optimizer_key
-from dgbench.training.replay import Recorder, cuda_graph
 from dgbench.training.study import Run, Study
 
 CPU_PARAMETERS = 1_000_000  # on a CPU, larger networks gain nothing from being stacked (benchmarks/stacked.py)
@@ -34,12 +33,10 @@ class Group:
     Args:
         runs: in the order of the stack.
         stacked: by the module for stacks; False trains one run on ordinary modules.
-        record: how the step of a stack is recorded, if it is.
     """
 
     runs: tuple[Run, ...]
     stacked: bool = False
-    record: Recorder | None = None
 
     def only(self, runs: Sequence[Run]) -> Group:
         """The group of some of its runs."""
@@ -154,13 +151,12 @@ def _shape(run: Run, template: SingleRun, network: str) -> tuple[Any, ...]:
 def _cut(group: Group, template: SingleRun, execution: Mapping[str, Any]) -> Iterator[Group]:
     fitting = runs_that_fit(group.runs[0], template, execution["memory_gb"])
     most = min(execution["max_runs"] or len(group.runs), fitting)
-    record = cuda_graph if execution["compile"] and on_cuda(group.runs[0].study) else None
     for first in range(0, len(group.runs), most):
         part = group.runs[first : first + most]
         if execution["mode"] == "auto" and len(group.runs) == 1:
             yield Group(part)
         else:
-            yield Group(part, stacked=True, record=record)
+            yield Group(part, stacked=True)
 
 
 def runs_that_fit(run: Run, template: SingleRun, memory_gb: float | None) -> int:
@@ -199,8 +195,8 @@ def _gains(study: Study, template: SingleRun) -> bool:
         return True
     running = list(_running(template))
     convolves = any(isinstance(layer, nn.Conv2d) for layer in running)
-    own = {id(p): p.numel() for layer in running for p in layer.parameters()}
-    return not convolves and sum(own.values()) <= CPU_PARAMETERS
+    sizes = {id(p): p.numel() for layer in running for p in layer.parameters()}
+    return not convolves and sum(sizes.values()) <= CPU_PARAMETERS
 
 
 def _running(template: SingleRun) -> Iterator[nn.Module]:

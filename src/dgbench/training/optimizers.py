@@ -14,7 +14,7 @@ from dgbench.objectives.contract import Algorithm, ParamGroup
 from dgbench.objectives.sharpness import SAM
 
 if TYPE_CHECKING:
-    from dgbench.training.modules.one_run import OneRun
+    from dgbench.training.modules.predicting import OneRun
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class UpdateRule:
         layer_decay: factor between the learning rates of two parts of a featurizer that follow one another, in (0, 1];
             its last part learns this much slower than what stands behind it (Bao et al., 2022). None: all learn alike.
         gradient_clip: largest global norm of the gradient of the groups that step, per run; None for no limit.
-        accumulate: micro-batches that a minibatch is evaluated in, one after the other; see ``micro_batches.py``.
+        accumulate: micro-batches that a minibatch is evaluated in, one after the other; see ``modules/single.py``.
         head_steps: first steps, in which only what stands behind the featurizer learns; then every optimizer is
             re-created (LP-FT, Kumar et al., 2022).
         head_lr: learning rate of those steps; None is that of the group.
@@ -108,8 +108,8 @@ def learning_rate(algorithm: Algorithm, name: str, group: ParamGroup, rule: Upda
     """
     full: float = algorithm.values[group.lr]
     if algorithm.reset_lr is not None:
-        given = [algorithm.values[key] for key in algorithm.resets()]
-        if any(float(at).is_integer() and step >= at for at in given):
+        reset_steps = [algorithm.values[key] for key in algorithm.resets()]
+        if any(float(at).is_integer() and step >= at for at in reset_steps):
             full = algorithm.values[algorithm.reset_lr]
     if step < rule.head_steps and rule.head_lr is not None:
         full = rule.head_lr
@@ -132,10 +132,10 @@ def clipped(gradients: Mapping[str, Tensor | None], limit: float | None) -> Mapp
 
     As :func:`torch.nn.utils.clip_grad_norm_` does for one run.
     """
-    given = [gradient for gradient in gradients.values() if gradient is not None]
-    if limit is None or not given:
+    present = [gradient for gradient in gradients.values() if gradient is not None]
+    if limit is None or not present:
         return gradients
-    squares = torch.stack([gradient.reshape(len(gradient), -1).pow(2).sum(1) for gradient in given]).sum(0)
+    squares = torch.stack([gradient.reshape(len(gradient), -1).pow(2).sum(1) for gradient in present]).sum(0)
     factor = (limit / (squares.sqrt() + 1e-6)).clamp(max=1.0)
     return {
         name: None if gradient is None else gradient * factor.view(-1, *[1] * (gradient.dim() - 1))
@@ -156,11 +156,11 @@ def take_steps(optimizers: Sequence[Any], limit: float | None, scaler: Any) -> N
         optimizer: [p for group in optimizer.param_groups for p in group["params"]] for optimizer in optimizers
     }
     if scaler is not None:
-        optimizers = [each for each in optimizers if any(p.grad is not None for p in parameters[each])]
+        optimizers = [optimizer for optimizer in optimizers if any(p.grad is not None for p in parameters[optimizer])]
         for optimizer in optimizers:
             scaler.unscale_(unwrapped(optimizer))
     if limit is not None:
-        torch.nn.utils.clip_grad_norm_([p for own in parameters.values() for p in own], limit)
+        torch.nn.utils.clip_grad_norm_([p for group in parameters.values() for p in group], limit)
     for optimizer in optimizers:
         optimizer.step() if scaler is None else scaler.step(unwrapped(optimizer))
     if scaler is not None and optimizers:

@@ -1,25 +1,137 @@
-"""Starting, watching and ending the processes that train one run together.
+"""Prepare a process for training, and train one run with several of them.
 
-The process that the user started is number 0. The others read their task from a pipe, and end when that pipe closes:
-whatever becomes of process 0, be it killed, none of them is left behind.
+Each process computes a share of every minibatch and of every evaluation. All hold the same weights and take the same
+steps, since they average losses, gradients, states and running statistics (``modules/single.py``); nothing else keeps
+them together. The process that the user started is number 0. The others are ``python -m dgbench.training.worker``:
+they read their task from a pipe, and end when that pipe closes, so none is left behind when process 0 is killed.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
+import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning as pl
 import torch.distributed
+from pytorch_lightning.plugins.environments import LightningEnvironment  # type: ignore[attr-defined]
+from pytorch_lightning.strategies import DDPStrategy
 
 from dgbench.errors import DgbenchError
-from dgbench.training.distributed import Process
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt(3)
+MB = 2**20
+
+
+def prepare_process() -> None:
+    """Quiet libraries, and memory that stays ours."""
+    _quiet_lightning()
+    _keep_freed_memory()
+
+
+def _quiet_lightning() -> None:
+    """Lightning speaks up only to warn, and not of what is meant: no loader workers, no logger."""
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # runs are jobs of their own
+    warnings.filterwarnings("ignore", message=".*across ranks is zero.*")  # processes take turns at batches
+    warnings.filterwarnings("ignore", message=".*sync_dist=True.*")  # what is logged is the same in every process
+    warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")  # frozen parts
+    warnings.filterwarnings("ignore", message=".*no learning rate schedulers.*")  # rates are functions of the step
+    warnings.filterwarnings("ignore", message=".*LeafSpec.*")  # Lightning 2.6 with torch >= 2.15
+
+
+def _keep_freed_memory() -> None:
+    """A step on a CPU gets the pages of the step before, instead of new ones that the kernel has to clear.
+
+    By default glibc gives all but 64 MB back to the kernel after each step, which took half of the time of ARM's steps
+    on 8 x 8 images. Greater limits cost more memory, since freed blocks of other sizes lie between. Other C libraries
+    keep their ways.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt:
+        mallopt(M_TRIM_THRESHOLD, 512 * MB)
+        mallopt(M_MMAP_THRESHOLD, 64 * MB)
+
+
+PATIENCE = timedelta(minutes=30)  # how long a process waits for another one
+
+
+class Process(LightningEnvironment):  # type: ignore[misc]
+    """The place of a process among those of one run, on one machine; dgbench starts them itself.
+
+    Args:
+        rank: number of the process; 0 writes rows, checkpoints and marks.
+        count: number of processes.
+        port: where process 0 listens.
+    """
+
+    creates_processes_externally = True  # type: ignore[assignment]
+    main_address = "127.0.0.1"
+
+    def __init__(self, rank: int, count: int, port: int) -> None:
+        super().__init__()
+        self.rank, self.count, self._main_port = rank, count, port
+
+    def world_size(self) -> int:
+        return self.count
+
+    def global_rank(self) -> int:
+        return self.rank
+
+    def local_rank(self) -> int:
+        return self.rank
+
+    def node_rank(self) -> int:
+        return 0
+
+    def set_global_rank(self, rank: int) -> None:
+        """It has its number already."""
+
+
+class SharedMinibatches(DDPStrategy):
+    """Lightning's distributed strategy without its wrapper around the module.
+
+    The wrapper averages gradients in hooks of one backward pass per step; here a step has several updates and parameter
+    groups, some of which compute their gradients with ``torch.func``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(timeout=PATIENCE)
+
+    def configure_ddp(self) -> None:
+        """Leave the module as it is."""
+
+    def barrier(self, *args: Any, **kwargs: Any) -> None:
+        """Do not wait: process 0 saves a checkpoint while the others continue."""
+
+
+class CalmSigterm(pl.Callback):
+    """Notes SIGTERM, of which process 0 tells the others at the next step.
+
+    Lightning's own handler broadcasts at once, wherever the others are, and so may wait for them forever.
+    """
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        def note(*_: Any) -> None:
+            trainer._signal_connector.received_sigterm = True
+
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, note)  # Lightning puts back what was there before its own
+
 
 SECONDS_TO_END = 60  # for the others, once process 0 is through
 SECONDS_TO_COMPLAIN = 5  # for one that broke, to say why

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from dgbench.callbacks.averaging import Averaging
+from dgbench.callbacks.users import check_callbacks
 from dgbench.containers import Networks
 from dgbench.data.environments import Environments
 from dgbench.data.minibatches import EnvironmentData
@@ -21,13 +22,12 @@ from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
 from dgbench.plan.building import build, without
 from dgbench.plan.folds import Fold
+from dgbench.plan.identity import callback_values
 from dgbench.plan.inputs import built
 from dgbench.plan.settings import TrainerSettings
 from dgbench.plan.studies import PlannedStudy
-from dgbench.records.code import code_version
 from dgbench.records.rows import RunIdentity
-from dgbench.records.spec import RunSpec
-from dgbench.training.cached_features import asked_of, cached_features, refuse_cached
+from dgbench.records.spec import RunSpec, code_version
 from dgbench.training.compatibility import (
     InitialHead,
     check_algorithm,
@@ -36,10 +36,10 @@ from dgbench.training.compatibility import (
     check_weights,
     sharpness_of,
 )
-from dgbench.training.fold_data import environments_of, recipes_of
+from dgbench.training.fold_data import asked_of, cached_features, environments_of, recipes_of, refuse_cached
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.factory import algorithm_class
-from dgbench.training.modules.one_run import OneRun
+from dgbench.training.modules.predicting import OneRun
 from dgbench.training.optimizers import UpdateRule
 from dgbench.training.tuning import ALL, Tuning
 
@@ -95,6 +95,7 @@ class Run:
                 **study.settings.changed(),
                 **averaging,
                 **{f"sharpness.{key}": value for key, value in sharpness.items() if key != "_target_"},
+                **callback_values(self.spec.callbacks),
             },
             averaging=config["averaging"]["name"],
             draw=self.spec.draw,
@@ -149,6 +150,7 @@ class Study:
     def _check(self) -> None:
         """Refuse a network and an averaging that cannot be built, before anything is written."""
         self.averaging()
+        check_callbacks(self.config["callbacks"])
         check_combination(self.algorithm, self.config, self.settings)
         self.tuning.check(self.settings.steps)
         with torch.device("meta"):  # shapes, no memory
@@ -232,6 +234,7 @@ class Study:
             (network and not cached, str(network)),
             (self.tuning.layer_decay is not None, "tuning.layer_decay gives each layer a learning rate of its own"),
             ("_target_" in averaging, f"averaging={averaging['name']} follows one run at a time"),
+            (self.spec.callbacks, f"callbacks.{next(iter(self.spec.callbacks), '')} may change one run at a time"),
             (settings.precision not in TRUE, f"trainer.precision={settings.precision} needs Lightning's own step"),
             (settings.devices > 1, f"trainer.devices={settings.devices} shares one run among processes"),
             (settings.accumulate > 1, f"trainer.accumulate={settings.accumulate} saves memory where one run is large"),
@@ -245,8 +248,8 @@ class Study:
         networks, sizes = self._networks(fold)
         featurizer: Any = networks["featurizer"]
         for name in self.algorithm.featurizers(sizes, self.hparams):
-            own: Any = networks[name]
-            self.tuning.freeze(networks, name, own.stages())
+            body: Any = networks[name]
+            self.tuning.freeze(networks, name, body.stages())
         if self.tuning.cache_features:
             featurizer.first_stage = self.tuning.count(len(featurizer.stages()))
             sizes = replace(sizes, image=self.environments.store.image)
@@ -318,10 +321,10 @@ def studies_of(planned: Sequence[PlannedStudy]) -> list[Study]:
     Raises:
         ConfigError, DataError, WeightsError: one of them cannot work.
     """
-    known: dict[int, Environments] = {}
+    sources: dict[int, Environments] = {}
     studies = []
-    for each in planned:
-        study = Study(each, known.get(id(each.dataset)))
-        known[id(each.dataset)] = study.source
+    for plan in planned:
+        study = Study(plan, sources.get(id(plan.dataset)))
+        sources[id(plan.dataset)] = study.source
         studies.append(study)
     return studies

@@ -20,7 +20,7 @@ from dgbench.errors import DgbenchError
 from dgbench.records.spec import digest
 from dgbench.training.fit import group_data, group_module
 from dgbench.training.groups import Group, on_cuda
-from dgbench.training.provenance import first_threads
+from dgbench.training.run_folder import first_threads
 
 EXPLICIT = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 SECONDS = 0.3  # clocked in all, of each kind of group
@@ -46,9 +46,9 @@ class Threads:
     def used(self, group: Group) -> Iterator[None]:
         """Inside, torch computes with the number of the group's."""
         everything = torch.get_num_threads()
-        chosen, why = self._chosen(group, everything)
+        chosen, reason = self._chosen(group, everything)
         torch.set_num_threads(chosen)
-        log.debug("threads: %d of %d (%s)", chosen, everything, why)
+        log.debug("threads: %d of %d (%s)", chosen, everything, reason)
         try:
             yield
         finally:
@@ -75,8 +75,8 @@ def _kind(group: Group) -> str:
     """Equal for groups that compute steps of the same size."""
     spec, study, n_envs = group.runs[0].spec, group.runs[0].study, len(group.runs[0].fold.training)
     images = [study.info.name, *study.environments.store.image, study.batch_size, n_envs]
-    made = [spec.objective, spec.network, spec.tuning, spec.sharpness, spec.training]
-    return digest([*made, images, len(group.runs), group.stacked])
+    method = [spec.objective, spec.network, spec.tuning, spec.sharpness, spec.training]
+    return digest([*method, images, len(group.runs), group.stacked])
 
 
 def _faster(group: Group, everything: int) -> tuple[int, str]:

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from dgbench.callbacks.loggers import Guard, MetricsLogger
+from dgbench.callbacks.metrics import RunMetrics
 from dgbench.callbacks.progress import StudyProgress
-from dgbench.callbacks.run_metrics import RunMetrics
 from dgbench.errors import ConfigError, DgbenchError, DivergedError
 from dgbench.records.locks import RunLocks, lock_holder
 from dgbench.records.metrics import METRICS_FILE
@@ -39,11 +39,9 @@ from dgbench.training.checkpoints import (
 )  # fmt: skip
 from dgbench.training.fit import Fit, fit
 from dgbench.training.groups import Group, plan_groups
-from dgbench.training.logged_runs import metrics_of, show_run
-from dgbench.training.predicting import lacking
+from dgbench.training.outputs import lacking, metrics_of, show_run
 from dgbench.training.processes import processes
-from dgbench.training.provenance import write_config, write_identity
-from dgbench.training.run_log import own_log
+from dgbench.training.run_folder import own_log, write_config, write_identity
 from dgbench.training.study import Run, Study
 from dgbench.training.threads import Threads
 
@@ -93,8 +91,8 @@ def train_runs(
     trainer = _Trainer(progress, logger, Threads(chooses_threads), len(studies))
     runs = list({run.hash: run for study in studies for run in study.runs}.values())  # typed twice, trained once
     asked = {run.hash for run in runs if trainer.asks_for(run, retry)}
-    if told := lacking([run for run in runs if trainer.outcomes.complete.get(run.hash)]):
-        progress.note(told)
+    if note := lacking([run for run in runs if trainer.outcomes.complete.get(run.hash)]):
+        progress.note(note)
     waiting = plan_groups(runs, execution) if asked else []
     # first whole groups, so that two processes with the same command share them out without splitting them
     waiting = [group for group in waiting if not trainer.train(group, asked, whole=True)]
@@ -239,8 +237,8 @@ class _Trainer:
                 return
             log.warning("out of memory with %d runs together, continuing with half of them", n)
             for half in group.halves():
-                own = [run for run in half.runs if run.hash in mine]
-                for part, state in resumable(half, own) if own else []:
+                members = [run for run in half.runs if run.hash in mine]
+                for part, state in resumable(half, members) if members else []:
                     self._part(part, state, mine)
 
     def _fit(self, group: Group, snapshot: Snapshot | None, runs: Sequence[Run]) -> Mapping[str, tuple[int, float]]:
@@ -257,9 +255,9 @@ class _Trainer:
             complete = True
             return result
         finally:
-            for own in metrics:
-                if own:
-                    own.finish(failed=not complete)
+            for run_metrics in metrics:
+                if run_metrics:
+                    run_metrics.finish(failed=not complete)
 
     def _metrics(self, group: Group, finished: Collection[str]) -> list[RunMetrics | None]:
         """What each run of a group logs; nothing without a logger."""

@@ -1,4 +1,4 @@
-"""``python -m dgbench.training.worker``: one of the further processes of a run; ``processes.py`` starts it."""
+"""Be one of the further processes of a run: ``python -m dgbench.training.worker``, which ``processes.py`` starts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ def main() -> None:
 
     from dgbench.plan.studies import planned_again
     from dgbench.training.checkpoints import Snapshot, own_file
-    from dgbench.training.distributed import Process
     from dgbench.training.fit import Fit, fit
     from dgbench.training.groups import Group
-    from dgbench.training.prepare import prepare_process
+    from dgbench.training.processes import Process, prepare_process
     from dgbench.training.study import Study
 
     prepare_process()

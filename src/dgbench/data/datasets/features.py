@@ -21,7 +21,7 @@ from dgbench.data.datasets.splits import Subsets, counts_of, subsets_of
 from dgbench.data.description import SUBSETS, Counts, DatasetInfo, Preprocessing
 from dgbench.data.options import DatasetOptions, PathText, Seed, ValFraction, expanded, list_of_names
 from dgbench.errors import ConfigError, DataError
-from dgbench.records.prediction_file import need_pyarrow
+from dgbench.records.predictions import need_pyarrow
 from dgbench.validation import Refusal, shown
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ import numpy as np
 import pandas as pd
 
 from dgbench.errors import DgbenchError, RecordError
-from dgbench.records.code import DIRTY
 from dgbench.records.files import read_regular
 from dgbench.records.rows import DEFAULTS
-from dgbench.records.spec import PARTS, RunSpec, canonical
+from dgbench.records.spec import DIRTY, PARTS, RunSpec, canonical
 from dgbench.records.spec import digest as hash_of
 from dgbench.records.status import DONE
 from dgbench.reports.archive.entries import (

@@ -25,11 +25,9 @@ from dgbench.analysis import MEASURES
 from dgbench.analysis.selection import Selection
 from dgbench.configuration import CONF
 from dgbench.errors import RecordError
-from dgbench.records.beats import PROGRESS_FILE
 from dgbench.records.files import read_regular, write_whole
-from dgbench.records.row_checks import printable_text
-from dgbench.records.rows import IDENTITY_FILE, Role, keys
-from dgbench.records.status import DONE, FAILED
+from dgbench.records.rows import IDENTITY_FILE, Role, keys, printable_text
+from dgbench.records.status import DONE, FAILED, PROGRESS_FILE
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.labels import words_of
 from dgbench.reports.measuring.tables import measure_table

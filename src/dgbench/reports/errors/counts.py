@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import f1_score, roc_auc_score
 
-from dgbench.records.prediction_file import ATTRIBUTE
+from dgbench.records.predictions import ATTRIBUTE
 from dgbench.reports.errors.images import EnvImages
 
 if TYPE_CHECKING:

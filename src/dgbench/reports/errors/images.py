@@ -13,7 +13,7 @@ import pandas as pd
 
 from dgbench.errors import RecordError
 from dgbench.plan.folds import tested
-from dgbench.records.prediction_file import ATTRIBUTE, PREDICTION_FILE, about_predictions, read_predictions
+from dgbench.records.predictions import ATTRIBUTE, PREDICTION_FILE, about_predictions, read_predictions
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.evaluation import one_code
 from dgbench.reports.labels import algorithm_labels, setting_titles
@@ -58,7 +58,7 @@ class PredictedRun:
 
     Args:
         run: as it was collected.
-        about: what its file says, see :func:`~dgbench.records.prediction_file.about_predictions`.
+        about: what its file says, see :func:`~dgbench.records.predictions.about_predictions`.
     """
 
     run: Run

@@ -11,7 +11,7 @@ import pandas as pd
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import trained_on_tested
-from dgbench.records.prediction_file import need_pyarrow
+from dgbench.records.predictions import need_pyarrow
 from dgbench.reports.document import TARGET_ORACLE, Document, Figure, Section, leads, problem_table
 from dgbench.reports.errors.counts import Counts
 from dgbench.reports.errors.figures import heat_maps, sheet

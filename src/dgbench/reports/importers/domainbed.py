@@ -32,7 +32,7 @@ import numpy as np
 
 from dgbench.errors import RecordError
 from dgbench.records.files import open_regular
-from dgbench.records.row_checks import (
+from dgbench.records.rows import (
     LARGEST_COUNT,
     Check,
     first_fault,

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dgbench.errors import ConfigError, RecordError
-from dgbench.records.beats import Beat
-from dgbench.records.durations import duration
+from dgbench.records.status import Beat, duration
 from dgbench.reports.reading.folders import HIDING, Problem, nothing_found, places, printable
 from dgbench.reports.reading.run_states import STATES, RunState, expected_jobs, run_states
 from dgbench.reports.tables import aligned

@@ -13,8 +13,17 @@ import yaml
 
 from dgbench.errors import RecordError
 from dgbench.records.files import open_regular, read_regular
-from dgbench.records.row_checks import LARGEST_COUNT, ROW_CHECKS, first_fault, misfit, optional, shown, whole
-from dgbench.records.rows import DEFAULTS, IDENTITY_CHECKS
+from dgbench.records.rows import (
+    DEFAULTS,
+    IDENTITY_CHECKS,
+    LARGEST_COUNT,
+    ROW_CHECKS,
+    first_fault,
+    misfit,
+    optional,
+    shown,
+    whole,
+)
 from dgbench.records.status import WORDS
 from dgbench.reports.reading.duplicates import BY_SEED, SEEDED
 from dgbench.reports.reading.folders import UNKNOWN, Problem, printable

@@ -7,8 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dgbench.records.row_checks import shown
-from dgbench.records.rows import DEFAULTS, Role, identity_key, keys
+from dgbench.records.rows import DEFAULTS, Role, identity_key, keys, shown
 from dgbench.records.status import DONE
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import Run

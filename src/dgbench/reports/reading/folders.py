@@ -12,8 +12,7 @@ from typing import Any
 
 from dgbench.configuration import command_words
 from dgbench.records.files import NOT_REGULAR, read_regular
-from dgbench.records.row_checks import LONGEST
-from dgbench.records.rows import ROW_FILE, SHIFT_FILE, has_rows
+from dgbench.records.rows import LONGEST, ROW_FILE, SHIFT_FILE, has_rows
 from dgbench.records.status import DONE, STATUS_FILE, read_status
 
 UNKNOWN = "UNKNOWN"  #: the status of a folder that has none

@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 
-import dgbench.records.row_checks
-import dgbench.records.row_parser
 import dgbench.records.rows
 import dgbench.reports.reading.row_files
 from dgbench.records.files import open_regular, write_whole
@@ -124,7 +122,7 @@ def _load(path: Path, names: Names) -> dict[str, RowFile]:
 def _version() -> str:
     """Another one whenever the code that reads rows is another, or what Python takes for printable."""
     modules = (
-        dgbench.records.row_checks, dgbench.records.row_parser, dgbench.records.rows, dgbench.reports.reading.row_files,
+        dgbench.records.rows, dgbench.records.rows, dgbench.records.rows, dgbench.reports.reading.row_files,
         dgbench.reports.reading.row_files,
     )  # fmt: skip
     content = b"".join(Path(str(module.__file__)).read_bytes() for module in (*modules, sys.modules[__name__]))

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dgbench.records.files import open_regular
-from dgbench.records.row_checks import shown
-from dgbench.records.rows import DEFAULTS, IDENTITY_CHECKS, ParsedRow, parse_rows
+from dgbench.records.rows import DEFAULTS, IDENTITY_CHECKS, ParsedRow, parse_rows, shown
 from dgbench.reports.reading.folders import Problem, printable
 
 if TYPE_CHECKING:

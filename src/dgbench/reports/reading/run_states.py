@@ -11,12 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dgbench.records.beats import Beat, read_beat
 from dgbench.records.commands import EXPECTED_FILE, JOBS, unended_jobs
-from dgbench.records.durations import duration
 from dgbench.records.files import read_regular
 from dgbench.records.rows import IDENTITY_FILE, PLAN_FILE
-from dgbench.records.status import DONE, FAILED, INTERRUPTED, RUNNING, STATUS_FILE
+from dgbench.records.status import DONE, FAILED, INTERRUPTED, RUNNING, STATUS_FILE, Beat, duration, read_beat
 from dgbench.reports.reading.folders import LOST_ROWS, UNREADABLE_PLAN, Problem, RunFolder, find_runs, printable
 
 STATES = ("done", "running", "failed", "stuck", "interrupted", "waiting")

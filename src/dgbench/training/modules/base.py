@@ -1,4 +1,4 @@
-"""What training one run and training many at once have in common: steps, divergence, states."""
+"""Take the steps that training one run and training many at once have in common; note divergence, save states."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -16,9 +17,7 @@ from dgbench.errors import DivergedError
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.sharpness import Sharpened
 from dgbench.training.modules.inputs import minibatches
-from dgbench.training.modules.run_predictions import PredictingModule
-from dgbench.training.modules.step_values import StepValues
-from dgbench.training.modules.surveys import survey
+from dgbench.training.modules.predicting import PredictingModule, survey
 from dgbench.training.optimizers import (
     OPTIMIZERS,
     Part,
@@ -72,9 +71,9 @@ class RunModule(PredictingModule):
         self._groups = self.trained_groups()
         for name, group in self._groups.items():
             parts = self._parted[name] = self._parts(name, group)
-            own = [{"params": p.parameters, **optimizer_settings(p.run.algorithm.values, group)} for p in parts]
+            settings = [{"params": p.parameters, **optimizer_settings(p.run.algorithm.values, group)} for p in parts]
             fused: Any = {"fused": self.device.type in ("cpu", "cuda")}  # the same arithmetic in one pass over memory
-            self._optimizers[name] = OPTIMIZERS[group.optimizer](own, **fused)
+            self._optimizers[name] = OPTIMIZERS[group.optimizer](settings, **fused)
         return list(self._optimizers.values())
 
     @abstractmethod
@@ -94,8 +93,8 @@ class RunModule(PredictingModule):
         Raises:
             DivergedError: a loss of every run was NaN or infinite.
         """
-        found = self.optimizers()
-        optimizers = found if isinstance(found, list) else [found]
+        configured = self.optimizers()
+        optimizers = configured if isinstance(configured, list) else [configured]
         self.train_steps(
             minibatches(batch, self.algorithm.sizes.n_envs), dict(zip(self._optimizers, optimizers, strict=True))
         )
@@ -131,8 +130,8 @@ class RunModule(PredictingModule):
             stepping = {name: optimizers[name] for name in update.groups if name in self._learning(step)}
             if stepping:
                 losses, logs = self._differentiate(self._sharpened(update, step), tuple(stepping), step, counter, batch)
-                own = {"loss": losses} if update.objective == self.algorithm.objective else {}
-                self._note_values(step, {**own, **logs})
+                loss = {"loss": losses} if update.objective == self.algorithm.objective else {}
+                self._note_values(step, {**loss, **logs})
                 self._take_step(step, stepping)
             elif not update.groups:
                 with torch.no_grad():
@@ -171,9 +170,9 @@ class RunModule(PredictingModule):
             algorithm = self.algorithm
             bodies = algorithm.featurizers(algorithm.sizes, algorithm.values)
             named = {
-                name: list(networks.params(*own))
+                name: list(networks.params(*learning))
                 for name, group in self._groups.items()
-                if (own := [network for network in group.networks if not (head_only and network in bodies)])
+                if (learning := [network for network in group.networks if not (head_only and network in bodies)])
             }
             self._learns[head_only] = {name: names for name, names in named.items() if names}
         return self._learns[head_only]
@@ -216,12 +215,12 @@ class RunModule(PredictingModule):
         """Step the optimizers on the gradients that their parameters hold."""
         for name, optimizer in stepping.items():
             inner = unwrapped(optimizer)
-            for own, part in zip(inner.param_groups, self._parted[name], strict=True):
+            for settings, part in zip(inner.param_groups, self._parted[name], strict=True):
                 algorithm = part.run.algorithm
                 if resets_optimizers(algorithm, self.rule, step):
-                    for parameter in own["params"]:
+                    for parameter in settings["params"]:
                         inner.state.pop(parameter, None)
-                own["lr"] = part.scale * learning_rate(algorithm, name, self._groups[name], self.rule, step)
+                settings["lr"] = part.scale * learning_rate(algorithm, name, self._groups[name], self.rule, step)
         take_steps(list(stepping.values()), self._clip_limit, self._scaler)
 
     @property
@@ -306,12 +305,33 @@ class RunModule(PredictingModule):
         self._to_load = ()
 
 
+class StepValues:
+    """Notes values step by step and reads them all at once, which waits for the device a single time."""
+
+    def __init__(self) -> None:
+        self._noted: list[tuple[int, str, Tensor]] = []
+
+    def note(self, step: int, name: str, values: Tensor) -> None:
+        """Note the (R,) values of R runs, or of one run a value without dimension; they must not change any more."""
+        self._noted.append((step, name, values))
+
+    def take(self) -> list[tuple[int, str, NDArray[Any]]]:
+        """(step, name, (R,) values) of all that was noted since the last call, in that order."""
+        noted, self._noted = self._noted, []
+        if not noted:
+            return []
+        double = any(values.dtype == torch.float64 for _, _, values in noted)
+        dtype = torch.float64 if double else torch.float32
+        table: NDArray[Any] = torch.stack([values.reshape(-1).to(dtype) for _, _, values in noted]).cpu().numpy()
+        return [(step, name, row.astype(np.float64)) for (step, name, _), row in zip(noted, table, strict=True)]
+
+
 def cpu_copies(value: Any) -> Any:
     """Nested mappings and sequences with every tensor copied to the CPU."""
     if isinstance(value, Tensor):
         return value.detach().clone().cpu()
     if isinstance(value, Mapping):
-        return {key: cpu_copies(each) for key, each in value.items()}
+        return {key: cpu_copies(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(cpu_copies(each) for each in value)
+        return type(value)(cpu_copies(item) for item in value)
     return value

@@ -1,25 +1,34 @@
-"""From ``conf/algorithm/NAME.yaml`` to a LightningModule: what Hydra instantiates, in dgbench and outside."""
+"""Make the module of an algorithm from ``conf/algorithm/NAME.yaml``: for any ``pl.Trainer``, or to be stepped by hand.
+
+:class:`Port` takes real optimizer steps on given minibatches and random inputs, to compare an algorithm with its
+reference.
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import OmegaConf
-from torch import nn
+from torch import Tensor, nn
 
+from dgbench.batches import Tensors
 from dgbench.configuration import CONF
 from dgbench.containers import Networks, example_of
 from dgbench.errors import ConfigError
 from dgbench.network_specs import Sizes
 from dgbench.networks.build import assembled
 from dgbench.objectives.contract import Algorithm
+from dgbench.objectives.random_inputs import RandomInputs
 from dgbench.plan.hyperparameters import resolve
 from dgbench.seeding import derive
+from dgbench.training.modules.inputs import minibatches as as_minibatches
 from dgbench.training.modules.single import SingleRun
 from dgbench.training.optimizers import UpdateRule
 
@@ -74,8 +83,8 @@ def training_module(
             known.
     """
     algorithm = algorithm_class(objective) if isinstance(objective, str) else objective
-    own = {"featurizer": networks} if not isinstance(networks, (Mapping, nn.ModuleDict)) else dict(networks.items())
-    m = n_features if n_features is not None else getattr(own.get("featurizer"), "n_features", None)
+    named = {"featurizer": networks} if not isinstance(networks, (Mapping, nn.ModuleDict)) else dict(networks.items())
+    m = n_features if n_features is not None else getattr(named.get("featurizer"), "n_features", None)
     if m is None:
         raise ConfigError("networks: the featurizer is missing or has no attribute n_features; give n_features=")
     own_values: Any = OmegaConf.to_container(hparams, resolve=True) if OmegaConf.is_config(hparams) else hparams or {}
@@ -87,8 +96,8 @@ def training_module(
     sizes = Sizes(
         m, n_classes, n_envs, tuple(image), rule.steps, n_images, n_trained_on, tuple(pixel_mean), tuple(pixel_std)
     )
-    found = algorithm(sizes, found_values)
-    return SingleRun(found, completed(own, found, seed), seed, rule, dtype)
+    instance = algorithm(sizes, found_values)
+    return SingleRun(instance, completed(named, instance, seed), seed, rule, dtype)
 
 
 def completed(networks: Mapping[str, nn.Module], algorithm: Algorithm, seed: int) -> Networks:
@@ -118,12 +127,12 @@ def algorithm_class(path: str) -> type[Algorithm]:
     """
     try:
         module, _, name = path.rpartition(".")
-        found = getattr(importlib.import_module(module), name)
+        kind = getattr(importlib.import_module(module), name)
     except Exception as error:  # also whatever the module itself raises
         raise ConfigError(f"algorithm.objective={path} cannot be imported; correct the path") from error
-    if not (isinstance(found, type) and issubclass(found, Algorithm)):
+    if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
         raise ConfigError(f"algorithm.objective={path} is no dgbench Algorithm; subclass it")
-    return found
+    return kind
 
 
 @cache
@@ -131,3 +140,119 @@ def _shared() -> dict[str, Any]:
     content: Any = OmegaConf.to_container(OmegaConf.load(CONF / "hparams" / "default.yaml"))
     shared: dict[str, Any] = content["shared"]
     return shared
+
+
+class Port:
+    """An algorithm on given networks, stepped by hand; :func:`algorithm` makes one.
+
+    Attributes:
+        module: the :class:`~dgbench.training.modules.SingleRun` that takes the steps.
+    """
+
+    def __init__(self, module: SingleRun) -> None:
+        self.module = module.train()
+        self._optimizers = dict(zip(module.trained_groups(), module.configure_optimizers(), strict=True))
+
+    @property
+    def networks(self) -> Networks:
+        """The networks with the weights they have now."""
+        return self.module.networks
+
+    @property
+    def state(self) -> Tensors:
+        """The algorithm's own memory."""
+        return self.module.memory.tensors()
+
+    def random_inputs(self, sizes: Sequence[int]) -> RandomInputs:
+        """Names, shapes and meaning of the random inputs of a step on minibatches of these sizes."""
+        return self.module.algorithm.random_inputs(tuple(sizes))
+
+    def step(self, minibatches: Any, random: Mapping[str, Any] | None = None) -> Tensor:
+        """One real optimizer step: every update of the algorithm, its optimizers included.
+
+        Args:
+            minibatches: an :class:`EnvBatch`, or (x, y) of each environment in a sequence or by name.
+            random: the random inputs by name; None draws them from the seed.
+
+        Returns:
+            0-dimensional loss of the step's last update, before it.
+
+        Raises:
+            ConfigError: random inputs of other names or shapes than the declared ones, or too few minibatches.
+            DivergedError: the loss is not finite.
+        """
+        (batch,) = as_minibatches(minibatches, self.module.algorithm.sizes.n_envs)
+        batch = replace(batch, x=batch.x.to(self.networks.dtype))
+        drawn = self.module.draws
+        if random is not None:
+            values = self._checked(random, batch.sizes)
+            self.module.draws = _Given(values, drawn.seed)  # type: ignore[assignment]
+        try:
+            return self.module.train_steps([batch], self._optimizers)[0, 0]
+        finally:
+            self.module.draws = drawn
+
+    def predict(self, x: Tensor) -> Tensor:
+        """(n, C, H, W) -> (n, K) logits in evaluation mode."""
+        with torch.no_grad():
+            logits: Tensor = self.module.eval()(x.to(self.networks.dtype))
+        self.module.train()
+        return logits
+
+    def _checked(self, random: Mapping[str, Any], sizes: tuple[int, ...]) -> dict[str, Tensor]:
+        declared = self.random_inputs(sizes)
+        needed = {name: each.shape for name, each in declared.items()}
+        tensors = {name: torch.as_tensor(value) for name, value in random.items()}
+        shapes = {name: tuple(value.shape) for name, value in tensors.items()}
+        if shapes != needed:
+            raise ConfigError(f"random inputs {shapes} were given, this step needs {needed}")
+        return {k: v.to(self.networks.dtype) if v.is_floating_point() else v for k, v in tensors.items()}
+
+
+class _Given:
+    """Given numbers in the place of drawn ones."""
+
+    def __init__(self, values: Tensors, seed: int) -> None:
+        self.values, self.seed = values, seed
+
+    def at(self, *_: Any) -> Tensors:
+        return self.values
+
+
+def algorithm(
+    name: str | Path,
+    networks: nn.Module | Mapping[str, nn.Module],
+    n_classes: int,
+    n_envs: int,
+    hparams: Mapping[str, Any] | None = None,
+    dtype: torch.dtype = torch.float64,
+    **more: Any,
+) -> Port:
+    """An algorithm by its YAML name, to be compared with a reference step by step.
+
+    Args:
+        name: of a file in ``conf/algorithm``, or the path of such a file.
+        networks: the featurizer, or several networks by name; they are trained in place.
+        n_classes, n_envs: K and E.
+        hparams: values that replace the file's defaults.
+        dtype: of networks, hyperparameters, state and random inputs; torch's default type is left alone.
+        **more: ``n_features``, ``image``, ``kind``, ``seed``, ``rule``, ... of :func:`training_module`.
+
+    Raises:
+        ConfigError: an unknown algorithm or hyperparameter.
+    """
+    file = Path(name) if Path(name).suffix else CONF / "algorithm" / f"{name}.yaml"
+    if not file.exists():
+        choices = ", ".join(sorted(path.stem for path in (CONF / "algorithm").glob("*.yaml")))
+        raise ConfigError(f"algorithm {name} is unknown; choose from {choices}")
+    content: Any = OmegaConf.to_container(OmegaConf.load(file))
+    unknown = set(hparams or {}) - {*content["hparams"], "lr", "weight_decay", "batch_size"}
+    if unknown:
+        choices = ", ".join(content["hparams"])
+        raise ConfigError(f"{name} has no hyperparameter {', '.join(sorted(unknown))}; choose from {choices}")
+    return Port(
+        training_module(
+            content["objective"], networks, n_classes, n_envs, hparams=content["hparams"], values=hparams, dtype=dtype,
+            **more,
+        )
+    )  # fmt: skip

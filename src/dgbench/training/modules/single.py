@@ -1,12 +1,21 @@
-"""The LightningModule that trains any algorithm on ordinary modules: any backbone, device or precision."""
+"""Train any algorithm on ordinary modules: any backbone, device or precision.
+
+A minibatch may be evaluated in several *micro-batches* (gradient accumulation, distributed runs). Each holds an equal
+part of the rows of every environment. The objective is evaluated on each of them, with random inputs of its own, and
+losses, gradients and new states are averaged over them. For an objective that is a mean over rows (ERM) that is the
+objective of the whole minibatch; any other method becomes one that works with smaller minibatches, and BatchNorm sees
+the rows of a micro-batch. Each process of a distributed run holds an equal part of the minibatch and may cut it again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from dgbench.batches import EnvBatch, Tensors
 from dgbench.containers import AnyNetworks, Buffers, Networks
@@ -14,12 +23,9 @@ from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.gradients import detached
 from dgbench.objectives.step import Hyperparameters, Outcome, Prediction, Step
 from dgbench.seeding import derive
-from dgbench.training.activations import activations
-from dgbench.training.dropout import seeded_dropout
-from dgbench.training.micro_batches import averaged, mean_over_processes, micro_batches, moving_statistics
 from dgbench.training.modules.base import RunModule, cpu_copies
-from dgbench.training.modules.mixed_precision import half_for_networks
-from dgbench.training.modules.run_inputs import Draws
+from dgbench.training.modules.inputs import Draws
+from dgbench.training.modules.predicting import activations, half_for_networks
 from dgbench.training.optimizers import Part, UpdateRule, layer_scales
 
 
@@ -76,7 +82,7 @@ class SingleRun(RunModule):
 
     def train_steps(self, batches: Sequence[EnvBatch], optimizers: Mapping[str, Any]) -> Tensor:
         losses = super().train_steps(batches, optimizers)
-        if self._trainer is not None:
+        if self._trainer is not None and not self.collects:  # else all values are told together
             self.log("train/loss", losses.mean())
         return losses
 
@@ -159,8 +165,8 @@ class SingleRun(RunModule):
             if gradient is not None:
                 gradient = gradient if n == 1 else gradient / n
                 gradient = gradient if scaler is None else scaler.scale(gradient)
-                own = torch.empty_like(parameter).copy_(gradient)  # fused Adam ignores strides
-                parameter.grad = own if parameter.grad is None else parameter.grad.add_(own)
+                copied = torch.empty_like(parameter).copy_(gradient)  # fused Adam ignores strides
+                parameter.grad = copied if parameter.grad is None else parameter.grad.add_(copied)
 
     def _over_processes(self, losses: Tensor) -> Tensor:
         if self._place[1] > 1:
@@ -170,9 +176,9 @@ class SingleRun(RunModule):
     # ---- evaluation ---------------------------------------------------------------------------------------------
 
     def _predict(self, x: Tensor, random: Tensors) -> Tensor:
-        own, hp = {name: values[0] for name, values in random.items()}, Hyperparameters(self.hp.tensors())
+        numbers, hp = {name: values[0] for name, values in random.items()}, Hyperparameters(self.hp.tensors())
         with half_for_networks(self.networks, self.device) as networks:
-            return self.algorithm.predict(Prediction(networks, x, hp, self.memory.tensors(), own))[None]
+            return self.algorithm.predict(Prediction(networks, x, hp, self.memory.tensors(), numbers))[None]
 
     # ---- state --------------------------------------------------------------------------------------------------
 
@@ -193,3 +199,54 @@ class SingleRun(RunModule):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         self.steps_done = int(state_dict.pop(f"{prefix}steps_done"))
         super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[no-untyped-call]
+
+
+def micro_batches(batch: EnvBatch, n: int) -> Sequence[EnvBatch]:
+    """Cut a minibatch into ``n`` with equal parts of the rows of every environment, in order."""
+    if n == 1:
+        return [batch]
+    sizes = tuple(size // n for size in batch.sizes)
+
+    def cut(values: Tensor) -> list[Tensor]:
+        parts = [part.chunk(n) for part in batch.split(values)]
+        return [torch.cat([part[i] for part in parts]) for i in range(n)]
+
+    indices = [None] * n if batch.index is None else cut(batch.index)
+    return [EnvBatch(x, y, sizes, index) for x, y, index in zip(cut(batch.x), cut(batch.y), indices, strict=True)]
+
+
+def mean_over_processes(tensors: Iterable[Tensor]) -> None:
+    """Average tensors in place over the processes of a distributed run, in one message per type."""
+    by_type: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in tensors:
+        by_type.setdefault(tensor.dtype, []).append(tensor)
+    for group in by_type.values():
+        message = torch.cat([tensor.reshape(-1) for tensor in group])
+        torch.distributed.all_reduce(message)
+        message /= torch.distributed.get_world_size()
+        for tensor, mean in zip(group, torch.split(message, [t.numel() for t in group]), strict=True):
+            tensor.copy_(mean.view_as(tensor))
+
+
+def averaged(states: Sequence[Tensors]) -> Tensors:
+    """The mean over micro-batches of what an objective remembers."""
+    if len(states) == 1:
+        return states[0]
+    return {name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]}
+
+
+def moving_statistics(networks: nn.Module) -> list[Tensor]:
+    """The running statistics that a step may have changed, e.g. of a BatchNorm that is not frozen."""
+    training = [module for module in networks.modules() if module.training]
+    return [b for module in training for b in module.buffers(recurse=False) if b.is_floating_point()]
+
+
+@contextmanager
+def seeded_dropout(networks: nn.Module, device: torch.device, seed: int) -> Iterator[None]:
+    """Inside, dropout layers draw from ``seed`` alone; they know torch's global generator only, which is put back."""
+    if not any(isinstance(layer, _DropoutNd) and layer.p > 0 for layer in networks.modules()):
+        yield
+        return
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield

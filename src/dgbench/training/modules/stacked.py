@@ -21,7 +21,6 @@ from dgbench.objectives.step import Hyperparameters, Prediction, Step
 from dgbench.training.modules.base import RunModule
 from dgbench.training.modules.single import SingleRun
 from dgbench.training.optimizers import Part, clipped, optimizer_settings
-from dgbench.training.replay import Recorder, Replay
 
 
 class StackedRuns(RunModule):
@@ -30,14 +29,11 @@ class StackedRuns(RunModule):
     Args:
         runs: algorithms of one class with equal static hyperparameters and sizes, at the same step, in an order
             that keeps equal optimizer settings together (see :func:`optimizer_key`).
-        record: experimental, records a step to replay it, see :mod:`dgbench.training.replay`; None computes every
-            step afresh.
     """
 
-    def __init__(self, runs: Sequence[SingleRun], record: Recorder | None = None) -> None:
+    def __init__(self, runs: Sequence[SingleRun]) -> None:
         super().__init__(runs[0].algorithm, runs[0].rule)
         self._runs = tuple(runs)  # a tuple, so that Lightning does not register R modules
-        self._record = record
         self._functions: dict[Any, Callable[..., Any]] = {}  # of an update and minibatch sizes
         self._leaves: dict[str, list[tuple[slice, dict[str, Tensor]]]] = {}  # of each group: runs, their parameters
         self._random: Tensors = {}
@@ -67,7 +63,7 @@ class StackedRuns(RunModule):
         networks = [run.networks for run in self._runs]
         self.params = {k: v.requires_grad_() for k, v in self._stacked([n.params() for n in networks]).items()}
         frozen = [n.constants() for n in networks]
-        shared = {name for name, own in frozen[0].items() if all(torch.equal(own, f[name]) for f in frozen)}
+        shared = {name for name, constants in frozen[0].items() if all(torch.equal(constants, f[name]) for f in frozen)}
         self.constants = {
             name: value[0].clone() if name in shared else value for name, value in self._stacked(frozen).items()
         }
@@ -78,7 +74,7 @@ class StackedRuns(RunModule):
         return super().configure_optimizers()
 
     def _stacked(self, tensors: Sequence[Tensors]) -> dict[str, Tensor]:
-        return {name: torch.stack([own[name].detach() for own in tensors]).to(self.device) for name in tensors[0]}
+        return {name: torch.stack([run[name].detach() for run in tensors]).to(self.device) for name in tensors[0]}
 
     def _parts(self, name: str, group: ParamGroup) -> list[Part]:
         self._leaves[name] = [
@@ -100,7 +96,7 @@ class StackedRuns(RunModule):
         """(R, ...) each; the block of steps that they are cut from is kept by each run, all together may be large."""
         like = torch.empty((), dtype=self._runs[0].networks.dtype, device=self.device)
         drawn = [run.draws.at(step, sizes, like) for run in self._runs]
-        return {name: torch.stack([own[name] for own in drawn]) for name in drawn[0]}
+        return {name: torch.stack([numbers[name] for numbers in drawn]) for name in drawn[0]}
 
     def _differentiate(
         self, update: Update, groups: tuple[str, ...], step: int, counter: Tensor, batch: EnvBatch
@@ -108,8 +104,7 @@ class StackedRuns(RunModule):
         key = (update.objective, groups, batch.sizes, step < self.rule.head_steps)
         if key not in self._functions:
             names = [parameter for name in groups for parameter in self._learning(step)[name]]
-            function = self._function(update, names, batch.sizes)
-            self._functions[key] = Replay(function, self._changed, self._record) if self._record else function
+            self._functions[key] = self._function(update, names, batch.sizes)
         index = {} if batch.index is None else {"index": batch.index}
         losses, gradients, logs = self._functions[key](self._random, batch.x, batch.y, index, counter)
         for name in groups:
@@ -118,10 +113,7 @@ class StackedRuns(RunModule):
                     gradient = gradients.get(parameter)
                     # fused Adam ignores strides
                     leaf.grad = None if gradient is None else gradient[part].detach().contiguous()
-        return losses.clone(), {name: value.clone() for name, value in logs.items()}  # a replay overwrites them
-
-    def _changed(self) -> list[Tensor]:
-        return [*self.buffers_.values(), *self.memory.values()]
+        return losses, {name: value.clone() for name, value in logs.items()}  # what moves in place may be logged
 
     def _function(self, update: Update, names: Sequence[str], sizes: tuple[int, ...]) -> Callable[..., Any]:
         """(random, x, y, index, step) -> (R,) losses, gradients and logs; moves statistics and state in place.
@@ -184,12 +176,12 @@ class StackedRuns(RunModule):
 
     def evaluated(self, i: int) -> tuple[AnyNetworks, Hyperparameters, Tensors]:
         networks = self._runs[0].networks.eval()
-        own = {name: value[i] for each in (self.params, self.buffers_) for name, value in each.items()}
+        weights = {name: value[i] for stacked in (self.params, self.buffers_) for name, value in stacked.items()}
         constants = {
             name: value if self._constant_axes[name] is None else value[i] for name, value in self.constants.items()
         }
-        hp, state = ({name: value[i] for name, value in each.items()} for each in (self.hp, self.memory))
-        return BoundNetworks(networks, {**own, **constants}), Hyperparameters(hp), state
+        hp, state = ({name: value[i] for name, value in stacked.items()} for stacked in (self.hp, self.memory))
+        return BoundNetworks(networks, {**weights, **constants}), Hyperparameters(hp), state
 
     def remember(self, i: int, state: Tensors) -> None:
         for name, value in state.items():
@@ -240,13 +232,13 @@ class StackedRuns(RunModule):
         for parts, state in zip(self._layout.values(), states, strict=True):
             at = next(k for k, (part, _) in enumerate(parts) if part.start <= i < part.stop)
             part, names = parts[at]
-            own = state["param_groups"][at]
-            found = {
+            settings = state["param_groups"][at]
+            moments = {
                 j: {k: v if v.dim() == 0 else v[i - part.start].clone() for k, v in state["state"][p].items()}
-                for j, p in enumerate(own["params"])
+                for j, p in enumerate(settings["params"])
                 if p in state["state"]
             }
-            alone.append({"state": found, "param_groups": [{**own, "params": list(range(len(names)))}]})
+            alone.append({"state": moments, "param_groups": [{**settings, "params": list(range(len(names)))}]})
         return alone
 
     def merged_optimizer_states(self, runs: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
@@ -255,13 +247,13 @@ class StackedRuns(RunModule):
             state: dict[int, dict[str, Tensor]] = {}
             groups, offset = [], 0
             for part, names in parts:
-                own = [run[k] for run in runs[part]]
-                for j in own[0]["state"]:
+                alone = [run[k] for run in runs[part]]
+                for j in alone[0]["state"]:
                     state[offset + j] = {
-                        key: value if value.dim() == 0 else torch.stack([o["state"][j][key] for o in own])
-                        for key, value in own[0]["state"][j].items()
+                        key: value if value.dim() == 0 else torch.stack([o["state"][j][key] for o in alone])
+                        for key, value in alone[0]["state"][j].items()
                     }
-                groups.append({**own[0]["param_groups"][0], "params": list(range(offset, offset + len(names)))})
+                groups.append({**alone[0]["param_groups"][0], "params": list(range(offset, offset + len(names)))})
                 offset += len(names)
             merged.append({"state": state, "param_groups": groups})
         return merged

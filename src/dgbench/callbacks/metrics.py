@@ -1,17 +1,108 @@
-"""Loss, penalties, learning rates and speed of training, every few steps, for the metrics of each run."""
+"""Gather loss, penalties, learning rates, speed and errors of each run, for its ``metrics.csv`` and for a logger."""
 
 from __future__ import annotations
 
+import csv
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
 from numpy.typing import NDArray
+from pytorch_lightning.loggers import CSVLogger
+from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 
-from dgbench.callbacks.loggers import Guard
-from dgbench.callbacks.run_metrics import RunMetrics
+from dgbench.callbacks.loggers import Guard, MetricsLogger, RunInfo, error_values
+from dgbench.records.files import write_whole
+from dgbench.records.metrics import ERRORS, METRICS_FILE, Lines, metrics_text, read_metrics, write_metrics
+from dgbench.records.rows import ROW_FILE, Row, read_rows, row_of
+
+
+class RunMetrics:
+    """Collects lines, and hands them on at every evaluation and before every checkpoint.
+
+    So a checkpoint's steps are always on disk. What a run logged after the checkpoint that it continues from is
+    dropped from the file, and not shown again by a logger that has seen it.
+
+    Args:
+        run: whose metrics.
+        live: shows lines while the run trains; None where other runs train beside it.
+        safely: what guards the file; shared by the runs of a job.
+    """
+
+    def __init__(self, run: RunInfo, live: MetricsLogger | None, safely: Guard) -> None:
+        self.run, self.live, self._safely = run, live, safely
+        self._file: MetricsFile | None = None
+        self._waiting: Lines = {}
+        self._shown: set[tuple[int, frozenset[str]]] = set()
+
+    def begin(self, step: int) -> None:
+        """Continue after ``step`` optimizer steps, or start with 0; the rows of the run end there."""
+        before: Lines = {}
+        kept: Lines = {}
+
+        def cut() -> None:
+            before.update(read_metrics(self.run.folder / METRICS_FILE))
+            kept.update(with_errors({at: values for at, values in before.items() if at <= step}, self.run.folder))
+            write_metrics(self.run.folder / METRICS_FILE, kept)
+            self._file = MetricsFile(self.run.folder)
+
+        self._safely(cut)
+        if self.live is None:
+            return
+        if self.live.start(self.run):
+            self._shown = {(at, frozenset(values)) for at, values in before.items()}
+            return
+        for at, values in kept.items():
+            self.live.log(at, values)
+
+    def rows(self, step: int, rows: Sequence[Row]) -> None:
+        """Log one evaluation."""
+        self.log(step, error_values(rows))
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Log values by name after ``step`` optimizer steps; those of one step make one line."""
+        self._waiting.setdefault(step, {}).update(values)
+
+    def save(self) -> None:
+        """Hand on what was logged."""
+        lines, self._waiting = self._waiting, {}
+
+        def append() -> None:
+            if self._file is None or not lines:
+                return
+            for step, values in lines.items():
+                self._file.log_metrics(dict(values), step)
+            self._file.save()
+
+        self._safely(append)
+        for step, values in lines.items():
+            if self.live is not None and (step, frozenset(values)) not in self._shown:
+                self.live.log(step, values)
+
+    def finish(self, failed: bool = False) -> None:
+        """The run ends, or is interrupted."""
+        self.save()
+        if self.live is not None:
+            self.live.finish(failed)
+
+
+def with_errors(lines: Lines, folder: Path) -> Lines:
+    """Lines of a run whose errors are those of its rows; also those that were recorded without a logger.
+
+    Raises:
+        OSError: the rows cannot be read.
+    """
+    file = folder / ROW_FILE
+    rows = [row_of(flat) for flat in read_rows(file)[0]] if file.exists() else []
+    merged = {step: {k: v for k, v in own.items() if not k.startswith(ERRORS)} for step, own in lines.items()}
+    for step, evaluation in groupby(rows, key=lambda row: row.step):
+        merged.setdefault(step, {}).update(error_values(list(evaluation)))
+    return {step: values for step, values in sorted(merged.items()) if values}
 
 
 class TrainingMetrics(pl.Callback):
@@ -100,6 +191,7 @@ class TrainingMetrics(pl.Callback):
             values.setdefault(step, []).append((name, value))
         first = module.steps_done - len(batch)
         self._images = processes * int(batch[0].y.shape[-1])
+        self._show(module, values.get(module.steps_done - 1, ()))
         for step in range(first, first + len(batch)):
             for name, value in values.get(step, ()):
                 self._of(self._sums, name, np.float64)[:] += value
@@ -108,6 +200,12 @@ class TrainingMetrics(pl.Callback):
             self._seconds += seconds / len(batch)
             if (step + 1) % self.every == 0 or step + 1 == self.steps:
                 self._log(module, step + 1)
+
+    def _show(self, module: Any, values: Sequence[tuple[str, NDArray[Any]]]) -> None:
+        """Tell other callbacks of the last step: of a stack the means over its runs, and the rates of its first."""
+        last = {f"train/{name}": float(np.mean(value)) for name, value in values}
+        rates = {f"lr/{name}": rate for name, rate in module.learning_rates(0, module.steps_done - 1).items()}
+        module.log_dict({**last, **rates}, logger=False)
 
     def _log(self, module: Any, step: int) -> None:
         speed = self._n / self._seconds if self._seconds > 0 else 0.0
@@ -129,3 +227,35 @@ class TrainingMetrics(pl.Callback):
 
     def _present(self) -> list[RunMetrics]:
         return [run for run in self.runs if run is not None]
+
+
+class MetricsFile(CSVLogger):
+    """Appends to the ``metrics.csv`` of a run folder, where Lightning's logger would delete it first.
+
+    Lines are written by ``save()`` only.
+
+    Args:
+        folder: of the run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, name="", version="", flush_logs_every_n_steps=sys.maxsize)
+        self._experiment = _Continued(folder)
+
+
+class _Continued(ExperimentWriter):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(str(folder))
+        self._file = folder / METRICS_FILE
+        if self._file.exists():
+            with open(self._file, newline="") as file:
+                self.metrics_keys = next(csv.reader(file), [])
+
+    def _check_log_dir_exists(self) -> None:
+        """A run folder is not empty, and what is there is continued."""
+
+    def _rewrite_with_new_header(self, fieldnames: Sequence[str]) -> None:
+        """The same file with more columns, whole at any moment."""
+        with open(self._file, newline="") as file:
+            text = metrics_text(fieldnames, csv.DictReader(file))
+        write_whole(self._file, text, sync=False)

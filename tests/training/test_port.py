@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from dgbench.errors import ConfigError
-from dgbench.training import porting
+from dgbench.training.modules.factory import algorithm
 
 
 def networks() -> dict[str, nn.Module]:
@@ -31,7 +31,7 @@ def test_vrex_against_plain_pytorch() -> None:
     """Penalty weight 0.35 from step 2 on, Adam re-created there; default type untouched."""
     reference = copy.deepcopy(networks())
     model = nn.Sequential(reference["featurizer"], reference["classifier"]).double()
-    port = porting.algorithm(
+    port = algorithm(
         "vrex", networks(), 2, 2, {"vrex_lambda": 0.35, "vrex_penalty_anneal_iters": 2, "lr": 0.01}, n_features=3
     )
     for step in range(4):
@@ -49,7 +49,7 @@ def test_vrex_against_plain_pytorch() -> None:
 
 def test_given_random_inputs_are_used_and_checked() -> None:
     """Mixup with weight 1 is ERM of the first side; names and shapes must be the declared ones."""
-    port = porting.algorithm("mixup", networks(), 2, 2, n_features=3)
+    port = algorithm("mixup", networks(), 2, 2, n_features=3)
     declared = port.random_inputs((5, 5))
     assert {name: each.shape for name, each in declared.items()} == {"permutation": (2,), "weight": (2,)}
     assert all(each.description for each in declared.values())
@@ -64,6 +64,6 @@ def test_given_random_inputs_are_used_and_checked() -> None:
 
 def test_what_is_unknown_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="algorithm verx is unknown; choose from "):
-        porting.algorithm("verx", networks(), 2, 2, n_features=3)
+        algorithm("verx", networks(), 2, 2, n_features=3)
     with pytest.raises(ConfigError, match="vrex has no hyperparameter lam; choose from vrex_lambda"):
-        porting.algorithm("vrex", networks(), 2, 2, {"lam": 1}, n_features=3)
+        algorithm("vrex", networks(), 2, 2, {"lam": 1}, n_features=3)

@@ -1,0 +1,154 @@
+"""Run Lightning callbacks that a user names in ``conf/callbacks``, as if this were any Lightning training.
+
+What Lightning counts as batches is otherwise what is gathered at once, its global step the steps of all optimizers, and
+its epoch starts at 0 when a run resumes. Here a batch is one optimizer step, and all counts continue.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from hydra.utils import get_class
+from pytorch_lightning.loggers import Logger
+
+from dgbench.callbacks.metrics import RunMetrics
+from dgbench.errors import ConfigError
+from dgbench.plan.building import build, without
+
+
+def check_callbacks(config: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse what cannot be built, or is no callback.
+
+    Args:
+        config: plain resolved values of ``config["callbacks"]``, by name.
+
+    Raises:
+        ConfigError: with the key and the fix.
+    """
+    for name, content in config.items():
+        target = content.get("_target_") if isinstance(content, Mapping) else None
+        if not isinstance(target, str):
+            raise ConfigError(
+                f"callbacks.{name}={content} names no class; write callbacks.{name}._target_=package.module.Class"
+            )
+        try:
+            kind: type[Any] = get_class(target)
+            if not issubclass(kind, pl.Callback):
+                raise TypeError("it is no subclass of pytorch_lightning.Callback")
+            arguments = {key: value for key, value in content.items() if key not in ("passive", "_target_")}
+            inspect.signature(kind).bind_partial(**{k: v for k, v in arguments.items() if not k.startswith("_")})
+        except Exception as error:  # also whatever the module itself raises
+            reason = " ".join(str(error).split())
+            raise ConfigError(
+                f"callbacks.{name}._target_={target} cannot be used: {reason}; correct path or arguments"
+            ) from error
+
+
+def build_callbacks(config: Mapping[str, Mapping[str, Any]]) -> dict[str, pl.Callback]:
+    """Instantiate ``config["callbacks"]``, by name.
+
+    Raises:
+        ConfigError: what :func:`check_callbacks` refuses, or a constructor does.
+    """
+    check_callbacks(config)
+    return {name: build(without(config, name, "passive"), name) for name in config}
+
+
+class UserCallbacks(pl.Callback):
+    """Counts for callbacks what they expect to be counted, and keeps their states in checkpoints.
+
+    It must stand before them. ``trainer.global_step`` is the number of steps done, ``trainer.current_epoch`` that of
+    evaluation intervals. A stop that one of them asked for outlives a kill.
+
+    Args:
+        callbacks: by name.
+    """
+
+    def __init__(self, callbacks: Mapping[str, pl.Callback]) -> None:
+        self.callbacks = callbacks
+        self._stopped = False
+        self._trainer: pl.Trainer | None = None
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        self._trainer, loop = trainer, trainer.fit_loop
+        trainer.should_stop = trainer.should_stop or self._stopped
+        begun = pl_module.steps_done // trainer.datamodule.eval_every  # type: ignore[attr-defined]
+        loop.max_epochs = (loop.max_epochs or 0) + begun
+        for count in ("ready", "started", "processed", "completed"):
+            setattr(loop.epoch_progress.current, count, begun)
+        loop.epoch_loop._batches_that_stepped = pl_module.steps_done
+        self._count(trainer, pl_module)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self._count(trainer, pl_module)
+
+    def _count(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        """Of the steps of several optimizers and updates, one is a step."""
+        trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress.total.completed = pl_module.steps_done
+
+    def state_dict(self) -> dict[str, Any]:
+        """Whether training was ended, and the states of the callbacks, which a checkpoint holds.
+
+        Raises:
+            ConfigError: a state holds what is not read from files, which may run foreign code.
+        """
+        states = {name: state for name, callback in self.callbacks.items() if (state := callback.state_dict())}
+        for name, state in states.items():
+            file = io.BytesIO()
+            try:
+                torch.save(state, file)
+                file.seek(0)
+                torch.load(file, weights_only=True)
+            except Exception as error:  # whatever cannot be pickled, or is refused
+                raise ConfigError(
+                    f"callbacks.{name}: no checkpoint holds its state_dict; give numbers, texts, tensors, and "
+                    "lists and dictionaries of them"
+                ) from error
+        return {"stopped": bool(self._trainer and self._trainer.should_stop), "states": states}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._stopped = state_dict["stopped"]
+        for name, state in state_dict["states"].items():
+            if name in self.callbacks:
+                self.callbacks[name].load_state_dict(state)
+
+
+class CallbackLog(Logger):
+    """What callbacks log through Lightning, as lines of the runs that train; nothing where no logger was chosen.
+
+    Args:
+        folder: of the first run, where a callback may write files.
+        runs: that train together; each gets the same lines, but for None.
+        steps_done: optimizer steps done.
+    """
+
+    def __init__(self, folder: Path, runs: Sequence[RunMetrics | None], steps_done: Callable[[], int]) -> None:
+        super().__init__()
+        self.folder, self.steps_done = folder, steps_done
+        self.runs = [run for run in runs if run]
+
+    @property
+    def name(self) -> str:
+        return "dgbench"
+
+    @property
+    def version(self) -> str:
+        return ""
+
+    @property
+    def save_dir(self) -> str:
+        return str(self.folder)
+
+    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
+        """Loggers get the configuration when a run begins."""
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        values = {name: float(value) for name, value in metrics.items() if name != "epoch"}
+        for run in self.runs if values else ():
+            run.log(self.steps_done(), values)

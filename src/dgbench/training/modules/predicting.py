@@ -1,0 +1,210 @@
+"""Predict with R runs of one algorithm: errors counted batch by batch, logits, and surveys of the training images.
+
+Before some steps an algorithm may look at all training images of a run (a *survey*) and keep what it makes of them.
+Under ``trainer.precision=bf16-mixed`` and ``16-mixed`` networks compute in half precision, and nothing else does.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dgbench.batches import Tensors, TrainingImages
+from dgbench.containers import AnyNetworks, Networks, example_of
+from dgbench.errors import ConfigError
+from dgbench.objectives.contract import Algorithm
+from dgbench.objectives.step import Hyperparameters, Prediction, Surveyed
+from dgbench.seeding import derive
+from dgbench.training.modules.inputs import Draws, eval_batch
+
+TrainingImagesOf = Callable[[int], Iterable[TrainingImages]]  # number of a run -> batches of its training images
+
+CPU_BYTES = 32 * 2**20  # of one layer: what is larger is new memory each time, which the kernel has to clear
+DEVICE_BYTES = 512 * 2**20
+
+
+class OneRun(Protocol):
+    """A single run: :class:`~dgbench.training.modules.single.SingleRun`."""
+
+    algorithm: Algorithm
+    networks: Networks
+    draws: Draws
+    steps_done: int
+
+    def activations(self, image: tuple[int, ...]) -> list[int]:
+        """Numbers that each layer of the featurizer puts out for one image of this shape."""
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], /) -> Any:
+        """Put in weights, memory and ``steps_done``."""
+
+
+class PredictingModule(pl.LightningModule, ABC):
+    """Predicts with R runs of one algorithm.
+
+    Attributes:
+        algorithm: that of the first run; of the others it differs in hyperparameters that are not static.
+        gives_logits: whether validation steps also return ``logits``; not part of a state.
+        training_images: the training images of each run, for algorithms with surveys; not part of a state.
+    """
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        super().__init__()
+        self.algorithm = algorithm
+        self.gives_logits = False
+        self.training_images: TrainingImagesOf | None = None
+
+    @property
+    @abstractmethod
+    def runs(self) -> Sequence[OneRun]:
+        """The R runs."""
+
+    @abstractmethod
+    def evaluated(self, i: int) -> tuple[AnyNetworks, Hyperparameters, Tensors]:
+        """Networks in evaluation mode, hyperparameters and memory of run ``i``, as they are now."""
+
+    @abstractmethod
+    def remember(self, i: int, state: Tensors) -> None:
+        """Put in new values of the memory of run ``i``."""
+
+    @property
+    def size(self) -> int:
+        """R."""
+        return len(self.runs)
+
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> dict[str, Tensor]:
+        """Count what is wrong in one batch.
+
+        Args:
+            batch: an :class:`~dgbench.batches.EvalBatch`, or (x, y).
+
+        Returns:
+            ``seen``, 0-dimensional; ``wrong`` (R,); ``loss`` (R,) float64, the summed cross entropy; where
+            ``gives_logits`` is set, ``logits`` (R, n, K).
+        """
+        images = eval_batch(batch, batch_idx)
+        logits, n = self.predict_logits(images.x, images.name, images.index), len(images.y)
+        wrong = (logits.argmax(2) != images.y).sum(1)
+        losses = F.cross_entropy(logits.flatten(0, 1), images.y.repeat(self.size), reduction="none")
+        if images is not batch:
+            self.log("val/error", wrong.double().mean() / n, batch_size=n, on_epoch=True)
+        counts = {"seen": torch.tensor(n), "wrong": wrong, "loss": losses.view(self.size, n).double().sum(1)}
+        return {**counts, "logits": logits} if self.gives_logits else counts
+
+    def predict_logits(self, x: Tensor, *purpose: str | int) -> Tensor:
+        """(n, C, H, W) -> (R, n, K); ``purpose`` names the batch, on which random predictions depend."""
+        random = self._random_for_prediction(x, *purpose)
+        parts = [
+            self._predict(x[rows], {name: values[:, rows] for name, values in random.items()})
+            for rows in self._together(x)
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+    def _random_for_prediction(self, x: Tensor, *purpose: str | int) -> Tensors:
+        """(R, n, ...) each."""
+        like = x.new_empty((), dtype=self.runs[0].networks.dtype)
+        drawn = [run.draws.for_prediction(len(x), like, *purpose) for run in self.runs]
+        return {name: torch.stack([numbers[name] for numbers in drawn]) for name in drawn[0]}
+
+    @abstractmethod
+    def _predict(self, x: Tensor, random: Tensors) -> Tensor:
+        """(n, C, H, W) and (R, n, ...) random inputs -> (R, n, K)."""
+
+    def images_at_once(self, x: Tensor) -> int:
+        """Images like those of ``x`` that are predicted at once, so that no layer puts out too much."""
+        channels, *sides = x.shape[1:]
+        layers = self.runs[0].activations((channels + self.algorithm.extra_channels, *sides))
+        return images_at_once(layers, x.device)
+
+    def _together(self, x: Tensor) -> list[slice]:
+        """The rows of a batch, cut into what one call of the algorithm's ``predict`` gets."""
+        n = len(x)
+        size = n if self.algorithm.group_size(self.algorithm.values) else self.images_at_once(x)
+        return [slice(first, min(first + size, n)) for first in range(0, n, size)]
+
+
+def survey(module: PredictingModule, due: Sequence[int], step: int) -> None:
+    """Pass over the training images of some runs and put what their algorithm makes of them into their memory.
+
+    Weights, seed and step decide all of it, so nothing else is saved to resume.
+
+    Args:
+        module: of the runs; its networks are in training mode before and after.
+        due: numbers of the runs.
+        step: the one that follows.
+
+    Raises:
+        ConfigError: the module was given no training images.
+    """
+    if module.training_images is None:
+        raise ConfigError(
+            f"{type(module.algorithm).__name__} looks at all training images before some steps; give the module's "
+            "training_images a function that yields them"
+        )
+    for i in due:
+        run = module.runs[i]
+        networks, hp, state = module.evaluated(i)
+        rows: list[Any] = []
+        with torch.no_grad(), half_for_networks(networks, module.device) as called:
+            for images in module.training_images(i):
+                outputs = run.algorithm.survey(Prediction(called, images.x, hp, state, {}))
+                rows.append((outputs, images.y, images.env, images.index))
+        outputs, y, env, index = (torch.cat(column) for column in zip(*rows, strict=True))
+        rng = np.random.default_rng(derive(run.draws.seed, "survey", step))
+        module.remember(i, run.algorithm.digest(Surveyed(outputs, y, env, index, state, step, rng)))
+    module.runs[0].networks.train()
+
+
+def given(images: Sequence[TrainingImages]) -> TrainingImagesOf:
+    """The same images for every run."""
+    return lambda i: images
+
+
+@contextmanager
+def half_for_networks(networks: AnyNetworks, device: torch.device) -> Iterator[AnyNetworks]:
+    """Where autocast is on, as in Lightning's mixed precision, it holds for the networks alone.
+
+    Penalties are differences of nearly equal numbers, which half precision rounds away: the distances of MMD would be
+    noise, the quantiles of RSC would be shared by many features. So everything that an algorithm computes of what its
+    networks put out is float32, and so is what is differentiated inside the context, but for the networks.
+
+    Yields:
+        the networks as they are to be called.
+    """
+    kind = device.type
+    if not (torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)):
+        yield networks
+        return
+    dtype = torch.get_autocast_dtype(kind)
+    with torch.autocast(kind, enabled=False):
+        yield networks.in_half_precision(dtype)
+
+
+def activations(featurizer: nn.Module, image: tuple[int, ...]) -> list[int]:
+    """Numbers that each layer puts out for one image of shape ``image``, in order of computation."""
+    counted: list[int] = []
+    leaves = [layer for layer in featurizer.modules() if not list(layer.children())]
+    hooks = [layer.register_forward_hook(lambda _, __, out: counted.append(out.numel())) for layer in leaves]
+    training = [layer for layer in featurizer.modules() if layer.training]
+    featurizer.eval()  # one image has no batch statistics, and must leave none
+    like = example_of(featurizer)
+    with torch.no_grad():
+        featurizer(torch.zeros(1, *image, dtype=like.dtype, device=like.device))
+    for layer in training:
+        layer.training = True
+    for hook in hooks:
+        hook.remove()
+    return counted
+
+
+def images_at_once(layers: list[int], device: torch.device) -> int:
+    """Images that are scored at once, given the numbers of each layer's output for one; at least 1."""
+    bound = CPU_BYTES if device.type == "cpu" else DEVICE_BYTES
+    return max(1, bound // (4 * max(layers, default=1)))

@@ -1,0 +1,379 @@
+"""Write what a run folder holds besides results: ``config.yaml``, ``identity.json``, ``model.json`` and ``log.txt``.
+
+``identity.json`` says what decides the results, and of what code, packages, machine and data a run is made; every
+start of the run, first or resumed, adds a session. ``model.json`` is what a trained model is besides its weights,
+enough to build it anywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import json
+import logging
+import os
+import platform
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from omegaconf import OmegaConf
+from torch import nn
+
+from dgbench.configuration import typed_words
+from dgbench.data.description import Preprocessing
+from dgbench.data.environments import Environments
+from dgbench.errors import RecordError
+from dgbench.network_specs import Sizes
+from dgbench.networks.build import build_networks
+from dgbench.plan.code import present_paths
+from dgbench.records.files import write_whole
+from dgbench.records.rows import IDENTITY_FILE, RunIdentity
+from dgbench.records.spec import code_version, commit
+from dgbench.training.modules import SingleRun
+from dgbench.training.modules.factory import algorithm_class
+from dgbench.training.study import Run
+from dgbench.version import __version__
+
+LOG_FILE = "log.txt"
+
+MODEL_FILE = "model.json"
+FORMAT = 1
+
+PACKAGES = (
+    "torch", "torchvision", "pytorch-lightning", "hydra-core", "omegaconf", "numpy", "scipy", "scikit-learn", "timm",
+    "pillow",
+)  # fmt: skip
+SAMPLED = 32  # images of each subset that the fingerprint looks at
+_FINGERPRINTS: WeakKeyDictionary[Environments, str] = WeakKeyDictionary()
+
+
+def write_config(run: Run) -> None:
+    """Write the resolved configuration of a run, and its fold, to its folder."""
+    fold = OmegaConf.to_yaml(OmegaConf.create({"fold": run.fold.key()}))
+    write_whole(run.folder / "config.yaml", run.study.resolved_yaml + fold)
+
+
+def write_model(run: Run, identity: RunIdentity) -> None:
+    """Write what the run's model is besides its weights to its folder, so that it can be built anywhere.
+
+    Args:
+        run: that is trained.
+        identity: what its rows say of it.
+    """
+    study, config = run.study, run.study.config
+    averaging = config["averaging"].get("rule")
+    ModelRecord(
+        identity=asdict(identity),
+        objective=run.study.config["algorithm"]["objective"],
+        hparams=dict(run.spec.hparams),
+        featurizer=study.featurizer_keys(),
+        dtype=str(study.dtype).removeprefix("torch."),
+        averaging=None if averaging is None else dict(averaging),
+        training=run.fold.training,
+        fold=run.fold.key(),
+        classes=study.source.catalog.classes,
+        preprocessing=study.source.catalog.preprocessing,
+        dataset=config["dataset"],
+        protocol=config["protocol"],
+        trainer=config["trainer"],
+        n_images=study.n_images,
+    ).save(run.folder)
+
+
+def write_identity(run: Run, *, resumed_from: int, together: int) -> None:
+    """Write what a run is made of; sessions of earlier starts are kept.
+
+    Args:
+        run: that is started.
+        resumed_from: step of the checkpoint that it continues from, 0 for its beginning.
+        together: runs that train as one stack, 1 for one alone.
+    """
+    file, study = run.folder / IDENTITY_FILE, run.study
+    session = {
+        **_machine(list(study.planned.words)),
+        "device": study.settings.device,
+        "resumed_from": resumed_from,
+        "together": together,
+    }
+    document = {
+        "run": run.hash,
+        "study": study.folder.name,
+        "spec": run.spec.to_json(),
+        "dataset": {**study.info.facts(), "fingerprint": fingerprint(study.source)},
+        "sessions": [*_sessions(file), session],
+    }
+    write_whole(file, json.dumps(document, indent=1) + "\n")
+
+
+def first_threads(run: Run) -> int | None:
+    """Threads that a run began with; None for one that was never started."""
+    sessions = _sessions(run.folder / IDENTITY_FILE)
+    number = sessions[0].get("threads") if sessions and isinstance(sessions[0], dict) else None
+    return number if isinstance(number, int) and number > 0 else None
+
+
+def fingerprint(environments: Environments) -> str:
+    """12 digits that change with the images dealt to environments, their labels, spurious features and splits.
+
+    All positions are hashed, and the pixels and labels of the first images of each subset.
+    """
+    if environments not in _FINGERPRINTS:
+        _FINGERPRINTS[environments] = _fingerprint(environments)
+    return _FINGERPRINTS[environments]
+
+
+def _fingerprint(environments: Environments) -> str:
+    content = hashlib.sha256(json.dumps(environments.info.identity(), sort_keys=True, default=str).encode())
+    for env in environments.info.given:
+        for subset in ("train", "val"):
+            positions = environments.table.subset(env, subset)
+            content.update(f"{env}/{subset}/{len(positions)}".encode() + positions.astype("<i8").tobytes())
+            if len(positions):
+                x, y = environments.store.gather(torch.from_numpy(positions[:SAMPLED]))
+                rounded = (x * 1000).round().to("cpu", torch.int32)  # the same on every device
+                content.update(rounded.numpy().tobytes() + y.cpu().numpy().astype("<i8").tobytes())
+    return content.hexdigest()[:12]
+
+
+def _sessions(file: Path) -> list[Any]:
+    try:
+        return list(json.loads(file.read_text())["sessions"])
+    except (OSError, ValueError, KeyError, TypeError):  # none yet, or cut short by a full disk
+        return []
+
+
+def _machine(words: list[str]) -> dict[str, Any]:
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "command": [Path(sys.argv[0]).name, *words],
+        "typed": typed_words("train"),  # of a whole sweep, where it is a job of one
+        "threads": torch.get_num_threads(),
+        **_fixed(),
+    }
+
+
+@functools.cache
+def _fixed() -> dict[str, Any]:
+    """What does not change while a process lives."""
+    return {
+        "dgbench": __version__,
+        "code": code_version(),
+        **commit(),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "system": platform.platform(),
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "cuda": torch.version.cuda,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRecord:
+    """A trained model without its weights.
+
+    Args:
+        identity: of its rows.
+        objective: import path of the algorithm's class.
+        hparams: resolved values of every hyperparameter that the algorithm reads.
+        featurizer: ``_target_``, import path of a module's class, and its arguments but the shape of the image.
+        dtype: name of the floating-point type.
+        averaging: ``_target_`` and arguments of the rule that averages the weights; None where nothing does.
+        training: environments that it was trained on.
+        fold: what else tells its fold, see :meth:`dgbench.plan.folds.Fold.key`.
+        classes: names of the K classes, in the order of the logits.
+        preprocessing: from a picture to what the network sees.
+        dataset, protocol, trainer: resolved keys of the configuration that it was trained with.
+        n_images: what numbers of training images are below; algorithms may keep something for each.
+        step: optimizer steps that exported weights had; None in the folder of a run, whose checkpoints say it.
+    """
+
+    identity: Mapping[str, Any]
+    objective: str
+    hparams: Mapping[str, Any]
+    featurizer: Mapping[str, Any]
+    dtype: str
+    averaging: Mapping[str, Any] | None
+    training: tuple[str, ...]
+    fold: Mapping[str, Any]
+    classes: tuple[str, ...]
+    preprocessing: Preprocessing
+    dataset: Mapping[str, Any]
+    protocol: Mapping[str, Any]
+    trainer: Mapping[str, Any]
+    n_images: int = 0
+    step: int | None = None
+
+    def save(self, folder: Path) -> None:
+        """Write the file, whole.
+
+        Raises:
+            OSError: it cannot be written; what was there stays.
+        """
+        write_whole(folder / MODEL_FILE, json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n")
+
+    @staticmethod
+    def load(folder: Path) -> ModelRecord:
+        """Read the file of a folder.
+
+        Raises:
+            RecordError: it is absent, or something else.
+        """
+        file = folder / MODEL_FILE
+        try:
+            content: Any = present_paths(json.loads(file.read_text(encoding="utf-8")))
+            if content.pop("format") != FORMAT:
+                raise ValueError("another format")
+            content |= {key: tuple(content[key]) for key in ("training", "classes")}
+            content["preprocessing"] = Preprocessing.of_json(content["preprocessing"])
+            return ModelRecord(**content)
+        except FileNotFoundError:
+            raise RecordError(
+                f"{folder} has no {MODEL_FILE}; name the folder of an exported model, or of a run of this version of "
+                "dgbench (earlier ones wrote none)"
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RecordError(
+                f"{file} is no record of a model ({type(error).__name__}: {error}); train it again"
+            ) from None
+
+    @property
+    def identity_of_rows(self) -> RunIdentity:
+        """What the rows of the run say of it."""
+        return RunIdentity(**self.identity)
+
+    def build(self) -> SingleRun:
+        """The module in evaluation mode, with random weights.
+
+        Raises:
+            RecordError: a class that it names is not there, or takes other arguments.
+        """
+        algorithm = algorithm_class(self.objective)
+        image = self.preprocessing.image
+        shapes = Sizes(
+            n_features=0,
+            n_classes=len(self.classes),
+            n_envs=len(self.training),
+            image=image,
+            n_steps=self.trainer["steps"],
+            n_images=self.n_images,
+            pixel_mean=self.preprocessing.mean,
+            pixel_std=self.preprocessing.std,
+        )
+        try:
+            networks, sizes = build_networks(
+                self._featurizer,
+                shapes,
+                lambda sizes: algorithm.networks_needed(sizes, self.hparams),
+                algorithm.extra_channels,
+                seed=0,
+            )
+            module = SingleRun(
+                algorithm(sizes, self.hparams), networks, self.identity["seed"], dtype=getattr(torch, self.dtype)
+            )
+        except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+            raise RecordError(
+                f"{MODEL_FILE}: its model cannot be built "
+                f"({type(error).__name__}: {error}); use the version of dgbench that trained it"
+            ) from error
+        return module.eval()
+
+    def _featurizer(self, image: tuple[int, ...]) -> nn.Module:
+        kind = module_class(str(self.featurizer["_target_"]))
+        made: nn.Module = kind(image=image, **{k: v for k, v in self.featurizer.items() if k != "_target_"})
+        return made
+
+    def averaging_rule(self) -> Any:
+        """The rule that averaged the weights, without its state; None where nothing was averaged.
+
+        Raises:
+            RecordError: the file names something else, which is not called.
+        """
+        if self.averaging is None:
+            return None
+        path = str(self.averaging["_target_"])
+        kind = _class(path)
+        if not all(hasattr(kind, part) for part in ("update", "evaluated", "result", "load_state_dict")):
+            raise RecordError(f"{path} averages no weights; {MODEL_FILE} must name what does")
+        return kind(**{key: value for key, value in self.averaging.items() if key != "_target_"})
+
+
+def module_class(path: str) -> type[nn.Module]:
+    """A class of networks by its import path; nothing else that a file may name is called.
+
+    Raises:
+        RecordError: there is none.
+    """
+    kind = _class(path)
+    if not issubclass(kind, nn.Module):
+        raise RecordError(f"{path} is no torch module; {MODEL_FILE} must name one as the featurizer")
+    return kind
+
+
+def _class(path: str) -> type[Any]:
+    try:
+        module, _, name = path.rpartition(".")
+        found: Any = getattr(importlib.import_module(module), name)
+        if not isinstance(found, type):
+            raise TypeError(f"{path} is no class")
+    except Exception as error:  # also whatever the module itself raises
+        raise RecordError(f"{path} cannot be imported; install what the model was trained with") from error
+    return found
+
+
+class _FolderLogs(logging.Handler):
+    """Appends every record to a file in each folder; a stack has more runs than a process may have open files."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        super().__init__(logging.DEBUG)
+        self.files = [folder / LOG_FILE for folder in folders]
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = self.format(record) + "\n"
+        for file in self.files:
+            with suppress(OSError), open(file, "a") as handle:  # a full disk is reported by what trains
+                handle.write(line)
+
+
+@contextmanager
+def own_log(*folders: Path) -> Iterator[None]:
+    """Everything logged while runs train also goes to the log.txt of their folders."""
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+    handler, root, ours = _FolderLogs(folders), logging.getLogger(), logging.getLogger("dgbench")
+    root.addHandler(handler)
+    ours.setLevel(logging.DEBUG)  # details go to the files; the console's handler stops at INFO
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
