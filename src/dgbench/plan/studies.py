@@ -37,7 +37,7 @@ def grid_lists(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
     Raises:
         ConfigError: an entry is no list, or sets how a command runs, not what it trains.
     """
-    lists = {key: values for key, values in _dotted(grid) if values is not None}
+    lists = {key: values for key, values in dict(_dotted(grid)).items() if values is not None}
     for key, values in lists.items():
         if key.partition(".")[0] in ALIKE:
             raise ConfigError(f"grid.{key} sets what all studies of a command have in common; write {key}=VALUE")
