@@ -308,3 +308,38 @@ def test_a_copied_folder_is_a_duplicate(make: Any, tmp_path: Path) -> None:
     folder = make.write_run(tmp_path, make.identity())
     shutil.copytree(folder, tmp_path / "zz_copy")
     assert kinds(collect([tmp_path])) == ["duplicate"]
+
+
+# ---- code of a user's own -------------------------------------------------------------------------------------------
+
+
+def text_of(make: Any, folder: Path, text: str, trained: str, fold: str = "0") -> Path:
+    """A run of an objective of one's own, last started at a time."""
+    who = make.identity("mine", fold, run=f"{text}{fold}", user_code={"mine.Objective": text})
+    run: Path = make.write_run(folder / f"{text}{fold}", who, lambda env, step: 0.25)
+    (run / "identity.json").write_text(json.dumps({"sessions": [{"time": trained}]}))
+    return run
+
+
+def test_runs_of_the_newest_text_count(make: Any, tmp_path: Path) -> None:
+    """Whatever the order of the folders; a run of dgbench's own counts as it is."""
+    text_of(make, tmp_path, "ccc", "2026-11-25T10:00:00+0000")
+    text_of(make, tmp_path, "aaa", "2026-11-25T11:00:00+0000")
+    text_of(make, tmp_path, "aaa", "2026-11-25T09:00:00+0000", "1")
+    text_of(make, tmp_path, "bbb", "2026-11-24T11:00:00+0000")
+    text_of(make, tmp_path, "bbb", "2026-11-24T11:00:00+0000", "1")
+    make.write_run(tmp_path / "erm", make.identity())
+    found = collect([tmp_path])
+    assert sorted(str(run.identity["user_code"]) for run in found.runs) == [*["{'mine.Objective': 'aaa'}"] * 2, "{}"]
+    (problem,) = [problem for problem in found.problems if problem.kind == "older code"]
+    assert problem.where == "mine.Objective"
+    assert "3 runs of 2 older texts" in problem.reason and "aaa" in problem.reason
+    assert len(collect([tmp_path], repeated=True).runs) == 6
+
+
+def test_without_a_record_of_sessions_the_file_tells_when_it_trained(make: Any, tmp_path: Path) -> None:
+    for text, moment in (("aaa", 2_000), ("bbb", 1_000)):
+        run = text_of(make, tmp_path, text, "no time")
+        os.utime(run / ROW_FILE, (moment, moment))
+    (run,) = collect([tmp_path]).runs
+    assert run.identity["user_code"] == {"mine.Objective": "aaa"}

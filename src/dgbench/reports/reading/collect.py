@@ -13,7 +13,7 @@ from dgbench.errors import RecordError
 from dgbench.records.rows import ROW_FILE
 from dgbench.records.status import FAILED, INTERRUPTED, RUNNING
 from dgbench.reports.reading.archives import read_archives
-from dgbench.reports.reading.duplicates import fold_seeds, without_duplicates
+from dgbench.reports.reading.duplicates import fold_seeds, with_newest_text, without_duplicates
 from dgbench.reports.reading.folders import (
     UNREADABLE_FILE,
     Problem,
@@ -84,6 +84,9 @@ def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repea
     told = {run.folder for run, _ in found}
     silent = [folder for folder in folders if printable(folder.path) not in told]
     kept, duplicates = (found, []) if repeated else without_duplicates(found, names.listed)
+    if not repeated:
+        kept, older = with_newest_text(kept)
+        duplicates += older
     identities = fold_seeds([run.identity for run, _ in kept])
     runs = [replace(run, identity=identity) for (run, _), identity in zip(kept, identities, strict=True)]
     return Collection(runs, _frame([rows for _, rows in kept], names.listed), problems + duplicates, silent)

@@ -1,13 +1,16 @@
-"""One record per run: which of several is used, whether they agree, and which runs repeat one another."""
+"""One record per run: which of several is used, whether they agree, which text counts, which are repetitions."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dgbench.records.rows import DEFAULTS, Role, identity_key, keys, shown
+from dgbench.records.files import read_regular
+from dgbench.records.rows import DEFAULTS, IDENTITY_FILE, ROW_FILE, Role, identity_key, keys, shown
 from dgbench.records.status import DONE
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import Run
@@ -106,6 +109,53 @@ def _hash_key(run: Run) -> str:
 
 def _content_key(run: Run) -> str:
     return json.dumps({key: value for key, value in run.identity.items() if key != "run"}, sort_keys=True, default=str)
+
+
+def with_newest_text(found: list[Record]) -> tuple[list[Record], list[Problem]]:
+    """Keep the runs of the newest text of every module of a user's own: an edited objective is another one.
+
+    Args:
+        found: records of different runs.
+
+    Returns:
+        The records that count, and one problem for every import path with runs of older texts.
+    """
+    newest: dict[str, tuple[float, str]] = {}  # import path -> when it last trained, and digest of its text
+    for run, _ in found:
+        if run.identity["user_code"]:
+            trained = _trained_at(Path(run.folder))
+            for path, text in run.identity["user_code"].items():
+                newest[path] = max(newest.get(path, (trained, text)), (trained, text))
+    kept, older = [], defaultdict(list)
+    for record in found:
+        texts = record[0].identity["user_code"]
+        outdated = [path for path, text in texts.items() if text != newest[path][1]]
+        if outdated:
+            older[outdated[0]].append(record[0])
+        else:
+            kept.append(record)
+    problems = []
+    for path, runs in older.items():
+        texts_before = len({run.identity["user_code"][path] for run in runs})
+        counted = (
+            f"{len(runs)} run{'s' * (len(runs) != 1)} of {texts_before} older text{'s' * (texts_before != 1)} of it"
+        )
+        why = f"{counted}, e.g. {runs[0].folder}: those of the text {newest[path][1]}, trained last, count"
+        problems.append(Problem("older code", path, why))
+    return kept, problems
+
+
+def _trained_at(folder: Path) -> float:
+    """When a run was last started, in seconds since 1970; 0 where its folder is not here, as of runs in an archive."""
+    try:
+        started = json.loads(read_regular(folder / IDENTITY_FILE))["sessions"][-1]["time"]
+        return datetime.fromisoformat(started).timestamp()
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        pass
+    try:
+        return (folder / ROW_FILE).stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 BY_SEED = "by seed"
