@@ -43,7 +43,7 @@ def spec_of(algorithm: str, seed: int, fold: str, data_seed: int = 0) -> RunSpec
         },
         algorithm=algorithm, objective="x.Y", user_code={}, hparams={"lr": 0.001}, backbone="mlp", network={"width": 8},
         init="random", head={"name": "random"}, tuning={"name": "ft"}, averaging={"name": "none"},
-        sharpness={"name": "none"}, training={"steps": 20}, protocol="loo", seed=seed, draw=0, trial=0,
+        sharpness={"name": "none"}, callbacks={}, training={"steps": 20}, protocol="loo", seed=seed, draw=0, trial=0,
         space="domainbed", fold={"name": fold, "training": training, "held_out": held_out},
     )  # fmt: skip
 
