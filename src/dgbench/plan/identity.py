@@ -21,7 +21,6 @@ NO_RESULT: Mapping[str, str] = {
     "logger": "where results are shown besides",
     "selection": "how finished rows are read",
     "execution": "which runs train together; every row says with how many",
-    "callbacks": "those count that may change what is trained, see changing_callbacks",
     "grid": "which studies a command trains; each has an identity of its own",
     "plan": "prints, trains nothing",
     "retry": "which runs are trained now",
@@ -161,11 +160,11 @@ def changing_callbacks(callbacks: Mapping[str, Mapping[str, Any]]) -> dict[str, 
 
     One of a user's own that only watches says so with ``passive: true`` beside its ``_target_``.
     """
-    watching = tuple(f"pytorch_lightning.callbacks.{kind}" for kind in PASSIVE)
+    watching = {f"pytorch_lightning.callbacks.{kind}" for kind in PASSIVE}
     changing = {}
     for name, content in callbacks.items():
         keys = dict(content) if isinstance(content, Mapping) else {"_target_": content}  # refused before training
-        if not keys.pop("passive", False) and not str(keys.get("_target_")).startswith(watching):
+        if not keys.pop("passive", False) and keys.get("_target_") not in watching:
             changing[name] = keys
     return changing
 
