@@ -22,7 +22,6 @@ NO_RESULT: Mapping[str, str] = {
     "logger": "where results are shown besides",
     "selection": "how finished rows are read",
     "execution": "which runs train together; every row says with how many",
-    "callbacks": "those count that may change what is trained, see changing_callbacks",
     "grid": "which studies a command trains; each has an identity of its own",
     "plan": "prints, trains nothing",
     "retry": "which runs are trained now",
@@ -84,7 +83,7 @@ PLAIN_GRADIENT: Mapping[str, Any] = {"name": "none"}
 RANDOM_HEAD: Mapping[str, Any] = {"_target_": "dgbench.networks.initial_heads.RandomHead", "name": "random"}
 #: groups in which a user may name code of their own; its text counts, also where the rest of a group does not
 CODE_GROUPS = (
-    "algorithm", "dataset", "backbone", "init", "head", "tuning", "averaging", "sharpness", "callbacks", "protocol",
+    "algorithm", "dataset", "backbone", "init", "head", "tuning", "averaging", "sharpness", "protocol",
 )  # fmt: skip
 
 
@@ -131,7 +130,7 @@ def study_spec(
         **shared,
         algorithm=config["algorithm"]["name"],
         objective=class_name(config["algorithm"]["objective"]),
-        user_code=user_code([config[group] for group in CODE_GROUPS]),
+        user_code=user_code([*(config[group] for group in CODE_GROUPS), shared["callbacks"]]),
         hparams=hparams,
         backbone=config["backbone"]["name"],
         init=weights,
@@ -165,11 +164,11 @@ def changing_callbacks(callbacks: Mapping[str, Mapping[str, Any]]) -> dict[str, 
 
     One of a user's own that only watches says so with ``passive: true`` beside its ``_target_``.
     """
-    watching = tuple(f"pytorch_lightning.callbacks.{kind}" for kind in PASSIVE)
+    watching = {f"pytorch_lightning.callbacks.{kind}" for kind in PASSIVE}
     changing = {}
     for name, content in callbacks.items():
         keys = dict(content) if isinstance(content, Mapping) else {"_target_": content}  # refused before training
-        if not keys.pop("passive", False) and not str(keys.get("_target_")).startswith(watching):
+        if not keys.pop("passive", False) and keys.get("_target_") not in watching:
             changing[name] = keys
     return changing
 
