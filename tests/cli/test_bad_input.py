@@ -47,7 +47,7 @@ TYPED: dict[str, tuple[list[str], str]] = {
     "width": (["backbone.width=0"], r"backbone\.width=0 "),
     "width word": (["backbone.width=wide"], r"backbone"),
     "resolution": (["dataset.resolution=20"], r"dataset\.resolution=20 is not 28 or 14"),
-    "base": (["dataset.base=cifar"], r"dataset\.base=cifar is unknown; choose auto, mnist, mnist_train or digits"),
+    "base": (["dataset.base=cifar"], r"dataset\.base=cifar is unknown; choose auto, mnist, mnist_train, digits"),
     "evaluation": (["dataset.evaluation=fast"], r"dataset\.evaluation=fast is unknown; choose exact or sampled"),
     "data seed": (["dataset.data_seed=x"], r"dataset"),
     "folds": (["protocol.folds=[7]"], r"protocol\.folds=\[7\] .* choose from 0, 1, 2, 3, full"),

@@ -90,8 +90,8 @@ def test_images_are_normalized_as_the_weights_want_them(small: list[str], file: 
         ((*given, *half, "dataset.normalize.std=[1,2,3]"), ([0.5] * 3, [1, 2, 3])),
     ):
         study: Any = make_study(tmp_path, *small, *words)
-        assert study.environments.mean.flatten().tolist() == pytest.approx(mean)
-        assert study.environments.std.flatten().tolist() == pytest.approx(std)
+        assert study.environments.store.mean.flatten().tolist() == pytest.approx(mean)
+        assert study.environments.store.std.flatten().tolist() == pytest.approx(std)
         assert study.config["dataset"]["normalize"] == {"mean": pytest.approx(mean), "std": pytest.approx(std)}
 
 
