@@ -28,6 +28,7 @@ class Group:
         self.callback = Checkpointer(self.save, files, self.recorder, seconds=seconds, steps=STEPS, eval_every=EVERY)
         self.state, self.steps_done, self.saved = SimpleNamespace(fn=TrainerFn.FITTING), 0, list[int]()
         self.weight = torch.tensor(0.0)
+        self.should_stop = False
 
     def weights(self, i: int) -> dict[str, torch.Tensor]:
         return {"w": self.weight.clone()}  # copies that later steps do not touch, as the module's are

@@ -288,10 +288,10 @@ def test_mixed_precision_trains(algorithm: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("trainer.schedule=linear", "trainer.schedule=linear is unknown; choose one of constant, cosine"),
-        ("trainer.matmul=low", "trainer.matmul=low is unknown; choose one of highest, high, medium"),
-        ("trainer.gradient_clip=0", "trainer.gradient_clip=0.0 is not a norm > 0; give one, or null"),
-        ("trainer.accumulate=0", "trainer.accumulate=0 is not at least 1"),
+        ("trainer.schedule=linear", r"trainer\.schedule=linear .*constant or cosine"),
+        ("trainer.matmul=low", r"trainer\.matmul=low .*highest, high, medium"),
+        ("trainer.gradient_clip=0", r"trainer\.gradient_clip=0.* norm > 0; .*null"),
+        ("trainer.accumulate=0", r"trainer\.accumulate=0 .*1"),
         ("trainer.accumulate=3", r"hparams.batch_size=8 cannot be cut .* set hparams.batch_size to a multiple of 3"),
     ],
 )
