@@ -13,6 +13,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pydantic.main  # noqa: F401  # loaded while autodoc reads modules, it would take its own types for values
 from docutils import nodes
 from sphinx import addnodes
 

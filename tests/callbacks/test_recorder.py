@@ -39,8 +39,11 @@ class Module:
         self.diverged: dict[int, tuple[int, float]] = {}
         self.logged: dict[str, float] = {}
 
-    def log(self, name: str, value: float) -> None:
+    def log(self, name: str, value: float, logger: bool = True) -> None:
         self.logged[name] = value
+
+    def log_dict(self, values: Mapping[str, float], logger: bool = True) -> None:
+        self.logged |= values
 
 
 def evaluate(callback: Recorder, module: Module, eval_sets: Mapping[str, Sequence[Any]], trainer: Any = None) -> None:
@@ -104,7 +107,8 @@ def test_errors_by_hand(callback: Recorder, heard: list[tuple[int, list[Row]]]) 
         (40, "a", 1.0, "abc"), (40, "a", 1.5, "abc"), (40, "b", 2.0, "abc"), (40, "c", 3.0, "abc"),
     ]  # fmt: skip
     assert callback.improved == [0], "an error of 0.25 on val is the lowest so far"
-    assert module.logged == {"val/loss": 0.5}
+    assert module.logged["val/loss"] == 0.5
+    assert module.logged["error/test/b"] == pytest.approx(2 / 3), "under the names of the loggers, for callbacks"
 
 
 def test_an_evaluation_forgets_the_one_before(callback: Recorder, heard: list[tuple[int, list[Row]]]) -> None:
@@ -226,7 +230,7 @@ def test_runs_together_have_their_own_counts_and_rows(tmp_path: Path) -> None:
         ]  # fmt: skip
         assert {(r["run"], r["together"]) for r in rows[i]} == {(f"r{i}", 2)}
     assert callback.improved == [0, 1]
-    assert module.logged == {}, "what averages weights follows one run"
+    assert "val/loss" not in module.logged, "what averages weights follows one run"
 
 
 def test_a_run_that_diverges_leaves_no_row_and_the_others_theirs(tmp_path: Path) -> None:
