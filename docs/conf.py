@@ -13,7 +13,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pydantic.main  # noqa: F401  # loaded while autodoc reads modules, it would take its own types for values
 from docutils import nodes
 from sphinx import addnodes
 
@@ -48,7 +47,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(?!dgbench\b).*"),
     (
         r"py:.*",
-        r"dgbench\.(training|trained|records\.shift_rows|reports\.settings|selection\.columns|statistics\.\w+\.).*",
+        r"dgbench\.(training|trained|records\.shift_rows|reports\.evaluation|analysis\.\w+\.).*",
     ),
 ]
 
