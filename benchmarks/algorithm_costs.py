@@ -30,7 +30,7 @@ from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
 from dgbench.networks.small import MNISTCNN
 from dgbench.plan.hyperparameters import hyperparameters
-from dgbench.plan.settings import trainer_settings
+from dgbench.plan.settings import TrainerSettings
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.predicting import given
 from dgbench.training.processes import prepare_process
@@ -154,7 +154,7 @@ def module(name: str) -> SingleRun:
     """What trains the algorithm with its default hyperparameters and freshly initialized networks."""
     config = config_of([f"algorithm={name}"])
     algorithm = get_class(config["algorithm"]["objective"])
-    hparams = hyperparameters(config, trainer_settings(config["trainer"]), smallest=0)
+    hparams = hyperparameters(config, TrainerSettings(**config["trainer"]), smallest=0)
     on = {key: 0 for key in hparams if "anneal" in key or key in ("iters", "linear_steps")}  # what is late in a run
     hparams = {**hparams, **on, "batch_size": BATCH}
     networks, sizes = build_networks(

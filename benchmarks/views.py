@@ -46,9 +46,9 @@ def images(words: str, each: int, seed: int) -> tuple[EnvBatch, Sizes, list[str]
     names = list(source.info.given)
     chosen = [rng.choice(source.table.subset(env, "train"), each, replace=False) for env in names]
     x, y = source.store.gather(torch.from_numpy(np.concatenate(chosen)))
-    made = source.preprocessing
+    made = source.catalog.preprocessing
     sizes = Sizes(
-        1, source.n_classes, len(names), tuple(x.shape[1:]), pixel_mean=tuple(made.mean), pixel_std=tuple(made.std)
+        1, source.info.n_classes, len(names), tuple(x.shape[1:]), pixel_mean=tuple(made.mean), pixel_std=tuple(made.std)
     )
     return EnvBatch(x, y, (each,) * len(names)), sizes, names
 
