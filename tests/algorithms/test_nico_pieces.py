@@ -187,7 +187,7 @@ def test_surveys_of_ada_clust_double() -> None:
 
 
 def test_weight_of_fact_rises_in_the_first_epochs() -> None:
-    algorithm: FACT = made("fact")
+    fact: FACT = made("fact")
     port = algorithm("fact", nn.Sequential(nn.Flatten(), nn.Linear(12, 4)), 3, 1, n_features=4, image=(3, 2, 2),
                              rule=UpdateRule(steps=100))  # fmt: skip
     port.module.collects = True
@@ -197,7 +197,7 @@ def test_weight_of_fact_rises_in_the_first_epochs() -> None:
         port.step([(x, y)])
     logged = [float(value[0]) for _, name, value in port.module.take_values() if name == "penalty_weight"]
     assert logged == pytest.approx([2 * np.exp(-5 * (1 - e / 5) ** 2) for e in (0, 1, 2, 5, 5)])
-    assert algorithm.lr_factor("model", 99) == 1
+    assert fact.lr_factor("model", 99) == 1
 
 
 def test_quarter_cosine_of_stable_net() -> None:
