@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,3 +81,17 @@ def test_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_git(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert code.code_version() == __version__
+
+
+def test_git_ended_by_a_signal_is_asked_again(
+    repository: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue that cancels a job signals git too: the rows that the job still writes name the commit all the same."""
+    folder, real = tmp_path_factory.mktemp("bin"), shutil.which("git")
+    stand_in = folder / "git"
+    again = f'[ -e "{folder}/asked" ] && exec "{real}" "$@"'
+    stand_in.write_text(f'#!/bin/sh\n{again}\ntouch "{folder}/asked"\nkill -TERM $$\n')
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    assert code.code_version() == f"{__version__}+{head(repository)[:7]}"
+    assert (folder / "asked").exists()

@@ -129,7 +129,8 @@ def _part(value: dict[str, Any]) -> str:
 ROOT = Path(__file__).resolve().parents[3]  # of the repository, where dgbench runs from one
 DIRTY = "-dirty"
 SOURCES = ("src", "conf")  # a new file here is new code, e.g. an algorithm with its configuration
-SECONDS = 5.0  # for an answer of git
+SECONDS = 20.0  # for an answer of git
+ATTEMPTS = 3  # where git is ended by a signal or by SECONDS
 
 
 @functools.cache
@@ -155,11 +156,20 @@ def commit() -> dict[str, str | bool | None]:
 
 
 def _git(*words: str) -> str | None:
-    """What git answers about the repository of this package; None where it cannot."""
+    """Answer of git about the repository of this package; None where it has none.
+
+    Asked again where a signal ended git or it took too long: a queue that ends a job signals every process in it, and
+    the version that the job then writes must be the one that the next job writes.
+    """
     if not (ROOT / ".git").exists():  # never the commit of a repository that merely surrounds an installed package
         return None
-    try:
-        asked = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return asked.stdout.strip() if asked.returncode == 0 else None
+    for _ in range(ATTEMPTS):
+        try:
+            answer = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+        except OSError:
+            return None
+        if answer.returncode >= 0:
+            return answer.stdout.strip() if answer.returncode == 0 else None
+    return None
