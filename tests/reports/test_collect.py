@@ -158,7 +158,7 @@ def test_names_of_folders_can_be_written(make: Any, tmp_path: Path) -> None:
     told = [*(p.where + p.reason for p in found.problems), *(run.folder + run.reason for run in found.runs)]
     assert len(found.runs) == 3 and all(text.isprintable() for text in told)
     assert [run.folder.removeprefix(f"{tmp_path}/").split("/")[0] for run in found.runs] == [
-        "\\x1b[31m", "a\\nb", "\\udcff",
+        "a\\nb", "\\x1b[31m", "\\udcff",
     ]  # fmt: skip
 
 
@@ -343,3 +343,19 @@ def test_without_a_record_of_sessions_the_file_tells_when_it_trained(make: Any, 
         os.utime(run / ROW_FILE, (moment, moment))
     (run,) = collect([tmp_path]).runs
     assert run.identity["user_code"] == {"mine.Objective": "aaa"}
+
+
+def test_runs_stand_by_what_they_are_and_not_by_folder(make: Any, tmp_path: Path) -> None:
+    """A folder's name ends in a hash: with another hash, ties and sections stay where they were."""
+    ratios, draws = (10, 3), (2, 10)
+    runs = [
+        make.identity(run=f"{ratio} {draw}", draw=draw, variant={"ratio": ratio}) for ratio in ratios for draw in draws
+    ]
+    for number, run in enumerate(runs):
+        make.write_run(tmp_path / "here", run, folder=f"run-{number}")
+        make.write_run(tmp_path / "there", run, folder=f"run-{9 - number}")
+    for place in ("here", "there"):
+        found = [run.identity for run in collect([tmp_path / place]).runs]
+        assert [(identity["variant"]["ratio"], identity["draw"]) for identity in found] == [
+            (3, 2), (3, 10), (10, 2), (10, 10),
+        ]  # fmt: skip

@@ -189,6 +189,17 @@ def test_leakage_report_with_two_test_domains(make: Any, tmp_path: Path) -> None
     assert domains[4].reason == "trained on 0.85"
 
 
+@pytest.mark.parametrize("folders", [(0, 1), (1, 0)])
+def test_the_largest_draw_wins_a_tie_whatever_its_folder(make: Any, tmp_path: Path, folders: tuple[int, int]) -> None:
+    tie = {1: (0.9, {"0.90": 0.2, "0.10": 0.8}), 2: (0.9, {"0.90": 0.7, "0.10": 0.3})}
+    write_search(make, tmp_path, tie, ["0.90", "0.10"])
+    for draw, folder in zip(tie, folders, strict=True):
+        (tmp_path / f"m-0.90-0.10-{draw}").rename(tmp_path / f"{folder}")
+    domains = cells(table(LeakageReport()(collect([tmp_path]), TrainVal()), "leakage_domains"))
+    values = [cell.value for cell in domains[0] if isinstance(cell.value, float)]
+    assert values[:2] == [pytest.approx(0.7), pytest.approx(0.3)]
+
+
 def test_leakage_of_single_test_domains_says_so(make: Any, tmp_path: Path) -> None:
     for env in make.GIVEN:
         write_search(make, tmp_path, DRAWS, [env], protocol="loo", fold=str(make.GIVEN.index(env)))

@@ -79,8 +79,9 @@ def test_the_committed_archive_is_read() -> None:
     assert {run.status for run in found.runs} == {"DONE"}
     assert {run.together for run in found.runs} == {None}
     assert {run.identity["content"] for run in found.runs} == {""}
-    first = found.rows[(found.rows["run"] == 0) & (found.rows["env"] == "0.80")]
-    assert found.runs[0].identity["run"] == "4c33bcf096ad" and first["wrong"].iloc[0] == 395.0
+    number = next(number for number, run in enumerate(found.runs) if run.identity["run"] == "4c33bcf096ad")
+    rows = found.rows[(found.rows["run"] == number) & (found.rows["env"] == "0.80")]
+    assert rows["wrong"].iloc[0] == 395.0
 
 
 def test_how_many_trained_together_is_kept(make: Any, tmp_path: Path) -> None:

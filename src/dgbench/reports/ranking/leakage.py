@@ -230,7 +230,8 @@ def leakages(
         for (label, tested, seed), own in sorted(models.items()):
             model = {"algorithm": label, "seed": seed, "held out": tested, "domains": len(tested)}
             draws = [
-                (runs[index].accuracy, [accuracies.get(index, {}).get(env, np.nan) for env in tested]) for index in own
+                (runs[index].accuracy, [accuracies.get(index, {}).get(env, np.nan) for env in tested])
+                for index in sorted(own, key=lambda index: runs[index].identity["draw"])  # the largest wins a tie
             ]
             gains, why = _gains(draws)
             for gain in gains:
@@ -241,11 +242,6 @@ def leakages(
                 problems.append(Problem("no leakage", f"{label} seed {seed}, {', '.join(tested)} held out", why))
         found.append((identity, pd.DataFrame(lines).reindex(columns=list(_COLUMNS))))
     return found, problems
-
-
-def _accuracies(validation: float, by_env: Mapping[str, float], tested: Sequence[str]) -> tuple[float, list[float]]:
-    """Validation accuracy, and test accuracy in every test domain, of one draw."""
-    return validation, [by_env.get(env, np.nan) for env in tested]
 
 
 def _gains(draws: Sequence[tuple[float, list[float]]]) -> tuple[list[Leakage], str]:

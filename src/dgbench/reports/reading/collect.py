@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CODE_SEPARATOR", "IDENTITY_KEYS", "Collection", "collect"]
 
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 _UNUSABLE = {FAILED: "failed run", RUNNING: "still running", INTERRUPTED: "interrupted run"}
 
 
@@ -87,9 +90,17 @@ def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repea
     if not repeated:
         kept, older = with_newest_text(kept)
         duplicates += older
+    kept.sort(key=lambda record: _place(record[0].identity))
     identities = fold_seeds([run.identity for run, _ in kept])
     runs = [replace(run, identity=identity) for (run, _), identity in zip(kept, identities, strict=True)]
     return Collection(runs, _frame([rows for _, rows in kept], names.listed), problems + duplicates, silent)
+
+
+def _place(identity: Mapping[str, Any]) -> list[Any]:
+    """Where a run stands among others, whatever its folder is called: by what it is, numbers by their size."""
+    names = [name for name in IDENTITY_KEYS if name != "run"]
+    text = json.dumps([identity.get(name) for name in names], sort_keys=True, default=str)
+    return [part if number % 2 == 0 else float(part) for number, part in enumerate(_NUMBER.split(text))]
 
 
 def _read_folder(folder: RunFolder, cache: RowCache) -> tuple[list[Record], list[Problem]]:
