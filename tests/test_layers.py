@@ -26,20 +26,22 @@ LAYERS = (
     ("algorithms",),
     ("analysis", "data", "networks", "objectives", "plan"),
     (
-        "batches", "configuration", "containers", "errors", "network_specs", "records", "seeding", "validation",
-        "version",
+        "batches", "configuration", "containers", "downloads", "errors", "network_specs", "records", "seeding",
+        "validation", "version",
     ),
 )  # fmt: skip
 LAYER = {package: number for number, packages in enumerate(LAYERS) for package in packages}
 #: what a package may import of its own line
 ALLOWED = {
     "containers": {"batches"},
+    "downloads": {"errors"},
     "records": {"errors", "version"},
     "validation": {"errors"},
     "plan": {"analysis", "data"},
 }
 WITHOUT_TORCH = (
-    "analysis", "configuration", "errors", "plan", "records", "reports", "seeding", "validation", "version",
+    "analysis", "configuration", "downloads", "errors", "plan", "records", "reports", "seeding", "validation",
+    "version",
 )  # fmt: skip
 #: of the estimators of shift, functions of arrays; and their report
 SHIFT_WITHOUT_TORCH = ("density", "distance_tables", "distances", "figures", "pairs", "posterior", "report", "tables")

@@ -17,7 +17,7 @@ from torchvision.datasets import MNIST
 from dgbench.data.datasets import base_images as base_files
 from dgbench.data.datasets.base_images import load_base_images
 from dgbench.data.datasets.spurious import SRCMNIST
-from dgbench.data.fetch.archives import any_answers
+from dgbench.downloads import any_answers
 from dgbench.errors import DataError
 
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")

@@ -21,12 +21,13 @@ from pathlib import Path
 
 import pytest
 
-from dgbench.data.fetch import archives as downloads
+from dgbench import downloads
 from dgbench.data.fetch import command as fetching
-from dgbench.data.fetch.archives import Unavailable, download, extract
+from dgbench.data.fetch.archives import extract
 from dgbench.data.fetch.arrange import terra_incognita
 from dgbench.data.fetch.fetching import fetch
 from dgbench.data.fetch.sources import DATASETS, Archive, Form, Source, sources
+from dgbench.downloads import Unavailable, download
 from dgbench.errors import ConfigError, DataError
 from dgbench.records.locks import try_alone
 
@@ -586,7 +587,7 @@ def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
     """The real command against a server that never answers."""
     code = f"""if True:
         import runpy, signal, sys, time
-        import dgbench.data.fetch.archives as downloads
+        import dgbench.downloads as downloads
         from pathlib import Path
 
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
@@ -645,7 +646,7 @@ def test_ctrl_c_in_the_middle_and_once_more(tmp_path: Path) -> None:
         import runpy, signal, sys
         from pathlib import Path
         import dgbench.data.fetch.command as command
-        import dgbench.data.fetch.archives as downloads
+        import dgbench.downloads as downloads
         from dgbench.data.fetch.sources import sources
 
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it

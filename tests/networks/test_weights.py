@@ -457,7 +457,7 @@ def test_downloaded_once_checked_and_loaded(server: _Server, file: Path, tmp_pat
         got.load(net)
         assert got.identity == f"file:{sha[:12]}"
         assert torch.equal(net.body.layer1[0].conv1.weight, torch.load(file)["layer1.0.conv1.weight"])
-    assert server.asked == asked + 1
+    assert server.asked == asked + 2  # whether it answers, and for the file
     assert [path.read_bytes() for path in (tmp_path / "cache" / "weights").iterdir()] == [server.content]
     other = weights(url=address(server, "net.pth"), cache_dir=str(tmp_path / "cache"), sha256="0" * 64)
     assert "download it again" in complaint(lambda: other.sha256)
@@ -466,10 +466,10 @@ def test_downloaded_once_checked_and_loaded(server: _Server, file: Path, tmp_pat
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("missing.pth", "(Not Found)"),
-        ("breaks.pth", "downloaded ("),
-        ("stalls.pth", "for 0.3 s"),
-        ("slow.pth", "for 0.3 s"),
+        ("missing.pth", "(Not Found"),
+        ("breaks.pth", "(broke off after"),
+        ("stalls.pth", "0.3 s"),
+        ("slow.pth", "0.3 s"),
     ],
 )
 def test_broken_downloads_leave_nothing(name: str, says: str, server: _Server, tmp_path: Path) -> None:
@@ -487,7 +487,7 @@ def test_nobody_answers(tmp_path: Path) -> None:
         silent.listen()
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/net.pth"
         got = weights(url=url, cache_dir=str(tmp_path), timeout=0.3)
-        assert "for 0.3 s" in complaint(lambda: got.sha256)
+        assert "0.3 s" in complaint(lambda: got.sha256)
     for other in (url, "http://host.invalid/net.pth", "ftp:/net.pth", "nonsense"):
         got = weights(url=other, cache_dir=str(tmp_path), timeout=2)
         assert complaint(lambda got=got: got.sha256).startswith(other)  # type: ignore[misc]

@@ -30,26 +30,21 @@ import pickle
 import re
 import shlex
 import tempfile
-import threading
-import urllib.request
 import warnings
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.error import HTTPError
 
-from dgbench.errors import WeightsError
+from dgbench.downloads import download
+from dgbench.errors import DataError, WeightsError
 
 if TYPE_CHECKING:  # files are asked for when a study is planned, before torch is loaded
     from torch import Tensor
 
 log = logging.getLogger("dgbench")
-BLOCK = 2**20
 FORMATS = ".pth, .pth.tar, .pt or .safetensors"
 HUB = re.compile(r"^https://huggingface\.co/(?P<repo>[^/]+/[^/]+)/resolve/[^/]+/(?P<file>.+)$")
 CONTAINERS = ("state_dict", "classy_state_dict", "base_model", "model", "trunk")
@@ -70,21 +65,20 @@ def fetched(url: str, folder: Path, timeout: float) -> Path:
     local, target = here(url, folder), _target(url, folder)
     if local:
         return local
-    if HUB.match(url):
-        url = url.replace("https://huggingface.co", os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/"))
-    fix = "give a local file with init.path=FILE, or start from random weights with init=random"
+    log.info("downloading %s to %s", url, target)
+    reasons: list[str] = []
     try:
-        with _answer(url, timeout) as answer:
-            folder.mkdir(parents=True, exist_ok=True)
-            _save(answer, url, target)
-    except (OSError, HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
-        if isinstance(reason, TimeoutError):
-            raise WeightsError(
-                f"{url} gave no answer for {timeout:g} s; {fix}; init.timeout=SECONDS waits longer"
-            ) from error
-        text = " ".join(str(getattr(reason, "strerror", None) or reason).split())
-        raise WeightsError(f"{url} cannot be downloaded ({text}); {fix}") from error
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f"{target.name}.", dir=folder) as place:  # others may download it, too
+            file = Path(place, target.name)
+            download([url], file, None, say=reasons.append, probe_seconds=timeout, silence_seconds=timeout)
+            os.replace(file, target)
+    except (OSError, DataError) as error:
+        reason = (reasons or [str(error)])[-1].removeprefix(f"{target.name}: ").removeprefix(f"{url}: ").split(";")[0]
+        raise WeightsError(
+            f"{url} cannot be downloaded ({reason}, after waiting for up to {timeout:g} s); give a local file with "
+            "init.path=FILE, wait longer with init.timeout=SECONDS, or start from random weights with init=random"
+        ) from error
     return target
 
 
@@ -103,49 +97,6 @@ def fetch_command(url: str, folder: Path) -> str:
 
 def _target(url: str, folder: Path) -> Path:
     return folder / f"{hashlib.sha256(url.encode()).hexdigest()[:8]}-{url.rstrip('/').rsplit('/', 1)[-1]}"
-
-
-def _answer(url: str, timeout: float) -> HTTPResponse:
-    """The opened address; also looking up the host and trying all its addresses is limited to ``timeout``."""
-    request: Future[HTTPResponse] = Future()
-
-    def ask() -> None:
-        try:
-            answer = urllib.request.urlopen(url, timeout=timeout)
-        except Exception as error:  # handed over to whoever waits
-            if isinstance(error, HTTPError):
-                error.close()
-            if request.set_running_or_notify_cancel():
-                request.set_exception(error)
-        else:
-            if request.set_running_or_notify_cancel():
-                request.set_result(answer)
-            else:
-                answer.close()
-
-    threading.Thread(target=ask, daemon=True).start()
-    try:
-        return request.result(timeout)
-    except TimeoutError:
-        request.cancel()  # no one waits any more
-        raise
-
-
-def _save(answer: HTTPResponse, url: str, target: Path) -> None:
-    expected = answer.headers.get("Content-Length")
-    size = f"{int(expected) / 1e6:.0f} MB" if expected else "of unknown size"
-    log.info("downloading %s (%s) to %s", url, size, target)
-    descriptor, partial = tempfile.mkstemp(prefix=target.name, suffix=".partial", dir=target.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            while block := answer.read(BLOCK):
-                file.write(block)
-            received = file.tell()
-        if expected and received != int(expected):
-            raise OSError(f"the connection broke after {received} of {expected} bytes")
-        os.replace(partial, target)
-    finally:
-        Path(partial).unlink(missing_ok=True)
 
 
 def _in_hub_cache(repo: str, file: str) -> Path | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from dgbench.data.fetch.archives import PROBE_SECONDS, any_answers
+from dgbench.downloads import PROBE_SECONDS, any_answers
 from dgbench.errors import DataError
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from tqdm import tqdm
 from dgbench.configuration import CONF
 from dgbench.data.datasets.image_table import images_below
 from dgbench.data.description import DatasetInfo, unlike_published
-from dgbench.data.fetch.archives import checksum
 from dgbench.data.fetch.fetching import Fetched, fetch, listing, noted
 from dgbench.data.fetch.sources import Archive, Source, sources
+from dgbench.downloads import checksum
 from dgbench.errors import ConfigError, DgbenchError
 
 ABOUT = """Download datasets, and look what is there.

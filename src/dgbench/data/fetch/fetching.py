@@ -19,9 +19,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from dgbench.data.fetch.archives import Unavailable, download, extract, need_answer
+from dgbench.data.fetch.archives import extract
 from dgbench.data.fetch.arrange import link_or_copy
 from dgbench.data.fetch.sources import Archive, Form, Source, by_hand
+from dgbench.downloads import Unavailable, download, need_answer
 from dgbench.errors import DataError
 from dgbench.records.locks import try_alone
 

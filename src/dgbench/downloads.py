@@ -1,0 +1,254 @@
+"""Downloading one file: from the first of several addresses, continued where it stopped, and checked.
+
+Own code, since pooch takes one address per file and starts a broken transfer from its beginning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import os
+import shutil
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tqdm import tqdm
+
+from dgbench.errors import DataError
+
+PROBE_SECONDS = 4.0  # an unreachable download must be given up within 5 seconds in all
+SILENCE_SECONDS = 60.0  # of a transfer, which is then broken off
+ATTEMPTS = 5  # per address, as long as each brings something
+CHUNK = 1 << 20
+HUB = "https://huggingface.co"
+AGENT = {"User-Agent": "dgbench"}
+
+
+class Unavailable(DataError):
+    """A file that no address gave: none answers, none has it, or all have another file."""
+
+
+def download(
+    urls: Sequence[str],
+    file: Path,
+    sha256: str | None,
+    md5: str | None = None,
+    *,
+    say: Callable[[str], None] = print,
+    probe_seconds: float = PROBE_SECONDS,
+    silence_seconds: float = SILENCE_SECONDS,
+) -> str:
+    """Get a file from the first address that has it.
+
+    What has arrived lies in ``file.part``; the next call continues there if the address (or a checksum, if known) is
+    the same and the server can. A transfer that breaks off is taken up again. Nothing is left of a file with a wrong
+    checksum.
+
+    Args:
+        urls: addresses of the same file, tried in order; those of the Hugging Face hub follow HF_ENDPOINT.
+        file: where it goes; left alone if it is there and its checksums are right or unknown.
+        sha256: its checksum in hexadecimal; None if none was published.
+        md5: likewise; it tells damage, not malice.
+        say: gets one line for every address that failed.
+        probe_seconds: how long to wait for any address to answer at all.
+        silence_seconds: after which a transfer is broken off.
+
+    Returns:
+        The sha256 of the file.
+
+    Raises:
+        Unavailable: no address answers, none has the file, or all have another one.
+        DataError: the disk is full.
+    """
+    published = {"sha256": sha256, "md5": md5}
+    if file.is_file():
+        if _unlike(file, published) is None:
+            return checksum(file)
+        file.unlink()
+    addresses = [_hub_mirror(url) for url in urls]
+    need_answer(file.name, addresses, probe_seconds)
+    part, known = file.with_name(file.name + ".part"), bool(sha256 or md5)
+    for number, url in enumerate(addresses, start=1):
+        reason = _from(url, part, published, known, silence_seconds)
+        if reason is None:
+            found = checksum(part)
+            part.rename(file)
+            _note(part).unlink(missing_ok=True)
+            return found
+        say(f"{file.name}: {url}: {reason}{'; trying the next address' if number < len(addresses) else ''}")
+    continues = "; it continues where it stopped" if _size(part) else ""
+    raise Unavailable(f"{file.name} could not be downloaded from {_told(len(addresses))}; start again later{continues}")
+
+
+def checksum(file: Path, algorithm: str = "sha256") -> str:
+    """Checksum of a file in hexadecimal."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, algorithm).hexdigest()
+
+
+def _hub_mirror(url: str) -> str:
+    """An address of the Hugging Face hub at the mirror that HF_ENDPOINT names, as its own library has it."""
+    mirror = os.environ.get("HF_ENDPOINT", HUB).rstrip("/")
+    return mirror + url.removeprefix(HUB) if url.startswith(f"{HUB}/") else url
+
+
+def _told(addresses: int) -> str:
+    return "its only address" if addresses == 1 else f"any of {addresses} addresses"
+
+
+def _from(url: str, part: Path, published: Mapping[str, str | None], known: bool, silence: float) -> str | None:
+    """Complete ``part`` from one address; None, or why it is not the file, of which then nothing wrong is left."""
+    begun = _size(part) > 0
+    try:
+        _transfer(url, part, known, silence)
+    except (OSError, http.client.HTTPException) as error:
+        return " ".join(str(getattr(error, "reason", None) or error or type(error).__name__).split())
+    unlike = _unlike(part, published)
+    if unlike is None:
+        return None
+    _forget(part)
+    return _from(url, part, published, known, silence) if begun else unlike  # the wrong bytes may be an earlier go's
+
+
+def _unlike(file: Path, published: Mapping[str, str | None]) -> str | None:
+    """Which checksum is not the published one; None where all are, or none is published."""
+    for algorithm, expected in published.items():
+        if expected is not None and (found := checksum(file, algorithm)) != expected:
+            return f"{algorithm} is {found}, not {expected}"
+    return None
+
+
+def _transfer(url: str, part: Path, known: bool, silence: float) -> None:
+    """Complete ``part`` from one address, in several goes if need be; ``known``: whether a checksum is."""
+    for attempt in range(ATTEMPTS):
+        before = _size(part)
+        try:
+            _one_go(url, part, known, silence)
+            return
+        except urllib.error.HTTPError:
+            raise
+        except (OSError, http.client.HTTPException):
+            if _size(part) <= before or attempt + 1 == ATTEMPTS:
+                raise
+
+
+def _one_go(url: str, part: Path, known: bool, silence: float) -> None:
+    have, state = _resumable(url, part, known)
+    headers = dict(AGENT)
+    if have:
+        headers["Range"] = f"bytes={have}-"
+        if state.get("version"):
+            headers["If-Range"] = state["version"]
+    try:
+        answer = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=silence)
+    except urllib.error.HTTPError as error:
+        if error.code != 416 or not have:
+            raise
+        if state.get("total") == have:  # nothing is missing
+            return
+        _forget(part)
+        _one_go(url, part, known, silence)
+        return
+    with answer:
+        if "text/html" in answer.headers.get("Content-Type", ""):
+            raise OSError("sent a web page instead of the file")
+        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+        have = have if resumed else 0
+        length = answer.headers.get("Content-Length")
+        total = have + int(length) if length else None
+        if resumed and state.get("total") not in (None, total):  # another file by now
+            _forget(part)
+            _one_go(url, part, known, silence)
+            return
+        _check_room(part, (total or 0) - have)
+        version = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
+        usable = version and not version.startswith("W/")  # RFC 9110: a weak tag is no ground to resume on
+        _note(part).write_text(json.dumps({"url": url, "total": total, "version": version if usable else None}))
+        with (
+            part.open("ab" if resumed else "wb") as out,
+            tqdm(
+                total=total, initial=have, unit="B", unit_scale=True, desc=part.stem, disable=None, leave=False
+            ) as bar,
+        ):
+            while chunk := answer.read(CHUNK):
+                out.write(chunk)
+                bar.update(len(chunk))
+        if total is not None and _size(part) != total:
+            raise OSError(f"broke off after {_size(part)} of {total} bytes")
+
+
+def _resumable(url: str, part: Path, known: bool) -> tuple[int, dict[str, Any]]:
+    """How many bytes of an earlier go may be kept, and what is known of them."""
+    try:
+        state: dict[str, Any] = json.loads(_note(part).read_text())
+    except (OSError, ValueError):
+        state = {}
+    if not part.is_file() or (state.get("url") != url and not known):
+        return 0, {}
+    return _size(part), state if state.get("url") == url else {}
+
+
+def _check_room(part: Path, missing: int) -> None:
+    free = shutil.disk_usage(part.parent).free
+    if missing > free:
+        raise DataError(
+            f"{part.parent} has {free / 1e9:.1f} GB free, {part.stem} needs {missing / 1e9:.1f} GB more; "
+            "free some space, or choose another folder with --to"
+        )
+
+
+def _note(part: Path) -> Path:
+    return part.with_name(part.name + ".json")
+
+
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.is_file() else 0
+
+
+def _forget(part: Path) -> None:
+    part.unlink(missing_ok=True)
+    _note(part).unlink(missing_ok=True)
+
+
+def need_answer(name: str, addresses: Sequence[str], seconds: float = PROBE_SECONDS) -> None:
+    """Refuse to start where no address answers within ``seconds`` in all.
+
+    Raises:
+        Unavailable: none does.
+    """
+    if not any_answers([_hub_mirror(address) for address in addresses], seconds):
+        hosts = ", ".join(dict.fromkeys(urlsplit(address).netloc or address for address in addresses))
+        raise Unavailable(f"{name}: {hosts} cannot be reached; check the network and start again")
+
+
+def any_answers(addresses: Sequence[str], seconds: float) -> bool:
+    """Whether one of the addresses answers within ``seconds`` in all.
+
+    Runs in threads of its own: a name lookup that hangs has no time limit that a caller could set.
+    """
+    answered = threading.Event()
+
+    def ask(address: str) -> None:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(address, headers=AGENT), timeout=seconds):
+                answered.set()
+        except urllib.error.HTTPError:
+            answered.set()  # a mirror's folder page may be forbidden while its files are not
+        except (OSError, http.client.HTTPException, ValueError):  # also what is no address
+            pass
+
+    threads = [threading.Thread(target=ask, args=(address,), daemon=True) for address in addresses]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + seconds
+    while not answered.wait(0.05) and time.monotonic() < deadline:
+        if not any(thread.is_alive() for thread in threads):
+            break
+    return answered.is_set()
