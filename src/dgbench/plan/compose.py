@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
+from itertools import permutations
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
@@ -127,10 +128,10 @@ class Composer:
             if kind not in self._templates:
                 if choices not in self._choices:
                     self._choices[choices] = self.load(list(choices))
-                self._templates[kind] = _Template(self._choices[choices])
+                self._templates[kind] = _Template(self._choices[choices], [override.key for override in values])
             return self._templates[kind].with_values(values)
         except OmegaConfBaseException:  # Hydra says what is wrong in the words that were typed
-            return _Template(self.load(list(words))).with_values([])
+            return _Template(self.load(list(words)), []).with_values([])
 
     def _read(self, word: str) -> Override:
         parsed = self._parser.parse_override(word)
@@ -151,10 +152,12 @@ class _Template:
 
     Args:
         config: by Hydra.
+        keys: that are set, in this order.
     """
 
-    def __init__(self, config: DictConfig) -> None:
+    def __init__(self, config: DictConfig, keys: Sequence[str]) -> None:
         self.config = deepcopy(config)
+        self.nested = any(f"{key}.".startswith(f"{other}.") for key, other in permutations(keys, 2))
         raw: Any = OmegaConf.to_container(config, resolve=False)
         raw.pop("hydra", None)
         self.contents = {top: Content.of(content) for top, content in raw.items()}
@@ -165,12 +168,13 @@ class _Template:
 
     def with_values(self, values: Sequence[Override]) -> Composed:
         """Resolve the composition with these values."""
-        pairs = zip(values, self.values, strict=False)
-        first = next((i for i, (new, old) in enumerate(pairs) if new != old), len(self.values))
+        changed = values
+        if self.values and not self.nested:  # where one key lies under another, the later replaces what the first set
+            changed = [new for new, old in zip(values, self.values, strict=True) if new != old]
         self.values = ()  # an error leaves some of them set
-        for override in values[first:]:
+        for override in changed:
             OmegaConf.update(self.config, override.key, override.value, force_add=override.typed.startswith("++"))
-        self._resolve({override.top for override in values[first:]})
+        self._resolve({override.top for override in changed})
         self.values = values
         folder = self.config.hydra.sweep.dir if "hydra" in self.config else self.config.paths.output_dir
         return Composed(dict(self.contents), str(folder))
