@@ -30,7 +30,7 @@ from dgbench.objectives.pixels import to_pixels
 from dgbench.objectives.step import Hyperparameters, Step
 from dgbench.plan.hyperparameters import resolve
 from dgbench.plan.inputs import built, dataset_options
-from dgbench.training.modules.inputs import Draws
+from dgbench.training.modules.predicting import Draws
 
 Sheet = tuple[str, list[str], tuple[list[str], Tensor]]
 

@@ -30,8 +30,7 @@ from dgbench.objectives.random_inputs import draw
 from dgbench.objectives.step import Hyperparameters, Outcome, Prediction, Step, Surveyed
 from dgbench.plan.hyperparameters import Entry, checked, entry_of, resolve
 from dgbench.training.modules import SingleRun
-from dgbench.training.modules.inputs import as_tensors
-from dgbench.training.modules.predicting import given
+from dgbench.training.modules.predicting import as_tensors, given
 from dgbench.training.optimizers import optimizer_settings
 
 FOLDER = Path(__file__).parents[2] / "conf" / "algorithm"

@@ -21,8 +21,8 @@ from dgbench.errors import ConfigError, DivergedError
 from dgbench.network_specs import Sizes
 from dgbench.objectives.random_inputs import Bernoulli, RandomInputs
 from dgbench.training.modules import RunModule, SingleRun, StackedRuns, training_module
-from dgbench.training.modules.inputs import Draws, minibatches
-from dgbench.training.modules.predicting import given
+from dgbench.training.modules.base import minibatches
+from dgbench.training.modules.predicting import Draws, given
 
 NAMES = [path.stem for path in sorted((CONF / "algorithm").glob("*.yaml"))]
 SIZES, IMAGE, K = (6, 6, 6), (1, 3, 3), 3

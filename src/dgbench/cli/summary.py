@@ -19,7 +19,6 @@ from dgbench.reports.evaluation import evaluate_study, fold_ranges
 from dgbench.reports.hparams import choices_table
 from dgbench.reports.measuring.closing import closing_table
 from dgbench.reports.render.text import plain_table
-from dgbench.training.outputs import columns_of, tags_of
 from dgbench.training.study import Study
 from dgbench.training.train_runs import RunOutcomes
 
@@ -80,10 +79,8 @@ def _summarize(
             print(closing_table(rows, selection, unusable=unusable))
         print(f"rows: {study.folder}")
     if found and wandb_log:
-        config = {**study.config, **columns_of(study)}
-        name = study.folder.name
-        tags = [*tags_of(study), "study"]
-        wandb_log.start(RunInfo(study.folder, study.spec.digest, name, "study", name, config, tags))
+        name, tags = study.folder.name, [*study.tags(), "study"]
+        wandb_log.start(RunInfo(study.folder, study.spec.digest, name, "study", name, study.columns(), tags))
         wandb_log.environments(found.held_out, found.everywhere)
         wandb_log.summary({**measures, "selection": selection.name})
         wandb_log.finish(failed=any(why.startswith("failed") for why in unusable.values()))

@@ -26,8 +26,8 @@ from dgbench.shift.fitting import ClassifierTraining
 from dgbench.shift.pairs import balanced, half, null_pair
 from dgbench.shift.plan import Pair, PlannedShift, Slot
 from dgbench.trained.inputs import batches
-from dgbench.training.compatibility import check_backbone, check_weights
 from dgbench.training.modules.predicting import activations, images_at_once
+from dgbench.training.study import check_backbone, check_weights
 
 FILES_AT_ONCE = 64
 

@@ -32,7 +32,7 @@ from dgbench.trained.diwa import Accuracy
 from dgbench.trained.folds import Subject, domain, folds_of, identity_of, same_dataset, same_images, subject_of
 from dgbench.trained.per_image import kept, write_features
 from dgbench.trained.predictor import LoadedModel, Predictor
-from dgbench.training.fold_data import environments_of, recipes_of
+from dgbench.training.study import environments_of, recipes_of
 
 Logits = Callable[[Tensor, str, int], Tensor]
 Counts = dict[str, dict[str, float]]

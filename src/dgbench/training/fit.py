@@ -17,6 +17,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException  # 
 from dgbench.callbacks.checkpointer import Checkpointer
 from dgbench.callbacks.loggers import Guard
 from dgbench.callbacks.metrics import RunMetrics, TrainingMetrics
+from dgbench.callbacks.predictions import PredictedRun, Predictions
 from dgbench.callbacks.progress import Heartbeat
 from dgbench.callbacks.recorder import Recorder, RunRecord
 from dgbench.callbacks.users import CallbackLog, UserCallbacks, build_callbacks
@@ -24,11 +25,11 @@ from dgbench.data.minibatches import EnvironmentData
 from dgbench.errors import ConfigError
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.metrics import METRICS_FILE
+from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.rows import ROW_FILE
 from dgbench.training.checkpoints import Snapshot, best_file, group_file, point_to
 from dgbench.training.groups import Group
 from dgbench.training.modules import RunModule, StackedRuns
-from dgbench.training.outputs import predictions
 from dgbench.training.processes import CalmSigterm, Process, SharedMinibatches
 from dgbench.training.run_folder import write_model
 
@@ -112,7 +113,7 @@ class _Callbacks:
         return [
             *([CalmSigterm()] if self.job.process else ()),
             self.recorder,
-            *predictions(runs, self.recorder),
+            *self._predictions(),
             *self.job.callbacks,
             *([self.metrics] if self.metrics else ()),
             *([self.users, *self.users.callbacks.values()] if self.users else ()),
@@ -130,6 +131,29 @@ class _Callbacks:
             if file and first:
                 write_model(run, identity)
         return records
+
+    def _predictions(self) -> list[Predictions]:
+        """What writes the predictions of the runs, where any are asked for."""
+        runs = self.job.group.runs
+        which = runs[0].study.settings.predictions
+        if which == "none":
+            return []
+        predicted = []
+        for run in runs:
+            about = {
+                "run": run.hash,
+                "dataset": run.study.info.name,
+                "algorithm": run.spec.algorithm,
+                "seed": run.spec.seed,
+                "fold": run.fold.name,
+                "training": list(run.fold.training),
+                "held_out": list(run.fold.held_out),
+                "classes": list(run.data.environments.catalog.classes),
+                "root": run.study.config["dataset"].get("root"),
+            }
+            file = None if run.hash in self.job.finished else run.folder / PREDICTION_FILE
+            predicted.append(PredictedRun(file, about, run.data.recipes))
+        return [Predictions(predicted, which, self.recorder)]
 
     def _metrics(self, runs: Sequence[RunMetrics | None], settings: TrainerSettings) -> TrainingMetrics:
         return TrainingMetrics(

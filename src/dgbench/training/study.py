@@ -7,44 +7,65 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from hydra.utils import get_class
 from omegaconf import OmegaConf
 from torch import nn
 
+from dgbench.batches import ErrorRecipe
 from dgbench.callbacks.averaging import Averaging
+from dgbench.callbacks.loggers import RunInfo
 from dgbench.callbacks.users import check_callbacks
 from dgbench.containers import Networks
-from dgbench.data.environments import Environments
+from dgbench.data.description import DatasetInfo
+from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.minibatches import EnvironmentData
+from dgbench.data.partial import partial
+from dgbench.errors import ConfigError
 from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
+from dgbench.objectives.sharpness import SAM
 from dgbench.plan.building import build, without
 from dgbench.plan.folds import Fold
 from dgbench.plan.identity import callback_values
-from dgbench.plan.inputs import built
+from dgbench.plan.inputs import InitialWeights, built
 from dgbench.plan.settings import TrainerSettings
 from dgbench.plan.studies import PlannedStudy
 from dgbench.records.rows import RunIdentity
 from dgbench.records.spec import RunSpec, code_version
-from dgbench.training.compatibility import (
-    InitialHead,
-    check_algorithm,
-    check_backbone,
-    check_combination,
-    check_weights,
-    sharpness_of,
-)
-from dgbench.training.fold_data import asked_of, cached_features, environments_of, recipes_of, refuse_cached
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.factory import algorithm_class
 from dgbench.training.modules.predicting import OneRun
 from dgbench.training.optimizers import UpdateRule
-from dgbench.training.tuning import ALL, Tuning
+from dgbench.training.tuning import ALL, FULL_PRECISION, Tuning
 
-TRUE = ("32-true", "64-true")
+RGB = 3  # channels
+IN_PARTS = ("accumulate", "devices")  #: keys of ``conf/trainer`` that cut a minibatch
+#: what to choose for each kind of images
+FIXES = {
+    "vectors": "choose backbone=feature_mlp, linear or mlp",
+    "pictures": "choose a backbone for pictures, such as mlp or mnist_cnn, or dataset=features",
+}
 log = logging.getLogger("dgbench")
+
+
+class InitialHead(Protocol):
+    """What ``conf/head`` names."""
+
+    def check(self) -> None:
+        """Raise where what it needs is not installed."""
+
+    def set(self, classifier: nn.Module, weights: Any, classes: Sequence[str], unit_length: bool) -> None:
+        """Put values into the classifier.
+
+        Args:
+            classifier: the algorithm's.
+            weights: initial weights of the featurizer.
+            classes: names of the K classes.
+            unit_length: whether the features have length one.
+        """
 
 
 @dataclass(frozen=True)
@@ -74,6 +95,14 @@ class Run:
     def title(self) -> str:
         """What a message calls it."""
         return f"{self.study.folder.name} fold {self.fold.name}"
+
+    @property
+    def info(self) -> RunInfo:
+        """What a logger gets to know of it; its id is its hash, so a resumed one continues."""
+        study, job_type = self.study, f"fold-{self.fold.name}"
+        name = study.folder.name
+        config = {**study.columns(), "fold": self.fold.name, "held_out": ", ".join(self.fold.held_out)}
+        return RunInfo(self.folder, self.hash, f"{name}/{job_type}", job_type, name, config, [*study.tags(), "fold"])
 
     def identity(self, module: OneRun) -> RunIdentity:
         """What its rows say of it.
@@ -138,7 +167,11 @@ class Study:
         self.head: InitialHead = build({"head": self.config["head"]}, "head")
         self.head.check()
         self.algorithm = algorithm_class(self.config["algorithm"]["objective"])
-        check_algorithm(self.algorithm, self.config, planned.info)
+        if planned.info.kind == "vectors" and (reason := self.algorithm.why_not_vectors):
+            raise ConfigError(
+                f"algorithm={self.config['algorithm']['name']} cannot train on vectors of features: {reason}; choose "
+                "another algorithm"
+            )
         self.settings = TrainerSettings(**self.config["trainer"])
         self.tuning: Tuning = build(self.config, "tuning")
         self.source: Environments = source or built(planned.dataset)
@@ -148,10 +181,10 @@ class Study:
         self.runs = [self._run(fold) for fold in self.folds]
 
     def _check(self) -> None:
-        """Refuse a network and an averaging that cannot be built, before anything is written."""
+        """Refuse what cannot be built, or would turn a method into another one, before anything is written."""
         self.averaging()
         check_callbacks(self.config["callbacks"])
-        check_combination(self.algorithm, self.config, self.settings)
+        self._check_combination()
         self.tuning.check(self.settings.steps)
         with torch.device("meta"):  # shapes, no memory
             body: Any = self._bare(self.source.store.image)
@@ -160,6 +193,46 @@ class Study:
         sizes = replace(self._sizes(self.folds[0]), n_features=body.n_features)
         if caution := self.algorithm.caution(sizes, self.hparams):
             log.warning("%s: %s", self.spec.algorithm, caution)
+
+    def _check_combination(self) -> None:
+        """Refuse sharpness-aware updates without one loss, and parts of a minibatch where a method needs the whole."""
+        name, algorithm, sharpness = self.config["algorithm"]["name"], self.algorithm, self._sharpness()
+        label = f"sharpness={self.config['sharpness']['name']}"
+        if sharpness and algorithm.why_not_sharp:
+            raise ConfigError(
+                f"{label} cannot go around algorithm={name}: {algorithm.why_not_sharp}; "
+                "set sharpness=none or choose another algorithm"
+            )
+        for key in IN_PARTS:
+            n = getattr(self.settings, key)
+            if n > 1 and sharpness:
+                raise ConfigError(
+                    f"{label} cannot go with trainer.{key}={n}: each part of a minibatch would climb on its own, which "
+                    f"is another method; set trainer.{key}=1 or sharpness=none"
+                )
+            if n > 1 and algorithm.why_not_in_parts:
+                raise ConfigError(
+                    f"algorithm={name} cannot go with trainer.{key}={n}: {algorithm.why_not_in_parts}, which is "
+                    f"another method; set trainer.{key}=1 or choose another algorithm"
+                )
+
+    def _sharpness(self) -> SAM | None:
+        """How updates look at raised weights, if they do."""
+        if "_target_" not in self.config["sharpness"]:
+            return None
+        method: SAM = build(without(self.config, "sharpness", "name"), "sharpness")
+        return method
+
+    def columns(self) -> dict[str, Any]:
+        """The configuration, and flat names for what a dashboard groups and filters by."""
+        names = {f"{key}_name": self.config[key]["name"] for key in ("dataset", "algorithm", "backbone", "protocol")}
+        labels = {"space": self.spec.space, "draw": self.spec.draw, "trial": self.spec.trial}
+        return {**self.config, **names, **labels, "hyperparameters": dict(self.hparams), "code": code_version()}
+
+    def tags(self) -> list[str]:
+        """Tags of its runs on a dashboard."""
+        searched = ["search"] if self.spec.draw or self.config["hparams"].get("scheme") is not None else []
+        return [self.info.name, self.spec.algorithm, *searched]
 
     @property
     def hparams(self) -> Mapping[str, Any]:
@@ -198,11 +271,18 @@ class Study:
         return self.algorithm.group_size(self.hparams)
 
     def _cached(self) -> Environments:
-        refuse_cached(self.algorithm, self.tuning, self.settings)
+        """The environments as what is trained of the featurizer sees them, for every image that some fold needs."""
+        self.tuning.check_cache(self.algorithm, self.settings.precision)
         networks, _ = self._networks(self.folds[0])
         featurizer: Any = networks["featurizer"]
-        asked = asked_of(self.folds, self.source, self.settings.eval_subsets, self.group_size > 0)
-        return cached_features(self.source, featurizer, self.tuning, self.settings, asked)
+        eval_sets: list[EvalSet] = []
+        for fold in self.folds:
+            seen = environments_of(fold, self.source)
+            eval_sets += [EvalSet(torch.from_numpy(seen.table.subset(env, "train"))) for env in fold.training]
+            recipes = recipes_of(fold, seen, self.settings.eval_subsets, self.group_size > 0)
+            names = dict.fromkeys(name for recipe in recipes for name in recipe.mixture)
+            eval_sets += seen.eval_sets(list(names)).values()
+        return self.tuning.cached(self.source, featurizer, self.dtype, eval_sets)
 
     def averaging(self) -> Averaging | None:
         """What averages one run's weights, if anything does."""
@@ -235,7 +315,10 @@ class Study:
             (self.tuning.layer_decay is not None, "tuning.layer_decay gives each layer a learning rate of its own"),
             ("_target_" in averaging, f"averaging={averaging['name']} follows one run at a time"),
             (self.spec.callbacks, f"callbacks.{next(iter(self.spec.callbacks), '')} may change one run at a time"),
-            (settings.precision not in TRUE, f"trainer.precision={settings.precision} needs Lightning's own step"),
+            (
+                settings.precision not in FULL_PRECISION,
+                f"trainer.precision={settings.precision} needs Lightning's own step",
+            ),
             (settings.devices > 1, f"trainer.devices={settings.devices} shares one run among processes"),
             (settings.accumulate > 1, f"trainer.accumulate={settings.accumulate} saves memory where one run is large"),
             (settings.channels_last, "trainer.channels_last=true lays out the convolutions of one run"),
@@ -265,7 +348,7 @@ class Study:
             accumulate=settings.accumulate,
             head_steps=self.tuning.head_steps,
             head_lr=self.tuning.head_lr,
-            sharpness=sharpness_of(self.config),
+            sharpness=self._sharpness(),
         )
         algorithm = self.algorithm(sizes, self.hparams)
         return SingleRun(algorithm, networks, seed=self.spec.seed, rule=rule, dtype=self.dtype)
@@ -328,3 +411,61 @@ def studies_of(planned: Sequence[PlannedStudy]) -> list[Study]:
         sources[id(plan.dataset)] = study.source
         studies.append(study)
     return studies
+
+
+def check_backbone(config: Mapping[str, Any], info: DatasetInfo) -> None:
+    """Refuse a featurizer that is not made for what the dataset holds.
+
+    Args:
+        config: plain resolved values by top-level key.
+        info: of the dataset.
+
+    Raises:
+        ConfigError: it takes pictures and the dataset holds vectors, or the other way around.
+    """
+    takes = getattr(get_class(config["backbone"]["_target_"]), "takes", None)  # a user's own may not say
+    if takes is not None and info.kind not in takes:
+        raise ConfigError(
+            f"backbone={config['backbone']['name']} takes {' or '.join(takes)}, and dataset={info.name} holds "
+            f"{info.kind}; {FIXES[info.kind]}"
+        )
+
+
+def check_weights(weights: InitialWeights, config: Mapping[str, Any]) -> None:
+    """Fetch the weights and see that they fit the backbone, before anything that takes longer.
+
+    Raises:
+        ConfigError, WeightsError: they cannot be had, or do not fit.
+    """
+    side = weights.images.input_size
+    weights.check(
+        lambda: build(without(config, "backbone", "name", "hparams"), "backbone", image=(RGB, side, side))  # type: ignore[no-any-return]
+    )
+
+
+def environments_of(fold: Fold, environments: Environments) -> Environments:
+    """The environments as this fold sees them."""
+    if fold.membership is None:
+        return environments
+    return partial(environments, fold.membership.training, fold.membership.tested)
+
+
+def recipes_of(fold: Fold, environments: Environments, subsets: Sequence[str], grouped: bool) -> list[ErrorRecipe]:
+    """Errors to record for this fold, in the environments that concern it.
+
+    An environment that is tested though it was trained on (``protocol=target_oracle``) is tested on its ``val`` images
+    where the dataset keeps none for ``test``.
+
+    Args:
+        fold: what it trains on and is tested in.
+        environments: as the fold sees them.
+        subsets: which of ``train``, ``val`` and ``test``.
+        grouped: predictions depend on the images that are scored together.
+    """
+    recipes = environments.table.error_recipes(fold.everywhere, subsets, fold.training, grouped)
+    if fold.everywhere:
+        return recipes
+    recipes = [recipe for recipe in recipes if recipe.env in fold.scored]
+    tested = {recipe.env for recipe in recipes if recipe.subset == "test"}
+    lacking = set(fold.tested) & set(fold.training) - tested
+    return recipes + [ErrorRecipe(s.env, "test", s.mixture) for s in recipes if s.subset == "val" and s.env in lacking]

@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 
-from dgbench.callbacks.loggers import Guard, MetricsLogger
-from dgbench.callbacks.metrics import RunMetrics
+from dgbench.callbacks.loggers import CsvLog, Guard, MetricsLogger
+from dgbench.callbacks.metrics import RunMetrics, with_errors
 from dgbench.callbacks.progress import StudyProgress
-from dgbench.errors import ConfigError, DgbenchError, DivergedError
+from dgbench.errors import ConfigError, DgbenchError, DivergedError, RecordError
 from dgbench.records.locks import RunLocks, lock_holder
-from dgbench.records.metrics import METRICS_FILE
+from dgbench.records.metrics import METRICS_FILE, Lines, read_metrics, write_metrics
+from dgbench.records.predictions import PREDICTION_FILE, about_predictions
 from dgbench.records.status import (
     FAILED,
     RUNNING,
@@ -39,7 +40,6 @@ from dgbench.training.checkpoints import (
 )  # fmt: skip
 from dgbench.training.fit import Fit, fit
 from dgbench.training.groups import Group, plan_groups
-from dgbench.training.outputs import lacking, metrics_of, show_run
 from dgbench.training.processes import processes
 from dgbench.training.run_folder import own_log, write_config, write_identity
 from dgbench.training.study import Run, Study
@@ -91,7 +91,7 @@ def train_runs(
     trainer = _Trainer(progress, logger, Threads(chooses_threads), len(studies))
     runs = list({run.hash: run for study in studies for run in study.runs}.values())  # typed twice, trained once
     asked = {run.hash for run in runs if trainer.asks_for(run, retry)}
-    if note := lacking([run for run in runs if trainer.outcomes.complete.get(run.hash)]):
+    if note := _lacking([run for run in runs if trainer.outcomes.complete.get(run.hash)]):
         progress.note(note)
     waiting = plan_groups(runs, execution) if asked else []
     # first whole groups, so that two processes with the same command share them out without splitting them
@@ -264,7 +264,7 @@ class _Trainer:
         if self.logger is None:
             return []
         live = self.logger if len(group.runs) == 1 else None  # it follows one run at a time
-        return [None if run.hash in finished else metrics_of(run, live, self.safely) for run in group.runs]
+        return [None if run.hash in finished else RunMetrics(run.info, live, self.safely) for run in group.runs]
 
     def _end(self, run: Run, group: Group, diverged: tuple[int, float] | None, final: Snapshot | None) -> None:
         problem = None if diverged is None else str(DivergedError(*diverged))
@@ -291,3 +291,51 @@ def failure(error: Exception) -> str:
     """What a status says of an error; the traceback goes to the logs that are open."""
     log.debug(traceback.format_exc())
     return str(error) if isinstance(error, DgbenchError) else f"{type(error).__name__}: {error}"
+
+
+def show_run(logger: MetricsLogger, run: Run, complete: bool, safely: Guard, only_new: bool = False) -> None:
+    """Give a logger all that a run has logged: one of a stack at its end, or one that was trained without the logger.
+
+    Args:
+        complete: it did not fail.
+        safely: what guards its file.
+        only_new: leave out a run that the logger knows.
+    """
+    file = run.folder / METRICS_FILE
+    is_shown = isinstance(logger, CsvLog) or (only_new and logger.knows(run.folder))
+    if is_shown and file.exists():
+        return
+    lines: Lines = {}
+
+    def read() -> None:
+        lines.update(with_errors(read_metrics(file), run.folder))
+        if not file.exists():
+            write_metrics(file, lines)
+
+    safely(read)
+    if is_shown:
+        return
+    logger.start(run.info)
+    for step, values in lines.items():
+        logger.log(step, values)
+    logger.finish(failed=not complete)
+
+
+def _lacking(runs: Sequence[Run]) -> str:
+    """One line on finished runs whose predictions are asked for and not there; empty where there are none."""
+    lack = [run for run in runs if _lacks_predictions(run)]
+    if not lack:
+        return ""
+    some = f"{lack[0].folder} was" if len(lack) == 1 else f"{len(lack)} runs, e.g. {lack[0].folder}, were"
+    return (
+        f"{some} done before trainer.predictions={lack[0].study.settings.predictions} was set and not trained again; "
+        "write them with dgbench evaluate model=FOLDER predictions=true, or delete the folder to train it anew"
+    )
+
+
+def _lacks_predictions(run: Run) -> bool:
+    which = run.study.settings.predictions
+    try:
+        return which != "none" and about_predictions(run.folder / PREDICTION_FILE).get("evaluation") != which
+    except RecordError:
+        return True

@@ -1,28 +1,33 @@
-"""What of a network is trained: fine-tuning, linear probing, frozen stages (Yu et al., 2024)."""
+"""What of a network is trained: fine-tuning, linear probing, frozen stages, whose features may be kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+import functools
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from weakref import WeakKeyDictionary
 
+import torch
 from torch import nn
 
 from dgbench.containers import Networks
+from dgbench.data.environments import Environments, EvalSet
+from dgbench.data.store.cached_features import CachedFeatures
 from dgbench.errors import ConfigError
+from dgbench.networks.featurizer import Featurizer, FirstStages, Stage
+from dgbench.objectives.contract import Algorithm
 from dgbench.plan.settings import TuningSettings
+from dgbench.training.modules.predicting import activations, images_at_once
 
 ALL = "all"
-
-
-class Stage(Protocol):
-    """A part of a featurizer that is frozen as a whole."""
-
-    modules: tuple[nn.Module, ...]
-    parameters: Callable[[], Iterator[nn.Parameter]]
+FULL_PRECISION = ("32-true", "64-true")
+_CACHED: WeakKeyDictionary[Environments, dict[str, Environments]] = WeakKeyDictionary()
 
 
 class Tuning(TuningSettings):
-    """Freezes the beginning of the featurizer, or trains what stands behind it first.
+    """Freezes the beginning of the featurizer, or trains what stands behind it first (Yu et al., 2024).
 
     What is frozen takes no gradient, is in no optimizer and under no weight decay, and computes as in evaluation:
     BatchNorm uses the statistics of its initial weights, dropout is off.
@@ -88,3 +93,52 @@ class Tuning(TuningSettings):
             networks.freeze([networks[name]], networks[name].parameters())
         for stage in stages[:count]:
             networks.freeze(stage.modules, stage.parameters())
+
+    def check_cache(self, algorithm: type[Algorithm], precision: str) -> None:
+        """Refuse what does not go with cached features.
+
+        Raises:
+            ConfigError: the algorithm needs images, nothing is frozen, or half precision was asked for.
+        """
+        reason = algorithm.why_not_cacheable
+        if not reason and algorithm.extra_channels:
+            reason = f"it adds {algorithm.extra_channels} channel(s) to the images"
+        if reason:
+            raise ConfigError(f"{algorithm.__name__} cannot train on cached features: {reason}; "
+                              "set tuning.cache_features=false")  # fmt: skip
+        if self.freeze_stages == 0:
+            raise ConfigError("tuning.cache_features=true, but nothing is frozen; choose tuning=lp or tuning=freeze")
+        if precision not in FULL_PRECISION:
+            raise ConfigError(
+                f"tuning.cache_features=true computes features in full precision, which trainer.precision={precision} "
+                "would not give; set trainer.precision=32-true"
+            )
+
+    def cached(
+        self, source: Environments, featurizer: Featurizer, dtype: torch.dtype, eval_sets: Sequence[EvalSet]
+    ) -> Environments:
+        """The environments as the trained part of a featurizer sees them; equal frozen weights share them.
+
+        Args:
+            source: the environments with their images.
+            featurizer: with its initial weights.
+            dtype: of the features.
+            eval_sets: every image that is asked for.
+
+        Raises:
+            ConfigError: they augment, or the features are too large.
+        """
+        frozen = FirstStages(featurizer, self.count(len(featurizer.stages())))
+        frozen.to(dtype)
+        content = hashlib.sha256(f"{frozen.count}".encode())
+        features = [scored.feature for scored in eval_sets if scored.feature is not None]
+        for value in [*frozen.state_dict().values(), *(scored.indices for scored in eval_sets), *features]:
+            content.update(value.cpu().contiguous().numpy().tobytes())
+        key = f"{content.hexdigest()} {self.cache_gb} {self.cache_dir}"
+        cached = _CACHED.setdefault(source, {})
+        if key not in cached:
+            at_once = functools.partial(images_at_once, activations(frozen, source.store.image))
+            folder = None if self.cache_dir is None else Path(self.cache_dir)
+            store = CachedFeatures(source, frozen, at_once, eval_sets, self.cache_gb, folder)
+            cached[key] = replace(source, store=store)
+        return cached[key]

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dgbench.batches import EnvBatch, Tensors
-from dgbench.errors import DivergedError
+from dgbench.errors import ConfigError, DivergedError
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.sharpness import Sharpened
-from dgbench.training.modules.inputs import minibatches
 from dgbench.training.modules.predicting import PredictingModule, survey
 from dgbench.training.optimizers import (
     OPTIMIZERS,
@@ -303,6 +302,31 @@ class RunModule(PredictingModule):
         if self._scaler is not None and "scaler" in self._to_load[0]:
             self._scaler.load_state_dict(self._to_load[0]["scaler"])
         self._to_load = ()
+
+
+def minibatches(batch: Any, n_envs: int) -> Sequence[EnvBatch]:
+    """One minibatch per optimizer step.
+
+    Args:
+        batch: what a loader gives: a sequence of :class:`EnvBatch`, one for each of several steps; or one step as an
+            :class:`EnvBatch`, a sequence with (x, y) of each environment, a mapping of their names to (x, y), or a
+            single (x, y).
+        n_envs: environments that the algorithm was made for.
+
+    Raises:
+        ConfigError: minibatches of another number of environments.
+    """
+    if isinstance(batch, Sequence) and batch and isinstance(batch[0], EnvBatch):
+        return batch
+    if isinstance(batch, EnvBatch):
+        return [batch]
+    pairs = list(batch.values()) if isinstance(batch, Mapping) else list(batch)
+    if len(pairs) == 2 and isinstance(pairs[0], Tensor):
+        pairs = [pairs]
+    if len(pairs) != n_envs:
+        raise ConfigError(f"a step has minibatches of {len(pairs)} environment(s), the algorithm was made for {n_envs}")
+    xs, ys = ([pair[i] for pair in pairs] for i in (0, 1))
+    return [EnvBatch(torch.cat(xs), torch.cat(ys), tuple(len(y) for y in ys))]
 
 
 class StepValues:

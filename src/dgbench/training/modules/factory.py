@@ -28,7 +28,7 @@ from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.random_inputs import RandomInputs
 from dgbench.plan.hyperparameters import resolve
 from dgbench.seeding import derive
-from dgbench.training.modules.inputs import minibatches as as_minibatches
+from dgbench.training.modules.base import minibatches as as_minibatches
 from dgbench.training.modules.single import SingleRun
 from dgbench.training.optimizers import UpdateRule
 

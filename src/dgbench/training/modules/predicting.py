@@ -1,11 +1,13 @@
-"""Predict with R runs of one algorithm: errors counted batch by batch, logits, and surveys of the training images.
+"""Predict with R runs of one algorithm: random inputs, errors counted batch by batch, surveys of the training images.
 
-Before some steps an algorithm may look at all training images of a run (a *survey*) and keep what it makes of them.
+Random inputs are functions of the run's seed, the step and the minibatch alone, so that resuming is exact. Before some
+steps an algorithm may look at all training images of a run (a *survey*) and keep what it makes of them.
 Under ``trainer.precision=bf16-mixed`` and ``16-mixed`` networks compute in half precision, and nothing else does.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,18 +19,74 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dgbench.batches import Tensors, TrainingImages
+from dgbench.batches import EvalBatch, Tensors, TrainingImages
 from dgbench.containers import AnyNetworks, Networks, example_of
 from dgbench.errors import ConfigError
 from dgbench.objectives.contract import Algorithm
+from dgbench.objectives.random_inputs import draw
 from dgbench.objectives.step import Hyperparameters, Prediction, Surveyed
 from dgbench.seeding import derive
-from dgbench.training.modules.inputs import Draws, eval_batch
 
 TrainingImagesOf = Callable[[int], Iterable[TrainingImages]]  # number of a run -> batches of its training images
 
 CPU_BYTES = 32 * 2**20  # of one layer: what is larger is new memory each time, which the kernel has to clear
 DEVICE_BYTES = 512 * 2**20
+BLOCK = 64  # steps whose random inputs come from one generator; the draw of a step depends on nothing else
+LARGE, SHORT_BLOCK = 2**19, 4  # numbers of one step from which on a block is shorter, so that few are kept
+
+
+class Draws:
+    """Draws what an algorithm declares.
+
+    Args:
+        algorithm: that declares it.
+        seed: base seed of the run.
+    """
+
+    def __init__(self, algorithm: Algorithm, seed: int) -> None:
+        self.algorithm, self.seed = algorithm, derive(seed, "noise")
+        self._lengths: dict[tuple[int, ...], int] = {}  # steps of a block, by minibatch sizes
+        self._known: dict[int, tuple[tuple[object, ...], Tensors]] = {}  # of each micro-batch: the block drawn last
+
+    def at(self, step: int, sizes: tuple[int, ...], like: Tensor, part: int = 0) -> Tensors:
+        """The random inputs of one step.
+
+        Args:
+            step: counts from 0.
+            sizes: of the minibatches.
+            like: floating-point tensor whose type and device they get.
+            part: number of the micro-batch.
+        """
+        length = self._length(sizes)
+        block, offset = divmod(step, length)
+        key = (block, sizes, like.device, like.dtype)
+        kept = self._known.get(part)
+        if kept is None or kept[0] != key:
+            rng = np.random.default_rng([self.seed, block, *([part] if part else [])])
+            drawn = draw(self.algorithm.random_inputs(sizes), rng, length)
+            kept = self._known[part] = (key, as_tensors(drawn, like))
+        return {name: values[offset] for name, values in kept[1].items()}
+
+    def _length(self, sizes: tuple[int, ...]) -> int:
+        """Steps of a block."""
+        if sizes not in self._lengths:
+            numbers = sum(math.prod(each.shape) for each in self.algorithm.random_inputs(sizes).values())
+            self._lengths[sizes] = BLOCK if numbers <= LARGE else SHORT_BLOCK
+        return self._lengths[sizes]
+
+    def for_prediction(self, n: int, like: Tensor, *purpose: str | int) -> Tensors:
+        """The random inputs of a prediction on ``n`` images; ``purpose`` names the batch of images."""
+        rng = np.random.default_rng(derive(self.seed, "score", *purpose))
+        drawn = draw(self.algorithm.prediction_inputs(n), rng, 1)
+        return {name: values[0] for name, values in as_tensors(drawn, like).items()}
+
+
+def as_tensors(arrays: Mapping[str, np.ndarray], like: Tensor) -> dict[str, Tensor]:
+    """Arrays as tensors on the device of ``like``, numbers with a fraction in its type."""
+    return {
+        name: torch.as_tensor(array, dtype=like.dtype if array.dtype.kind == "f" else None, device=like.device)
+        for name, array in arrays.items()
+    }
 
 
 class OneRun(Protocol):
@@ -89,7 +147,10 @@ class PredictingModule(pl.LightningModule, ABC):
             ``seen``, 0-dimensional; ``wrong`` (R,); ``loss`` (R,) float64, the summed cross entropy; where
             ``gives_logits`` is set, ``logits`` (R, n, K).
         """
-        images = eval_batch(batch, batch_idx)
+        images = batch
+        if not isinstance(batch, EvalBatch):
+            x, y = batch
+            images = EvalBatch(x, y, "validation", batch_idx)
         logits, n = self.predict_logits(images.x, images.name, images.index), len(images.y)
         wrong = (logits.argmax(2) != images.y).sum(1)
         losses = F.cross_entropy(logits.flatten(0, 1), images.y.repeat(self.size), reduction="none")

@@ -24,8 +24,7 @@ from dgbench.objectives.gradients import detached
 from dgbench.objectives.step import Hyperparameters, Outcome, Prediction, Step
 from dgbench.seeding import derive
 from dgbench.training.modules.base import RunModule, cpu_copies
-from dgbench.training.modules.inputs import Draws
-from dgbench.training.modules.predicting import activations, half_for_networks
+from dgbench.training.modules.predicting import Draws, activations, half_for_networks
 from dgbench.training.optimizers import Part, UpdateRule, layer_scales
 
 
