@@ -1,15 +1,38 @@
-"""The plugins that Hydra finds here, and only here; what they do stands in ``dgbench.sweeps``."""
+"""The plugins that Hydra finds here, and only here; what they do stands in ``dgbench.sweeps``.
 
-from dgbench.sweeps import local, slurm, sweeper
+Hydra imports this module in every command, so each class is imported by the commands that use it.
+"""
+
+from typing import Any
+
+from hydra.plugins.plugin import Plugin
 
 
-class LocalLauncher(local.LocalLauncher):
+class LocalLauncher(Plugin):
     """``hydra/launcher=local``."""
 
+    def __new__(cls, **options: Any) -> Any:
+        """Make :class:`dgbench.sweeps.local.LocalLauncher`."""
+        from dgbench.sweeps import local
 
-class SlurmLauncher(slurm.SlurmLauncher):
+        return local.LocalLauncher(**options)
+
+
+class SlurmLauncher(Plugin):
     """``hydra/launcher=slurm``."""
 
+    def __new__(cls, **options: Any) -> Any:
+        """Make :class:`dgbench.sweeps.slurm.SlurmLauncher`."""
+        from dgbench.sweeps import slurm
 
-class StudySweeper(sweeper.StudySweeper):
+        return slurm.SlurmLauncher(**options)
+
+
+class StudySweeper(Plugin):
     """``hydra/sweeper=studies``, the default of ``conf/train.yaml``."""
+
+    def __new__(cls, **options: Any) -> Any:
+        """Make :class:`dgbench.sweeps.sweeper.StudySweeper`."""
+        from dgbench.sweeps import sweeper
+
+        return sweeper.StudySweeper(**options)
