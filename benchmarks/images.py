@@ -40,7 +40,7 @@ from dgbench.data.datasets.image_table import ImageTable
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.store.image_store import cores
 from dgbench.records.predictions import PREDICTION_FILE
-from dgbench.training.fit import Fit, fit, make_trainer
+from dgbench.training.fit import Fit, make_trainer
 from dgbench.training.groups import plan_groups
 from dgbench.training.processes import prepare_process
 from dgbench.training.study import Study
@@ -198,7 +198,7 @@ def whole_run(study: Study) -> str:
     (group,) = plan_groups(study.runs, study.config["execution"])
     group.runs[0].folder.mkdir(parents=True)
     begun = time.perf_counter()
-    _, memory = peak(lambda: float(len(fit(Fit(group)))))
+    _, memory = peak(lambda: float(len(Fit(group).train())))
     seconds = time.perf_counter() - begun
     file = group.runs[0].folder / PREDICTION_FILE
     per_image = 0.0

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.algorithms.erm import ERM
-from dgbench.callbacks.averaging import Averaging
+from dgbench.callbacks.averaging import Averaging, MovingAverage, Swad
 from dgbench.callbacks.checkpointer import Checkpointer
 from dgbench.callbacks.recorder import Recorder, RunRecord
 from dgbench.containers import Networks
@@ -24,7 +24,6 @@ from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.store.tensors import TensorStore
 from dgbench.network_specs import Sizes
 from dgbench.records.rows import RunIdentity
-from dgbench.training.averaging import MovingAverage, Swad
 from dgbench.training.modules import SingleRun
 
 pytestmark = [

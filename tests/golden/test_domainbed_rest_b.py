@@ -10,11 +10,11 @@ from omegaconf import OmegaConf
 
 from dgbench.algorithms.adrmx import supervised_contrast
 from dgbench.algorithms.trm import neumann
+from dgbench.callbacks.averaging import MovingAverage
 from dgbench.configuration import CONF
 from dgbench.network_specs import TaperedSpec
 from dgbench.networks.build import build_head
 from dgbench.plan.hyperparameters import resolve
-from dgbench.training.averaging import MovingAverage
 from tests.golden import toy as problem
 from tests.golden.toy import B, K, M, N, Toy, checksum, filled
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgbench.training.averaging import MovingAverage, RunningMean, Swad
+from dgbench.callbacks.averaging import MovingAverage, RunningMean, Swad
 
 
 def _at(step: float) -> dict[str, Tensor]:

@@ -1,9 +1,20 @@
-"""Averaging of weights around any algorithm: feeds a rule and scores with what it gives."""
+"""Average a model's weights over its training, around any algorithm: EoA's moving average, and SWAD.
+
+A *rule* is pure logic over named tensors; the callback :class:`Averaging` feeds it and scores with what it gives. Steps
+are optimizer updates done, so the first update is step 1.
+
+SWAD (Cha et al., 2021) averages segments of the training, each between two evaluations. The loss *converges* at the
+first of ``n_converge`` segments of which none is better; from there to where the loss stays above a tolerance lies the
+valley, whose segments are averaged.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -17,7 +28,7 @@ from dgbench.containers import renew_statistics
 
 
 class Rule(Protocol):
-    """What is averaged, and when; see ``dgbench/training``."""
+    """What is averaged, and when."""
 
     final_only: bool  #: evaluations in training judge the live weights, and only the end scores :meth:`result`
     finished: bool  #: training may end
@@ -124,3 +135,232 @@ def _plain_tensors() -> Iterator[None]:
     """What is made in here may be changed in place later, unlike in the inference mode of an evaluation."""
     with torch.inference_mode(False), torch.no_grad():
         yield
+
+
+def snapshot(tensors: Tensors) -> dict[str, Tensor]:
+    """Copies that later updates do not touch."""
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+@dataclass
+class RunningMean:
+    """Weighted mean of named tensors."""
+
+    count: int = 0  #: sum of the weights
+    mean: dict[str, Tensor] = field(default_factory=dict)
+
+    def add(self, values: Tensors, weight: int = 1) -> None:
+        """mean <- (count mean + weight values) / (count + weight); the first one is copied."""
+        self.count += weight
+        if self.count == weight:
+            self.mean = snapshot(values)
+        else:
+            torch._foreach_lerp_(list(self.mean.values()), [values[k].detach() for k in self.mean], weight / self.count)
+
+
+class MovingAverage:
+    """The simple moving average of Ensemble of Averages (Arpit et al., 2022).
+
+    - ``flavor=state``: parameters and floating-point buffers; after step k >= start - 1 the mean of steps
+      start - 1, ..., k (the authors' code).
+    - ``flavor=parameters``: parameters; buffers stay as they were before training; after step k >= start the mean of
+      steps start, start, start + 1, ..., k, the first counted twice (code of NICO++ and of Yu et al., 2024).
+
+    Before that the live weights count.
+
+    Args:
+        start: step at which averaging begins.
+        flavor: see above.
+    """
+
+    final_only = False  #: every evaluation scores :meth:`result`
+    finished = False  #: never ends training
+    batchnorm_batches = 0  #: running statistics are what they are
+
+    _FLAVORS: Mapping[str, tuple[int, int]] = {"state": (-1, 1), "parameters": (0, 2)}  # first less start, its weight
+
+    def __init__(self, start: int = 100, flavor: str = "state") -> None:
+        offset, self._first_weight = self._FLAVORS[flavor]
+        self._first, self._whole_state = start + offset, flavor == "state"
+        self._mean, self._initial = RunningMean(), dict[str, Tensor]()
+
+    def begin(self, buffers: Tensors) -> None:
+        self._initial = {} if self._whole_state else snapshot(buffers)
+
+    def update(self, step: int, params: Tensors, buffers: Tensors) -> None:
+        if step >= self._first:
+            weight = 1 if self._mean.count else self._first_weight
+            self._mean.add({**params, **buffers} if self._whole_state else params, weight)
+
+    def evaluated(self, step: int, loss: float, buffers: Tensors) -> None:
+        """An evaluation was made; it changes nothing."""
+
+    def result(self) -> Tensors:
+        return {**self._initial, **self._mean.mean}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"mean": vars(self._mean), "initial": self._initial}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._mean, self._initial = RunningMean(**state["mean"]), state["initial"]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The mean over the updates between two evaluations, or over several such segments.
+
+    Args:
+        weights: mean parameters.
+        buffers: buffers at the segment's beginning.
+        start, end: its first and last step.
+        count: number of updates, or of segments, in the mean.
+        loss: validation loss at its end.
+    """
+
+    weights: Tensors
+    buffers: Tensors
+    start: int
+    end: int
+    count: int
+    loss: float
+
+
+class Valley:
+    """Mean over the segments that SWAD keeps; until one is added, those of the segment where the loss converged."""
+
+    def __init__(self, base: Segment) -> None:
+        self.base, self.mean, self.start, self.end = base, RunningMean(), base.start, base.end
+
+    def add(self, segment: Segment, start: int | None = None) -> None:
+        """Count one more segment; the first one says where the average starts, unless ``start`` does."""
+        if self.mean.count == 0:
+            self.start = segment.start if start is None else start
+        self.mean.add(segment.weights)
+        self.end = segment.end
+
+    def segment(self) -> Segment:
+        """The average so far."""
+        weights = self.mean.mean if self.mean.count else self.base.weights
+        return Segment(weights, self.base.buffers, self.start, self.end, self.mean.count, math.nan)
+
+    def copy(self) -> Valley:
+        """One that can go on while this one stays."""
+        twin = copy(self)
+        twin.mean = RunningMean(self.mean.count, snapshot(self.mean.mean))
+        return twin
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"base": vars(self.base), "mean": vars(self.mean), "start": self.start, "end": self.end}
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any]) -> Valley:
+        valley = cls(Segment(**state["base"]))
+        valley.mean, valley.start, valley.end = RunningMean(**state["mean"]), state["start"], state["end"]
+        return valley
+
+
+class Swad:
+    """Stochastic weight averaging densely (Cha et al., 2021), as its code decides: segments may count twice.
+
+    Args:
+        n_converge: the loss has converged when it did not improve for this many segments, the first one included.
+        n_tolerance: the valley ends when the loss was above the tolerance for this many segments.
+        tolerance_ratio: the tolerance is (1 + this) times the mean loss of the segments of convergence.
+        batchnorm_batches: forward passes that renew running statistics of an unfrozen BatchNorm.
+    """
+
+    final_only = True  #: evaluations in training judge the live weights; only the end scores :meth:`result`
+
+    def __init__(
+        self, n_converge: int = 3, n_tolerance: int = 6, tolerance_ratio: float = 0.3, batchnorm_batches: int = 500
+    ) -> None:
+        self.n_converge, self.n_tolerance, self.ratio = n_converge, n_tolerance, tolerance_ratio
+        self.batchnorm_batches = batchnorm_batches
+        self.finished = False  #: the valley is left, so training may end
+        self._open, self._start, self._buffers = RunningMean(), 0, dict[str, Tensor]()
+        self.recent: list[Segment] = []
+        self._valley: Valley | None = None
+        self._tolerance = math.inf
+
+    def begin(self, buffers: Tensors) -> None:
+        self._buffers = snapshot(buffers)
+
+    def update(self, step: int, params: Tensors, buffers: Tensors) -> None:
+        if not self._open.count:
+            self._start = step
+        self._open.add(params)
+
+    def evaluated(self, step: int, loss: float, buffers: Tensors) -> None:
+        """An evaluation of the live weights was made: it closes the open segment."""
+        if self._open.count:
+            self.add(Segment(self._open.mean, self._buffers, self._start, step, self._open.count, loss))
+            self._open, self._buffers = RunningMean(), snapshot(buffers)
+
+    def add(self, segment: Segment) -> None:
+        """Decide with one more segment."""
+        if self.finished:
+            return
+        self.recent = [*self.recent, segment][-max(self.n_converge, self.n_tolerance) :]
+        if self._valley is None:
+            self._look_for_valley()
+            return
+        window = self.recent[-self.n_tolerance :]
+        if window[0].end < self._valley.base.end:
+            return
+        if _lowest(window) > self._tolerance:
+            self.finished = True
+        else:
+            self._valley.add(window[0])
+
+    def _look_for_valley(self) -> None:
+        window, surplus = self.recent[-self.n_converge :], self.n_tolerance - self.n_converge
+        if len(window) < self.n_converge or window[0].loss > _lowest(window):
+            return
+        self._valley = Valley(window[0])
+        self._tolerance = (1 + self.ratio) * math.fsum(s.loss for s in window) / len(window)
+        if surplus < 0:
+            inside = window[1 : 1 - surplus]
+        elif surplus > 0:
+            before = self.recent[-self.n_tolerance :][: surplus + 1]
+            above = [i for i, s in enumerate(before) if s.loss > self._tolerance]
+            inside = before[above[-1] + 2 if above else 1 :]  # the first one inside is skipped, as in the reference
+        else:
+            inside = []
+        for kept in inside:
+            self._valley.add(kept)
+
+    def average(self) -> Segment | None:
+        """What SWAD would return if training ended now; None before the first evaluation."""
+        if self._valley is None:
+            return self.recent[-1] if self.recent else None
+        valley = self._valley.copy()
+        window = [] if self.finished else self.recent[-self.n_tolerance :][1:]
+        while window and _lowest(window) <= self._tolerance:
+            valley.add(window[0], start=window[0].end)
+            window = window[1:]
+        return valley.segment()
+
+    def result(self) -> Tensors:
+        average = self.average()
+        return {**average.buffers, **average.weights} if average else {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "finished": self.finished,
+            "open": vars(self._open),
+            "start": self._start,
+            "buffers": self._buffers,
+            "recent": [vars(segment) for segment in self.recent],
+            "valley": self._valley and self._valley.state_dict(),
+            "tolerance": self._tolerance,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.finished, self._start, self._buffers = state["finished"], state["start"], state["buffers"]
+        self._open, self.recent = RunningMean(**state["open"]), [Segment(**segment) for segment in state["recent"]]
+        self._valley = state["valley"] and Valley.restored(state["valley"])
+        self._tolerance = state["tolerance"]
+
+
+def _lowest(segments: Sequence[Segment]) -> float:
+    return min(segment.loss for segment in segments)

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dgbench.callbacks.averaging import RunningMean
 from dgbench.errors import ConfigError
 from dgbench.networks.weight_files import misfit
 from dgbench.records.rows import RunIdentity
@@ -29,7 +30,6 @@ from dgbench.records.spec import canonical, digest
 from dgbench.records.status import is_done, read_status
 from dgbench.trained.loading import TENSORS, load_one, run_folders
 from dgbench.trained.predictor import LoadedModel
-from dgbench.training.averaging import RunningMean
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 
 UNIFORM, GREEDY = "diwa_uniform", "diwa_greedy"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytorch_lightning as pl
@@ -34,9 +33,8 @@ from dgbench.training.processes import CalmSigterm, Process, SharedMinibatches
 from dgbench.training.run_folder import write_model
 
 
-@dataclass(frozen=True)
 class Fit:
-    """What a group is trained with.
+    """Trains a group from wherever it stands; its callbacks, and what a checkpoint holds of them.
 
     Args:
         group: the runs.
@@ -48,84 +46,84 @@ class Fit:
         process: which process of a distributed run this is; None trains alone.
     """
 
-    group: Group
-    snapshot: Snapshot | None = None
-    finished: Collection[str] = ()
-    callbacks: Sequence[pl.Callback] = ()
-    metrics: Sequence[RunMetrics | None] = ()
-    safely: Guard = field(default_factory=lambda: Guard(METRICS_FILE))
-    process: Process | None = None
-
-
-def fit(job: Fit) -> dict[str, tuple[int, float]]:
-    """Train a group to its final rows.
-
-    Returns:
-        Step and value of the first loss that was not finite, by run hash, where some runs of a stack diverged.
-
-    Raises:
-        DivergedError: the losses of all runs stopped being finite.
-        ConfigError: the trainer's settings cannot work here.
-    """
-    group, settings = job.group, job.group.runs[0].study.settings
-    module, data = group_module(group), group_data(group)
-    module.training_images = data.training_images
-    callbacks = _Callbacks(job, module)
-    if job.snapshot:
-        callbacks.restore(job.snapshot)
-    data.one_by_one = callbacks.users is not None
-    epochs = intervals_left(settings, module.steps_done)
-    trainer = make_trainer(settings, callbacks.in_order(), epochs, job.process, callbacks.log)
-    fit_quietly(trainer, module, data)
-    early = module.steps_done < settings.steps and (settings.eval_test == "best" or settings.predictions == "last")
-    if callbacks.final_only or early or not settings.steps:  # an evaluation that is known to be the last
-        trainer.validate(module, datamodule=data, verbose=False)
-    if not settings.steps and callbacks.checkpointer:
-        callbacks.checkpointer.write(trainer, module)
-    return {group.runs[i].hash: how for i, how in module.diverged.items()}
-
-
-class _Callbacks:
-    """The callbacks of a fit, and what a checkpoint holds of them.
-
-    Args:
-        job: what is trained.
-        module: that trains it.
-    """
-
-    def __init__(self, job: Fit, module: RunModule) -> None:
-        study, self.job, self.module = job.group.runs[0].study, job, module
-        self.averaging = study.averaging()
+    def __init__(
+        self,
+        group: Group,
+        snapshot: Snapshot | None = None,
+        finished: Collection[str] = (),
+        callbacks: Sequence[pl.Callback] = (),
+        metrics: Sequence[RunMetrics | None] = (),
+        safely: Guard | None = None,
+        process: Process | None = None,
+    ) -> None:
+        self.group, self.finished, self.others, self.process = group, finished, callbacks, process
+        self.study, first = group.runs[0].study, process is None or process.rank == 0
+        settings = self.settings = self.study.settings
+        module = self.module = group_module(group)
+        self.data = group_data(group)
+        module.training_images = self.data.training_images
+        self.averaging = self.study.averaging()
         self.final_only = self.averaging is not None and self.averaging.rule.final_only
-        named = build_callbacks(study.config["callbacks"])
+        named = build_callbacks(self.study.config["callbacks"])
         self.users = UserCallbacks(named) if named else None
-        first = job.process is None or job.process.rank == 0
-        metrics = job.metrics or [None] * len(job.group.runs)
-        self.recorder = Recorder(self._records(metrics, first), self.final_only, study.settings.eval_test)
-        self.checkpointer = self._checkpointer(study.settings) if first else None
-        self.metrics = self._metrics(metrics, study.settings) if job.metrics or self.users else None
-        self.log = CallbackLog(job.group.runs[0].folder, metrics, lambda: module.steps_done) if self.users else None
+        logged = metrics or [None] * len(group.runs)
+        self.recorder = Recorder(self._records(logged, first), self.final_only, settings.eval_test)
+        self.checkpointer = self._checkpointer() if first else None
+        self.metrics = None
+        if metrics or self.users:
+            self.metrics = TrainingMetrics(
+                logged,
+                every=settings.log_every,
+                steps=settings.steps,
+                safely=safely or Guard(METRICS_FILE),
+                writing=lambda: self.checkpointer.seconds_written if self.checkpointer else 0.0,
+            )
+        self.log = CallbackLog(group.runs[0].folder, logged, lambda: module.steps_done) if self.users else None
+        self.data.one_by_one = self.users is not None
+        if snapshot:
+            self.restore(snapshot)
 
-    def in_order(self) -> list[pl.Callback]:
-        """Each after those that it depends on."""
-        runs, steps = self.job.group.runs, self.job.group.runs[0].study.settings.steps
-        unfinished = [run.folder for run in runs if run.hash not in self.job.finished]
+    def train(self) -> dict[str, tuple[int, float]]:
+        """Train the group to its final rows.
+
+        Returns:
+            Step and value of the first loss that was not finite, by run hash, where some runs of a stack diverged.
+
+        Raises:
+            DivergedError: the losses of all runs stopped being finite.
+            ConfigError: the trainer's settings cannot work here.
+        """
+        settings, module = self.settings, self.module
+        done, every = module.steps_done, settings.eval_every
+        intervals = -(-settings.steps // every) - done // every if done < settings.steps else 0
+        trainer = make_trainer(settings, self.callbacks(), intervals, self.process, self.log)
+        fit_quietly(trainer, module, self.data)
+        early = module.steps_done < settings.steps and (settings.eval_test == "best" or settings.predictions == "last")
+        if self.final_only or early or not settings.steps:  # an evaluation that is known to be the last
+            trainer.validate(module, datamodule=self.data, verbose=False)
+        if not settings.steps and self.checkpointer:
+            self.checkpointer.write(trainer, module)
+        return {self.group.runs[i].hash: how for i, how in module.diverged.items()}
+
+    def callbacks(self) -> list[pl.Callback]:
+        """All of them, each after those that it depends on."""
+        unfinished = [run.folder for run in self.group.runs if run.hash not in self.finished]
         return [
-            *([CalmSigterm()] if self.job.process else ()),
+            *([CalmSigterm()] if self.process else ()),
             self.recorder,
             *self._predictions(),
-            *self.job.callbacks,
+            *self.others,
             *([self.metrics] if self.metrics else ()),
             *([self.users, *self.users.callbacks.values()] if self.users else ()),
-            *([self.checkpointer, Heartbeat(unfinished, steps)] if self.checkpointer else ()),
+            *([self.checkpointer, Heartbeat(unfinished, self.settings.steps)] if self.checkpointer else ()),
             *([self.averaging] if self.averaging else ()),  # puts the live weights back after all that read others
         ]
 
     def _records(self, metrics: Sequence[RunMetrics | None], first: bool) -> list[RunRecord]:
         """Say where rows go, and write what each model is."""
         records = []
-        for run, template, logged in zip(self.job.group.runs, self.module.runs, metrics, strict=True):
-            file = None if run.hash in self.job.finished else run.folder / ROW_FILE
+        for run, template, logged in zip(self.group.runs, self.module.runs, metrics, strict=True):
+            file = None if run.hash in self.finished else run.folder / ROW_FILE
             identity = run.identity(template)
             records.append(RunRecord(file, identity, run.data.recipes, [logged.rows] if logged else []))
             if file and first:
@@ -134,12 +132,11 @@ class _Callbacks:
 
     def _predictions(self) -> list[Predictions]:
         """What writes the predictions of the runs, where any are asked for."""
-        runs = self.job.group.runs
-        which = runs[0].study.settings.predictions
+        which = self.settings.predictions
         if which == "none":
             return []
         predicted = []
-        for run in runs:
+        for run in self.group.runs:
             about = {
                 "run": run.hash,
                 "dataset": run.study.info.name,
@@ -151,21 +148,12 @@ class _Callbacks:
                 "classes": list(run.data.environments.catalog.classes),
                 "root": run.study.config["dataset"].get("root"),
             }
-            file = None if run.hash in self.job.finished else run.folder / PREDICTION_FILE
+            file = None if run.hash in self.finished else run.folder / PREDICTION_FILE
             predicted.append(PredictedRun(file, about, run.data.recipes))
         return [Predictions(predicted, which, self.recorder)]
 
-    def _metrics(self, runs: Sequence[RunMetrics | None], settings: TrainerSettings) -> TrainingMetrics:
-        return TrainingMetrics(
-            runs,
-            every=settings.log_every,
-            steps=settings.steps,
-            safely=self.job.safely,
-            writing=lambda: self.checkpointer.seconds_written if self.checkpointer else 0.0,
-        )
-
-    def _checkpointer(self, settings: TrainerSettings) -> Checkpointer:
-        group = self.job.group
+    def _checkpointer(self) -> Checkpointer:
+        group, settings = self.group, self.settings
         path = group_file(group)
 
         def save(trainer: pl.Trainer, pl_module: Any) -> None:
@@ -174,7 +162,7 @@ class _Callbacks:
             self.snapshot().save(path)
             point_to(group, path)
 
-        best = [None if run.hash in self.job.finished else best_file(run) for run in group.runs]
+        best = [None if run.hash in self.finished else best_file(run) for run in group.runs]
         return Checkpointer(
             save,
             best,
@@ -194,7 +182,7 @@ class _Callbacks:
 
     def snapshot(self) -> Snapshot:
         """Take down where the runs stand."""
-        runs, module, metrics = self.job.group.runs, self.module, self.metrics
+        runs, module, metrics = self.group.runs, self.module, self.metrics
         shared = {name: callback.state_dict() for name, callback in self._shared.items()}
 
         def state(i: int) -> dict[str, Any]:
@@ -208,9 +196,9 @@ class _Callbacks:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continue where a snapshot was taken."""
-        states = [snapshot.runs[run.hash] for run in self.job.group.runs]
+        states = [snapshot.runs[run.hash] for run in self.group.runs]
         self.module.load_run_states(states)
-        for i, run in enumerate(self.job.group.runs):
+        for i, run in enumerate(self.group.runs):
             if run.hash in snapshot.diverged:
                 self.module.diverged[i] = snapshot.diverged[run.hash]
         for name, callback in self._shared.items():
@@ -230,12 +218,6 @@ def group_data(group: Group) -> EnvironmentData:
     """Minibatches and eval sets of a group."""
     data = [run.data for run in group.runs]
     return EnvironmentData.stack(data) if group.stacked else data[0]
-
-
-def intervals_left(settings: TrainerSettings, step: int) -> int:
-    """Evaluation intervals from a step to the end; each is an epoch of Lightning's."""
-    every, steps = settings.eval_every, settings.steps
-    return -(-steps // every) - (step // every if step < steps else -(-steps // every))
 
 
 def fit_quietly(trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule) -> None:

@@ -38,7 +38,7 @@ from dgbench.training.checkpoints import (
     resumable,
     start_over,
 )  # fmt: skip
-from dgbench.training.fit import Fit, fit
+from dgbench.training.fit import Fit
 from dgbench.training.groups import Group, plan_groups
 from dgbench.training.processes import processes
 from dgbench.training.run_folder import own_log, write_config, write_identity
@@ -251,7 +251,7 @@ class _Trainer:
         complete = False
         try:
             with processes(first.study.settings.devices, first.folder, snapshot is not None) as process:
-                result = fit(Fit(group, snapshot, finished, [self.progress], metrics, self.safely, process))
+                result = Fit(group, snapshot, finished, [self.progress], metrics, self.safely, process).train()
             complete = True
             return result
         finally:

@@ -19,7 +19,7 @@ def main() -> None:
 
     from dgbench.plan.studies import planned_again
     from dgbench.training.checkpoints import Snapshot, own_file
-    from dgbench.training.fit import Fit, fit
+    from dgbench.training.fit import Fit
     from dgbench.training.groups import Group
     from dgbench.training.processes import Process, prepare_process
     from dgbench.training.study import Study
@@ -31,7 +31,7 @@ def main() -> None:
     study = Study(planned_again(config, folder.parents[1]))
     run = next(run for run in study.runs if run.folder == folder)
     snapshot = Snapshot.load(own_file(run)) if task["resumes"] else None
-    fit(Fit(Group((run,)), snapshot, process=Process(task["rank"], task["count"], task["port"])))
+    Fit(Group((run,)), snapshot, process=Process(task["rank"], task["count"], task["port"])).train()
 
 
 def _end_with_parent() -> None:
