@@ -162,10 +162,6 @@ def test_other_image_sizes() -> None:
         (lambda: ResNet(IMAGE, "resnet17"), "backbone.arch=resnet17 is unknown"),
         (lambda: ResNet(IMAGE, "test_vit"), "backbone.arch=test_vit is no ResNet"),
         (lambda: VisionTransformer(IMAGE, "test_resnet"), "backbone.arch=test_resnet"),
-        (
-            lambda: ResNet(IMAGE, "test_resnet", norm="froze"),
-            "backbone.norm=froze is unknown",
-        ),
         (lambda: ResNet(IMAGE, "test_resnet", dropout=1.0), "dropout=1.0"),
     ],
 )

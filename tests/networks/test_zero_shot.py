@@ -113,8 +113,6 @@ def test_a_zero_head_and_a_random_one() -> None:
         ({"model": "TINY"}, nn.Linear(512, 3), True, "backbone.projection=24"),
         ({"model": "TINY"}, nn.Sequential(nn.Linear(SHARED, 3)), True, "one linear layer"),
         ({"model": "TINY", "class_names": {"cat": "kitten"}}, nn.Linear(SHARED, 3), True, "cat, which"),
-        ({"prompts": ["a photo"]}, nn.Linear(SHARED, 3), True, "head.prompts="),
-        ({"scale": 0}, nn.Linear(SHARED, 3), True, "head.scale=0"),
     ],
 )
 def test_what_cannot_work_is_said_in_one_line(

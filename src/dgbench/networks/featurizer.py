@@ -26,8 +26,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from dgbench.errors import ConfigError
 from dgbench.network_specs import StyleMix
 
-NORMS = ("train", "frozen", "fixed")
-
 
 @dataclass(frozen=True)
 class Stage:
@@ -80,7 +78,7 @@ class Featurizer(nn.Module):
         first_stage: number of stages that ``forward`` leaves out, because its input has been through them.
 
     Raises:
-        ConfigError: an unknown ``norm``, or ``dropout`` outside [0, 1).
+        ConfigError: ``dropout`` outside [0, 1).
     """
 
     n_features: int
@@ -93,8 +91,6 @@ class Featurizer(nn.Module):
 
     def __init__(self, norm: str = "train", dropout: float = 0.0) -> None:
         super().__init__()
-        if norm not in NORMS:
-            raise ConfigError(f"backbone.norm={norm} is unknown; choose {', '.join(NORMS[:-1])} or {NORMS[-1]}")
         if not 0 <= dropout < 1:
             raise ConfigError(f"dropout={dropout} on the features is no probability below 1; give one, 0 drops nothing")
         self.norm = norm

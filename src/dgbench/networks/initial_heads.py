@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,45 +19,39 @@ from dgbench.errors import ConfigError, WeightsError
 from dgbench.networks.weight_files import misfit, read_tensors
 
 
-class TextWeights(Protocol):
-    """Initial weights as a head sees them."""
-
-    name: str
-    text_model: str | None  #: OpenCLIP's name of the model whose text encoder the file holds
-
-    @property
-    def file(self) -> Path:
-        """The local file."""
-
-
 class RandomHead:
-    """The classifier's own random weights."""
+    """The classifier's own random weights; base class of all others.
+
+    Args:
+        name: for the rows.
+        unit_length: what ``backbone.unit_length`` is unless typed.
+    """
 
     def __init__(self, *, name: str = "random", unit_length: bool = False) -> None:
         self.name = name
 
     def check(self) -> None:
-        """Nothing has to be there."""
+        """Raise where what it needs is not installed."""
 
-    def set(self, classifier: nn.Module, weights: TextWeights, classes: Sequence[str], unit_length: bool) -> None:
-        """Leave the weights as they were drawn."""
+    def set(self, classifier: nn.Module, weights: Any, classes: Sequence[str], unit_length: bool) -> None:
+        """Put values into the classifier.
 
-
-class ZeroHead:
-    """Weights and bias are zero."""
-
-    def __init__(self, *, name: str = "zero", unit_length: bool = False) -> None:
-        self.name = name
-
-    def check(self) -> None:
-        """Nothing has to be there."""
-
-    def set(self, classifier: nn.Module, weights: TextWeights, classes: Sequence[str], unit_length: bool) -> None:
-        """Set weights and bias to zero.
+        Args:
+            classifier: the algorithm's.
+            weights: initial weights of the featurizer, see :mod:`dgbench.networks.weights`.
+            classes: names of the K classes.
+            unit_length: whether the features have length one.
 
         Raises:
-            ConfigError: the classifier is not one linear layer.
+            ConfigError: the classifier is not one linear layer, or something else does not go together.
+            WeightsError: the file of the weights does not hold what is needed.
         """
+
+
+class ZeroHead(RandomHead):
+    """Weights and bias are zero."""
+
+    def set(self, classifier: nn.Module, weights: Any, classes: Sequence[str], unit_length: bool) -> None:
         layer = linear(classifier, self.name)
         with torch.no_grad():
             layer.weight.zero_()
@@ -94,7 +87,7 @@ class ClassTexts:
     bias: float
 
 
-class ZeroShotHead:
+class ZeroShotHead(RandomHead):
     """Weight k of the classifier is the scaled embedding of the texts of class k, its bias that of the encoder.
 
     With features of length one in the space of images and texts, the classifier's logits are the encoders' own
@@ -109,9 +102,6 @@ class ZeroShotHead:
         scale: factor of the cosines; None takes the encoder's own.
         model: OpenCLIP's name of the model, or the path of a JSON file with its configuration; None takes what the
             initial weights say.
-
-    Raises:
-        ConfigError: a value that cannot work.
     """
 
     def __init__(
@@ -124,39 +114,14 @@ class ZeroShotHead:
         scale: float | None = None,
         model: str | None = None,
     ) -> None:
-        texts = [prompts] if isinstance(prompts, str) else list(prompts or ())
-        wrong = [text for text in texts if not isinstance(text, str) or "{}" not in text]
-        if wrong or not texts:
-            raise ConfigError(
-                f"head.prompts={list(texts)} is no list of texts with {{}} where the class stands; write e.g. "
-                '["a photo of a {}."]'
-            )
-        if scale is not None and (not isinstance(scale, (int, float)) or not 0 < scale < math.inf):
-            raise ConfigError(f"head.scale={scale} is not a number > 0; give one, or null for the encoder's own")
-        self.name, self.prompts, self.scale, self.model = name, tuple(texts), scale, model
+        super().__init__(name=name)
+        self.prompts, self.scale, self.model = prompts, scale, model
         self.class_names = {str(key): str(value) for key, value in (class_names or {}).items()}
 
     def check(self) -> None:
-        """Whether OpenCLIP is there, before anything that takes longer.
-
-        Raises:
-            ConfigError: it is not.
-        """
         _open_clip_package()
 
-    def set(self, classifier: nn.Module, weights: TextWeights, classes: Sequence[str], unit_length: bool) -> None:
-        """Fill the classifier.
-
-        Args:
-            classifier: a linear layer.
-            weights: initial weights, in whose file the text encoder is.
-            classes: names of the K classes.
-            unit_length: whether the features have length one.
-
-        Raises:
-            ConfigError: the classifier is of another kind or width, no text encoder is known, or OpenCLIP is missing.
-            WeightsError: the file holds no text encoder of this model.
-        """
+    def set(self, classifier: nn.Module, weights: Any, classes: Sequence[str], unit_length: bool) -> None:
         layer = linear(classifier, self.name)
         if not unit_length:
             raise ConfigError(

@@ -51,7 +51,7 @@ class RandomWeights:
     text_model: str | None = None
 
     def __init__(self, *, arch: str | None = None, name: str = "random") -> None:
-        self.identity = name  #: for the rows
+        self.name = self.identity = name  #: for the rows
 
     def to_fetch(self) -> str | None:
         """Nothing has to be fetched."""
@@ -119,14 +119,12 @@ class PretrainedWeights:
             raise ConfigError(f"init.path={path} and init.url={url} exclude each other; give one")
         if self._path is None and self._url is None:
             raise ConfigError(f"init={name} names no file; give one with init.path= or init.url=")
-        if sha256 is not None and not (8 <= len(sha256) <= 64 and set(self._sha256) <= set("0123456789abcdef")):
-            raise ConfigError(f"init.sha256={sha256} is no sha256; give its first 8 to 64 hexadecimal digits, or null")
         self._may_lack, self._may_add = tuple(allow_missing), tuple(allow_unexpected)
         self._cache_dir, self._timeout = Path(cache_dir), timeout
         self.images = ImageRecord(
-            _channels("mean", mean or entry.get("mean") or IMAGENET[0]),
-            _channels("std", std or entry.get("std") or IMAGENET[1]),
-            int(entry.get("input_size", INPUT_SIZE)),
+            tuple(mean or entry.get("mean") or IMAGENET[0]),
+            tuple(std or entry.get("std") or IMAGENET[1]),
+            entry.get("input_size", INPUT_SIZE),
         )
 
     def _entry(self, published: Mapping[str, Any], has_file: bool) -> Mapping[str, Any]:
@@ -294,13 +292,3 @@ def _published(arch: str, version: str | None) -> dict[str, dict[str, Any]]:
         raise ConfigError(f"init=timm knows no address of {arch}.{tag}; choose another of {', '.join(tags)}")
     entry = {"url": url, "license": about.license, "mean": about.mean, "std": about.std}
     return {tag: {**entry, "input_size": about.input_size[1]}}
-
-
-def _channels(key: str, values: Sequence[float]) -> tuple[float, ...]:
-    try:
-        numbers = tuple(float(value) for value in values)
-    except (TypeError, ValueError):
-        numbers = ()
-    if len(numbers) != 3 or (key == "std" and min(numbers) <= 0):
-        raise ConfigError(f"init.{key}={values} is not three numbers (std above 0); null takes the weights' own")
-    return numbers

@@ -8,7 +8,7 @@ searches and initial weights check their keys themselves, when a study is planne
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
@@ -28,6 +28,8 @@ Count0 = Annotated[AtLeast0, Refusal("is not an integer >= 0 (below 2^63)", "giv
 Count1 = Annotated[AtLeast1, Refusal("is not an integer >= 1 (below 2^63)", "give one")]
 Positive = Annotated[Number, Field(gt=0)]
 NotNegative = Annotated[Number, Field(ge=0)]
+N = TypeVar("N")
+Channels = Annotated[list[N], Field(min_length=3, max_length=3)]
 Norm = Annotated[Literal["train", "frozen", "fixed"], Refusal("is unknown", "choose train, frozen or fixed")]
 Patterns = Annotated[list[NonBlank], Refusal("is no list of patterns", 'give one, e.g. ["fc.*"], or []')]
 
@@ -217,6 +219,12 @@ class Init(Named):
     norm: Norm = "train"
     path: Annotated[NonBlank | None, Refusal("is no file", "give its path, or null")] = None
     url: Annotated[NonBlank | None, Refusal("is no address", "give one, or null")] = None
+    sha256: Annotated[
+        Annotated[str, Field(pattern=r"^[0-9a-fA-F]{8,64}$")] | None,
+        Refusal("is no sha256", "give its first 8 to 64 hexadecimal digits, or null"),
+    ] = None
+    mean: Annotated[Channels[Number] | None, Refusal("is not three numbers", "null takes the weights' own")] = None
+    std: Annotated[Channels[Positive] | None, Refusal("is not three numbers > 0", "null takes the weights' own")] = None
     version: Annotated[NonBlank | None, Refusal("is no name of published weights", "give one, or null")] = None
     timeout: Annotated[Positive, Refusal("is not a number of seconds > 0", "give one")] = 5.0
     cache_dir: Folder = "cache"

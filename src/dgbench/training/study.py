@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from hydra.utils import get_class
@@ -26,6 +26,7 @@ from dgbench.data.partial import partial
 from dgbench.errors import ConfigError
 from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
+from dgbench.networks.initial_heads import RandomHead
 from dgbench.objectives.sharpness import SAM
 from dgbench.plan.building import build, without
 from dgbench.plan.folds import Fold
@@ -49,23 +50,6 @@ FIXES = {
     "pictures": "choose a backbone for pictures, such as mlp or mnist_cnn, or dataset=features",
 }
 log = logging.getLogger("dgbench")
-
-
-class InitialHead(Protocol):
-    """What ``conf/head`` names."""
-
-    def check(self) -> None:
-        """Raise where what it needs is not installed."""
-
-    def set(self, classifier: nn.Module, weights: Any, classes: Sequence[str], unit_length: bool) -> None:
-        """Put values into the classifier.
-
-        Args:
-            classifier: the algorithm's.
-            weights: initial weights of the featurizer.
-            classes: names of the K classes.
-            unit_length: whether the features have length one.
-        """
 
 
 @dataclass(frozen=True)
@@ -164,7 +148,7 @@ class Study:
         self.folder = planned.folder
         check_backbone(self.config, planned.info)
         check_weights(planned.weights, self.config)
-        self.head: InitialHead = build({"head": self.config["head"]}, "head")
+        self.head: RandomHead = build({"head": self.config["head"]}, "head")
         self.head.check()
         self.algorithm = algorithm_class(self.config["algorithm"]["objective"])
         if planned.info.kind == "vectors" and (reason := self.algorithm.why_not_vectors):
