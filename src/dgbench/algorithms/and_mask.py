@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from dgbench.objectives.contract import Algorithm, Choices
-from dgbench.objectives.gradients import MODEL, detached, environment_gradients
+from dgbench.objectives.gradients import masked_outcome
 from dgbench.objectives.step import Outcome, Step
 
 
@@ -25,12 +24,7 @@ class ANDMask(Algorithm):
     why_not_sharp = "it masks the gradients of the environments"
 
     def objective(self, s: Step) -> Outcome:
-        params = detached(s.networks.params(*MODEL))
-        risks, gradients = environment_gradients(s.networks, params, s.batch, self.values["forward"] == "together")
-        masked = {key: _masked(g, s.hp.tau) for key, g in gradients.items()}
-        n = sum(g.numel() for g, _ in masked.values())
-        agreeing = torch.stack([share * (g.numel() / n) for g, share in masked.values()]).sum()
-        return Outcome(risks.mean(), {"agreeing": agreeing}, grads={key: g for key, (g, _) in masked.items()})
+        return masked_outcome(s, lambda g: _masked(g, s.hp.tau), self.values["forward"] == "together")
 
 
 def _masked(gradients: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dgbench.objectives.contract import Algorithm, Choices
-from dgbench.objectives.step import Outcome, Step
+from dgbench.objectives.step import Outcome, Step, penalized
 
 BASE_TEMPERATURE = 0.07
 
@@ -36,7 +36,7 @@ class CAD(Algorithm):
         penalty = domain_bottleneck(
             u, s.y, s.env, s.hp.temperature, conditional=self.conditional, flipped=self.values["is_flipped"]
         )
-        return Outcome(risk + s.hp.lmbda * penalty, {"penalty": penalty.detach(), "penalty_weight": s.hp.lmbda})
+        return penalized(risk, s.hp.lmbda, penalty)
 
 
 def domain_bottleneck(

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dgbench.containers import Networks
 from dgbench.objectives.contract import Algorithm
-from dgbench.objectives.step import Outcome, Step
+from dgbench.objectives.step import Outcome, Step, penalized
 
 
 class Fishr(Algorithm):
@@ -37,9 +37,7 @@ class Fishr(Algorithm):
         corrected = variances / (1 - ema)
         penalty = (corrected - corrected.mean(0)).pow(2).mean()
         weight = torch.where(s.step >= s.hp.penalty_anneal_iters, s.hp["lambda"], 0.0)
-        loss = s.risk(logits) + weight * penalty
-        logs = {"penalty": penalty.detach(), "penalty_weight": weight}
-        return Outcome(loss, logs, {"variances": variances.detach()})
+        return penalized(s.risk(logits), weight, penalty, {"variances": variances.detach()})
 
 
 def _variance_of_products(r: Tensor, u: Tensor) -> Tensor:

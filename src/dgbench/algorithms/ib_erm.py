@@ -6,7 +6,7 @@ import torch
 
 from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.distances import environment_variances
-from dgbench.objectives.step import Outcome, Step
+from dgbench.objectives.step import Outcome, Step, penalized
 
 
 class IBERM(Algorithm):
@@ -23,5 +23,4 @@ class IBERM(Algorithm):
         z = s.features()
         penalty = environment_variances(z, s.batch).mean()
         weight = torch.where(s.step >= s.hp.ib_penalty_anneal_iters, s.hp.ib_lambda, 0.0)
-        loss = s.environment_risks(s.networks.classifier(z)).mean() + weight * penalty
-        return Outcome(loss, {"penalty": penalty.detach(), "penalty_weight": weight})
+        return penalized(s.environment_risks(s.networks.classifier(z)).mean(), weight, penalty)

@@ -8,7 +8,7 @@ import torch
 
 from dgbench.objectives.contract import Algorithm, Choices
 from dgbench.objectives.gradients import MODEL, detached, environment_gradients
-from dgbench.objectives.step import Outcome, Step
+from dgbench.objectives.step import Outcome, Step, penalized
 
 
 class IGA(Algorithm):
@@ -32,5 +32,4 @@ class IGA(Algorithm):
             gradients = detached(gradients)
         # the sum of g_e - mean g is 0, so it is no matter that the mean is a constant
         penalty = torch.stack([(g - g.mean(0).detach()).pow(2).sum() for g in gradients.values()]).sum()
-        logs = {"penalty": penalty.detach(), "penalty_weight": s.hp.penalty}
-        return Outcome(risks.mean() + s.hp.penalty * penalty, logs)
+        return penalized(risks.mean(), s.hp.penalty, penalty)

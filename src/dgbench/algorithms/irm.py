@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from dgbench.objectives.contract import Algorithm
-from dgbench.objectives.step import Outcome, Step, invariance_penalty
+from dgbench.objectives.step import Outcome, Step, invariance_penalty, penalized
 
 
 class IRM(Algorithm):
@@ -23,5 +23,4 @@ class IRM(Algorithm):
         logits = s.logits()
         penalty = invariance_penalty(logits, s.batch)
         weight = torch.where(s.step >= s.hp.irm_penalty_anneal_iters, s.hp.irm_lambda, 1.0)
-        loss = s.environment_risks(logits).mean() + weight * penalty
-        return Outcome(loss, {"penalty": penalty.detach(), "penalty_weight": weight})
+        return penalized(s.environment_risks(logits).mean(), weight, penalty)

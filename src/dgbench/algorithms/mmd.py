@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.distances import mean_mmd
-from dgbench.objectives.step import Outcome, Step
+from dgbench.objectives.step import Outcome, Step, penalized
 
 
 class MMD(Algorithm):
@@ -18,5 +18,4 @@ class MMD(Algorithm):
     def objective(self, s: Step) -> Outcome:
         z = s.separate_features()
         penalty = mean_mmd(z, s.batch)
-        loss = s.environment_risks(s.networks.classifier(z)).mean() + s.hp.mmd_gamma * penalty
-        return Outcome(loss, {"penalty": penalty.detach(), "penalty_weight": s.hp.mmd_gamma})
+        return penalized(s.environment_risks(s.networks.classifier(z)).mean(), s.hp.mmd_gamma, penalty)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dgbench.network_specs import Sizes
 from dgbench.objectives.contract import Algorithm
-from dgbench.objectives.gradients import MODEL, detached, environment_gradients
+from dgbench.objectives.gradients import masked_outcome
 from dgbench.objectives.step import Outcome, Step
 
 TINY = 1e-17  # in the place of what is not a number
@@ -37,12 +37,7 @@ class SANDMask(Algorithm):
         return f"hparams.tau={tau} masks every gradient, so nothing is learned; set it below 1" if tau >= 1 else ""
 
     def objective(self, s: Step) -> Outcome:
-        params = detached(s.networks.params(*MODEL))
-        risks, gradients = environment_gradients(s.networks, params, s.batch)
-        masked = {key: _masked(g, s.hp.tau, s.hp.k) for key, g in gradients.items()}
-        n = sum(g.numel() for g, _ in masked.values())
-        agreeing = torch.stack([share * (g.numel() / n) for g, share in masked.values()]).sum()
-        return Outcome(risks.mean(), {"agreeing": agreeing}, grads={key: g for key, (g, _) in masked.items()})
+        return masked_outcome(s, lambda g: _masked(g, s.hp.tau, s.hp.k))
 
 
 def _masked(gradients: Tensor, tau: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from dgbench.network_specs import LinearSpec, NetworkSpec, ProjectionSpec, Sizes
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
 from dgbench.objectives.random_inputs import Beta, RandomInputs, Uniform
-from dgbench.objectives.step import Outcome, Step
+from dgbench.objectives.step import Outcome, Step, penalized
 
 FEATURE_WEIGHT = 0.3
 WIDEST = 2048  # features from which on the projection is no wider than they are
@@ -63,8 +63,7 @@ class SelfReg(Algorithm):
         near = F.mse_loss(logits, l_p) + FEATURE_WEIGHT * F.mse_loss(z, u_p)
         mixed = F.mse_loss(logits, l_q) + FEATURE_WEIGHT * F.mse_loss(z, u_q)
         risk = s.risk(logits)
-        penalty, weight = w * near + (1 - w) * mixed, risk.detach().clamp_max(1.0)
-        return Outcome(risk + weight * penalty, {"penalty": penalty.detach(), "penalty_weight": weight})
+        return penalized(risk, risk.detach().clamp_max(1.0), w * near + (1 - w) * mixed)
 
 
 def _partners(y: Tensor, keys: Tensor) -> Tensor:

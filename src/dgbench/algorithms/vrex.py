@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from dgbench.objectives.contract import Algorithm
-from dgbench.objectives.step import Outcome, Step
+from dgbench.objectives.step import Outcome, Step, penalized
 
 
 class VREx(Algorithm):
@@ -21,5 +21,4 @@ class VREx(Algorithm):
         risks = s.environment_risks()
         weight = torch.where(s.step >= s.hp.vrex_penalty_anneal_iters, s.hp.vrex_lambda, 1.0)
         penalty = risks.var(correction=0)
-        logs = {"penalty": penalty.detach(), "penalty_weight": weight}
-        return Outcome(risks.mean() + weight * penalty, logs)
+        return penalized(risks.mean(), weight, penalty)

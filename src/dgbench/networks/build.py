@@ -190,21 +190,7 @@ def _projection(spec: ProjectionSpec) -> nn.Module:
     return nn.Sequential(*layers[:-1])
 
 
-@build_head.register
-def _embedding(spec: EmbeddingSpec) -> nn.Module:
-    return nn.Embedding(spec.n, spec.size)  # drawn from N(0, 1)
-
-
-@build_head.register
-def _context(spec: ContextSpec) -> nn.Module:
-    return ContextNetwork(spec.channels)
-
-
-@build_head.register
-def _translator(spec: TranslatorSpec) -> nn.Module:
-    return translator(spec)
-
-
-@build_head.register
-def _image_discriminator(spec: ImageDiscriminatorSpec) -> nn.Module:
-    return discriminator(spec)
+build_head.register(EmbeddingSpec, lambda spec: nn.Embedding(spec.n, spec.size))  # drawn from N(0, 1)
+build_head.register(ContextSpec, lambda spec: ContextNetwork(spec.channels))
+build_head.register(TranslatorSpec, translator)
+build_head.register(ImageDiscriminatorSpec, discriminator)

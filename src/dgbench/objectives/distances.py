@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from dgbench.batches import EnvBatch
 from dgbench.objectives.random_inputs import Integers, RandomInputs
-from dgbench.objectives.step import Outcome, Step
+from dgbench.objectives.step import Outcome, Step, penalized
 
 LOWEST = -87.0  # exp of less is below 1e-38, and slower by a factor of a hundred where floats are denormal
 LEAST = 1e-30  # squares below are raised to it and have no gradient (DomainBed)
@@ -197,5 +197,4 @@ def regularized(s: Step, distance: Callable[[Tensor, Tensor], Tensor]) -> Outcom
     value = distance(z, member)
     counts = (member.sum(1) > 1).all() & ~value.isnan()
     penalty = torch.where(counts, value, 0.0)
-    loss = s.environment_risks(s.networks.classifier(z)).mean() + s.hp.mmd_gamma * penalty
-    return Outcome(loss, {"penalty": penalty.detach(), "penalty_weight": s.hp.mmd_gamma})
+    return penalized(s.environment_risks(s.networks.classifier(z)).mean(), s.hp.mmd_gamma, penalty)

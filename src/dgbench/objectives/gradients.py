@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from dgbench.batches import EnvBatch, Tensors
 from dgbench.containers import AnyNetworks, BoundNetworks
-from dgbench.objectives.step import Outcome, environment_risks
+from dgbench.objectives.step import Outcome, Step, environment_risks
 
 MODEL = ("featurizer", "classifier")
 
@@ -104,6 +104,22 @@ def environment_gradients(
         for x, y in zip(batch.split(batch.x), batch.split(batch.y), strict=True)
     ]
     return torch.stack([risk for risk, _ in results]), _stack([gradient for _, gradient in results])
+
+
+def masked_outcome(s: Step, masked: Callable[[Tensor], tuple[Tensor, Tensor]], together: bool = False) -> Outcome:
+    """Mean risk, and gradients that are masked where environments disagree.
+
+    Args:
+        s: the step.
+        masked: (E, ...) gradients of a parameter -> (...), and the mean of their mask.
+        together: see :func:`environment_gradients`.
+    """
+    params = detached(s.networks.params(*MODEL))
+    risks, gradients = environment_gradients(s.networks, params, s.batch, together)
+    results = {key: masked(g) for key, g in gradients.items()}
+    n = sum(g.numel() for g, _ in results.values())
+    agreeing = torch.stack([share * (g.numel() / n) for g, share in results.values()]).sum()
+    return Outcome(risks.mean(), {"agreeing": agreeing}, grads={key: g for key, (g, _) in results.items()})
 
 
 def _risk(bound: BoundNetworks, x: Tensor, y: Tensor) -> Tensor:

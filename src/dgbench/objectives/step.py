@@ -45,6 +45,12 @@ class Outcome:
     grads: Tensors | None = None
 
 
+def penalized(risk: Tensor, weight: Tensor, penalty: Tensor, state: Tensors | None = None) -> Outcome:
+    """Add a weighted penalty to a risk; both weight and penalty are logged."""
+    logs = {"penalty": penalty.detach(), "penalty_weight": weight}
+    return Outcome(risk + weight * penalty, logs, state or {})
+
+
 @dataclass(frozen=True)
 class Step:
     """Everything that an objective sees of one optimizer step of one run.

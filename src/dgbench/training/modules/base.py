@@ -51,7 +51,7 @@ class RunModule(PredictingModule):
         self.diverged: dict[int, tuple[int, float]] = {}
         self.after_step: list[Callable[[int], None]] = []
         self.collects = False
-        self._values = StepValues()
+        self._values: list[tuple[int, str, Tensor]] = []  # (R,) each, not read from the device yet
         self._groups: dict[str, ParamGroup] = {}
         self._learns: dict[bool, dict[str, list[str]]] = {}  # while only heads learn, and afterwards
         self._optimizers: dict[str, torch.optim.Optimizer] = {}
@@ -158,8 +158,7 @@ class RunModule(PredictingModule):
 
     def _note_values(self, step: int, values: Tensors) -> None:
         if self.collects:
-            for name, value in values.items():
-                self._values.note(step, name, value)
+            self._values += [(step, name, value) for name, value in values.items()]
 
     def _learning(self, step: int) -> dict[str, list[str]]:
         """Of each parameter group that learns at this step, the names of the parameters that do."""
@@ -231,9 +230,16 @@ class RunModule(PredictingModule):
         """(step, name, (R,) values) of the steps since the last call, if they are collected.
 
         ``loss`` is that of the algorithm's ``objective``; the other names are those of ``Outcome.logs``. Of a run that
-        several processes train, they are those of this process's part of the minibatch.
+        several processes train, they are those of this process's part of the minibatch. All are read at once, which
+        waits for the device a single time.
         """
-        return self._values.take()
+        noted, self._values = self._values, []
+        if not noted:
+            return []
+        double = any(values.dtype == torch.float64 for _, _, values in noted)
+        dtype = torch.float64 if double else torch.float32
+        table: NDArray[Any] = torch.stack([values.reshape(-1).to(dtype) for _, _, values in noted]).cpu().numpy()
+        return [(step, name, row.astype(np.float64)) for (step, name, _), row in zip(noted, table, strict=True)]
 
     def learning_rates(self, i: int, step: int) -> dict[str, float]:
         """Learning rate of every parameter group of run ``i`` at a step."""
@@ -327,27 +333,6 @@ def minibatches(batch: Any, n_envs: int) -> Sequence[EnvBatch]:
         raise ConfigError(f"a step has minibatches of {len(pairs)} environment(s), the algorithm was made for {n_envs}")
     xs, ys = ([pair[i] for pair in pairs] for i in (0, 1))
     return [EnvBatch(torch.cat(xs), torch.cat(ys), tuple(len(y) for y in ys))]
-
-
-class StepValues:
-    """Notes values step by step and reads them all at once, which waits for the device a single time."""
-
-    def __init__(self) -> None:
-        self._noted: list[tuple[int, str, Tensor]] = []
-
-    def note(self, step: int, name: str, values: Tensor) -> None:
-        """Note the (R,) values of R runs, or of one run a value without dimension; they must not change any more."""
-        self._noted.append((step, name, values))
-
-    def take(self) -> list[tuple[int, str, NDArray[Any]]]:
-        """(step, name, (R,) values) of all that was noted since the last call, in that order."""
-        noted, self._noted = self._noted, []
-        if not noted:
-            return []
-        double = any(values.dtype == torch.float64 for _, _, values in noted)
-        dtype = torch.float64 if double else torch.float32
-        table: NDArray[Any] = torch.stack([values.reshape(-1).to(dtype) for _, _, values in noted]).cpu().numpy()
-        return [(step, name, row.astype(np.float64)) for (step, name, _), row in zip(noted, table, strict=True)]
 
 
 def cpu_copies(value: Any) -> Any:
