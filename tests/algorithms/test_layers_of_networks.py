@@ -19,8 +19,7 @@ from dgbench.containers import Networks
 from dgbench.network_specs import Sizes, StyleMix
 from dgbench.networks.featurizer import mix_styles
 from dgbench.networks.timm_networks import ResNet
-from dgbench.objectives.random_inputs import draw
-from dgbench.objectives.step import Hyperparameters, Step
+from dgbench.objectives.step import Hyperparameters, Step, draw
 from dgbench.training.modules import SingleRun
 
 SIZES = (3, 3, 3)

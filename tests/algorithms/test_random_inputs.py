@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
 from dgbench.network_specs import Sizes
-from dgbench.objectives.random_inputs import RandomInputs, draw
+from dgbench.objectives.step import RandomInputs, draw
 from dgbench.plan.hyperparameters import entry_of
 
 FROZEN: dict[str, Any] = json.loads((Path(__file__).parent / "random_inputs.json").read_text())

@@ -26,7 +26,7 @@ from dgbench.objectives.distances import (
 )
 from dgbench.objectives.gradients import MODEL, environment_gradients, risk_and_gradient, scale_gradient
 from dgbench.objectives.pairing import cyclic_pairs, pair_rows, shuffle_second
-from dgbench.objectives.random_inputs import Permutation
+from dgbench.objectives.step import Permutation
 
 SIZES = (3, 2, 4)
 

@@ -26,8 +26,7 @@ from dgbench.errors import ConfigError
 from dgbench.network_specs import Sizes
 from dgbench.networks.build import assembled
 from dgbench.objectives.contract import Algorithm, Update
-from dgbench.objectives.random_inputs import draw
-from dgbench.objectives.step import Hyperparameters, Outcome, Prediction, Step, Surveyed
+from dgbench.objectives.step import Hyperparameters, Outcome, Prediction, Step, Surveyed, draw
 from dgbench.plan.hyperparameters import Entry, checked, entry_of, resolve
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.predicting import as_tensors, given

@@ -77,7 +77,10 @@ def test_mixstyle_trains_on_a_resnet(resnet: Any, tmp_path: Path) -> None:
         (("init=file", "init.path=text.pth"), "text.pth cannot be read ("),
         (("init=file",), "init=file names no file"),
         (("init=moco",), "init=moco has no weights for test_resnet (but for: resnet50, vit_base_patch16_224)"),
-        (("init=supervised", "backbone.arch=resnet18"), "cannot be downloaded (Connection refused); give a local"),
+        (
+            ("init=supervised", "backbone.arch=resnet18"),
+            "resnet18.tv_in1k/resolve/main/model.safetensors cannot be downloaded (",
+        ),
         (("init=file", "init.url=http://127.0.0.1:9/x.pth"), "http://127.0.0.1:9/x.pth cannot be downloaded"),
         (("backbone.norm=no",), "backbone.norm=no is unknown; choose train, frozen or fixed"),
         (("dataset.image_size=16",), "takes images of at least 32 x 32, these are 16 x 16; set dataset.image_size"),

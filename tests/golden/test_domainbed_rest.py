@@ -18,7 +18,7 @@ from dgbench.algorithms.self_reg import _partners
 from dgbench.batches import EnvBatch
 from dgbench.configuration import CONF
 from dgbench.errors import DivergedError
-from dgbench.objectives.random_inputs import Integers, draw
+from dgbench.objectives.step import Integers, draw
 from dgbench.plan.hyperparameters import resolve
 from tests.golden.toy import LABELS, B, K, M, N, Toy, batch, reversed_within_classes
 

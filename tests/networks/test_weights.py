@@ -22,8 +22,7 @@ import tests.networks.tiny_timm  # noqa: F401  architectures tiny_*
 from dgbench.errors import ConfigError, DgbenchError, WeightsError
 from dgbench.networks.small import MLPFeaturizer
 from dgbench.networks.timm_networks import ResNet, TimmFeaturizer, VisionTransformer
-from dgbench.networks.weight_files import encoder_tensors
-from dgbench.networks.weights import ImageRecord, PretrainedWeights, RandomWeights, TimmWeights
+from dgbench.networks.weights import ImageRecord, PretrainedWeights, RandomWeights, TimmWeights, encoder_tensors
 
 RESNET, VIT = "test_resnet", "test_vit"  # timm's own code with few channels
 SIDE = 64

@@ -19,7 +19,7 @@ from dgbench.batches import EnvBatch, EvalBatch, TrainingImages
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError, DivergedError
 from dgbench.network_specs import Sizes
-from dgbench.objectives.random_inputs import Bernoulli, RandomInputs
+from dgbench.objectives.step import Bernoulli, RandomInputs
 from dgbench.training.modules import RunModule, SingleRun, StackedRuns, training_module
 from dgbench.training.modules.base import minibatches
 from dgbench.training.modules.predicting import Draws, given

@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from dgbench.network_specs import FeaturizerSpec, MLPSpec, NetworkSpec, Sizes, TaperedSpec
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup, Update
 from dgbench.objectives.gradients import detached
-from dgbench.objectives.random_inputs import RandomInputs, Uniform
-from dgbench.objectives.step import Outcome, Step
+from dgbench.objectives.step import Outcome, RandomInputs, Step, Uniform
 
 TEMPERATURE = 0.07
 EPSILON = 1e-5

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.distances import cuts, moment_distance, regularized
-from dgbench.objectives.random_inputs import RandomInputs
-from dgbench.objectives.step import Outcome, Step
+from dgbench.objectives.step import Outcome, RandomInputs, Step
 
 
 class CausIRLCORAL(Algorithm):

@@ -6,8 +6,7 @@ from torch import Tensor
 
 from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.distances import cuts, kernel_distance, regularized
-from dgbench.objectives.random_inputs import RandomInputs
-from dgbench.objectives.step import Outcome, Step
+from dgbench.objectives.step import Outcome, RandomInputs, Step
 
 
 class CausIRLMMD(Algorithm):

@@ -16,8 +16,7 @@ from dgbench.objectives import translation as ops
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup, Update
 from dgbench.objectives.gradients import copied, detached, kept, set_statistics, with_kept
 from dgbench.objectives.pairing import half_size, halves
-from dgbench.objectives.random_inputs import RandomInputs, Uniform
-from dgbench.objectives.step import Outcome, Step
+from dgbench.objectives.step import Outcome, RandomInputs, Step, Uniform
 
 
 class DDG(Algorithm):

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from dgbench.network_specs import LinearSpec, NetworkSpec, Sizes
 from dgbench.objectives.contract import Algorithm, ParamGroup
-from dgbench.objectives.random_inputs import Bernoulli, RandomInputs
-from dgbench.objectives.step import Outcome, Prediction, Step
+from dgbench.objectives.step import Bernoulli, Outcome, Prediction, RandomInputs, Step
 
 EPSILON = 1e-6
 

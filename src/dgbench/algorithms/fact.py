@@ -13,8 +13,7 @@ from dgbench.containers import AnyNetworks, Networks
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
 from dgbench.objectives.gradients import MODEL, copied
 from dgbench.objectives.pixels import amplitude_mix, from_pixels, quantized, to_pixels
-from dgbench.objectives.random_inputs import Permutation, RandomInputs, Uniform
-from dgbench.objectives.step import Outcome, Step, dropped, epoch_of
+from dgbench.objectives.step import Outcome, Permutation, RandomInputs, Step, Uniform, dropped, epoch_of
 
 
 class FACT(Algorithm):

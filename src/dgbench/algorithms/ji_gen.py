@@ -17,8 +17,7 @@ from dgbench.errors import ConfigError
 from dgbench.network_specs import LinearSpec, NetworkSpec, Sizes
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
 from dgbench.objectives.pixels import from_pixels, gray, to_pixels
-from dgbench.objectives.random_inputs import Integers, RandomInputs, Uniform
-from dgbench.objectives.step import Outcome, Prediction, Step, dropped
+from dgbench.objectives.step import Integers, Outcome, Prediction, RandomInputs, Step, Uniform, dropped
 
 SIDE = 3  # tiles per side
 TILES = SIDE * SIDE

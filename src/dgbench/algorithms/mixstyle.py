@@ -12,8 +12,16 @@ from torch.nn import functional as F
 from dgbench.network_specs import StyleMix
 from dgbench.objectives.contract import Algorithm, Choices
 from dgbench.objectives.pairing import cyclic_pairs
-from dgbench.objectives.random_inputs import Bernoulli, Beta, CrossPermutation, Permutation, RandomInput, RandomInputs
-from dgbench.objectives.step import Outcome, Step
+from dgbench.objectives.step import (
+    Bernoulli,
+    Beta,
+    CrossPermutation,
+    Outcome,
+    Permutation,
+    RandomInput,
+    RandomInputs,
+    Step,
+)
 
 
 class MixStyle(Algorithm):

@@ -10,8 +10,7 @@ from torch.nn import functional as F
 
 from dgbench.objectives.contract import Algorithm, Choices
 from dgbench.objectives.pairing import cyclic_pairs, shuffle_second
-from dgbench.objectives.random_inputs import Beta, Permutation, RandomInput, RandomInputs, Uniform
-from dgbench.objectives.step import Outcome, Step
+from dgbench.objectives.step import Beta, Outcome, Permutation, RandomInput, RandomInputs, Step, Uniform
 
 
 class Mixup(Algorithm):

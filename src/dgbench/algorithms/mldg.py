@@ -15,8 +15,7 @@ from dgbench.network_specs import Sizes
 from dgbench.objectives.contract import Algorithm, Choices
 from dgbench.objectives.gradients import MODEL, detached, risk_and_gradient
 from dgbench.objectives.pairing import Pairs, cyclic_pairs, pair_rows, weighted_risk
-from dgbench.objectives.random_inputs import Permutation, RandomInputs
-from dgbench.objectives.step import Outcome, Step
+from dgbench.objectives.step import Outcome, Permutation, RandomInputs, Step
 
 ADAM_EPSILON = 1e-8
 

@@ -15,8 +15,7 @@ from dgbench.network_specs import LinearSpec, NetworkSpec, Sizes
 from dgbench.objectives.clustering import kmeans, principal_components, relabeled
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup, Update
 from dgbench.objectives.gradients import scale_gradient
-from dgbench.objectives.random_inputs import Bernoulli, RandomInputs
-from dgbench.objectives.step import Outcome, Prediction, Step, Surveyed, dropped, epoch_of
+from dgbench.objectives.step import Bernoulli, Outcome, Prediction, RandomInputs, Step, Surveyed, dropped, epoch_of
 
 COMPONENTS = 256
 TOLERANCE = 1e-4  # of k-means

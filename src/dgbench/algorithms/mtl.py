@@ -11,8 +11,7 @@ from torch import Tensor
 from dgbench.containers import Networks
 from dgbench.network_specs import LinearSpec, NetworkSpec, Sizes
 from dgbench.objectives.contract import Algorithm, Choices
-from dgbench.objectives.random_inputs import Normal, RandomInputs
-from dgbench.objectives.step import Outcome, Prediction, Step
+from dgbench.objectives.step import Normal, Outcome, Prediction, RandomInputs, Step
 
 
 class MTL(Algorithm):

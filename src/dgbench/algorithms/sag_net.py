@@ -9,8 +9,7 @@ from torch import Tensor
 
 from dgbench.network_specs import LinearSpec, NetworkSpec, Sizes
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
-from dgbench.objectives.random_inputs import Permutation, RandomInputs, Uniform
-from dgbench.objectives.step import Outcome, Step
+from dgbench.objectives.step import Outcome, Permutation, RandomInputs, Step, Uniform
 
 EPSILON = 1e-5
 

@@ -11,8 +11,7 @@ from torch.nn import functional as F
 
 from dgbench.network_specs import LinearSpec, NetworkSpec, ProjectionSpec, Sizes
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
-from dgbench.objectives.random_inputs import Beta, RandomInputs, Uniform
-from dgbench.objectives.step import Outcome, Step, penalized
+from dgbench.objectives.step import Beta, Outcome, RandomInputs, Step, Uniform, penalized
 
 FEATURE_WEIGHT = 0.3
 WIDEST = 2048  # features from which on the projection is no wider than they are

@@ -15,8 +15,7 @@ from dgbench.containers import Networks
 from dgbench.errors import ConfigError
 from dgbench.network_specs import LinearSpec, NetworkSpec, Sizes
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
-from dgbench.objectives.random_inputs import Normal, RandomInputs, Uniform
-from dgbench.objectives.step import Outcome, Step, epoch_of
+from dgbench.objectives.step import Normal, Outcome, RandomInputs, Step, Uniform, epoch_of
 
 MOMENTUM = 0.9
 

@@ -13,8 +13,7 @@ from dgbench.containers import AnyNetworks
 from dgbench.network_specs import LeakyMLPSpec, LinearSpec, NetworkSpec, Sizes
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup, Update
 from dgbench.objectives.gradients import detached
-from dgbench.objectives.random_inputs import RandomInputs, Uniform
-from dgbench.objectives.step import Outcome, Prediction, Step
+from dgbench.objectives.step import Outcome, Prediction, RandomInputs, Step, Uniform
 
 WIDTH = 100  # of the discriminator
 LEAST = {"tanh": -1.0, "relu": 0.0, "sigmoid": 0.0}  # of the noise, whose largest value is 1

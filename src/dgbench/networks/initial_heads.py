@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dgbench.errors import ConfigError, WeightsError
-from dgbench.networks.weight_files import misfit, read_tensors
+from dgbench.networks.weights import misfit, read_tensors
 
 
 class RandomHead:

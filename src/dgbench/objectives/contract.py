@@ -38,8 +38,7 @@ from torch import Tensor
 from dgbench.containers import Networks
 from dgbench.errors import ConfigError
 from dgbench.network_specs import FeaturizerSpec, LinearSpec, NetworkSpec, Sizes
-from dgbench.objectives.random_inputs import RandomInputs
-from dgbench.objectives.step import Outcome, Prediction, Step, Surveyed, UpdateFunction
+from dgbench.objectives.step import Outcome, Prediction, RandomInputs, Step, Surveyed, UpdateFunction
 
 Choices = Mapping[str, tuple[Any, ...]]  # allowed values by hyperparameter
 

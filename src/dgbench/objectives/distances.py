@@ -11,8 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from dgbench.batches import EnvBatch
-from dgbench.objectives.random_inputs import Integers, RandomInputs
-from dgbench.objectives.step import Outcome, Step, penalized
+from dgbench.objectives.step import Integers, Outcome, RandomInputs, Step, penalized
 
 LOWEST = -87.0  # exp of less is below 1e-38, and slower by a factor of a hundred where floats are denormal
 LEAST = 1e-30  # squares below are raised to it and have no gradient (DomainBed)

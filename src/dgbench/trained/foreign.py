@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from dgbench.data.description import Preprocessing
 from dgbench.errors import ConfigError, WeightsError
-from dgbench.networks.weight_files import is_torchscript, misfit, read_tensors
+from dgbench.networks.weights import is_torchscript, misfit, read_tensors
 from dgbench.trained.predictor import Predictor
 from dgbench.trained.programs import facts_of
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from dgbench.data.fetch.archives import extract
 from dgbench.errors import ConfigError, DataError, RecordError, WeightsError
-from dgbench.networks.weight_files import misfit, read_tensors
+from dgbench.networks.weights import misfit, read_tensors
 from dgbench.records.status import is_done, read_status
 from dgbench.trained.predictor import Ensemble, LoadedModel, Predictor
 from dgbench.trained.timm_format import trained_names

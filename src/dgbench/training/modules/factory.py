@@ -25,7 +25,7 @@ from dgbench.errors import ConfigError
 from dgbench.network_specs import Sizes
 from dgbench.networks.build import assembled
 from dgbench.objectives.contract import Algorithm
-from dgbench.objectives.random_inputs import RandomInputs
+from dgbench.objectives.step import RandomInputs
 from dgbench.plan.hyperparameters import resolve
 from dgbench.seeding import derive
 from dgbench.training.modules.base import minibatches as as_minibatches

@@ -23,8 +23,7 @@ from dgbench.batches import EvalBatch, Tensors, TrainingImages
 from dgbench.containers import AnyNetworks, Networks, example_of
 from dgbench.errors import ConfigError
 from dgbench.objectives.contract import Algorithm
-from dgbench.objectives.random_inputs import draw
-from dgbench.objectives.step import Hyperparameters, Prediction, Surveyed
+from dgbench.objectives.step import Hyperparameters, Prediction, Surveyed, draw
 from dgbench.seeding import derive
 
 TrainingImagesOf = Callable[[int], Iterable[TrainingImages]]  # number of a run -> batches of its training images
