@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,8 @@ class Recorder(pl.Callback):
         self.improved: list[int] = []
         self._lowest = [math.inf] * len(self.runs)
         self._sums: dict[str, dict[str, Any]] = {}
+        self._only_test: set[str] = set()
+        self._decided = -1, False  # at which step, and whether ``test`` was wanted
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if not trainer.is_global_zero:
@@ -74,10 +77,23 @@ class Recorder(pl.Callback):
             self._lowest[i] = lowest_validation_error(run.file)
         if self.eval_test == "best":
             recipes = [recipe for run in self.runs for recipe in run.recipes]
-            WhenToTest(trainer, pl_module, recipes, lambda: self._any_at_best(pl_module))
+            needed = {name for recipe in recipes if recipe.subset != "test" for name in recipe.mixture}
+            self._only_test = {name for recipe in recipes for name in recipe.mixture} - needed
+            trainer.datamodule.wanted = partial(self._wanted, trainer, pl_module)  # type: ignore[attr-defined]
 
-    def _any_at_best(self, pl_module: Any) -> bool:
-        return any(at_best(training_validation_error(rows), self._lowest[i]) for i, rows in self._rows(pl_module))
+    def _wanted(self, trainer: pl.Trainer, pl_module: Any, name: str) -> bool:
+        """Whether the data give the pass of this name; those of ``test`` at the last step and where ``val`` is best.
+
+        It is decided once per evaluation, at the first pass that only ``test`` needs; ``val`` has been scored by then.
+        """
+        if name not in self._only_test or is_last(trainer, pl_module):
+            return True
+        step = int(pl_module.steps_done)
+        if self._decided[0] != step:
+            scored = self._rows(pl_module)
+            best = any(at_best(training_validation_error(rows), self._lowest[i]) for i, rows in scored)
+            self._decided = step, best
+        return self._decided[1]
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._sums = defaultdict(lambda: defaultdict(float))
@@ -147,38 +163,6 @@ class Recorder(pl.Callback):
 
 
 TIE = 1e-9  # errors this close may change places by rounding
-
-
-class WhenToTest:
-    """Tells the data which passes are wanted: those of ``test`` at the last step and where ``val`` is at its best.
-
-    Asked before each pass, it decides once per evaluation, at the first pass that only ``test`` needs; ``val`` has
-    been scored by then.
-
-    Args:
-        trainer: whose data will ask.
-        pl_module: that counts ``steps_done``.
-        scores: errors that are recorded.
-        best_now: whether the error on ``val``, scored just now, is the lowest so far.
-    """
-
-    def __init__(
-        self, trainer: Any, pl_module: Any, scores: Sequence[ErrorRecipe], best_now: Callable[[], bool]
-    ) -> None:
-        needed = {name for score in scores if score.subset != "test" for name in score.mixture}
-        self._only_test = {name for score in scores for name in score.mixture} - needed
-        self._trainer, self._module, self._best_now = trainer, pl_module, best_now
-        self._decided: tuple[int, bool] | None = None
-        trainer.datamodule.wanted = self
-
-    def __call__(self, name: str) -> bool:
-        """Whether the pass of this name is wanted."""
-        if name not in self._only_test or is_last(self._trainer, self._module):
-            return True
-        step = int(self._module.steps_done)
-        if self._decided is None or self._decided[0] != step:
-            self._decided = step, self._best_now()
-        return self._decided[1]
 
 
 def is_last(trainer: Any, pl_module: Any) -> bool:

@@ -49,11 +49,7 @@ def risk_and_gradient(
             is thrown away, as with a copy of the networks.
         differentiable: the gradient may be differentiated again, which takes a slower backward pass.
     """
-    result, backward, (statistics, _) = torch.func.vjp(
-        _pure(nets, lambda bound: (risk(bound), {})), dict(params), has_aux=True
-    )  # type: ignore[misc]
-    if keep_statistics:
-        set_statistics(nets, statistics)
+    result, backward, _ = _differentiable(nets, params, lambda bound: (risk(bound), {}), keep_statistics)
     (gradient,) = backward(torch.ones_like(result), create_graph=differentiable)
     return result, gradient
 
@@ -72,9 +68,7 @@ def outcome_and_gradient(
         out = objective(bound)
         return out.loss, {"logs": dict(out.logs), "state": dict(out.state)}
 
-    loss, backward, (statistics, rest) = torch.func.vjp(_pure(nets, parts), dict(params), has_aux=True)  # type: ignore[misc]
-    if keep_statistics:
-        set_statistics(nets, statistics)
+    loss, backward, rest = _differentiable(nets, params, parts, keep_statistics)
     (gradient,) = backward(torch.ones_like(loss), create_graph=False)
     return Outcome(loss.detach(), detached(rest["logs"]), detached(rest["state"])), detached(gradient)
 
@@ -94,9 +88,9 @@ def environment_gradients(
         differentiable: the gradients may be differentiated again.
     """
     if together:
-        function = _pure(nets, lambda bound: (environment_risks(bound.logits(batch.x), batch), {}))
-        risks, backward, (statistics, _) = torch.func.vjp(function, dict(params), has_aux=True)  # type: ignore[misc]
-        set_statistics(nets, statistics)
+        risks, backward, _ = _differentiable(
+            nets, params, lambda bound: (environment_risks(bound.logits(batch.x), batch), {})
+        )
         rows = torch.eye(len(batch.sizes), dtype=risks.dtype, device=risks.device)
         return risks, _stack([backward(row, create_graph=differentiable)[0] for row in rows])
     results = [
@@ -126,10 +120,13 @@ def _risk(bound: BoundNetworks, x: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(bound.logits(x), y)
 
 
-def _pure(
-    nets: AnyNetworks, value: Callable[[BoundNetworks], tuple[Tensor, Any]]
-) -> Callable[[Tensors], tuple[Tensor, tuple[Tensors, Any]]]:
-    """A value as a function of parameters that also returns the running statistics it leaves, and what comes along."""
+def _differentiable(
+    nets: AnyNetworks,
+    params: Tensors,
+    value: Callable[[BoundNetworks], tuple[Tensor, Any]],
+    keep_statistics: bool = True,
+) -> tuple[Tensor, Callable[..., Any], Any]:
+    """A value as a function of parameters, what takes its gradient, and what comes along."""
 
     def function(params: Tensors) -> tuple[Tensor, tuple[Tensors, Any]]:
         # a buffer that is written to must be born inside the transformation
@@ -137,7 +134,10 @@ def _pure(
         result, rest = value(nets.bind({**statistics, **params}))
         return result, (statistics, rest)
 
-    return function
+    result, backward, (statistics, rest) = torch.func.vjp(function, dict(params), has_aux=True)  # type: ignore[misc]
+    if keep_statistics:
+        set_statistics(nets, statistics)
+    return result, backward, rest
 
 
 def _stack(gradients: Sequence[Tensors]) -> dict[str, Tensor]:

@@ -154,10 +154,9 @@ def resumable(group: Group, runs: Sequence[Run]) -> list[tuple[Group, Snapshot |
     for run in runs:
         path = files[run.hash]
         parts.setdefault(path if path and snapshots[path] else None, []).append(run)
-    loaded = {path: Snapshot.load(path) if path else None for path in parts}
     return [
-        (group.only(members), snapshot.of(members) if snapshot else None)
-        for (_, members), snapshot in zip(parts.items(), loaded.values(), strict=True)
+        (group.only(members), snapshot.of(members) if path and (snapshot := Snapshot.load(path)) else None)
+        for path, members in parts.items()
     ]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib
 import json
 import logging
 import os
@@ -26,6 +25,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from hydra.utils import get_class
 from omegaconf import OmegaConf
 from torch import nn
 
@@ -100,7 +100,13 @@ def write_identity(run: Run, *, resumed_from: int, together: int) -> None:
     """
     file, study = run.folder / IDENTITY_FILE, run.study
     session = {
-        **_machine(list(study.planned.words)),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "command": [Path(sys.argv[0]).name, *study.planned.words],
+        "typed": typed_words("train"),  # of a whole sweep, where it is a job of one
+        "threads": torch.get_num_threads(),
+        **_surroundings(),
         "device": study.settings.device,
         "resumed_from": resumed_from,
         "together": together,
@@ -152,20 +158,8 @@ def _sessions(file: Path) -> list[Any]:
         return []
 
 
-def _machine(words: list[str]) -> dict[str, Any]:
-    return {
-        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "command": [Path(sys.argv[0]).name, *words],
-        "typed": typed_words("train"),  # of a whole sweep, where it is a job of one
-        "threads": torch.get_num_threads(),
-        **_fixed(),
-    }
-
-
 @functools.cache
-def _fixed() -> dict[str, Any]:
+def _surroundings() -> dict[str, Any]:
     """What does not change while a process lives."""
     return {
         "dgbench": __version__,
@@ -308,9 +302,12 @@ class ModelRecord:
         return module.eval()
 
     def _featurizer(self, image: tuple[int, ...]) -> nn.Module:
-        kind = module_class(str(self.featurizer["_target_"]))
-        made: nn.Module = kind(image=image, **{k: v for k, v in self.featurizer.items() if k != "_target_"})
-        return made
+        path = str(self.featurizer["_target_"])
+        kind = _class(path)
+        if not issubclass(kind, nn.Module):
+            raise RecordError(f"{path} is no torch module; {MODEL_FILE} must name one as the featurizer")
+        featurizer: nn.Module = kind(image=image, **{k: v for k, v in self.featurizer.items() if k != "_target_"})
+        return featurizer
 
     def averaging_rule(self) -> Any:
         """The rule that averaged the weights, without its state; None where nothing was averaged.
@@ -327,27 +324,12 @@ class ModelRecord:
         return kind(**{key: value for key, value in self.averaging.items() if key != "_target_"})
 
 
-def module_class(path: str) -> type[nn.Module]:
-    """A class of networks by its import path; nothing else that a file may name is called.
-
-    Raises:
-        RecordError: there is none.
-    """
-    kind = _class(path)
-    if not issubclass(kind, nn.Module):
-        raise RecordError(f"{path} is no torch module; {MODEL_FILE} must name one as the featurizer")
-    return kind
-
-
 def _class(path: str) -> type[Any]:
+    """A class by its import path; nothing else that a file may name is called."""
     try:
-        module, _, name = path.rpartition(".")
-        found: Any = getattr(importlib.import_module(module), name)
-        if not isinstance(found, type):
-            raise TypeError(f"{path} is no class")
+        return get_class(path)
     except Exception as error:  # also whatever the module itself raises
         raise RecordError(f"{path} cannot be imported; install what the model was trained with") from error
-    return found
 
 
 class _FolderLogs(logging.Handler):

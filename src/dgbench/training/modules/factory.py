@@ -6,7 +6,6 @@ reference.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from hydra.utils import get_class
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
@@ -126,11 +126,10 @@ def algorithm_class(path: str) -> type[Algorithm]:
         ConfigError: it cannot be imported, or is no algorithm.
     """
     try:
-        module, _, name = path.rpartition(".")
-        kind = getattr(importlib.import_module(module), name)
+        kind: type[Any] = get_class(path)
     except Exception as error:  # also whatever the module itself raises
         raise ConfigError(f"algorithm.objective={path} cannot be imported; correct the path") from error
-    if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
+    if not issubclass(kind, Algorithm):
         raise ConfigError(f"algorithm.objective={path} is no dgbench Algorithm; subclass it")
     return kind
 

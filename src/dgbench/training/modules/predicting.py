@@ -160,18 +160,13 @@ class PredictingModule(pl.LightningModule, ABC):
 
     def predict_logits(self, x: Tensor, *purpose: str | int) -> Tensor:
         """(n, C, H, W) -> (R, n, K); ``purpose`` names the batch, on which random predictions depend."""
-        random = self._random_for_prediction(x, *purpose)
-        parts = [
-            self._predict(x[rows], {name: values[:, rows] for name, values in random.items()})
-            for rows in self._together(x)
-        ]
+        n, like = len(x), x.new_empty((), dtype=self.runs[0].networks.dtype)
+        drawn = [run.draws.for_prediction(n, like, *purpose) for run in self.runs]
+        random = {name: torch.stack([numbers[name] for numbers in drawn]) for name in drawn[0]}
+        size = n if self.algorithm.group_size(self.algorithm.values) else self.images_at_once(x)
+        rows = [slice(first, first + size) for first in range(0, n, size)]  # of what one call of ``predict`` gets
+        parts = [self._predict(x[cut], {name: values[:, cut] for name, values in random.items()}) for cut in rows]
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-
-    def _random_for_prediction(self, x: Tensor, *purpose: str | int) -> Tensors:
-        """(R, n, ...) each."""
-        like = x.new_empty((), dtype=self.runs[0].networks.dtype)
-        drawn = [run.draws.for_prediction(len(x), like, *purpose) for run in self.runs]
-        return {name: torch.stack([numbers[name] for numbers in drawn]) for name in drawn[0]}
 
     @abstractmethod
     def _predict(self, x: Tensor, random: Tensors) -> Tensor:
@@ -182,12 +177,6 @@ class PredictingModule(pl.LightningModule, ABC):
         channels, *sides = x.shape[1:]
         layers = self.runs[0].activations((channels + self.algorithm.extra_channels, *sides))
         return images_at_once(layers, x.device)
-
-    def _together(self, x: Tensor) -> list[slice]:
-        """The rows of a batch, cut into what one call of the algorithm's ``predict`` gets."""
-        n = len(x)
-        size = n if self.algorithm.group_size(self.algorithm.values) else self.images_at_once(x)
-        return [slice(first, min(first + size, n)) for first in range(0, n, size)]
 
 
 def survey(module: PredictingModule, due: Sequence[int], step: int) -> None:
