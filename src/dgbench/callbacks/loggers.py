@@ -131,7 +131,7 @@ class LightningLog:
 
     def __init__(self, make: Callable[..., Logger], name: str) -> None:
         self.make, self._safely = make, Guard(name)
-        self._logger: Logger | None = None
+        self._logger: Any = None
 
     def knows(self, folder: Path) -> bool:
         """It cannot be asked, so it gets what is trained from now on."""
@@ -140,7 +140,7 @@ class LightningLog:
     def start(self, run: RunInfo) -> bool:
         def open_logger() -> None:
             self._logger = self.make(**self.place(run))
-            self._logger.log_hyperparams(dict(run.config))  # type: ignore[arg-type]
+            self._logger.log_hyperparams(dict(run.config))
 
         self._safely(open_logger)
         return True
@@ -152,16 +152,12 @@ class LightningLog:
         return {"save_dir": str(run.folder / "logger")} if takes and "save_dir" not in arguments else {}
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        self._safely(lambda: self._opened().log_metrics(dict(values), step=step))
+        self._safely(lambda: self._logger.log_metrics(dict(values), step=step))
 
     def finish(self, failed: bool = False) -> None:
         if self._logger is not None:
-            self._safely(lambda: self._opened().finalize("failed" if failed else "success"))
+            self._safely(lambda: self._logger.finalize("failed" if failed else "success"))
         self._logger = None
-
-    def _opened(self) -> Logger:
-        assert self._logger is not None, "no run is open"
-        return self._logger
 
 
 class TensorBoardLog(LightningLog):

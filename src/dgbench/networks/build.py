@@ -28,8 +28,6 @@ from dgbench.network_specs import (
     TaperedSpec,
     TranslatorSpec,
 )
-from dgbench.networks.context import ContextNetwork
-from dgbench.networks.translators import discriminator, translator
 from dgbench.seeding import derive
 
 FeaturizerFactory = Callable[[tuple[int, ...]], nn.Module]
@@ -191,6 +189,18 @@ def _projection(spec: ProjectionSpec) -> nn.Module:
 
 
 build_head.register(EmbeddingSpec, lambda spec: nn.Embedding(spec.n, spec.size))  # drawn from N(0, 1)
-build_head.register(ContextSpec, lambda spec: ContextNetwork(spec.channels))
-build_head.register(TranslatorSpec, translator)
-build_head.register(ImageDiscriminatorSpec, discriminator)
+
+
+@build_head.register
+def _context(spec: ContextSpec) -> nn.Module:
+    from dgbench.networks.context import ContextNetwork  # of ARM alone
+
+    return ContextNetwork(spec.channels)
+
+
+@build_head.register(TranslatorSpec)
+@build_head.register(ImageDiscriminatorSpec)
+def _of_images(spec: TranslatorSpec | ImageDiscriminatorSpec) -> nn.Module:
+    from dgbench.networks.translators import discriminator, translator  # of DDG alone
+
+    return translator(spec) if isinstance(spec, TranslatorSpec) else discriminator(spec)
