@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
@@ -13,12 +11,9 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 from numpy.typing import NDArray
-from pytorch_lightning.loggers import CSVLogger
-from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 
 from dgbench.callbacks.loggers import Guard, MetricsLogger, RunInfo, error_values
-from dgbench.records.files import write_whole
-from dgbench.records.metrics import ERRORS, METRICS_FILE, Lines, metrics_text, read_metrics, write_metrics
+from dgbench.records.metrics import ERRORS, METRICS_FILE, Lines, append_metrics, read_metrics, write_metrics
 from dgbench.records.rows import ROW_FILE, Row, read_rows, row_of
 
 
@@ -36,7 +31,6 @@ class RunMetrics:
 
     def __init__(self, run: RunInfo, live: MetricsLogger | None, safely: Guard) -> None:
         self.run, self.live, self._safely = run, live, safely
-        self._file: MetricsFile | None = None
         self._waiting: Lines = {}
         self._shown: set[tuple[int, frozenset[str]]] = set()
 
@@ -49,7 +43,6 @@ class RunMetrics:
             before.update(read_metrics(self.run.folder / METRICS_FILE))
             kept.update(with_errors({at: values for at, values in before.items() if at <= step}, self.run.folder))
             write_metrics(self.run.folder / METRICS_FILE, kept)
-            self._file = MetricsFile(self.run.folder)
 
         self._safely(cut)
         if self.live is None:
@@ -71,15 +64,8 @@ class RunMetrics:
     def save(self) -> None:
         """Hand on what was logged."""
         lines, self._waiting = self._waiting, {}
-
-        def append() -> None:
-            if self._file is None or not lines:
-                return
-            for step, values in lines.items():
-                self._file.log_metrics(dict(values), step)
-            self._file.save()
-
-        self._safely(append)
+        if lines:
+            self._safely(lambda: append_metrics(self.run.folder / METRICS_FILE, lines))
         for step, values in lines.items():
             if self.live is not None and (step, frozenset(values)) not in self._shown:
                 self.live.log(step, values)
@@ -227,35 +213,3 @@ class TrainingMetrics(pl.Callback):
 
     def _present(self) -> list[RunMetrics]:
         return [run for run in self.runs if run is not None]
-
-
-class MetricsFile(CSVLogger):
-    """Appends to the ``metrics.csv`` of a run folder, where Lightning's logger would delete it first.
-
-    Lines are written by ``save()`` only.
-
-    Args:
-        folder: of the run.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, name="", version="", flush_logs_every_n_steps=sys.maxsize)
-        self._experiment = _Continued(folder)
-
-
-class _Continued(ExperimentWriter):
-    def __init__(self, folder: Path) -> None:
-        super().__init__(str(folder))
-        self._file = folder / METRICS_FILE
-        if self._file.exists():
-            with open(self._file, newline="") as file:
-                self.metrics_keys = next(csv.reader(file), [])
-
-    def _check_log_dir_exists(self) -> None:
-        """A run folder is not empty, and what is there is continued."""
-
-    def _rewrite_with_new_header(self, fieldnames: Sequence[str]) -> None:
-        """The same file with more columns, whole at any moment."""
-        with open(self._file, newline="") as file:
-            text = metrics_text(fieldnames, csv.DictReader(file))
-        write_whole(self._file, text, sync=False)

@@ -1,7 +1,7 @@
 """``metrics.csv`` of a run folder: what training logged, one line per step, for curves. It is no result.
 
-The format is that of Lightning's ``CSVLogger``: a column for every name that was ever logged, in alphabetical order,
-``step`` among them; a cell is empty where a line does not have the value.
+The format is that of Lightning's ``CSVLogger`` (which would delete the file of a run that resumes): a column for every
+name that was ever logged, in alphabetical order, ``step`` among them; a cell is empty where a line lacks the value.
 """
 
 from __future__ import annotations
@@ -57,6 +57,29 @@ def write_metrics(path: Path, lines: Mapping[int, Mapping[str, float]]) -> None:
     names = {name for values in lines.values() for name in values}
     rows = ({"step": step, **values} for step, values in lines.items())
     write_whole(path, metrics_text(sorted({"step", *names}), rows))
+
+
+def append_metrics(path: Path, lines: Mapping[int, Mapping[str, float]]) -> None:
+    """Add lines to a file, which is replaced atomically where they have names that it does not know.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    before: list[dict[str, str]] = []
+    columns: list[str] = []
+    rows = [{"step": step, **values} for step, values in lines.items()]
+    if path.exists():
+        with open(path, newline="") as file:
+            columns = next(csv.reader(file), [])
+    names = sorted({*columns, *(name for row in rows for name in row)})
+    if names == columns:
+        with open(path, "a", newline="") as file:
+            csv.DictWriter(file, columns).writerows(rows)
+        return
+    if columns:
+        with open(path, newline="") as file:
+            before = list(csv.DictReader(file))
+    write_whole(path, metrics_text(names, [*before, *rows]), sync=False)
 
 
 def metrics_text(columns: Iterable[str], rows: Iterable[Mapping[str, object]]) -> str:
