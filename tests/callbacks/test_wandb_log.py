@@ -127,7 +127,10 @@ def test_a_stack_that_was_killed_continues_in_the_same_runs(train: Any, tmp_path
     """One W&B run per run and one of the study, whichever command logged them; ids are the hashes of the folders."""
     words = ("logger=wandb", "execution=stacked", "protocol.folds=[0,1]")
     env = {"WANDB_MODE": "offline"}
-    die = "from dgbench.training import train_runs\nimport os\ntrain_runs.show_run = lambda *_: os.kill(os.getpid(), 9)"
+    die = (
+        "import os\nfrom dgbench.training.train_runs import _Trainer\n"
+        "_Trainer._show = lambda *_, **__: os.kill(os.getpid(), 9)"
+    )
     assert train(*words, cwd=tmp_path, env=env, before=die).code == -9
     assert not list(tmp_path.rglob("*.wandb"))
     first = train(*words, cwd=tmp_path, env=env)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -180,11 +180,34 @@ class _Trainer:
 
     def log_silent(self, studies: Sequence[Study]) -> None:
         """Log the runs that were done without the logger, or killed before it knew."""
-        if self.logger is None:
-            return
         for run in (run for study in studies for run in study.runs):
-            if self.outcomes.complete.get(run.hash):
-                show_run(self.logger, run, True, self.safely, only_new=True)
+            if self.logger and self.outcomes.complete.get(run.hash):
+                self._show(self.logger, run, only_new=True)
+
+    def _show(self, logger: MetricsLogger, run: Run, only_new: bool = False) -> None:
+        """Give a logger all that a run has logged: one of a stack at its end, or one that was trained without it.
+
+        Args:
+            only_new: leave out a run that the logger knows.
+        """
+        file = run.folder / METRICS_FILE
+        is_shown = isinstance(logger, CsvLog) or (only_new and logger.knows(run.folder))
+        if is_shown and file.exists():
+            return
+        lines: Lines = {}
+
+        def read() -> None:
+            lines.update(with_errors(read_metrics(file), run.folder))
+            if not file.exists():
+                write_metrics(file, lines)
+
+        self.safely(read)
+        if is_shown:
+            return
+        logger.start(run.info)
+        for step, values in lines.items():
+            logger.log(step, values)
+        logger.finish(failed=not self.outcomes.complete[run.hash])
 
     def _named(self, run: Run) -> str:
         """``fold 0 (hold out 0.80)``; where there are several studies, of which one."""
@@ -247,8 +270,11 @@ class _Trainer:
             write_config(run)
             write_identity(run, resumed_from=snapshot.step if snapshot else 0, together=len(group.runs))
             write_status(run.folder, RUNNING)
-        first, metrics = runs[0], self._metrics(group, finished)
-        complete = False
+        first, complete = runs[0], False
+        metrics: list[RunMetrics | None] = []
+        if self.logger is not None:
+            live = self.logger if len(group.runs) == 1 else None  # it follows one run at a time
+            metrics = [None if run.hash in finished else RunMetrics(run.info, live, self.safely) for run in group.runs]
         try:
             with processes(first.study.settings.devices, first.folder, snapshot is not None) as process:
                 result = Fit(group, snapshot, finished, [self.progress], metrics, self.safely, process).train()
@@ -258,13 +284,6 @@ class _Trainer:
             for run_metrics in metrics:
                 if run_metrics:
                     run_metrics.finish(failed=not complete)
-
-    def _metrics(self, group: Group, finished: Collection[str]) -> list[RunMetrics | None]:
-        """What each run of a group logs; nothing without a logger."""
-        if self.logger is None:
-            return []
-        live = self.logger if len(group.runs) == 1 else None  # it follows one run at a time
-        return [None if run.hash in finished else RunMetrics(run.info, live, self.safely) for run in group.runs]
 
     def _end(self, run: Run, group: Group, diverged: tuple[int, float] | None, final: Snapshot | None) -> None:
         problem = None if diverged is None else str(DivergedError(*diverged))
@@ -278,7 +297,7 @@ class _Trainer:
         log.debug("%s done at step %d: %s", run.title, final.step if final else 0, ended.word)
         self.progress.end(self._named(run), f"FAILED: {ended.reason}" if ended.word == FAILED else "done")
         if self.logger and len(group.runs) > 1:
-            show_run(self.logger, run, self.outcomes.complete[run.hash], self.safely)
+            self._show(self.logger, run)
 
     def _fail(self, runs: Sequence[Run], reason: str) -> None:
         for run in runs:
@@ -291,34 +310,6 @@ def failure(error: Exception) -> str:
     """What a status says of an error; the traceback goes to the logs that are open."""
     log.debug(traceback.format_exc())
     return str(error) if isinstance(error, DgbenchError) else f"{type(error).__name__}: {error}"
-
-
-def show_run(logger: MetricsLogger, run: Run, complete: bool, safely: Guard, only_new: bool = False) -> None:
-    """Give a logger all that a run has logged: one of a stack at its end, or one that was trained without the logger.
-
-    Args:
-        complete: it did not fail.
-        safely: what guards its file.
-        only_new: leave out a run that the logger knows.
-    """
-    file = run.folder / METRICS_FILE
-    is_shown = isinstance(logger, CsvLog) or (only_new and logger.knows(run.folder))
-    if is_shown and file.exists():
-        return
-    lines: Lines = {}
-
-    def read() -> None:
-        lines.update(with_errors(read_metrics(file), run.folder))
-        if not file.exists():
-            write_metrics(file, lines)
-
-    safely(read)
-    if is_shown:
-        return
-    logger.start(run.info)
-    for step, values in lines.items():
-        logger.log(step, values)
-    logger.finish(failed=not complete)
 
 
 def _lacking(runs: Sequence[Run]) -> str:
