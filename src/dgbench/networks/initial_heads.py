@@ -91,17 +91,8 @@ class ZeroShotHead(RandomHead):
     """Weight k of the classifier is the scaled embedding of the texts of class k, its bias that of the encoder.
 
     With features of length one in the space of images and texts, the classifier's logits are the encoders' own
-    (Radford et al., 2021, section 3.1.2).
-
-    Args:
-        name: for the rows.
-        unit_length: that of the backbone; a classifier on features that are not of length one is refused.
-        prompts: texts with ``{}`` where the class stands. Embeddings of several are divided by their length, averaged
-            and divided again.
-        class_names: class of the dataset -> what prompts call it; of other classes ``_`` is read as a space.
-        scale: factor of the cosines; None takes the encoder's own.
-        model: OpenCLIP's name of the model, or the path of a JSON file with its configuration; None takes what the
-            initial weights say.
+    (Radford et al., 2021, section 3.1.2). Embeddings of several prompts are divided by their length, averaged and
+    divided again. Arguments are the keys of ``conf/head/zero_shot.yaml``, which says what each means.
     """
 
     def __init__(

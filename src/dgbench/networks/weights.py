@@ -97,18 +97,8 @@ class PretrainedWeights:
     Args:
         arch: timm's name of the network's architecture; None for one that has no published weights.
         name: for the rows.
-        published: architecture -> version -> ``url``, ``license`` where it is known (for model cards), ``sha256``, or
-            its beginning, where one is stated, ``text``, OpenCLIP's name of the model, where the file holds a text
-            encoder too, and, where they differ from ImageNet's, ``mean``, ``std`` and ``input_size``; the first version
-            is the default.
-        version: one of those.
-        path, url: a file to take instead of the published one.
-        sha256: what the file's must begin with, at least 8 hexadecimal digits; None takes any.
-        allow_missing: patterns of tensors that the file may lack; they keep their random values.
-        allow_unexpected: patterns of tensors that the file may have and the network has not.
-        mean, std: instead of the weights' own record.
-        cache_dir: where downloads are kept.
-        timeout: seconds to wait for the network.
+        **rest: keys of ``conf/init/file.yaml``, which says what each means. In ``published`` a version may also have
+            ``text``, OpenCLIP's name of the model whose text encoder the file holds too; a sha256 may be its beginning.
 
     Raises:
         ConfigError: no weights are known for this network, or version.

@@ -30,19 +30,8 @@ class Tuning(TuningSettings):
     """Freezes the beginning of the featurizer, or trains what stands behind it first (Yu et al., 2024).
 
     What is frozen takes no gradient, is in no optimizer and under no weight decay, and computes as in evaluation:
-    BatchNorm uses the statistics of its initial weights, dropout is off.
-
-    Args:
-        name: what rows and folders call it.
-        freeze_stages: 0 trains everything, k freezes the stem and the first k stages, ``all`` the whole featurizer
-            with the dropout on its features (linear probing).
-        cache_features: compute what is frozen once per image and train on that.
-        cache_gb: largest size of these features, gigabytes.
-        cache_dir: folder of a file that holds them; None keeps them in memory only.
-        head_steps: first steps, in which only what stands behind the featurizer learns (LP-FT, Kumar et al., 2022).
-        head_lr: learning rate of those steps; None takes that of the algorithm.
-        layer_decay: factor between the learning rates of parts of the featurizer that follow one another (blocks of a
-            transformer, stages of other networks), from the last part down; None: all learn alike.
+    BatchNorm uses the statistics of its initial weights, dropout is off. Fields are the keys of ``conf/tuning``, which
+    says what each means.
     """
 
     def check(self, steps: int) -> None:
