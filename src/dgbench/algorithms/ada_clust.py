@@ -36,9 +36,7 @@ class AdaClust(Algorithm):
     together, as with MTL. A clustering costs about images x clusters x features per iteration, 10 restarts.
     """
 
-    static = frozenset({
-        "num_clusters", "pca_dim", "offset", "clust_epoch", "variant", "test_centroids", "batch_size",
-    })  # fmt: skip
+    static = frozenset({"num_clusters", "pca_dim", "offset", "clust_epoch", "batch_size"})
     choices: ClassVar[Choices] = {"variant": ("fixed", "reference"), "test_centroids": ("training", "together")}
 
     @classmethod

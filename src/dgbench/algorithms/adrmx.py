@@ -36,7 +36,7 @@ class ADRMX(Algorithm):
     of the former. Every weight decay is 0 in DomainBed.
     """
 
-    static = frozenset({"d_steps_per_g_step", "mlp_width", "mlp_depth", "mlp_dropout", "adrmx_remix"})
+    static = frozenset({"d_steps_per_g_step", "mlp_width", "mlp_depth", "mlp_dropout"})
     choices: ClassVar[Choices] = {"adrmx_remix": ("reference", "fixed")}
     learns_at: ClassVar[Mapping[str, Any]] = {"d_steps_per_g_step": 1}
     min_envs = 2

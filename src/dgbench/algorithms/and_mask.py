@@ -19,7 +19,6 @@ class ANDMask(Algorithm):
     steps. ``forward=separate``: one forward pass per environment (DomainBed); ``together``: one over all (OoD-Bench).
     """
 
-    static = frozenset({"forward"})
     choices: ClassVar[Choices] = {"forward": ("separate", "together")}
     why_not_sharp = "it masks the gradients of the environments"
 

@@ -25,7 +25,7 @@ class ARM(Algorithm):
     random initial weights (its BatchNorm statistics move). ``variant=fixed`` trains it.
     """
 
-    static = frozenset({"variant", "batch_size"})
+    static = frozenset({"batch_size"})
     choices: ClassVar[Choices] = {"variant": ("reference", "fixed")}
     extra_channels = 1
     why_not_cacheable = "its context network sees the images, and its channel reaches the frozen part"

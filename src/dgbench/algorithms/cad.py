@@ -25,7 +25,6 @@ class CAD(Algorithm):
     for P (never drawn). DomainBed's third switch, a projection before P, ends in an error there and is left out.
     """
 
-    static = frozenset({"is_normalized", "is_flipped"})
     choices: ClassVar[Choices] = {"is_normalized": (True, False), "is_flipped": (True, False)}
     conditional: ClassVar[bool] = False
 

@@ -25,7 +25,7 @@ class DANN(Algorithm):
     S = sum_i sum_e N_e softmax(Q(z_i))_e, a slip of the earlier code, constant for equal minibatches.
     """
 
-    static = frozenset({"d_steps_per_g_step", "mlp_width", "mlp_depth", "mlp_dropout", "dann_gp"})
+    static = frozenset({"d_steps_per_g_step", "mlp_width", "mlp_depth", "mlp_dropout"})
     off_at_zero = frozenset({"grad_penalty"})
     choices: ClassVar[Choices] = {"dann_gp": ("ce", "softmax_column")}
     order_matters = True  # outputs of the discriminator belong to positions

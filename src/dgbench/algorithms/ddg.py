@@ -34,7 +34,7 @@ class DDG(Algorithm):
     if large, of b, whose variation alone it has (``code``). Positives come from the minibatch, not from everywhere.
     """
 
-    static = frozenset({"translator_steps", "parts", "swap_label"})
+    static = frozenset({"translator_steps"})
     choices: ClassVar[Choices] = {"parts": ("pooled", "map"), "swap_label": ("code", "semantic")}
     order_matters = True  # random numbers belong to rows, and halves to places
     reset_adam_at = "translator_steps"

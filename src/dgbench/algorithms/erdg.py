@@ -30,7 +30,6 @@ class ERDG(Algorithm):
     gradient zero (momentum, decay) once it has had one, as with PyTorch before 2.0.
     """
 
-    static = frozenset({"erdg_clearing"})
     choices: ClassVar[Choices] = {"erdg_clearing": ("remove", "zero")}
     min_envs = 2  # L_oth needs another environment
     order_matters = True  # heads belong to positions

@@ -34,7 +34,7 @@ class FACT(Algorithm):
     recipe. The views can be looked at with ``benchmarks/views.py``.
     """
 
-    static = frozenset({"partner", "quantize", "epochs", "ramp_epochs", "optimizer", "drop_lr_at"})
+    static = frozenset({"epochs", "ramp_epochs", "drop_lr_at"})
     choices: ClassVar[Choices] = {
         "partner": ("minibatch", "mutual"), "quantize": (True, False), "optimizer": ("adam", "sgd"),
     }  # fmt: skip

@@ -19,7 +19,6 @@ class GroupDRO(Algorithm):
     as all ones. ``groupdro_divide_by_n`` divides L by the number of environments, as DomainBed did before 2021.
     """
 
-    static = frozenset({"groupdro_divide_by_n"})
     choices: ClassVar[Choices] = {"groupdro_divide_by_n": (True, False)}
 
     def initial_state(self, networks: Networks) -> dict[str, Tensor]:

@@ -21,7 +21,6 @@ class IGA(Algorithm):
     ``forward=separate``: one forward pass per environment; ``together``: one over all (OoD-Bench).
     """
 
-    static = frozenset({"iga_graph", "forward"})
     choices: ClassVar[Choices] = {"iga_graph": (True, False), "forward": ("separate", "together")}
 
     def objective(self, s: Step) -> Outcome:

@@ -44,7 +44,7 @@ class JiGen(Algorithm):
     The views can be looked at with ``benchmarks/views.py``.
     """
 
-    static = frozenset({"n_permutations", "class_on", "edge", "optimizer", "drop_lr_at"})
+    static = frozenset({"n_permutations", "drop_lr_at"})
     choices: ClassVar[Choices] = {
         "class_on": ("all", "ordered"), "edge": ("crop", "keep"), "optimizer": ("adam", "sgd"),
     }  # fmt: skip

@@ -36,7 +36,7 @@ class MixStyle(Algorithm):
     the pairing is left and the logged ``mixed_stages`` is 0.
     """
 
-    static = frozenset({"ms_type", "ms_layers"})
+    static = frozenset({"ms_layers"})
     choices: ClassVar[Choices] = {"ms_type": ("crossdomain", "random")}
     order_matters = True
     why_not_cacheable = "it mixes styles inside the featurizer, anew at every step"

@@ -21,7 +21,6 @@ class Mixup(Algorithm):
     ``mixup_inner_permutation`` also shuffles the rows of x_j, as the code of Yu et al. (2024) does.
     """
 
-    static = frozenset({"mixup_inner_permutation"})
     choices: ClassVar[Choices] = {"mixup_inner_permutation": (True, False)}
     order_matters = True
     why_not_cacheable = "it mixes images, and features of a mixture are no mixture of features"

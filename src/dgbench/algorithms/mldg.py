@@ -33,7 +33,7 @@ class MLDG(Algorithm):
     random order (DomainBed before, OoD-Bench, SWAD).
     """
 
-    static = frozenset({"mldg_episodes", "n_meta_test"})
+    static = frozenset({"n_meta_test"})
     choices: ClassVar[Choices] = {"mldg_episodes": ("split", "pairs")}
     order_matters = True
     why_not_sharp = "it looks one step ahead and adds up gradients itself"

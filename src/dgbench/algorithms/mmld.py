@@ -38,10 +38,7 @@ class MMLD(Algorithm):
     ``drop_lr_at`` 0.8 are their recipe.
     """
 
-    static = frozenset({
-        "n_groups", "rounds", "disc_width", "disc_drop_rate", "head_factor", "entropy", "group_weights", "optimizer",
-        "drop_lr_at",
-    })  # fmt: skip
+    static = frozenset({"n_groups", "rounds", "disc_width", "disc_drop_rate", "head_factor", "drop_lr_at"})
     choices: ClassVar[Choices] = {
         "entropy": ("shannon", "square"), "group_weights": (True, False), "optimizer": ("adam", "sgd"),
     }  # fmt: skip

@@ -24,7 +24,6 @@ class MTL(Algorithm):
     the mean of the images that are scored together.
     """
 
-    static = frozenset({"variant"})
     choices: ClassVar[Choices] = {"variant": ("reference", "fixed")}
     order_matters = True  # noise belongs to rows
 

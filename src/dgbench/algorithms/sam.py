@@ -59,7 +59,6 @@ class SAM(SharpnessAware):
     both are ``sharpness=sam`` and ``sharpness=gsam`` of the command.
     """
 
-    static = frozenset({"sharpness"})
     choices: ClassVar[Choices] = {"sharpness": ("sam", "gsam")}
 
     def method(self, s: Step) -> sharpness.SAM:

@@ -30,7 +30,6 @@ class SelfReg(Algorithm):
     ``variant=fixed`` trains P.
     """
 
-    static = frozenset({"variant"})
     choices: ClassVar[Choices] = {"variant": ("reference", "fixed")}
     order_matters = True  # keys belong to rows
 

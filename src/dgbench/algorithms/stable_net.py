@@ -36,7 +36,7 @@ class StableNet(Algorithm):
     ``decay_lr=quarter_cosine`` are the authors' recipe.
     """
 
-    static = frozenset({"n_feature", "epochb", "num_f", "sum", "warm_steps", "epochs", "optimizer", "decay_lr"})
+    static = frozenset({"n_feature", "epochb", "num_f", "warm_steps", "epochs"})
     choices: ClassVar[Choices] = {
         "sum": (True, False), "optimizer": ("adam", "sgd"), "decay_lr": ("none", "quarter_cosine"),
     }  # fmt: skip

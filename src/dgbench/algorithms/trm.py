@@ -37,7 +37,6 @@ class TRM(Algorithm):
     ``class_balanced`` gives every expert the weights of h before it is fitted, but not the biases.
     """
 
-    static = frozenset({"class_balanced", "trm_neumann", "trm_alpha"})
     choices: ClassVar[Choices] = {
         "class_balanced": (True, False),
         "trm_neumann": ("reference", "paper"),

@@ -32,12 +32,7 @@ class URM(Algorithm):
     there, since it has no range, and does not exist here.
     """
 
-    static = frozenset(
-        {
-            "urm_generator_output", "urm_discriminator_hidden_layers", "urm_discriminator_optimizer",
-            "urm_discriminator_label_smoothing",
-        }
-    )  # fmt: skip
+    static = frozenset({"urm_discriminator_hidden_layers", "urm_discriminator_label_smoothing"})
     choices: ClassVar[Choices] = {
         "urm_generator_output": ("tanh", "relu", "sigmoid"),
         "urm_discriminator_optimizer": ("adam", "sgd"),

@@ -109,7 +109,7 @@ class Algorithm:
         reset_adam_at: hyperparameter, or several, that hold the step at which the optimizers are re-created (moments
             and counters zero).
         reset_lr: hyperparameter that holds the learning rate from the (first) reset on, if it changes.
-        choices: allowed values of the static hyperparameters that are switches.
+        choices: allowed values of hyperparameters that are switches; those are static too.
         min_envs: least number of training environments for which the method has a meaning.
         order_matters: the loss of one step depends on the order of the environments, because outputs or random
             numbers belong to positions; its distribution over seeds does not.
@@ -136,6 +136,10 @@ class Algorithm:
     extra_channels: ClassVar[int] = 0
     reset_adam_at: ClassVar[str | tuple[str, ...] | None] = None
     reset_lr: ClassVar[str | None] = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.static = cls.static.union(cls.choices)
 
     def __init__(self, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
         self.check(sizes, hparams)
