@@ -26,6 +26,7 @@ from dgbench.callbacks.loggers import (
 from dgbench.callbacks.metrics import RunMetrics
 from dgbench.errors import ConfigError
 from dgbench.records.metrics import Lines, read_metrics
+from dgbench.training.modules import RunModule
 from dgbench.training.study import Run, Study
 from tests.callbacks.test_wandb_log import inspect
 from tests.studies import composed, small_study, stopping_at, train_study
@@ -293,9 +294,10 @@ def test_a_file_that_cannot_be_written_stops_no_training(tmp_path: Path, caplog:
 
 
 def test_without_a_logger_nothing_is_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dgbench.training.modules.base import StepValues
+    def noted(module: RunModule, *_: object) -> None:
+        assert not module.collects
 
-    monkeypatch.setattr(StepValues, "note", lambda *_: pytest.fail("a value was noted"))
+    monkeypatch.setattr(RunModule, "_note_values", noted)
     for mode in ("single", "stacked"):
         study = small_study(tmp_path / mode, "trainer.steps=2", "algorithm=vrex", FOLDS, f"execution={mode}")
         assert all(train_study(study).values())
