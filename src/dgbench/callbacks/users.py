@@ -19,7 +19,6 @@ from pytorch_lightning.loggers import Logger
 
 from dgbench.callbacks.metrics import RunMetrics
 from dgbench.errors import ConfigError
-from dgbench.plan.building import build, without
 
 
 def check_callbacks(config: Mapping[str, Mapping[str, Any]]) -> None:
@@ -48,16 +47,6 @@ def check_callbacks(config: Mapping[str, Mapping[str, Any]]) -> None:
             raise ConfigError(
                 f"callbacks.{name}._target_={target} cannot be used: {reason}; correct path or arguments"
             ) from error
-
-
-def build_callbacks(config: Mapping[str, Mapping[str, Any]]) -> dict[str, pl.Callback]:
-    """Instantiate ``config["callbacks"]``, by name.
-
-    Raises:
-        ConfigError: what :func:`check_callbacks` refuses, or a constructor does.
-    """
-    check_callbacks(config)
-    return {name: build(without(config, name, "passive"), name) for name in config}
 
 
 class UserCallbacks(pl.Callback):

@@ -27,7 +27,7 @@ from dgbench.shift.pairs import balanced, half, null_pair
 from dgbench.shift.plan import Pair, PlannedShift, Slot
 from dgbench.trained.inputs import batches
 from dgbench.training.modules.predicting import activations, images_at_once
-from dgbench.training.study import check_backbone, check_weights
+from dgbench.training.study import check_network
 
 FILES_AT_ONCE = 64
 
@@ -38,8 +38,7 @@ def prepared(job: PlannedShift, tell: Callable[[str], None]) -> ClassifierTraini
     Raises:
         ConfigError, DataError, WeightsError: something cannot be had.
     """
-    check_backbone(job.config, job.info)
-    check_weights(job.weights, job.config)
+    check_network(job.config, job.info, job.weights)
     source = built(job.dataset)
     execution = job.config["execution"]
     make = partial(_network, job, source)

@@ -19,9 +19,10 @@ from dgbench.callbacks.metrics import RunMetrics, TrainingMetrics
 from dgbench.callbacks.predictions import PredictedRun, Predictions
 from dgbench.callbacks.progress import Heartbeat
 from dgbench.callbacks.recorder import Recorder, RunRecord
-from dgbench.callbacks.users import CallbackLog, UserCallbacks, build_callbacks
+from dgbench.callbacks.users import CallbackLog, UserCallbacks
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.errors import ConfigError
+from dgbench.plan.building import build, without
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.metrics import METRICS_FILE
 from dgbench.records.predictions import PREDICTION_FILE
@@ -64,7 +65,8 @@ class Fit:
         module.training_images = self.data.training_images
         self.averaging = self.study.averaging()
         self.final_only = self.averaging is not None and self.averaging.rule.final_only
-        named = build_callbacks(self.study.config["callbacks"])
+        users = self.study.config["callbacks"]
+        named = {name: build(without(users, name, "passive"), name) for name in users}
         self.users = UserCallbacks(named) if named else None
         logged = metrics or [None] * len(group.runs)
         self.recorder = Recorder(self._records(logged, first), self.final_only, settings.eval_test)

@@ -146,8 +146,7 @@ class Study:
     def __init__(self, planned: PlannedStudy, source: Environments | None = None) -> None:
         self.planned, self.config, self.spec, self.folds = planned, planned.config, planned.spec, planned.folds
         self.folder = planned.folder
-        check_backbone(self.config, planned.info)
-        check_weights(planned.weights, self.config)
+        check_network(self.config, planned.info, planned.weights)
         self.head: RandomHead = build({"head": self.config["head"]}, "head")
         self.head.check()
         self.algorithm = algorithm_class(self.config["algorithm"]["objective"])
@@ -397,15 +396,19 @@ def studies_of(planned: Sequence[PlannedStudy]) -> list[Study]:
     return studies
 
 
-def check_backbone(config: Mapping[str, Any], info: DatasetInfo) -> None:
-    """Refuse a featurizer that is not made for what the dataset holds.
+def check_network(config: Mapping[str, Any], info: DatasetInfo, weights: InitialWeights) -> None:
+    """Refuse a featurizer or initial weights that do not go with one another or with the images.
+
+    Weights are fetched, before anything that takes longer.
 
     Args:
         config: plain resolved values by top-level key.
         info: of the dataset.
+        weights: that ``config`` names.
 
     Raises:
         ConfigError: it takes pictures and the dataset holds vectors, or the other way around.
+        WeightsError: the weights cannot be had, or do not fit.
     """
     takes = getattr(get_class(config["backbone"]["_target_"]), "takes", None)  # a user's own may not say
     if takes is not None and info.kind not in takes:
@@ -413,18 +416,8 @@ def check_backbone(config: Mapping[str, Any], info: DatasetInfo) -> None:
             f"backbone={config['backbone']['name']} takes {' or '.join(takes)}, and dataset={info.name} holds "
             f"{info.kind}; {FIXES[info.kind]}"
         )
-
-
-def check_weights(weights: InitialWeights, config: Mapping[str, Any]) -> None:
-    """Fetch the weights and see that they fit the backbone, before anything that takes longer.
-
-    Raises:
-        ConfigError, WeightsError: they cannot be had, or do not fit.
-    """
-    side = weights.images.input_size
-    weights.check(
-        lambda: build(without(config, "backbone", "name", "hparams"), "backbone", image=(RGB, side, side))  # type: ignore[no-any-return]
-    )
+    image, keys = (RGB, *[weights.images.input_size] * 2), without(config, "backbone", "name", "hparams")
+    weights.check(lambda: build(keys, "backbone", image=image))
 
 
 def environments_of(fold: Fold, environments: Environments) -> Environments:
