@@ -135,7 +135,7 @@ Each is a pure objective in `src/dgbench/algorithms/`, checked in double precisi
 exist (`tests/golden`). R_e is the mean cross entropy on the minibatch of environment e, N the images of a step, z
 features, l logits. `lr`, `weight_decay` and `batch_size` are shared (see
 [Configuration](configuration.md)); `hparams.draw=K hparams.trial=T` replaces defaults by draw K of the search space
-`hparams.space`, and `hparams.KEY=VALUE` beats both. Small and large are kinds of images (`dataset.image_kind`).
+`hparams.space`, and `hparams.KEY=VALUE` overrides both. Small and large are kinds of images (`dataset.image_kind`).
 `averaging=swad`, `averaging=eoa` and `tuning=lp_ft` go around any of them, `sharpness=sam` around most.
 
 **Cost** is the time of a training step over ERM's, measured by `make bench-algorithms` (CPU, `mnist_cnn`, 3 x 64 images

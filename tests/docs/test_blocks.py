@@ -37,7 +37,7 @@ _BLOCK = re.compile(
     r"(?P<indent> *)```(?P<kind>[^`\n]*)\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
-_FILE = re.compile(r"`([\w./-]+)`:\n\n\Z")
+_FILE = re.compile(r"^`([\w./-]+)`:\n\n\Z", re.MULTILINE)
 #: programs of a shell that a page may show without being checked
 _SHELL = ("cat", "cd", "cp", "echo", "head", "ls", "mkdir", "source", "tail")
 

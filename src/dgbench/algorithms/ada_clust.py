@@ -21,13 +21,13 @@ LEAST = 1e-12  # eigenvalues below this part of the largest are none
 class AdaClust(Algorithm):
     """Show the classifier the mean feature of the image's cluster too (Thomas et al., 2021; the authors' code).
 
-    L = CE(h([z, c]), Y), c the centroid of the image's cluster, constant between two surveys of all training images. A
-    survey projects features on principal axes, without the first ``offset`` of them, which are thought to carry the
+    L = CE(h([z, c]), Y), c the centroid of the image's cluster, constant between two passes over all training images. A
+    pass projects features on principal axes, without the first ``offset`` of them, which are thought to carry the
     class, each divided by the root of its eigenvalue; divides each projection by its length; and finds
     ``num_clusters`` K clusters by k-means. Centroids are means of the features before the projection. An ``offset``
     that leaves no axis, such as the 512 that the authors draw for ResNet-50 with a ResNet-18, counts as half of them.
 
-    Surveys come at step 0 and at steps E, 2 E, 4 E, ... or, with ``clust_epoch`` k, every k E steps. E = training
+    Passes come at step 0 and at steps E, 2 E, 4 E, ... or, with ``clust_epoch`` k, every k E steps. E = training
     images / batch size counts minibatches of one environment, as with the authors: such an epoch sees n times the data.
 
     ``variant=reference`` keeps two slips: training features are centered twice before the projection, and training

@@ -15,12 +15,12 @@ BASE_TEMPERATURE = 0.07
 
 
 class CAD(Algorithm):
-    """Make images of other environments as near as those of one's own (Ruan et al., 2022; DomainBed).
+    """Make images of other environments as near as those of the same one (Ruan et al., 2022; DomainBed).
 
     L = CE(l, Y) + lmbda * P, P the contrastive bound of :func:`domain_bottleneck` on what the features tell about the
     environment. One environment: plain pooled risk.
 
-    ``is_flipped`` on maximizes the likelihood of the other environments' rows; off minimizes that of the own, among
+    ``is_flipped`` on maximizes the likelihood of the other environments' rows; off minimizes that of the same, among
     which DomainBed counts the row itself with similarity 0 (never drawn). ``is_normalized`` gives features unit length
     for P (never drawn). DomainBed's third switch, a projection before P, ends in an error there and is left out.
     """

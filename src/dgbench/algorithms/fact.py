@@ -31,7 +31,7 @@ class FACT(Algorithm):
     ``partner=minibatch``: each row once with its own phases. ``mutual``: the partner is mixed back with the same
     weight, 2N images and 2N mixed ones, the authors' minibatch [o, s, o', s']; they draw s from all training images.
     ``quantize``: images pass 8 bits, as theirs do. ``optimizer=sgd`` (Nesterov, 0.9) and ``drop_lr_at`` 0.8 are their
-    recipe. The views can be looked at with ``benchmarks/views.py``.
+    settings. The views can be looked at with ``benchmarks/views.py``.
     """
 
     static = frozenset({"epochs", "ramp_epochs", "drop_lr_at"})

@@ -40,7 +40,7 @@ class JiGen(Algorithm):
     Sides that are no multiple of 3 lose their outer pixels, 224 -> 222 and 28 -> 27, in training and in prediction as
     with the authors. ``edge=keep`` leaves them around the shuffled square, and so does ``crop`` where the backbone
     takes images of one size only, a perceptron or vision transformer. BatchNorm that is not frozen sees shuffled and
-    ordered images in one minibatch. ``optimizer=sgd`` (momentum 0.9) and ``drop_lr_at`` 0.8 are the authors' recipe.
+    ordered images in one minibatch. ``optimizer=sgd`` (momentum 0.9) and ``drop_lr_at`` 0.8 are the authors' settings.
     The views can be looked at with ``benchmarks/views.py``.
     """
 

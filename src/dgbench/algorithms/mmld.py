@@ -34,8 +34,8 @@ class MMLD(Algorithm):
     a = (2 / (1 + exp(-10 r/R)) - 1) ``grl_weight`` and b the same with ``entropy_weight``, both 0 in the first round;
     the discriminator D itself learns with weight 1 always. No environment labels are used.
 
-    The authors survey their validation images too; here training images only. ``optimizer=sgd`` (Nesterov, 0.9) and
-    ``drop_lr_at`` 0.8 are their recipe.
+    The authors' passes take validation images too; here training images only. ``optimizer=sgd`` (Nesterov, 0.9) and
+    ``drop_lr_at`` 0.8 are their settings.
     """
 
     static = frozenset({"n_groups", "rounds", "disc_width", "disc_drop_rate", "head_factor", "drop_lr_at"})

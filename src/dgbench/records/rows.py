@@ -74,7 +74,7 @@ class RunIdentity:
     variant: dict[str, Any] = field(metadata=_FORM)
     base: str = field(metadata=_DATASET)  #: base images, e.g. ``mnist`` or ``digits``; reports never mix two
     evaluation: str = field(metadata=_DATASET)  #: ``exact`` or ``sampled`` errors
-    data_seed: int = field(metadata=_DATA_SEED)  #: images dealt to environments, label noise, spurious features
+    data_seed: int = field(metadata=_DATA_SEED)  #: which images an environment gets, label noise, spurious features
     split_seed: int = field(metadata=_DATA_SEED)  #: train/val split
     given: list[str] = field(metadata=_FORM)  #: names of the given environments, in order
     algorithm: str = field(metadata=_TRAINING)  #: name of the algorithm, e.g. ``vrex``
@@ -107,7 +107,7 @@ class RunIdentity:
     grouped: bool = field(default=False, metadata=_FACT)
     #: hash of the images' files, where the dataset has any; empty in rows older than the key
     content: str = field(default="", metadata=_FACT)
-    #: import path of a user's own -> digest of its text
+    #: import path of a user's class or function -> hash of its module's text
     user_code: dict[str, str] = field(default_factory=dict, metadata=_CODE)
     code: str = field(metadata=_CODE)  #: version of dgbench that wrote the row, with the commit where it is known
 

@@ -30,7 +30,7 @@ class ShiftIdentity:
     variant: dict[str, Any]  #: what distinguishes this form of the dataset (ratio, scale, ...)
     base: str  #: base images, e.g. ``mnist``
     evaluation: str  #: as in ``errors.jsonl``
-    data_seed: int  #: images dealt to environments, label noise, spurious features
+    data_seed: int  #: which images an environment gets, label noise, spurious features
     split_seed: int  #: train/val split
     given: list[str]  #: names of the given environments, in order
     content: str = ""  #: hash of the images' files, where the dataset has any
