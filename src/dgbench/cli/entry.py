@@ -105,7 +105,7 @@ def sweep_first(words: list[str]) -> list[str]:
 
 
 def _reader_left() -> bool:
-    """Whether nobody reads standard output any more, as after ``| head``; then nothing more is written to it."""
+    """Whether standard output is read no longer, as after ``| head``; then nothing more is written to it."""
     pipe = select.poll()
     pipe.register(sys.stdout.fileno(), select.POLLOUT)
     left = any(event & select.POLLERR for _, event in pipe.poll(0))

@@ -37,7 +37,7 @@ class Outcome:
 
     Args:
         loss: scalar to differentiate with respect to the parameters of the update's groups.
-        logs: detached scalars worth watching, which loggers show; never used for selection. Where nobody watches they
+        logs: detached scalars worth watching, which loggers show; never used for selection. Where none is on they
             are dropped, so they must come out of what is computed anyway.
         state: the algorithm's new state; keys left out keep their value.
         grads: gradients by parameter name, for methods whose update is no gradient of one scalar; replaces

@@ -110,7 +110,7 @@ def _write(target: Path, model: LoadedModel, run: Path, step: str, programs: Seq
     plain = is_plain_timm(model.run)
     save_file(exported_names(model.run), target / TENSORS, metadata={"format": "pt"})
     replace(model.record, step=model.step, dataset=_without_paths(model.record.dataset)).save(target)
-    shutil.copymode(target / MODEL_FILE, target / TENSORS)  # or nobody else may read it
+    shutil.copymode(target / MODEL_FILE, target / TENSORS)  # or others may not read it
     config = timm_config(model) if plain else None
     if config is not None:
         (target / CONFIG).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
@@ -138,7 +138,7 @@ def checked_name(repository: str) -> None:
     """Refuse what cannot be uploaded to, before anything is written; asks no network.
 
     Raises:
-        ConfigError: the name is none, or nobody is logged in.
+        ConfigError: the name is none, or there is no login.
     """
     if not NAME.fullmatch(repository):
         raise ConfigError(f"push={repository} is no name of a repository; write ORG/NAME")

@@ -34,7 +34,7 @@ class RunState:
     beat: Beat | None = None
 
     def command(self) -> str | None:
-        """What was typed when it was last started; None where nobody knows."""
+        """What was typed when it was last started; None where that is unknown."""
         try:
             words = json.loads(read_regular(self.folder / IDENTITY_FILE))["sessions"][-1]["typed"]
         except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError):
@@ -85,7 +85,7 @@ def _state(
         return RunState(folder.path, "waiting", folder.reason)
     age = now - (beat.time if beat else _marked(folder.path, now))
     if age < -AHEAD:
-        what = f"its last sign of life is {duration(-age)} in the future; whether it runs is told by its lock alone"
+        what = f"its last sign of life is {duration(-age)} in the future; its lock alone says whether it runs"
         problems.append(Problem("clock ahead", printable(folder.path), what))
     why = _why_stuck(folder.path, beat, age, stuck_after, is_locked)
     return RunState(folder.path, "stuck" if why else "running", why, beat)

@@ -35,7 +35,7 @@ unfold.addEventListener("click", () => {
   unfold.setAttribute("aria-pressed", open);
   unfold.textContent = open ? "Fold everything" : "Open everything";
 });
-// Edges of a box are shaded where it goes on.
+// Edges of a box are shaded where more follows.
 const edges = box => {
   const inner = box.firstElementChild;
   const rest = inner.scrollWidth - inner.clientWidth - inner.scrollLeft;
