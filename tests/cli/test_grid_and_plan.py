@@ -12,7 +12,7 @@ import pytest
 
 from dgbench.records.locks import RunLocks
 from dgbench.records.status import PROGRESS_FILE, write_status
-from dgbench.sweeps.costs import Speeds
+from dgbench.sweeps.sizes import Speeds
 
 SMALL = ["dataset.base=digits", "backbone.width=8", "trainer.steps=20", "trainer.eval_every=10", "trainer.device=cpu"]
 PLANNING = "planning the studies ...\n"
@@ -97,14 +97,18 @@ def test_time_grows_with_the_training_environments(command: Any, tmp_path: Path)
     assert counts(ended.out, "all") == [1, 2, 1, 0, 0, 0, 1] and "4 min 27 s" in ended.out
 
 
-def test_what_cannot_be_clocked_is_told_once() -> None:
+def test_what_cannot_be_clocked_is_told_once(tmp_path: Path) -> None:
     """Whatever goes wrong in a probe, the plan is printed without that time."""
 
     def clock(studies: object) -> float:
         raise RuntimeError("out of\nmemory")
 
-    speeds = Speeds(clock)
-    study: Any = SimpleNamespace(info=SimpleNamespace(name="pacs"), spec=SimpleNamespace(backbone="resnet18"))
+    speeds = Speeds(clock, tmp_path)
+    study: Any = SimpleNamespace(
+        info=SimpleNamespace(name="pacs", image=[3, 64, 64]),
+        spec=SimpleNamespace(backbone="resnet18", sharpness={}, hparams={"batch_size": 32}),
+        config={"algorithm": {"name": "erm"}, "tuning": {"name": "ft"}, "execution": {}},
+    )
     assert [speeds.of([study]) for _ in range(2)] == [None, None]
     assert speeds.notes() == ["not clocked, pacs with resnet18: RuntimeError: out of memory"]
 

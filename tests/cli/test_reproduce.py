@@ -37,7 +37,7 @@ def digest(config: DictConfig) -> str:
 def back(config: DictConfig, composed: Any) -> list[str]:
     """The words for a configuration as its run folder keeps it."""
     saved: Any = OmegaConf.to_container(OmegaConf.create(OmegaConf.to_yaml(config, resolve=True)))
-    return shortest_words(saved, composed, CONF, _matters)
+    return shortest_words(saved, composed, _matters)
 
 
 @pytest.mark.parametrize("seed", range(4))

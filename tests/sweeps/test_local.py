@@ -20,7 +20,8 @@ from dgbench.errors import ConfigError
 from dgbench.records.locks import is_locked, lock_holder
 from dgbench.sweeps import local
 from dgbench.sweeps import sizes as machine
-from dgbench.sweeps.launcher_keys import LauncherKeys, LocalKeys, SlurmKeys
+from dgbench.sweeps.local import LauncherKeys, LocalKeys
+from dgbench.sweeps.slurm import SlurmKeys
 
 TINY = (
     "dataset.base=digits",

@@ -14,9 +14,8 @@ from dgbench.configuration import CONF
 from dgbench.plan.compose import Composer
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import keep_parts
-from dgbench.sweeps.costs import Speeds
 from dgbench.sweeps.plan import _jobs
-from dgbench.sweeps.sizes import JobSize, SizedJob, packed, sized
+from dgbench.sweeps.sizes import JobSize, Part, Speeds, Workload, packed, parts_of_jobs
 
 TINY = ["dataset.base=digits", "backbone.width=8", "trainer.device=cpu", "trainer.steps=100", "trainer.eval_every=100"]
 SPEED = 300.0  # minibatches per second: a model of 3 environments takes 1 s, of all 4 a third longer
@@ -32,8 +31,10 @@ def planner(tmp_path: Path) -> Iterator[Planner]:
         yield Planner(composer, tmp_path)
 
 
-def speeds() -> Speeds:
-    return Speeds(lambda studies: SPEED)
+def parts_of(planner: Planner, words: Sequence[str], seconds: float, known: bool = True) -> list[Part]:
+    speeds = Speeds((lambda studies: SPEED) if known else None, Path(planner.parent or ""))
+    (parts,) = parts_of_jobs([words], Workload(planner), JobSize(splits=seconds), speeds)
+    return parts
 
 
 def runs_of(planner: Planner, words: Sequence[str]) -> list[Path]:
@@ -58,8 +59,9 @@ def test_parts_train_what_the_job_trains(
     words: list[str], seconds: float, parts: int, last: tuple[str, ...], planner: Planner
 ) -> None:
     """5 folds of 1 s, the full one 4/3 s; every run in one part, and a part longer than allowed is one model."""
-    found = sized([[*TINY, *words]], planner, JobSize(splits=seconds), speeds())
-    runs = [runs_of(planner, [*TINY, *words, *part.extra]) for part in found]
+    found = parts_of(planner, [*TINY, *words], seconds)
+    assert all(list(part.words) == [*TINY, *words, *part.extra] for part in found)
+    runs = [runs_of(planner, part.words) for part in found]
     assert sorted(run for own in runs for run in own) == sorted(runs_of(planner, [*TINY, *words]))
     assert [part.runs for part in found] == [len(own) for own in runs]
     assert all(part.seconds is not None and (part.seconds <= seconds or part.runs == 1) for part in found)
@@ -67,9 +69,9 @@ def test_parts_train_what_the_job_trains(
 
 
 def test_what_is_refused_or_not_clocked_stays_one_job(planner: Planner) -> None:
-    jobs = [[*TINY, "seed=x"], [*TINY, *SEARCH]]
-    found = sized(jobs, planner, JobSize(splits=1), Speeds(None))
-    assert [(part.job, part.extra, part.seconds) for part in found] == [(0, (), None), (1, (), None)]
+    for words in ([*TINY, "seed=x"], [*TINY, *SEARCH]):
+        (part,) = parts_of(planner, words, 1, known=False)
+        assert (part.words, part.extra, part.seconds) == (words, (), None)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ def test_neighbors_are_packed(size: JobSize, ends: list[int]) -> None:
     """By models, by time, by both; a job of unknown time is packed with none by time."""
     seconds = (10, 20, 50, None, 5)
     runs = (2, 2, 5, 3, 2)
-    jobs = [SizedJob(i, (), n, own) for i, (n, own) in enumerate(zip(runs, seconds, strict=True))]
+    jobs = [Part([], (), n, own) for n, own in zip(runs, seconds, strict=True)]
     packs = packed(jobs, size)
     assert [i for pack in packs for i in pack] == list(range(5))
     assert [pack.stop for pack in packs] == ends

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 
 from dgbench.configuration import CONF, command_words
-from dgbench.plan.keys import options
+from dgbench.plan.overrides import options
 
 WIDTH = 120
 INDENT = 17

@@ -15,7 +15,7 @@ import yaml
 from hydra import compose
 from omegaconf import OmegaConf
 
-from dgbench.configuration import CONF, command_words
+from dgbench.configuration import command_words
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.code import present_paths
 from dgbench.plan.overrides import grammar, open_keys, shortest_words
@@ -69,7 +69,7 @@ class Reproduce:
             raise RecordError(f"{old[0]} was made by an older dgbench; check out the code that made it")
         folds = [config.pop("fold") for config in saved]
         identities = [_read(run / IDENTITY_FILE) for run in runs]
-        words = shortest_words(saved[0], _compose, CONF, _matters)
+        words = shortest_words(saved[0], _compose, _matters)
         planned = _check(words, runs, identities, folds)
         trained = {fold["name"] for fold in folds}
         if trained != set(planned):

@@ -34,7 +34,7 @@ def run_command(command: Command) -> Ended:
     from dgbench.errors import ConfigError
     from dgbench.plan.command import Ended, planned_studies
     from dgbench.plan.settings import check_configuration
-    from dgbench.sweeps.plan import asks_to_clock, print_command_plan
+    from dgbench.sweeps.plan import print_command_plan
 
     config = command.config
     check_configuration(command.values())
@@ -43,7 +43,7 @@ def run_command(command: Command) -> Ended:
     if config.grid or config.hparams.get("scheme") is not None:  # hundreds of studies take seconds to plan
         sign_of_life("planning the studies ...")
     if config.plan:
-        print_command_plan(command, clock=asks_to_clock(config.plan), starts=False)
+        print_command_plan(command, clock=config.plan == "probe", starts=False)
         return Ended()
     planned = planned_studies(command)
     sign_of_life(f"{config.dataset.name}, {config.algorithm.name}, seed {config.seed}: starting ...")

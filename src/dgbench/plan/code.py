@@ -11,7 +11,7 @@ import ast
 import hashlib
 import importlib.util
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,11 +40,7 @@ def named(content: Any) -> Any:
     Args:
         content: plain values of a configuration; paths of a user's own stay as they are.
     """
-    if isinstance(content, Mapping):
-        return {key: class_name(item) if key in CODE_KEYS else named(item) for key, item in content.items()}
-    if isinstance(content, list):
-        return [named(item) for item in content]
-    return content
+    return _replaced(content, class_name)
 
 
 def user_code(content: Any) -> dict[str, str]:
@@ -67,11 +63,13 @@ def present_paths(content: Any) -> Any:
     Args:
         content: plain values of a configuration that was written to a folder.
     """
+    return _replaced(content, present_path)
+
+
+def _replaced(content: Any, replace: Callable[[Any], Any]) -> Any:
     if isinstance(content, Mapping):
-        return {key: present_path(item) if key in CODE_KEYS else present_paths(item) for key, item in content.items()}
-    if isinstance(content, list):
-        return [present_paths(item) for item in content]
-    return content
+        return {key: replace(item) if key in CODE_KEYS else _replaced(item, replace) for key, item in content.items()}
+    return [_replaced(item, replace) for item in content] if isinstance(content, list) else content
 
 
 def present_path(path: Any) -> Any:
@@ -118,14 +116,10 @@ def _last_name(path: str) -> str:
 
 def _paths(content: Any) -> Iterator[str]:
     """Every import path that plain values name."""
-    if isinstance(content, Mapping):
-        for key, item in content.items():
-            if key in CODE_KEYS and isinstance(item, str):
-                yield item
-            else:
-                yield from _paths(item)
-    elif isinstance(content, list):
-        for item in content:
+    for key, item in content.items() if isinstance(content, Mapping) else enumerate(content):
+        if key in CODE_KEYS and isinstance(item, str):
+            yield item
+        elif isinstance(item, (Mapping, list)):
             yield from _paths(item)
 
 

@@ -33,7 +33,7 @@ from typing import Any
 from numpy.random import RandomState
 
 from dgbench.errors import ConfigError
-from dgbench.plan.keys import SEARCH_KEYS
+from dgbench.plan.overrides import SEARCH_KEYS
 from dgbench.plan.settings import TrainerSettings
 
 _BOUNDS: dict[str, Callable[[float, float], bool]] = {
@@ -50,13 +50,6 @@ class Entry:
     default: Any  #: a value, or ``{small: ..., large: ...}``, which may have ``datasets: {NAME: ...}`` too
     range: str = ""  #: in the words of this module; empty where the file gives none
     help: str = ""  #: what it means
-
-    def defaults(self) -> list[Any]:
-        """List every value that :attr:`default` holds."""
-        if not isinstance(self.default, Mapping):
-            return [self.default]
-        named = self.default.get("datasets") or {}
-        return [*(value for key, value in self.default.items() if key != "datasets"), *named.values()]
 
 
 def entry_of(declared: Any, name: str = "a hyperparameter") -> Entry:
@@ -137,24 +130,15 @@ def seed_hash(*args: Any) -> int:
     return int(hashlib.md5(str(args).encode()).hexdigest(), 16) % 2**31
 
 
-def _choice(rng: RandomState, values: Sequence[Any]) -> Any:
-    return values[int(rng.choice(len(values)))]  # by position: a draw keeps its Python type
-
-
-def _log_uniform(rng: RandomState, bounds: Sequence[float]) -> float:
-    low, high = bounds
-    return float(10 ** rng.uniform(math.log10(low), math.log10(high)))
-
-
 DISTRIBUTIONS: dict[str, Sampler] = {
     "uniform": lambda rng, args: float(rng.uniform(*args)),
     "log10_uniform": lambda rng, args: float(10 ** rng.uniform(*args)),
-    "log_uniform": _log_uniform,
+    "log_uniform": lambda rng, bounds: float(10 ** rng.uniform(*map(math.log10, bounds))),
     "int_uniform": lambda rng, args: int(rng.uniform(*args)),
     "int_log10_uniform": lambda rng, args: int(10 ** rng.uniform(*args)),
     "int_log2_uniform": lambda rng, args: int(2 ** rng.uniform(*args)),
     "randint": lambda rng, args: int(rng.randint(*args)),
-    "choice": _choice,
+    "choice": lambda rng, values: values[int(rng.choice(len(values)))],  # by position: a draw keeps its Python type
 }
 
 
@@ -171,41 +155,6 @@ RNGS: dict[str, Callable[[int], Callable[[str], RandomState]]] = {
 # Seed of draw k of trial t where it is not DomainBed's. Yu et al. (2024) hash (seed, data seed, k); their search ran
 # with seed = data seed = 1, which is trial 0 here.
 _BASES: dict[str, Callable[[int, int], int]] = {"yu2024": lambda k, t: seed_hash(t + 1, t + 1, k)}
-
-
-def draw(
-    shared: Declaration,
-    algorithm: Declaration,
-    *,
-    kind: str,
-    space: str,
-    number: int,
-    trial: int,
-    rng: str,
-    dataset: str = "",
-) -> dict[str, Any]:
-    """Draw random values of every name that a space draws; names that it does not draw are left out.
-
-    Names are drawn in the order written, shared ones first, which matters for ``single_stream`` only. One that the
-    algorithm draws from the shared distribution is not drawn twice.
-
-    Args:
-        shared, algorithm: declarations of all algorithms and of this one, which wins.
-        kind: ``small`` or ``large`` images.
-        space: key of ``search``.
-        number: number of the draw, >= 1.
-        trial: independent repetition of the search, >= 0.
-        rng: ``per_name`` or ``single_stream``.
-        dataset: its name.
-
-    Raises:
-        ConfigError: a distribution that does not exist.
-    """
-    common, special = (_of_kind(owner["search"].get(space) or {}, kind, dataset) for owner in (shared, algorithm))
-    wanted = [*common.items(), *((name, how) for name, how in special.items() if common.get(name) != how)]
-    base: Callable[[int, int], int] = _BASES.get(space, seed_hash)
-    generator = RNGS[rng](base(number, trial))
-    return {name: _sample(name, how, generator(name)) for name, how in wanted}
 
 
 def resolve(
@@ -228,21 +177,26 @@ def resolve(
     3. the algorithm's defaults,
     4. the shared defaults.
 
+    Names are drawn in the order written, shared ones first, which matters for ``single_stream`` only. One that the
+    algorithm draws from the shared distribution is not drawn twice.
+
     Args:
+        shared, algorithm: declarations of all algorithms and of this one, which wins.
+        kind: ``small`` or ``large`` images.
+        space: key of ``search``.
+        number: number of the draw, >= 0.
+        trial: independent repetition of the search, >= 0.
+        rng: key of :data:`RNGS`.
         read: shared names that are read; the others are drawn (a stream advances) but not returned.
+        chosen: values by name.
         dataset: its name, for values that differ between datasets.
 
     Raises:
-        ConfigError: an unknown kind, space, rng, name or distribution, a number or trial that is no integer >= 0, or
-            a value outside the range of its hyperparameter.
+        ConfigError: an unknown kind, space, name or distribution, or a value outside the range of its hyperparameter.
     """
     chosen = chosen or {}
     _check_option("dataset.image_kind", kind, KINDS)
     _check_option("hparams.space", space, list(shared["search"]))
-    _check_option("hparams.rng", rng, list(RNGS))
-    for key, value in (("draw", number), ("trial", trial)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise ConfigError(f"hparams.{key}={value} is not an integer >= 0; draw 0 is the default set")
     entries = {
         name: entry_of(declared, name) for name, declared in {**shared["hparams"], **algorithm["hparams"]}.items()
     }
@@ -250,31 +204,31 @@ def resolve(
     for name in sorted(set(algorithm["search"].get(space) or {}) - set(values)):
         raise ConfigError(f"algorithm.search.{space}.{name} has no default; add it to algorithm.hparams")
     if number:
-        values |= draw(shared, algorithm, kind=kind, space=space, number=number, trial=trial, rng=rng, dataset=dataset)
+        common, special = (_of_kind(owner["search"].get(space) or {}, kind, dataset) for owner in (shared, algorithm))
+        drawn = [*common.items(), *((name, how) for name, how in special.items() if common.get(name) != how)]
+        generator = RNGS[rng](_BASES.get(space, seed_hash)(number, trial))
+        values |= {name: _sample(name, how, generator(name)) for name, how in drawn}
     unread = set(shared["hparams"]) - set(algorithm["hparams"]) - set(read)
     names = [name for name in values if name not in unread]
     for name in chosen:
-        _check_read(name, names)
+        if name not in names:
+            close = get_close_matches(name, names, n=1)
+            meant = f"did you mean {close[0]}? " if close else ""
+            raise ConfigError(f"hparams.{name} is read by nothing in this study; {meant}choose from {', '.join(names)}")
     return {name: checked(name, value, entries[name]) for name, value in {**values, **chosen}.items() if name in names}
 
 
-def _check_read(name: str, names: Sequence[str]) -> None:
-    if name not in names:
-        close = get_close_matches(name, names, n=1)
-        meant = f"did you mean {close[0]}? " if close else ""
-        raise ConfigError(f"hparams.{name} is read by nothing in this study; {meant}choose from {', '.join(names)}")
-
-
 def _of_kind(entries: Mapping[str, Any], kind: str, dataset: str) -> dict[str, Any]:
-    chosen: dict[str, Any] = {}
+    """What holds for this kind of images and this dataset, of entries that may differ."""
+    held: dict[str, Any] = {}
     for name, entry in entries.items():
         if not isinstance(entry, Mapping) or not set(KINDS) & set(entry):
-            chosen[name] = entry
+            held[name] = entry
         elif dataset in (entry.get("datasets") or {}):
-            chosen[name] = entry["datasets"][dataset]
+            held[name] = entry["datasets"][dataset]
         elif kind in entry:
-            chosen[name] = entry[kind]
-    return chosen
+            held[name] = entry[kind]
+    return held
 
 
 def _sample(name: str, how: Any, rng: RandomState) -> Any:
@@ -282,8 +236,7 @@ def _sample(name: str, how: Any, rng: RandomState) -> Any:
         raise ConfigError(f"search of {name}: {how} is no distribution; write one as {{uniform: [0, 1]}}")
     [(distribution, args)] = how.items()
     _check_option(f"distribution of {name}", distribution, list(DISTRIBUTIONS))
-    sampler = DISTRIBUTIONS[distribution]
-    return sampler(rng, args)
+    return DISTRIBUTIONS[distribution](rng, args)
 
 
 def _check_option(what: str, value: Any, options: Sequence[str]) -> None:
@@ -292,11 +245,6 @@ def _check_option(what: str, value: Any, options: Sequence[str]) -> None:
 
 
 SHARED = ("lr", "weight_decay", "batch_size")  #: what an algorithm reads of the shared ones unless it says otherwise
-
-
-def chosen(hparams: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the values that stand directly below ``hparams``, which beat draws and defaults; null chooses nothing."""
-    return {key: value for key, value in hparams.items() if key not in SEARCH_KEYS and value is not None}
 
 
 def hyperparameters(config: Mapping[str, Any], settings: TrainerSettings, smallest: int) -> dict[str, Any]:
@@ -311,12 +259,16 @@ def hyperparameters(config: Mapping[str, Any], settings: TrainerSettings, smalle
         smallest: training images of the smallest given environment; 0 where that is not known.
 
     Raises:
-        ConfigError: a value of the wrong type, or a key, space or kind of images that is unknown.
+        ConfigError: as :func:`resolve`, or a batch size that cannot be had.
     """
     asked, algorithm = config["hparams"], config["algorithm"]
     declared, read = algorithm.get("hparams") or {}, algorithm.get("shared", SHARED)
     # a shared one that this algorithm does not read is chosen for the others of a sweep
-    typed = {key: value for key, value in chosen(asked).items() if key in declared or key in read or key not in SHARED}
+    typed = {
+        key: value
+        for key, value in asked.items()
+        if key not in SEARCH_KEYS and value is not None and (key in declared or key in read or key not in SHARED)
+    }
     values = resolve(
         asked["shared"],
         {"hparams": declared, "search": algorithm.get("search") or {}},

@@ -7,12 +7,13 @@ Each part of a specification is taken from a list of keys that count. What is le
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from dgbench.data.description import DatasetInfo
 from dgbench.plan.code import class_name, named, user_code
+from dgbench.plan.overrides import leaves
 from dgbench.plan.settings import COUNTING, TrainerSettings, seed
 from dgbench.records.spec import StudySpec
 
@@ -175,15 +176,7 @@ def changing_callbacks(callbacks: Mapping[str, Mapping[str, Any]]) -> dict[str, 
 
 def callback_values(callbacks: Mapping[str, Any]) -> dict[str, Any]:
     """What rows say of :func:`changing_callbacks`: plain values by dotted key."""
-    return dict(_leaves("callbacks", callbacks))
-
-
-def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if not isinstance(value, Mapping):
-        yield key, value
-        return
-    for name, inner in value.items():
-        yield from _leaves(f"{key}.{name}", inner)
+    return {key: value for key, value in leaves(callbacks, "callbacks") if value != {}}
 
 
 def _counting(top: str, content: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -22,8 +21,24 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
-from dgbench.plan.keys import SEARCH_KEYS, options, tops
+
+#: keys of ``conf/hparams`` that are no hyperparameters; every other key below ``hparams`` is one that was chosen
+SEARCH_KEYS = frozenset({"space", "draw", "trial", "rng", "scheme", "shared"})
+
+
+#: old address of a key -> the one address it has now
+MOVED = {
+    "trainer.lr": "hparams.lr",
+    "trainer.weight_decay": "hparams.weight_decay",
+    "trainer.batch_size": "hparams.batch_size",
+    "execution.max_members": "execution.max_runs",
+    "sweep.members_per_job": "sweep.runs_per_job",
+}
+SEVERAL = {"estimator", "callbacks"}  # groups of which a command may choose several
+MOVED_GROUPS = {"hparams.set.": "hparams.", "algorithm.hparams.": "hparams."}
+
 
 _EASY = re.compile(r"[\w./+ -]*", re.ASCII)
 _STRUCTURE = re.compile(r"""[\[\]{}()'",]""")
@@ -70,16 +85,37 @@ def _parser() -> OverridesParser:
     return OverridesParser.create()
 
 
-#: old address of a key -> the one address it has now
-MOVED = {
-    "trainer.lr": "hparams.lr",
-    "trainer.weight_decay": "hparams.weight_decay",
-    "trainer.batch_size": "hparams.batch_size",
-    "execution.max_members": "execution.max_runs",
-    "sweep.members_per_job": "sweep.runs_per_job",
-}
-SEVERAL = {"estimator", "callbacks"}  # groups of which a command may choose several
-MOVED_GROUPS = {"hparams.set.": "hparams.", "algorithm.hparams.": "hparams."}
+def options(group: str) -> list[str]:
+    """List the choices of a group, by name; none where there is no such group."""
+    return [path.stem for path in sorted((CONF / group).glob("*.yaml"))] if group else []
+
+
+def groups(root: str) -> dict[str, str | None]:
+    """List the groups that a command has -> what is chosen of each where nothing is typed.
+
+    Args:
+        root: name of the command's configuration.
+    """
+    defaults = yaml.safe_load((CONF / f"{root}.yaml").read_text())["defaults"]
+    choices = {str(key): name for entry in defaults if isinstance(entry, dict) for key, name in entry.items()}
+    return {key: name for key, name in choices.items() if not key.startswith("override ")}
+
+
+@cache
+def _tops() -> frozenset[str]:
+    """List everything that may stand before the first dot of a key."""
+    roots = [yaml.safe_load(path.read_text()) for path in CONF.glob("*.yaml")]
+    groups = [path.name for path in CONF.iterdir() if path.is_dir()]
+    return frozenset({"per_dataset", *groups, *(key for root in roots for key in root)} - {"defaults"})
+
+
+def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Give plain values by dotted key; a mapping without keys is one."""
+    if isinstance(node, Mapping) and node:
+        for key, value in node.items():
+            yield from leaves(value, f"{prefix}.{key}" if prefix else str(key))
+    else:
+        yield prefix, node
 
 
 def open_keys(words: Sequence[str]) -> list[str]:
@@ -108,9 +144,9 @@ def _open(word: str) -> str:
 
 def _check_word(word: str, key: str) -> None:
     """Refuse what Hydra would take for something else, or answer with a riddle."""
-    value, choices = word.partition("=")[2], options(key)
     if word.startswith("-"):
         return
+    value, choices = word.partition("=")[2], options(key)
     if not key:
         raise ConfigError(f"{word} names no key; write KEY=VALUE")
     if choices and word.startswith("~"):
@@ -122,9 +158,9 @@ def _check_word(word: str, key: str) -> None:
         one_job = f", or several in one job with grid.{key}={value}" if value else ""
         raise ConfigError(f"{word} names {names}; give one of {', '.join(choices)}{one_job}")
     top = key.partition(".")[0]
-    if word.startswith("~") and key in tops():
+    if word.startswith("~") and key in _tops():
         raise ConfigError(f"{word} takes out a key that every command has; set it with {key}=VALUE")
-    if word.startswith("+") and top not in tops() and "/" not in top and "@" not in top:
+    if word.startswith("+") and top not in _tops() and "/" not in top and "@" not in top:
         raise ConfigError(
             f"{word} adds a key that nothing reads; docs/reference/configuration.md has those that are read"
         )
@@ -136,38 +172,35 @@ _PLAIN = re.compile(r"[A-Za-z_][\w./-]*(?: [\w./-]+)*")  # one way to match: wit
 _WORDS = {"null", "true", "false", "on", "off", "yes", "no", "inf", "nan"}
 
 
-def shortest_words(
-    wanted: Mapping[str, Any], compose: Compose, conf: Path, relevant: Callable[[str], bool], root: str = "train"
-) -> list[str]:
-    """Find overrides that compose to ``wanted``, as far as its relevant keys go.
+def shortest_words(wanted: Mapping[str, Any], compose: Compose, relevant: Callable[[str], bool]) -> list[str]:
+    """Find overrides of ``train.py`` that compose to ``wanted``, as far as its relevant keys go.
 
     Args:
         wanted: a resolved configuration.
-        compose: composes ``root`` with overrides.
-        conf: the folder of its groups.
+        compose: composes overrides.
         relevant: whether a dotted key matters.
-        root: name of the command's configuration.
     """
-    groups: list[str] = []
+    chosen: list[str] = []
     have = _plain(compose([]))
-    for group in reversed(_groups(conf / f"{root}.yaml")):  # a choice brings along what stands above it
+    usual = [group for group, name in groups("train").items() if name is not None]
+    for group in reversed(usual):  # a choice brings along what stands above it
         asked = wanted.get(group)
-        if not isinstance(asked, Mapping) or not _differences(wanted, have, relevant, f"{group}."):
+        if not isinstance(asked, Mapping):
             continue
         best, fewest = "", len(_differences(wanted, have, relevant, f"{group}."))
-        for word in _options(conf / group, asked):
-            option = _plain(compose([*groups, word]))
+        for word in _choices(group, asked) if fewest else ():
+            option = _plain(compose([*chosen, word]))
             count = len(_differences(wanted, option, relevant, f"{group}."))
             if count < fewest and not option["hparams"]["scheme"]:  # a search would train more than this
                 best, fewest, have = word, count, option
-        groups += [best] if best else []
+        chosen += [best] if best else []
     keys = _differences(wanted, have, relevant)
     for key in reversed(keys.copy()):  # what another word brings along, as a width does a network's name
         fewer = [other for other in keys if other is not key]
         with suppress(OmegaConfBaseException):  # an interpolation that needed the key
-            if not _differences(wanted, _plain(compose([*groups, *fewer])), relevant):
+            if not _differences(wanted, _plain(compose([*chosen, *fewer])), relevant):
                 keys = fewer
-    return groups + keys
+    return chosen + keys
 
 
 def grammar(value: Any) -> str:
@@ -187,56 +220,33 @@ def grammar(value: Any) -> str:
     return str(value)
 
 
-def _groups(file: Path) -> list[str]:
-    """Groups of the defaults list, in order, whose choice is a file."""
-    defaults = yaml.safe_load(file.read_text())["defaults"]
-    return [next(iter(entry)) for entry in defaults if isinstance(entry, dict) and None not in entry.values()]
-
-
-def _options(folder: Path, wanted: Mapping[str, Any]) -> Iterator[str]:
-    """A word for each file whose class and name are those that are wanted."""
-    for file in sorted(folder.glob("*.yaml")):
-        content = yaml.safe_load(file.read_text()) or {}
+def _choices(group: str, wanted: Mapping[str, Any]) -> Iterator[str]:
+    """A word for each file of a group whose class and name are those that are wanted."""
+    for name in options(group):
+        content = yaml.safe_load((CONF / group / f"{name}.yaml").read_text()) or {}
         fixed = {key: content[key] for key in ("_target_", "name") if "$" not in str(content.get(key, "$"))}
         if all(wanted.get(key) == value for key, value in fixed.items()):
-            yield f"{folder.name}={file.stem}"
+            yield f"{group}={name}"
 
 
 def _differences(
     wanted: Mapping[str, Any], have: Mapping[str, Any], relevant: Callable[[str], bool], prefix: str = ""
 ) -> list[str]:
-    target, now = (dict(_leaves(tree)) for tree in (wanted, have))
+    """Words that turn one configuration into the other."""
+    target, now = (
+        {key: value for key, value in leaves(tree) if key.startswith(prefix) and relevant(key)}
+        for tree in (wanted, have)
+    )
     words = []
     for key, value in target.items():
-        if (
-            key.startswith(prefix)
-            and relevant(key)
-            and (key not in now or now[key] != value or _kinds(now[key], value))
-        ):
-            words.append(f"{'' if _known(key, now) else '+'}{key}={grammar(value)}")
-    for key in now:
-        parents = any(other.startswith(f"{key}.") for other in target)
-        if key.startswith(prefix) and relevant(key) and key not in target and not parents:
-            words.append(f"~{key}")
-    return words
+        if repr(now.get(key, ...)) != repr(value):  # 1 and 1.0 and true are equal in Python and not in a hash
+            opened = _has(now, key) or key.startswith(("hparams.", "grid."))
+            words.append(f"{'' if opened else '+'}{key}={grammar(value)}")
+    return words + [f"~{key}" for key in now if not _has(target, key)]
 
 
-def _kinds(one: Any, other: Any) -> bool:
-    """1 and 1.0 and true are equal in Python and not in a hash."""
-    return repr(one) != repr(other)
-
-
-def _known(key: str, now: Mapping[str, Any]) -> bool:
-    """Whether Hydra takes the key without ``+``: it is there, or it is opened by the command itself."""
-    return key in now or any(other.startswith(f"{key}.") for other in now) or key.startswith(("hparams.", "grid."))
-
-
-def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(node, Mapping) and node:
-        for key, value in node.items():
-            yield from _leaves(value, f"{prefix}.{key}" if prefix else str(key))
-    else:
-        yield prefix, node
+def _has(keys: Mapping[str, Any], key: str) -> bool:
+    return key in keys or any(other.startswith(f"{key}.") for other in keys)
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:

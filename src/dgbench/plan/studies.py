@@ -17,7 +17,7 @@ from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.hyperparameters import hyperparameters
 from dgbench.plan.identity import PLAIN_GRADIENT, RANDOM_HEAD, folder_name, shared_parts, study_spec
 from dgbench.plan.inputs import InitialWeights, dataset_options, described, filled_dataset, named_weights
-from dgbench.plan.overrides import grammar, open_keys
+from dgbench.plan.overrides import grammar, leaves, open_keys
 from dgbench.plan.protocols import check_validation
 from dgbench.plan.search import Scheme, Settings, base_values, scheme_of
 from dgbench.plan.settings import TrainerSettings, check_configuration, current_keys
@@ -32,12 +32,13 @@ ALIKE = HOW - {"paths"} | {"grid"}  #: what the studies of a command have in com
 def grid_lists(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Read the lists under ``grid``, by the key that each sets.
 
-    An entry that is null, as one that is to be taken out of an experiment's grid, counts as not there.
+    An entry that is null, as one that is to be taken out of an experiment's grid, counts as not there. Keys may have
+    dots: an experiment writes ``dataset.ratio``, the command line nests it.
 
     Raises:
         ConfigError: an entry is no list, or sets how a command runs, not what it trains.
     """
-    lists = {key: values for key, values in dict(_dotted(grid)).items() if values is not None}
+    lists = {key: values for key, values in leaves(grid) if values not in (None, {})}
     for key, values in lists.items():
         if key.partition(".")[0] in ALIKE:
             raise ConfigError(f"grid.{key} sets what all studies of a command have in common; write {key}=VALUE")
@@ -57,15 +58,6 @@ def grid_combinations(grid: Mapping[str, Any]) -> list[list[str]]:
         [f"{key}={grammar(value)}" for key, value in zip(lists, values, strict=True)]
         for values in product(*lists.values())
     ]
-
-
-def _dotted(grid: Mapping[str, Any], under: str = "") -> Iterator[tuple[str, Any]]:
-    """Give entries with dots in their keys; an experiment writes ``dataset.ratio``, the command line nests it."""
-    for key, values in grid.items():
-        if isinstance(values, Mapping):
-            yield from _dotted(values, f"{under}{key}.")
-        else:
-            yield f"{under}{key}", values
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from dgbench.data.environments import Catalog, Environments, Table
 from dgbench.data.store.tensors import TensorStore
 from dgbench.errors import ConfigError, DataError, DgbenchError
 from dgbench.plan.building import build
-from dgbench.plan.keys import options
+from dgbench.plan.overrides import options
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.locks import RunLocks, lock_holder
 from dgbench.records.shift_rows import HALVES, NO_NULL, TRIAL, ShiftIdentity, ShiftRow, append_shift_rows

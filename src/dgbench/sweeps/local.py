@@ -6,19 +6,40 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from typing import Annotated
 
 from hydra.core.utils import JobReturn, configure_log
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
+from pydantic import ConfigDict, Field
 
 from dgbench.errors import JobsFailedError
+from dgbench.plan.settings import Count1
 from dgbench.records.status import roughly
-from dgbench.sweeps.launcher_keys import LocalKeys
 from dgbench.sweeps.sizes import cores, gpus
 from dgbench.sweeps.work import THREADS, SweepCommand
+from dgbench.validation import Checked, Refusal
 
 NAMED = 5  # failed jobs spelled out at the end; all are reported when they fail
+
+
+class LauncherKeys(Checked):
+    """Keys of ``hydra.launcher``; others are left to Hydra and to Slurm."""
+
+    model_config = ConfigDict(extra="ignore")
+    key = "hydra.launcher"
+
+
+class LocalKeys(LauncherKeys):
+    """Keys of ``hydra/launcher=local``."""
+
+    workers: Annotated[
+        Annotated[int, Field(ge=1)] | None,
+        Refusal("is not an integer >= 1", "give one, or null for as many as there are cores or GPUs"),
+    ]
+    per_gpu: Count1
+    threads: Count1
 
 
 class LocalLauncher(Launcher):

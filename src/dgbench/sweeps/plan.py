@@ -1,7 +1,4 @@
-"""What a command trains, what of it is done, and what the rest costs: before it starts, or with ``plan=true`` instead.
-
-A table of 100,000 jobs takes seconds: they are not composed one by one, and no image is decoded.
-"""
+"""What a command trains, what of it is done, and what the rest costs: before it starts, or instead (``plan=true``)."""
 
 from __future__ import annotations
 
@@ -12,12 +9,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from dgbench.errors import ConfigError
 from dgbench.plan.command import Command
 from dgbench.plan.studies import PlannedStudy, Planner
 from dgbench.records.status import duration, roughly
-from dgbench.sweeps.costs import KindLeft, Speeds, Workload, images_of_a_step
-from dgbench.sweeps.sizes import JobSize, packed, sized_left
+from dgbench.sweeps.sizes import JobSize, KindLeft, Speeds, Workload, clocked_here, packed, parts
 
 STATES = ("done", "running", "failed", "stopped", "missing")
 
@@ -40,25 +35,28 @@ def print_plan(
     """
     workload = Workload(planner.fetching_nothing())
     left = [workload.add(words) for words in jobs]
-    speeds = speeds_for(size, folder, clock=clock, anew=clock and not starts)
+    speeds = Speeds(clocked_here if clock and size.can_clock else None, folder, size.device, clock and not starts)
     workload.clock(speeds)
     _print_table(workload)
-    again = sum(kind.again for kind in workload.kinds.values())
-    if again:
+    kinds = workload.kinds.values()
+    if again := sum(kind.again for kind in kinds):
         print(f"Once the searches have chosen, up to {again} models more.")
-    unfinished = [i for i, own in enumerate(left) if own.runs]
-    parts = sized_left([jobs[i] for i in unfinished], [left[i] for i in unfinished], workload, size)
-    packs = [parts[pack.start : pack.stop] for pack in packed(parts, size)]
-    lengths = [_sum(job.seconds for job in own) for own in packs]
+    to_train = [
+        part
+        for words, own in zip(jobs, left, strict=True)
+        if own.runs
+        for part in parts(words, own, workload, size.splits)
+    ]
+    lengths = [_sum(part.seconds for part in to_train[pack.start : pack.stop]) for pack in packed(to_train, size)]
     print(_jobs(len(jobs), lengths, size) + _explained(clock, starts))
-    notes = [*_images(workload.kinds.values()), *absent(workload.kinds.values()), *speeds.notes()]
+    absent = dict.fromkeys(line for kind in kinds if kind.left for line in _absent(kind.left[0]))
+    for note in (*_images(kinds), *absent, *speeds.notes()):
+        print(note)
     if clock and not size.can_clock:
-        notes.append(
+        print(
             "not clocked: the jobs train on GPUs and this machine has none; the same command on a machine with a GPU, "
             "in this folder, clocks them"
         )
-    for note in notes:
-        print(note)
     sys.stdout.flush()
 
 
@@ -74,69 +72,32 @@ def print_command_plan(command: Command, clock: bool, starts: bool) -> None:
     print_plan([list(command.words)], command.planner(), clock, starts, size, command.parent)
 
 
-def speeds_for(size: JobSize, folder: Path, *, clock: bool, anew: bool) -> Speeds:
-    """Speeds that were kept, and where they may be clocked those of this machine.
-
-    Args:
-        size: of the jobs.
-        folder: where speeds are kept.
-        clock: whether to clock what was not kept; loads torch.
-        anew: whether to clock what was kept.
-    """
-    return Speeds(_minibatches_per_second if clock and size.can_clock else None, folder, size.device, anew)
-
-
-def _minibatches_per_second(studies: Sequence[PlannedStudy]) -> float:
-    from dgbench.sweeps.probe import minibatches_per_second
-
-    return minibatches_per_second(studies)
-
-
-def asks_to_clock(how: object) -> bool:
-    """Whether ``plan=`` asks to clock what was never trained.
-
-    Raises:
-        ConfigError: ``plan`` is neither ``true`` nor ``probe``.
-    """
-    if how is not True and how != "probe":
-        raise ConfigError(f"plan={how} is unknown; write plan=true, or plan=probe to clock what never ran")
-    return how == "probe"
-
-
-def absent(kinds: Iterable[KindLeft]) -> Iterator[str]:
-    """What must be fetched before jobs can train, and the command that fetches it; once for each."""
-    said: set[str] = set()
-    for study in (kind.left[0] for kind in kinds if kind.left):
-        lines = []
-        if not study.info.present:
-            lines.append(_fetch_images(study))
-        weights = study.weights.to_fetch()
-        if weights is not None:
-            name = f"init={study.config['init']['name']} for {study.config['backbone']['arch']}"
-            lines.append(f"not here yet: weights of {name}; where the jobs have no network, first: {weights}")
-        yield from (line for line in lines if line not in said)
-        said.update(lines)
-
-
-def _fetch_images(study: PlannedStudy) -> str:
+def _absent(study: PlannedStudy) -> Iterator[str]:
+    """What must be fetched before a study can train, and the command that fetches it."""
     config, name = study.config, study.info.name
-    where = config["dataset"].get("root") or config["dataset"].get("data_dir")
-    absence = f"not here yet: images of {name}, in {where}"
-    if not config["dataset"].get("fetch"):
-        return f"{absence}; put them there, or see docs/how_to/images.md"
-    usual = os.environ.get("DGBENCH_DATA_DIR") or "data"
-    data = str(config["paths"]["data_dir"])
-    elsewhere = [] if data == usual else ["--to", data]
-    return f"{absence}; first: {shlex.join(['python', '-m', 'dgbench.data.fetch', name, *elsewhere])}"
+    if not study.info.present:
+        where = config["dataset"].get("root") or config["dataset"].get("data_dir")
+        data = str(config["paths"]["data_dir"])
+        elsewhere = [] if data == (os.environ.get("DGBENCH_DATA_DIR") or "data") else ["--to", data]
+        fetch = shlex.join(["python", "-m", "dgbench.data.fetch", name, *elsewhere])
+        how = f"first: {fetch}" if config["dataset"].get("fetch") else "put them there, or see docs/how_to/images.md"
+        yield f"not here yet: images of {name}, in {where}; {how}"
+    if (fetch_weights := study.weights.to_fetch()) is not None:
+        weights = f"init={config['init']['name']} for {config['backbone']['arch']}"
+        yield f"not here yet: weights of {weights}; where the jobs have no network, first: {fetch_weights}"
 
 
-def _images(kinds: Iterable[KindLeft]) -> list[str]:
-    """Images of a step, once for every dataset: that of the first algorithm with models to train."""
+def _images(kinds: Iterable[KindLeft]) -> Iterator[str]:
+    """``pacs: 32 images of each of 3 environments per model and step``, of each dataset's first algorithm."""
     first: dict[str, PlannedStudy] = {}
     for kind in kinds:
         if kind.left:
             first.setdefault(kind.left[0].info.name, kind.left[0])
-    return [images_of_a_step(study) for study in first.values()]
+    for name, study in first.items():
+        sizes = sorted({len(fold.training) for fold in study.folds})
+        environments = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+        images = f"{study.spec.hparams['batch_size']} images of each of {environments} environments"
+        yield f"{name}: {images} per model and step"
 
 
 def _print_table(workload: Workload) -> None:
@@ -146,18 +107,13 @@ def _print_table(workload: Workload) -> None:
     width = max(12, *(len(name) + 2 for name in by_name))
     titles = "".join(f"{title:>9}" for title in ("studies", "models", *STATES))
     print(f"{'algorithm':<{width}}{titles}{'time':>14}{'disk':>10}", flush=True)
-    for name, own in by_name.items():
-        _print_line(name, own, width)
-    _print_line("all", list(workload.kinds.values()), width)
-
-
-def _print_line(name: str, kinds: Sequence[KindLeft], width: int) -> None:
-    counted = sum((kind.models for kind in kinds), Counter[str]())
-    counts = [sum(kind.studies for kind in kinds), counted.total(), *(counted[state] for state in STATES)]
-    time, disk = _sum(kind.seconds for kind in kinds), _sum(kind.bytes for kind in kinds)
-    numbers = "".join(f"{count:>9}" for count in counts)
-    costs = f"{'?' if time is None else duration(time):>14}{'?' if disk is None else _size(disk):>10}"
-    print(f"{name:<{width}}{numbers}{costs}", flush=True)
+    for name, kinds in (*by_name.items(), ("all", [*workload.kinds.values()])):
+        counted = sum((kind.models for kind in kinds), Counter[str]())
+        counts = [sum(kind.studies for kind in kinds), counted.total(), *(counted[state] for state in STATES)]
+        numbers = "".join(f"{count:>9}" for count in counts)
+        time, disk = _sum(kind.seconds for kind in kinds), _sum(kind.bytes for kind in kinds)
+        costs = f"{'?' if time is None else duration(time):>14}{'?' if disk is None else _size(disk):>10}"
+        print(f"{name:<{width}}{numbers}{costs}", flush=True)
 
 
 def _jobs(n_typed: int, lengths: Sequence[float | None], size: JobSize) -> str:

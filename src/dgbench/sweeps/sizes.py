@@ -1,7 +1,8 @@
-"""How large jobs are: packed together where they are short, split where they are long, by what they occupy here.
+"""What jobs have left to train, how long that takes, and how large jobs are made: packed where short, split where long.
 
-A job is split along lists of its grid, trials, draws and folds, whose parts do not need one another. What this machine,
-or this process's share of it, has to train on is found out without importing torch.
+No image is decoded for it. A speed is that of runs that trained, or is clocked once and kept, so that a plan and the
+command that follows it size jobs alike. What this machine, or this process's share of it, has to train on is found out
+without importing torch.
 """
 
 from __future__ import annotations
@@ -9,25 +10,219 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import subprocess
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from dgbench.errors import DgbenchError
+from dgbench.plan.folds import Fold
+from dgbench.plan.overrides import grammar
 from dgbench.plan.search import scheme_of
-from dgbench.plan.studies import Planner, grid_lists
-from dgbench.sweeps.costs import Left, Speeds, Workload
+from dgbench.plan.studies import PlannedStudy, Planner, grid_lists
+from dgbench.records.files import write_whole
+from dgbench.records.locks import is_locked
+from dgbench.records.spec import digest
+from dgbench.records.status import FAILED, INTERRUPTED, RUNNING, is_done, read_beat, read_status
 
+SAMPLES = 30  # runs that a mean speed or size is taken from
+SPEEDS = ".jobs/speeds.json"  # in the folder of a sweep; only plans read it
 SAFE = 0.5  # part of a launcher's time limit that a job may be expected to take: a guess can be wrong by a factor
 CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # "QUOTA PERIOD" or "max PERIOD", where a container limits its cores
+
+Kind = tuple[str, ...]  #: dataset, algorithm, network, tuning, sharpness
 Axes = dict[str, list[Any]]  #: key -> values; a job is their product
-_PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
+Clock = Callable[[Sequence[PlannedStudy]], float]
+
+
+# ---- what is left ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class KindLeft:
+    """The models of one algorithm over one dataset and network, which cost the same."""
+
+    algorithm: str
+    studies: int = 0
+    models: Counter[str] = field(default_factory=Counter)
+    minibatches_left: int = 0  # of one environment each: what a step costs grows with the environments
+    rates: list[float] = field(default_factory=list)  # minibatches per second, of all models that train together
+    sizes: list[int] = field(default_factory=list)  # bytes of a finished run
+    again: int = 0  # models that searches train once they have chosen
+    left: list[PlannedStudy] = field(default_factory=list)  # some studies with models to train, over the same images
+
+    @property
+    def seconds(self) -> float | None:
+        """What is left takes so long in one process; None where no speed is known."""
+        if not self.minibatches_left:
+            return 0.0
+        return self.minibatches_left / fmean(self.rates) if self.rates else None
+
+    @property
+    def bytes(self) -> float | None:
+        """Disk that what is left will take; None where no run is done."""
+        to_train = self.models.total() - self.models["done"]
+        if not to_train:
+            return 0.0
+        return to_train * fmean(self.sizes) if self.sizes else None
+
+    def add(self, study: PlannedStudy, folds: Sequence[Fold]) -> tuple[int, int]:
+        """Take in folds of a study: how many are not done, and how many minibatches they lack."""
+        steps, begun = int(study.spec.training["steps"]), study.folder.is_dir()
+        runs = minibatches = 0
+        for fold in folds:
+            state, step, rate = "missing", 0, None
+            if begun:
+                folder = study.run_folder(fold)
+                state, step, rate = _state(folder)
+            self.models[state] += 1
+            if state != "done":
+                runs += 1
+                minibatches += max(0, steps - step) * len(fold.training)
+            elif len(self.sizes) < SAMPLES:
+                self.sizes.append(sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()))
+            if rate and len(self.rates) < SAMPLES:
+                self.rates.append(rate * len(fold.training))
+        self.minibatches_left += minibatches
+        self.again += study.repeats * len(folds)
+        if runs and len(self.left) < SAMPLES and (not self.left or study.dataset is self.left[0].dataset):
+            self.left.append(study)
+        return runs, minibatches
+
+
+def _state(folder: Path) -> tuple[str, int, float | None]:
+    """How a run stands, its last known step, and its speed in models times steps per second."""
+    word, beat = read_status(folder).word, read_beat(folder)
+    if word == RUNNING:
+        state = "running" if is_locked(folder) else "stopped"
+    else:
+        state = "done" if is_done(folder) else {FAILED: "failed", INTERRUPTED: "stopped"}.get(word, "missing")
+    rate = beat.steps_per_s * beat.runs if beat and beat.steps_per_s is not None else None
+    return state, beat.step if beat else 0, rate
+
+
+@dataclass
+class Left:
+    """What one job has left: runs, and minibatches of one environment by kind."""
+
+    runs: int = 0
+    minibatches: Counter[Kind] = field(default_factory=Counter)
+
+
+class Workload:
+    """What jobs have left, by kind of model and by job.
+
+    Args:
+        planner: plans their studies.
+    """
+
+    def __init__(self, planner: Planner) -> None:
+        self.planner = planner
+        self.kinds: dict[Kind, KindLeft] = {}
+        self._seen: dict[Path, set[str]] = defaultdict(set)  # folds of the study in a folder; jobs may share a study
+
+    def add(self, words: Sequence[str]) -> Left:
+        """Count a job; folds that an earlier one trains are left to that.
+
+        Raises:
+            ConfigError, DataError, WeightsError: a study that cannot work.
+        """
+        left = Left()
+        for study in self.planner.studies(words):
+            seen = self._seen[study.folder]
+            if new := [fold for fold in study.folds if fold.name not in seen]:
+                groups = ("dataset", "algorithm", "backbone", "tuning", "sharpness")
+                kind = tuple(str(study.config[group]["name"]) for group in groups)
+                models = self.kinds.setdefault(kind, KindLeft(study.spec.algorithm))
+                models.studies += not seen
+                runs, minibatches = models.add(study, new)
+                left.runs += runs
+                left.minibatches[kind] += minibatches
+                seen.update(fold.name for fold in new)
+        return left
+
+    def clock(self, speeds: Speeds) -> None:
+        """Clock the kinds of which nothing ran yet."""
+        for kind in self.kinds.values():
+            if kind.seconds is None and kind.left:
+                rate = speeds.of(kind.left)
+                kind.rates += [] if rate is None else [rate]
+
+    def seconds(self, left: Left) -> float | None:
+        """How long a job takes in one process; None where the speed of some of it is not known."""
+        rates = {kind: self.kinds[kind].rates for kind, count in left.minibatches.items() if count}
+        if not all(rates.values()):
+            return None
+        return sum((left.minibatches[kind] / fmean(known) for kind, known in rates.items()), 0.0)
+
+
+# ---- speeds ---------------------------------------------------------------------------------------------------------
+
+
+def clocked_here(studies: Sequence[PlannedStudy]) -> float:
+    """Clock some studies of one kind on this machine; loads torch."""
+    from dgbench.sweeps.probe import minibatches_per_second
+
+    return minibatches_per_second(studies)
+
+
+class Speeds:
+    """Clocks studies, and keeps what stands in the way, as images or weights that are not on this machine.
+
+    Args:
+        clock: minibatches per second of some studies of one kind; None takes only what was kept.
+        folder: of the sweep, where speeds are kept.
+        device: what the jobs train on, ``gpu`` or ``cpu``: each has speeds of its own.
+        anew: clock also what was kept.
+    """
+
+    def __init__(self, clock: Clock | None, folder: Path, device: str = "cpu", anew: bool = False) -> None:
+        self.clock, self.file, self.device, self.anew = clock, folder / SPEEDS, device, anew
+        self._why: dict[tuple[str, str], str] = {}
+
+    def of(self, studies: Sequence[PlannedStudy]) -> float | None:
+        """Minibatches of one environment per second, of all models together; None where they cannot be clocked."""
+        key, images = self._key(studies[0]), (studies[0].info.name, studies[0].spec.backbone)
+        kept = None if self.anew else self._kept().get(key)
+        if kept or self.clock is None or images in self._why:  # what one algorithm lacks, all lack
+            return kept
+        try:
+            rate = self.clock(studies)
+        except DgbenchError as error:
+            self._why[images] = str(error)
+        except Exception as error:  # a device whose memory is full, say: a plan without times is still a plan
+            self._why[images] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        else:
+            with suppress(OSError):  # a folder that cannot be written keeps no speeds
+                self.file.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(self.file, json.dumps({**self._kept(), key: rate}, indent=1) + "\n")
+            return rate
+        return None
+
+    def _key(self, study: PlannedStudy) -> str:
+        chosen = [study.config[group]["name"] for group in ("algorithm", "tuning")]
+        chosen += [study.config["sharpness"]["name"]] if "_target_" in study.spec.sharpness else []
+        shapes = [study.info.name, study.info.image, study.spec.backbone, study.spec.hparams["batch_size"]]
+        return digest([self.device, *chosen, *shapes, study.config["execution"]])
+
+    def _kept(self) -> dict[str, float]:
+        with suppress(OSError, ValueError, TypeError, AttributeError):
+            return {key: float(rate) for key, rate in json.loads(self.file.read_text()).items() if rate > 0}
+        return {}
+
+    def notes(self) -> list[str]:
+        """One line for every dataset and network that could not be clocked."""
+        return [f"not clocked, {dataset} with {network}: {why}" for (dataset, network), why in self._why.items()]
+
+
+# ---- what a job occupies --------------------------------------------------------------------------------------------
 
 
 def cores() -> int:
@@ -76,17 +271,15 @@ class JobSize:
     def asked(config: DictConfig) -> JobSize:
         """What the configuration of a sweep asks for; jobs of a command without ``sweep`` stay as they are."""
         launcher: Mapping[str, Any] = OmegaConf.to_container(config.hydra.launcher, resolve=False)  # type: ignore[assignment]
+        if "timeout_min" not in launcher:
+            device = str(OmegaConf.select(config, "trainer.device"))
+            return JobSize.alone(device, launcher.get("per_gpu", 1), launcher.get("threads"))
         runs, hours = (OmegaConf.select(config, f"sweep.{key}") for key in ("runs_per_job", "hours_per_job"))
-        if "timeout_min" in launcher:
-            limit = launcher["timeout_min"]
-            whole = limit is None or runs is not None or "sweep" not in config
-            safe = None if whole else SAFE * 60 * limit
-            own = None if hours is None else 3600 * hours
-            occupied = launcher["nodes"] or 1
-            n_gpus, n_cores = occupied * (launcher["gpus_per_node"] or 0), occupied * (launcher["cpus_per_task"] or 1)
-            return JobSize(runs, own, own or safe, True, n_gpus, n_cores)
-        device = str(OmegaConf.select(config, "trainer.device"))
-        return JobSize.alone(device, launcher.get("per_gpu", 1), launcher.get("threads"))
+        limit, nodes = launcher["timeout_min"], launcher["nodes"] or 1
+        packs = None if hours is None else 3600 * hours
+        splits = packs or (None if limit is None or runs is not None or "sweep" not in config else SAFE * 60 * limit)
+        n_gpus, n_cores = nodes * (launcher["gpus_per_node"] or 0), nodes * (launcher["cpus_per_task"] or 1)
+        return JobSize(runs, packs, splits, True, n_gpus, n_cores)
 
     @staticmethod
     def alone(device: str, per_gpu: int = 1, threads: int | None = None) -> JobSize:
@@ -116,33 +309,28 @@ class JobSize:
         return self.packs is not None or self.splits is not None
 
 
+# ---- splitting and packing ------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class SizedJob:
+class Part:
     """A job of a sweep, or a part of one.
 
     Args:
-        job: position of the job.
-        extra: overrides that make it a part of the job.
+        words: its overrides.
+        extra: those of them that make it a part of a job.
         runs: that are left to train.
         seconds: expected; None where that is not known.
     """
 
-    job: int
-    extra: tuple[str, ...]
-    runs: int
-    seconds: float | None
+    words: Sequence[str]
+    extra: tuple[str, ...] = ()
+    runs: int = 1
+    seconds: float | None = None
 
 
-def sized(jobs: Sequence[Sequence[str]], planner: Planner, size: JobSize, speeds: Speeds) -> list[SizedJob]:
-    """Jobs, in parts where they are expected to take too long; a job that is refused stays one, and fails alone.
-
-    Args:
-        jobs: overrides of each.
-        planner: plans their studies.
-        size: that the jobs are to have.
-        speeds: of what never ran.
-    """
-    workload = Workload(planner)
+def parts_of_jobs(jobs: Sequence[Sequence[str]], workload: Workload, size: JobSize, speeds: Speeds) -> list[list[Part]]:
+    """The parts of each job: one where it is not expected to take too long, or is refused and fails alone."""
     left: list[Left | None] = []
     for words in jobs:
         try:
@@ -151,102 +339,68 @@ def sized(jobs: Sequence[Sequence[str]], planner: Planner, size: JobSize, speeds
             left.append(None)
     if size.by_time:
         workload.clock(speeds)
-    return sized_left(jobs, left, workload, size)
+    return [
+        [Part(words)] if own is None else parts(words, own, workload, size.splits)
+        for words, own in zip(jobs, left, strict=True)
+    ]
 
 
-def sized_left(
-    jobs: Sequence[Sequence[str]], left: Sequence[Left | None], workload: Workload, size: JobSize
-) -> list[SizedJob]:
-    """:func:`sized` of jobs that were counted; None of ``left`` where one was refused."""
-    found = []
-    for i, (words, own) in enumerate(zip(jobs, left, strict=True)):
-        if own is None:
-            found.append(SizedJob(i, (), 1, None))
-            continue
-        seconds = workload.seconds(own.minibatches)
-        if size.splits is None or seconds is None or seconds <= size.splits:
-            found.append(SizedJob(i, (), own.runs, seconds))
-            continue
-        found += _parts(i, words, axes_of(workload.planner, words), workload, size.splits)
-    return found
+def parts(words: Sequence[str], left: Left, workload: Workload, most: float | None) -> list[Part]:
+    """Split a job along its lists, until each part takes at most so many seconds or trains a single model.
 
+    Args:
+        words: overrides of the job.
+        left: what it has left.
+        workload: that it was counted in.
+        most: None splits nothing.
+    """
+    seconds = workload.seconds(left)
+    if most is None or seconds is None or seconds <= most:
+        return [Part(words, (), left.runs, seconds)]
+    axes = _axes(workload.planner, words)
 
-def _parts(job: int, words: Sequence[str], axes: Axes, workload: Workload, most: float) -> list[SizedJob]:
-    known: dict[tuple[str, ...], SizedJob] = {}
-
-    def seconds(extra: Sequence[str]) -> float | None:
+    def split(chosen: Axes) -> list[Part]:
+        extra = tuple(f"{key}={grammar(values)}" for key, values in chosen.items())
         left = Workload(workload.planner).add([*words, *extra])
-        own = workload.seconds(left.minibatches)
-        known[tuple(extra)] = SizedJob(job, tuple(extra), left.runs, own)
-        return own
+        seconds = workload.seconds(left)
+        longer = {key: values for key, values in {**axes, **chosen}.items() if len(values) > 1}
+        if seconds is None or seconds <= most or not longer:
+            return [Part([*words, *extra], extra, left.runs, seconds)]
+        key, values = next(iter(longer.items()))
+        n = min(len(values), math.ceil(seconds / most))
+        ends = [round(i * len(values) / n) for i in range(n + 1)]
+        return [part for first, end in pairwise(ends) for part in split({**chosen, key: values[first:end]})]
 
-    return [known[tuple(extra)] for extra in split(axes, seconds, most)]
+    return split({})
 
 
-def packed(jobs: Sequence[SizedJob], size: JobSize) -> list[range]:
+def _axes(planner: Planner, words: Sequence[str]) -> Axes:
+    """The lists that a job can be split along. Folds come last: those of one study train fastest together.
+
+    A search that trains its chosen draw again chooses among all draws of a fold: it is split by folds alone.
+    """
+    composed = planner.compose(words)
+    axes: Axes = {f"++grid.{key}": list(values) for key, values in grid_lists(composed["grid"]).items()}
+    if (scheme := scheme_of(composed)) is not None:
+        axes |= {f"hparams.scheme.{key}": numbers for key, numbers in scheme.independent().items()}
+    folds = {tuple(fold.name for fold in study.folds) for study in planner.studies(words)}
+    if len(folds) == 1:
+        axes["protocol.folds"] = [int(name) if name.isdigit() else name for name in folds.pop()]
+    return axes
+
+
+def packed(jobs: Sequence[Part], size: JobSize) -> list[range]:
     """Positions of neighbors that go together into one job of the queue, in their order.
 
     Those whose time is not known are not packed by time; one that is larger than the size stays alone.
     """
-    if size.runs is None and size.packs is None:
-        return [range(i, i + 1) for i in range(len(jobs))]
-    found: list[range] = []
+    packs: list[range] = []
     first, runs, seconds = 0, 0, 0.0
     for i, job in enumerate(jobs):
-        own = job.seconds if job.seconds is not None else float("inf")
-        too_many = size.runs is not None and runs + job.runs > size.runs
-        too_long = size.packs is not None and seconds + own > size.packs
-        if i > first and (too_many or too_long):
-            found.append(range(first, i))
-            first, runs, seconds = i, 0, 0.0
-        runs, seconds = runs + job.runs, seconds + own
-    return [*found, range(first, len(jobs))] if jobs else []
-
-
-def axes_of(planner: Planner, words: Sequence[str]) -> Axes:
-    """The lists that a job can be split along. Folds come last: those of one study train fastest together.
-
-    A search that trains its chosen draw again chooses among all draws of a fold: it is split by folds alone.
-
-    Raises:
-        ConfigError, DataError, WeightsError: the job cannot work.
-    """
-    composed = planner.compose(words)
-    found: Axes = {f"++grid.{key}": list(values) for key, values in grid_lists(composed["grid"]).items()}
-    scheme = scheme_of(composed)
-    if scheme is not None:
-        found |= {f"hparams.scheme.{key}": numbers for key, numbers in scheme.independent().items()}
-    folds = {tuple(fold.name for fold in study.folds) for study in planner.studies(words)}
-    if len(folds) == 1:
-        found["protocol.folds"] = [int(name) if name.isdigit() else name for name in folds.pop()]
-    return {key: values for key, values in found.items() if len(values) > 1}
-
-
-def split(axes: Axes, seconds: Callable[[Sequence[str]], float | None], most: float) -> list[list[str]]:
-    """What each part adds to the words of its job; one part without words where the job is short enough.
-
-    Args:
-        axes: of the job.
-        seconds: expected of the job with more words; None where that is not known.
-        most: seconds that a part should take; one that trains a single model may take more.
-    """
-
-    def parts(chosen: Mapping[str, list[Any]]) -> list[list[str]]:
-        words = [f"{key}={_listed(values)}" for key, values in chosen.items()]
-        expected = seconds(words)
-        longer = [key for key, values in axes.items() if len(chosen.get(key, values)) > 1]
-        if expected is None or expected <= most or not longer:
-            return [words]
-        values = chosen.get(longer[0], axes[longer[0]])
-        n = min(len(values), math.ceil(expected / most))
-        ends = [round(i * len(values) / n) for i in range(n + 1)]
-        chunks = [values[first:end] for first, end in pairwise(ends)]
-        return [words for chunk in chunks for words in parts({**chosen, longer[0]: chunk})]
-
-    return parts({})
-
-
-def _listed(values: Sequence[Any]) -> str:
-    """A list as Hydra reads it."""
-    plain = [value if isinstance(value, str) and _PLAIN.fullmatch(value) else json.dumps(value) for value in values]
-    return f"[{','.join(plain)}]"
+        runs, seconds = runs + job.runs, seconds + (math.inf if job.seconds is None else job.seconds)
+        too_many = size.runs is not None and runs > size.runs
+        too_long = size.packs is not None and seconds > size.packs
+        if i > first and (too_many or too_long or not (size.runs or size.packs)):
+            packs.append(range(first, i))
+            first, runs, seconds = i, job.runs, math.inf if job.seconds is None else job.seconds
+    return [*packs, range(first, len(jobs))] if jobs else []

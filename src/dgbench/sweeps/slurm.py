@@ -7,47 +7,76 @@ would wait without end. Here ``squeue`` and the files that a job leaves decide; 
 
 from __future__ import annotations
 
+import getpass
+import json
+import os
+import pickle
+import re
 import shlex
+import subprocess
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from hydra.core.utils import JobReturn, configure_log
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
+from pydantic import Field
 
 from dgbench.configuration import command_words, typed_words
 from dgbench.errors import ConfigError
 from dgbench.plan.compose import Composer
+from dgbench.plan.settings import Count0, Positive
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import expect_jobs, is_left, keep_parts
 from dgbench.records.status import roughly
-from dgbench.sweeps.launcher_keys import SlurmKeys
-from dgbench.sweeps.local import labels, raise_failed, tell
-from dgbench.sweeps.plan import speeds_for
-from dgbench.sweeps.sizes import JobSize, SizedJob, packed, sized
-from dgbench.sweeps.submissions import Queued, QueueError, Submissions, in_queue, last_state
-from dgbench.sweeps.work import Batch, SweepCommand
+from dgbench.sweeps.local import LauncherKeys, labels, raise_failed, tell
+from dgbench.sweeps.sizes import JobSize, Part, Speeds, Workload, clocked_here, packed, parts_of_jobs
+from dgbench.sweeps.work import THREADS, SweepCommand
+from dgbench.validation import Refusal
 
 OURS = ("submitit_folder", "max_num_timeout", "resubmit", "poll_seconds", "silence_minutes")
 GENERIC = ("name", "timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node")
 POLLS = 2  # in which a job must be missing from the queue, without a result, to be lost: its files may come late
 TELL_SECONDS = 60.0
 SHOWN = 8  # ids of the queue that are spelled out
+SECONDS = 30.0  # for an answer of Slurm: none keeps us waiting without end
 
 
-@dataclass
-class _Watch:
-    """What is known while jobs of the queue are watched."""
+Limit = Annotated[
+    Annotated[int, Field(ge=1)] | None,
+    Refusal("is not an integer >= 1", "give one, or null for the cluster's own limit"),
+]
+Usual = Annotated[
+    Annotated[int, Field(ge=1)] | None, Refusal("is not an integer >= 1", "give one, or null for the cluster's default")
+]
+Duration = Annotated[Positive, Refusal("is not a number > 0", "give one")]
 
-    queued: list[Queued]
-    ended: dict[int, str] = field(default_factory=dict)  # number -> what went wrong, empty where nothing did
-    lost: Counter[int] = field(default_factory=Counter)
+
+class SlurmKeys(LauncherKeys):
+    """Keys of ``hydra/launcher=slurm``."""
+
+    timeout_min: Limit
+    signal_delay_s: Count0
+    max_num_timeout: Count0
+    nodes: Usual
+    tasks_per_node: Usual
+    cpus_per_task: Usual
+    gpus_per_node: Annotated[
+        Annotated[int, Field(ge=0)] | None, Refusal("is not an integer >= 0", "give one, or null for none")
+    ]
+    mem_gb: Annotated[
+        Positive | None, Refusal("is not a number > 0", "give one, or null for the cluster's default")
+    ]  # fmt: skip
+    array_parallelism: Limit
+    resubmit: Count0
+    poll_seconds: Duration
+    silence_minutes: Duration
 
 
 class SlurmLauncher(Launcher):
@@ -65,14 +94,14 @@ class SlurmLauncher(Launcher):
     queue = True  #: its jobs go on when this command ends
 
     def __init__(self, **params: Any) -> None:
-        own = {key: params.pop(key) for key in OURS}
-        self.own = own
+        self.watching = {key: params.pop(key) for key in OURS}
         self.params = {k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in params.items()}
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         SlurmKeys(**config.hydra.launcher)
-        self.config, self.context = config, hydra_context
-        self.command = SweepCommand.of(hydra_context, config, task_function)
+        loader = hydra_context.config_loader
+        self.config, self.command = config, SweepCommand.of(hydra_context, config, task_function)
+        self.planner = Planner(Composer(loader, partial(loader.load_sweep_config, config)))
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Submit the jobs that the queue does not hold yet, and wait for all.
@@ -86,69 +115,63 @@ class SlurmLauncher(Launcher):
             alive = in_queue()
         except QueueError as error:
             raise ConfigError(f"no Slurm here ({error}); use hydra/launcher=local, or log in to the cluster") from error
-        folder = Path(str(self.own["submitit_folder"]))
+        folder = Path(str(self.watching["submitit_folder"]))
         folder.mkdir(parents=True, exist_ok=True)
-        self.submissions = Submissions(folder)
-        loader = self.context.config_loader
-        self.planner = Planner(Composer(loader, partial(loader.load_sweep_config, self.config)))
+        self.submissions, self.size = Submissions(folder), JobSize.asked(self.config)
         places = [self.planner.place(words) for words in job_overrides]
         here = {number for job in self.submissions.held(alive, [key for _, key in places]) for number in job.numbers}
-        waiting = [words for i, words in enumerate(job_overrides) if i in here]
-        left = [i not in here and is_left(*place, self.config.retry) for i, place in enumerate(places)]  # by now
-        absent = [words for words, own in zip(job_overrides, left, strict=True) if own]
-        self.size = JobSize.asked(self.config)
-        parts = self._in_parts(absent)
-        self.jobs = [*waiting, *([*absent[part.job], *part.extra] for part in parts)]
-        places = [self.planner.place(words) for words in self.jobs]
+        waiting = [Part(words) for i, words in enumerate(job_overrides) if i in here]
+        left = [i for i, place in enumerate(places) if i not in here and is_left(*place, self.config.retry)]  # by now
+        self.jobs = [*waiting, *self._in_parts([job_overrides[i] for i in left])]
+        places = [self.planner.place(job.words) for job in self.jobs]
         expect_jobs(places, shlex.join(typed_words(self.config.hydra.job.name)))  # anew: some may be split by now
-        self.names, self.keys = labels(self.jobs), [key for _, key in places]
-        self.sizes = [*(SizedJob(i, (), 1, None) for i in range(len(waiting))), *parts]
-        watch = _Watch(self.submissions.held(alive, self.keys))
-        self._tell_before(watch, alive)
-        watch.queued += self._submit(range(len(waiting), len(self.jobs)))
+        self.names, self.keys = labels([job.words for job in self.jobs]), [key for _, key in places]
+        self.queued = self.submissions.held(alive, self.keys)
+        self.ended: dict[int, str] = {}  # number of a job -> what went wrong, empty where nothing did
+        self.lost = Counter[int]()
+        self._tell_before(alive)
+        self._submit(range(len(waiting), len(self.jobs)))
         if not self.config.wait:
-            self._leave(watch)
+            self._leave()
             return []
         try:
-            self._wait(watch)
+            self._wait()
         except KeyboardInterrupt:
-            if watch.queued:
-                ids = " ".join(dict.fromkeys(job.id.partition("_")[0] for job in watch.queued))
-                tell(f"the jobs stay in the queue: the same command watches them again, scancel {ids} ends them")
+            if self.queued:
+                tell(f"the jobs stay in the queue: the same command watches them again, {self._cancel()} ends them")
             raise
-        raise_failed([self.names[n] for n in sorted(watch.ended) if watch.ended[n]], len(self.jobs))
+        raise_failed([self.names[n] for n in sorted(self.ended) if self.ended[n]], len(self.jobs))
         return []
 
     # ---- submitting ---------------------------------------------------------------------------------------------
 
-    def _in_parts(self, jobs: Sequence[Sequence[str]]) -> list[SizedJob]:
+    def _in_parts(self, jobs: Sequence[Sequence[str]]) -> list[Part]:
         """Jobs of the size that is asked for; one that is split stays so, for the same command again."""
         if self.size.runs is None and not self.size.by_time:
-            return [SizedJob(i, (), 1, None) for i in range(len(jobs))]
-        speeds = speeds_for(self.size, Path(self.config.hydra.sweep.dir), clock=True, anew=False)
-        found = sized(jobs, self.planner, self.size, speeds)
-        unknown = sum(part.seconds is None for part in found)
+            return [Part(words) for words in jobs]
+        folder = Path(self.config.hydra.sweep.dir)
+        speeds = Speeds(clocked_here if self.size.can_clock else None, folder, self.size.device)
+        by_job = parts_of_jobs(jobs, Workload(self.planner), self.size, speeds)
+        sized = [part for parts in by_job for part in parts]
+        unknown = sum(part.seconds is None for part in sized)
         if self.size.by_time and unknown:
             where = "" if self.size.can_clock else ", on a machine with a GPU,"
             tell(
-                "; ".join([*speeds.notes(), f"how long {unknown} of {len(found)} jobs take is not known, so they are "])
+                "; ".join([*speeds.notes(), f"how long {unknown} of {len(sized)} jobs take is not known, so they are "])
                 + f"neither split nor packed by time; the same command with plan=probe{where} clocks them"
             )
-        by_job: dict[int, list[Sequence[str]]] = defaultdict(list)
-        for part in found:
-            by_job[part.job].append(part.extra)
-        cut = {number: extra for number, extra in by_job.items() if len(extra) > 1}
+        cut = [(words, parts) for words, parts in zip(jobs, by_job, strict=True) if len(parts) > 1]
         if cut:
-            are, n = "1 job is" if len(cut) == 1 else f"{len(cut)} jobs are", sum(map(len, cut.values()))
+            are, n = "1 job is" if len(cut) == 1 else f"{len(cut)} jobs are", sum(len(parts) for _, parts in cut)
             tell(f"{are} split into {n}, each expected to take less than {roughly(self.size.splits or 0)}")
-        for number, extra in cut.items():
-            keep_parts(*self.planner.place(jobs[number]), extra)
-        return found
+        for words, parts in cut:
+            keep_parts(*self.planner.place(words), [part.extra for part in parts])
+        return sized
 
-    def _tell_before(self, watch: _Watch, alive: Mapping[str, str]) -> None:
+    def _tell_before(self, alive: Mapping[str, str]) -> None:
         """How the jobs stand that an earlier command submitted."""
-        states = Counter(alive[job.id].partition(" ")[0].lower() for job in watch.queued for _ in job.numbers)
-        here = {number for job in watch.queued for number in job.numbers}
+        states = Counter(alive[job.id].partition(" ")[0].lower() for job in self.queued for _ in job.numbers)
+        here = {number for job in self.queued for number in job.numbers}
         gone = self.submissions.ends([key for number, key in enumerate(self.keys) if number not in here])
         again = ", ".join(f"{n} {how}" for how, n in Counter(gone.values()).items())
         if here:
@@ -159,79 +182,76 @@ class SlurmLauncher(Launcher):
             are = "job that is" if len(gone) == 1 else "jobs that are"
             tell(f"{len(gone)} {are} not done left the queue ({again}): submitted again")
 
-    def _leave(self, watch: _Watch) -> None:
+    def _leave(self) -> None:
         """Say how to watch, end and continue the jobs that stay in the queue."""
-        ids = [job.id for job in watch.queued]
+        ids = [job.id for job in self.queued]
         if not ids:
             return
         shown = ", ".join(ids[:SHOWN]) + (f" and {len(ids) - SHOWN} more" if len(ids) > SHOWN else "")
         status = shlex.join([*command_words("report"), "report=status", f"runs=[{self.config.hydra.sweep.dir}]"])
-        arrays = " ".join(dict.fromkeys(job.partition("_")[0] for job in ids))
         tell(f"in the queue: {len(ids)} {'job' if len(ids) == 1 else 'jobs'} ({shown}); this command does not wait")
         tell(f"watch: {status}")
-        tell(f"end: scancel {arrays}")
+        tell(f"end: {self._cancel()}")
         tell("the same command again says what is open, and submits what was lost or cancelled")
 
-    def _submit(self, numbers: Sequence[int]) -> list[Queued]:
+    def _cancel(self) -> str:
+        return f"scancel {' '.join(dict.fromkeys(job.id.partition('_')[0] for job in self.queued))}"
+
+    def _submit(self, numbers: Sequence[int]) -> None:
         if not numbers:
-            return []
-        packs = packed([self.sizes[number] for number in numbers], self.size)
-        batches = [[numbers[i] for i in pack] for pack in packs]
+            return
+        packs = packed([self.jobs[number] for number in numbers], self.size)
+        batches = [{self.keys[numbers[i]]: self.jobs[numbers[i]].words for i in pack} for pack in packs]
         try:
             import submitit
 
             executor = submitit.AutoExecutor(
-                folder=self.submissions.folder, cluster="slurm", slurm_max_num_timeout=self.own["max_num_timeout"]
+                folder=self.submissions.folder, cluster="slurm", slurm_max_num_timeout=self.watching["max_num_timeout"]
             )
             named = {key if key in GENERIC else f"slurm_{key}": value for key, value in self.params.items()}
             executor.update_parameters(**{key: value for key, value in named.items() if value is not None})
             with executor.batch():
-                made = [executor.submit(self._batch(own)) for own in batches]
+                made = [executor.submit(Batch(self.command, jobs)) for jobs in batches]
         except ImportError as error:
             raise ConfigError(f"{error}; pip install 'dgbench[slurm]'") from error
         except Exception as error:  # submitit raises whatever sbatch says
             raise ConfigError(f"Slurm refuses the jobs: {' '.join(str(error).split())}; see hydra.launcher") from error
-        queued = [Queued(job.job_id, own) for job, own in zip(made, batches, strict=True)]
-        for job in queued:
-            self.submissions.note(job.id, [self.keys[number] for number in job.numbers])
-        ids = f"{queued[0].id} to {queued[-1].id}" if len(queued) > 1 else queued[0].id
-        tell(f"{len(numbers)} of the sweep's jobs submitted as {len(queued)} of the queue's: {ids}")
-        return queued
-
-    def _batch(self, numbers: Sequence[int]) -> Batch:
-        return Batch(self.command, {self.keys[number]: self.jobs[number] for number in numbers})
+        for job, jobs, pack in zip(made, batches, packs, strict=True):
+            self.submissions.note(job.job_id, list(jobs))
+            self.queued.append(Queued(job.job_id, [numbers[i] for i in pack]))
+        ids = made[0].job_id if len(made) == 1 else f"{made[0].job_id} to {made[-1].job_id}"
+        tell(f"{len(numbers)} of the sweep's jobs submitted as {len(made)} of the queue's: {ids}")
 
     # ---- watching -----------------------------------------------------------------------------------------------
 
-    def _wait(self, watch: _Watch) -> None:
+    def _wait(self) -> None:
         heard = told = time.monotonic()
-        while watch.queued:
-            time.sleep(self.own["poll_seconds"])
+        while self.queued:
+            time.sleep(self.watching["poll_seconds"])
             try:
                 alive = in_queue()
             except QueueError as error:
-                if time.monotonic() - heard > 60 * self.own["silence_minutes"]:
+                if time.monotonic() - heard > 60 * self.watching["silence_minutes"]:
                     raise ConfigError(
                         f"no answer from Slurm ({error}); the same command watches its jobs again"
                     ) from error
                 continue
             heard = time.monotonic()
             again: list[int] = []
-            for job in list(watch.queued):
+            for job in list(self.queued):
                 result = self.submissions.result(job.id)
                 job.missing = 0 if job.id in alive else job.missing + 1
                 if result is None and job.missing < POLLS:
                     continue
-                watch.queued.remove(job)
-                again += self._ended(watch, job, result)
-            if again:
-                watch.queued += self._submit(again)
-            if time.monotonic() - told > TELL_SECONDS and watch.queued:
+                self.queued.remove(job)
+                again += self._ended(job, result)
+            self._submit(again)
+            if time.monotonic() - told > TELL_SECONDS and self.queued:
                 told = time.monotonic()
-                states = Counter(alive.get(job.id, "leaving") for job in watch.queued)
+                states = Counter(alive.get(job.id, "leaving") for job in self.queued)
                 tell("; ".join(f"{n} {state.lower()}" for state, n in states.items()))
 
-    def _ended(self, watch: _Watch, job: Queued, result: dict[str, str] | str | None) -> Iterator[int]:
+    def _ended(self, job: Queued, result: dict[str, str] | str | None) -> Iterator[int]:
         """Tell how a job of the queue ended; numbers of the jobs to submit again."""
         state = "" if result is not None else last_state(job.id)
         for number in job.numbers:
@@ -242,12 +262,141 @@ class SlurmLauncher(Launcher):
             elif state == "CANCELLED":
                 problem = f"job {job.id} was cancelled"
             else:
-                watch.lost[number] += 1
+                self.lost[number] += 1
                 problem = f"job {job.id} is lost{f' ({state})' if state else ''}"
-                if watch.lost[number] <= self.own["resubmit"]:
+                if self.lost[number] <= self.watching["resubmit"]:
                     tell(f"{self.names[number]}: {problem}; submitted again")
                     yield number
                     continue
-            watch.ended[number] = problem
+            self.ended[number] = problem
             how = f"FAILED: {problem}" if problem else "done"
-            tell(f"[{len(watch.ended)}/{len(self.jobs)}] {self.names[number]}: {how}")
+            tell(f"[{len(self.ended)}/{len(self.jobs)}] {self.names[number]}: {how}")
+
+
+class Batch:
+    """Jobs that one job of the queue runs, one after the other. After a requeue those that are done are skipped."""
+
+    def __init__(self, command: SweepCommand, jobs: Mapping[str, Sequence[str]]) -> None:
+        self.command, self.jobs = command, {key: list(words) for key, words in jobs.items()}
+
+    def __call__(self) -> dict[str, str]:
+        """What went wrong, by the key of the job."""
+        for name in THREADS:  # before torch is imported
+            os.environ.setdefault(name, os.environ.get("SLURM_CPUS_PER_TASK", "1"))
+        ends = {key: self.command.run(words, number) for number, (key, words) in enumerate(self.jobs.items())}
+        return {key: problem for key, problem in ends.items() if problem is not None}
+
+    def checkpoint(self) -> Any:
+        """What submitit runs after a requeue: the same; runs continue from their checkpoints."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+
+class QueueError(Exception):
+    """Slurm gave no answer."""
+
+
+def in_queue() -> dict[str, str]:
+    """State and reason of every job of this user that waits or runs, by its id (``12_3`` in an array).
+
+    Raises:
+        QueueError: Slurm gave no answer.
+    """
+    lines = _ask(["squeue", "--noheader", "--array", "--user", getpass.getuser(), "--format", "%i|%T|%r"])
+    found = (line.split("|") for line in lines.splitlines() if line.count("|") == 2)
+    return {job.strip(): f"{state} ({reason})" for job, state, reason in found}
+
+
+def last_state(job: str) -> str:
+    """``FAILED``, ``CANCELLED``, ...: how a job left the queue, as long as Slurm remembers it; or empty."""
+    try:
+        told = _ask(["scontrol", "--oneliner", "show", "job", job])
+    except QueueError:
+        return ""
+    state = re.search(r"\bJobState=(\w+)", told)
+    return state[1] if state else ""
+
+
+def _ask(command: list[str]) -> str:
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise QueueError(f"{command[0]}: {error}") from error
+    if asked.returncode:
+        raise QueueError(f"{command[0]}: {' '.join(asked.stderr.split())}")
+    return asked.stdout
+
+
+@dataclass
+class Queued:
+    """One job of the queue."""
+
+    id: str
+    numbers: list[int]  # of our jobs
+    missing: int = 0  # polls
+
+
+class Submissions:
+    """The files of submitit, and beside them which jobs of a sweep each job of the queue runs.
+
+    Args:
+        folder: of submitit.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def note(self, job: str, keys: Sequence[str]) -> None:
+        """Remember what a job of the queue runs.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        (self.folder / f"{job}_jobs.json").write_text(json.dumps(list(keys)))
+
+    def held(self, alive: Mapping[str, str], keys: Sequence[str]) -> list[Queued]:
+        """Jobs of the queue that run some of these jobs of a sweep.
+
+        Args:
+            alive: the queue, by id.
+            keys: of the jobs of a sweep.
+        """
+        numbers = {key: number for number, key in enumerate(keys)}
+        found = []
+        for job in alive:
+            own = [numbers[key] for key in self._keys(self.folder / f"{job}_jobs.json") if key in numbers]
+            if own:
+                found.append(Queued(job, own))
+        return found
+
+    def ends(self, keys: Sequence[str]) -> dict[str, str]:
+        """How the last job of the queue ended that ran each of these jobs, none of which is there: in one line."""
+        last: dict[str, str] = {}
+        for file in sorted(self.folder.glob("*_jobs.json"), key=lambda file: file.stat().st_mtime_ns):
+            last |= dict.fromkeys(self._keys(file), file.name.removesuffix("_jobs.json"))
+        jobs = {job: self._end(job) for job in {last[key] for key in keys if key in last}}
+        return {key: jobs[last[key]] for key in keys if key in last}
+
+    def result(self, job: str) -> dict[str, str] | str | None:
+        """What a job of the queue left: problems by key, or why it has none; None where it left nothing."""
+        try:
+            how, what = pickle.loads((self.folder / f"{job}_0_result.pkl").read_bytes())
+        except (OSError, EOFError, pickle.UnpicklingError):
+            return None
+        if how == "success":
+            problems: dict[str, str] = what
+            return problems
+        return f"job {job}: {str(what).strip().splitlines()[-1]}"
+
+    def _end(self, job: str) -> str:
+        if self.result(job) is not None:
+            return "failed"
+        return {"CANCELLED": "cancelled", "COMPLETED": "failed"}.get(last_state(job), "lost")
+
+    @staticmethod
+    def _keys(file: Path) -> list[str]:
+        try:
+            return [str(key) for key in json.loads(file.read_text())]
+        except (OSError, ValueError, TypeError):  # not of this sweep, or cut short
+            return []

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from dgbench.plan.compose import Composer
 from dgbench.plan.settings import check_configuration
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import expect_jobs, forget_jobs, is_left, parts_of, recorded_runs
+from dgbench.sweeps.local import tell
 from dgbench.sweeps.sizes import JobSize
 
 
@@ -48,17 +48,17 @@ class StudySweeper(BasicSweeper):
         loader = self.hydra_context.config_loader
         overrides = OverridesParser.create(config_loader=loader).parse_overrides([*self._parse_config(), *arguments])
         (jobs,) = self.split_arguments(overrides, None)
-        own: Any = OmegaConf.to_container(OmegaConf.masked_copy(self.config, ["retry", "sweep", "wait"]), resolve=True)
-        check_configuration(own)
+        how: Any = OmegaConf.to_container(
+            OmegaConf.masked_copy(self.config, ["plan", "retry", "sweep", "wait"]), resolve=True
+        )
+        check_configuration(how)
         if not self.config.wait and not getattr(self.launcher, "queue", False):
             raise ConfigError("wait=false needs a queue whose jobs go on; add hydra/launcher=slurm, or leave it out")
         planner = Planner(Composer(loader, partial(loader.load_sweep_config, self.config)))
         size, sweep_dir = JobSize.asked(self.config), Path(self.config.hydra.sweep.dir)
         jobs = [part for words in jobs for part in _parts(words, planner)]
         if self.config.plan:
-            from dgbench.sweeps.plan import asks_to_clock
-
-            clock = asks_to_clock(self.config.plan)
+            clock = self.config.plan == "probe"
             get_method(self.planning)(jobs, planner, clock=clock, starts=False, size=size, folder=sweep_dir)
             return []
         places: dict[tuple[Path, str], list[str]] = {}
@@ -67,11 +67,11 @@ class StudySweeper(BasicSweeper):
         open_places = [place for place in places if is_left(*place, self.config.retry)]
         left = [places[place] for place in open_places]
         if not left:
-            _tell(f"nothing to do: all {len(places)} jobs are done (retry={self.config.retry})")
+            tell(f"nothing to do: all {len(places)} jobs are done (retry={self.config.retry})")
             self._close(places)
             return []
         if len(left) < len(places):
-            _tell(f"{len(places) - len(left)} of {len(places)} jobs were done before")
+            tell(f"{len(places) - len(left)} of {len(places)} jobs were done before")
         sweep_dir.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, sweep_dir / "multirun.yaml")
         expect_jobs(open_places, self._typed())
@@ -80,10 +80,10 @@ class StudySweeper(BasicSweeper):
             for result in results:
                 _ = result.return_value  # raises what the job raised
         except JobsFailedError:
-            self._close(place for words in jobs for place in _places(words, planner))
+            self._close(planner.place(part) for words in jobs for part in _parts(words, planner))
             raise
-        if self.config.wait:
-            self._close(place for words in jobs for place in _places(words, planner))
+        if self.config.wait:  # a launcher may have split jobs meanwhile
+            self._close(planner.place(part) for words in jobs for part in _parts(words, planner))
         return [results]
 
     def _close(self, places: Iterable[tuple[Path, str]]) -> None:
@@ -103,12 +103,3 @@ def _parts(words: list[str], planner: Planner) -> list[list[str]]:
     """A job, or where an earlier command split it, its parts."""
     extra = parts_of(*planner.place(words))
     return [part for own in extra for part in _parts([*words, *own], planner)] or [words]
-
-
-def _places(words: list[str], planner: Planner) -> Iterator[tuple[Path, str]]:
-    """Where jobs keep their records; a launcher may have split them meanwhile."""
-    yield from (planner.place(part) for part in _parts(words, planner))
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
@@ -63,9 +62,11 @@ class SweepCommand:
             parent, key = Path(job.parent), Planner(composer).key(job)
             if not is_left(parent, key, config.retry):  # e.g. done before a requeue
                 return None
+            module, name = self.task
+            task = importlib.import_module(module).__dict__[name].__wrapped__  # less the handling of its command line
             with _printing_to(log_file(parent, key)):
                 _ = run_job(
-                    task_function=self._task(),
+                    task_function=task,
                     config=config,
                     job_dir_key="hydra.sweep.dir",
                     job_subdir_key="hydra.sweep.subdir",
@@ -74,30 +75,6 @@ class SweepCommand:
         except Exception as error:  # whatever broke this job, the others are run
             return explain(error, self.config.hydra.job.config_name)
         return None
-
-    def _task(self) -> Any:
-        module, name = self.task
-        return importlib.import_module(module).__dict__[name].__wrapped__  # less the handling of its command line
-
-
-class Batch:
-    """Jobs that one job of the queue runs, one after the other. After a requeue those that are done are skipped."""
-
-    def __init__(self, command: SweepCommand, jobs: Mapping[str, Sequence[str]]) -> None:
-        self.command, self.jobs = command, {key: list(words) for key, words in jobs.items()}
-
-    def __call__(self) -> dict[str, str]:
-        """What went wrong, by the key of the job."""
-        for name in THREADS:  # before torch is imported
-            os.environ.setdefault(name, os.environ.get("SLURM_CPUS_PER_TASK", "1"))
-        ends = {key: self.command.run(words, number) for number, (key, words) in enumerate(self.jobs.items())}
-        return {key: problem for key, problem in ends.items() if problem is not None}
-
-    def checkpoint(self) -> Any:
-        """What submitit runs after a requeue: the same; runs continue from their checkpoints."""
-        from submitit.helpers import DelayedSubmission
-
-        return DelayedSubmission(self)
 
 
 @contextmanager
