@@ -28,8 +28,8 @@ from dgbench.network_specs import Sizes
 from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.pixels import to_pixels
 from dgbench.objectives.step import Hyperparameters, Step
+from dgbench.plan.building import built, dataset_options
 from dgbench.plan.hyperparameters import resolve
-from dgbench.plan.inputs import built, dataset_options
 from dgbench.training.modules.predicting import Draws
 
 Sheet = tuple[str, list[str], tuple[list[str], Tensor]]

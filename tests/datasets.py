@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from dgbench.data.description import DatasetInfo
 from dgbench.data.options import DatasetOptions
-from dgbench.plan import inputs as dataset_options
+from dgbench.plan import building as dataset_options
 
 
 def options_of(config: DictConfig) -> DatasetOptions:

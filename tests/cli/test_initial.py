@@ -12,7 +12,7 @@ import timm
 import torch
 
 from dgbench.errors import ConfigError
-from dgbench.plan.inputs import filled_dataset, named_weights
+from dgbench.plan.building import filled_dataset, named_weights
 from dgbench.training.study import Study
 from tests.studies import composed, make_study, plain
 

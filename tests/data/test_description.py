@@ -135,7 +135,7 @@ def test_describing_imports_no_torch(make: Make, tmp_path: Path) -> None:
     file.write_text(json.dumps([OmegaConf.to_container(config.dataset, resolve=True) for config in configs]))
     program = (
         "import json, sys\n"
-        "from dgbench.plan.inputs import dataset_options, described\n"
+        "from dgbench.plan.building import dataset_options, described\n"
         "names = []\n"
         f"for dataset in json.load(open({str(file)!r})):\n"
         "    names.append(described(dataset_options(dataset), absent_ok=True).name)\n"

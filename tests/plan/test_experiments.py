@@ -20,9 +20,9 @@ from dgbench.networks.build import build_networks
 from dgbench.networks.small import MNISTCNN
 from dgbench.networks.weights import RandomWeights
 from dgbench.objectives.contract import Algorithm
+from dgbench.plan.building import dataset_options, described, filled_dataset
 from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.hyperparameters import hyperparameters
-from dgbench.plan.inputs import dataset_options, described, filled_dataset
 from dgbench.plan.settings import TrainerSettings
 from dgbench.reports.published import published
 from dgbench.training.modules import SingleRun

@@ -20,9 +20,9 @@ from dgbench.cli.train import run_command
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
 from dgbench.plan.building import build
-from dgbench.plan.command import Command, Ended
 from dgbench.plan.explain import explain
 from dgbench.plan.overrides import open_keys
+from dgbench.plan.studies import Command, Ended
 from dgbench.records.status import is_done, read_status
 from dgbench.reports.results import EVALUATION, results
 

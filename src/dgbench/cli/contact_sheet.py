@@ -18,7 +18,7 @@ from torch import Tensor
 from dgbench.configuration import CONF
 from dgbench.data.environments import Environments
 from dgbench.errors import ConfigError, DgbenchError
-from dgbench.plan.inputs import built, dataset_options
+from dgbench.plan.building import built, dataset_options
 
 COLUMNS = 10
 

@@ -24,7 +24,7 @@ MOST_LINES = 60
 def shift(config: DictConfig) -> None:
     """Estimate what is not estimated yet."""
     from dgbench.errors import ConfigError
-    from dgbench.plan.command import Command
+    from dgbench.plan.studies import Command
 
     command = Command.of_hydra(config)
     if command.prints_plan and not config.wait:

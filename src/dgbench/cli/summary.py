@@ -11,7 +11,7 @@ from dgbench.analysis import MEASURES
 from dgbench.analysis.selection import describe
 from dgbench.callbacks.loggers import MetricsLogger, RunInfo, WandbLog
 from dgbench.cli.searches import Search, choices_of
-from dgbench.plan.command import TABLES, Ended
+from dgbench.plan.studies import TABLES, Ended
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.records.status import read_status
 from dgbench.reports.evaluation import Study as Evaluated

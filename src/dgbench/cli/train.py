@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from dgbench.cli.searches import Search
-    from dgbench.plan.command import Command, Ended
+    from dgbench.plan.studies import Command, Ended
     from dgbench.training.study import Study
 
 
 @hydra_main(config_name="train")
 def train(config: DictConfig) -> None:
     """Train what is unfinished, skip what is done."""
-    from dgbench.plan.command import Command
+    from dgbench.plan.studies import Command
 
     run_command(Command.of_hydra(config)).raise_failed()
 
@@ -32,8 +32,8 @@ def run_command(command: Command) -> Ended:
         ConfigError, DataError, WeightsError: the configuration cannot work; nothing was started.
     """
     from dgbench.errors import ConfigError
-    from dgbench.plan.command import Ended, planned_studies
     from dgbench.plan.settings import check_configuration
+    from dgbench.plan.studies import Ended, planned_studies
     from dgbench.sweeps.plan import print_command_plan
 
     config = command.config

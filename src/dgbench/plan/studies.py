@@ -1,22 +1,25 @@
-"""The studies of a command: itself, or those of its grid and of its search."""
+"""A command and its studies: itself, or those of its grid and of its search; where they go, and how it ended."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from hydra.core.config_loader import ConfigLoader
+from omegaconf import DictConfig, OmegaConf
 
 from dgbench.data.description import DatasetInfo
-from dgbench.errors import ConfigError, DgbenchError
+from dgbench.errors import ConfigError, DgbenchError, RunsFailedError
+from dgbench.plan.building import InitialWeights, dataset_options, described, filled_dataset, named_weights
 from dgbench.plan.code import present_paths
 from dgbench.plan.compose import HOW, Composed, Composer
 from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.hyperparameters import hyperparameters
 from dgbench.plan.identity import PLAIN_GRADIENT, RANDOM_HEAD, folder_name, shared_parts, study_spec
-from dgbench.plan.inputs import InitialWeights, dataset_options, described, filled_dataset, named_weights
 from dgbench.plan.overrides import grammar, leaves, open_keys
 from dgbench.plan.protocols import check_validation
 from dgbench.plan.search import Scheme, Settings, base_values, scheme_of
@@ -26,6 +29,7 @@ from dgbench.validation import shown
 
 ABSENT = "absent"  #: initial weights that are not here, in a plan
 KEPT = 256  # sets of hyperparameters that are remembered
+TABLES = 4  # more studies in one job than this get a line each
 ALIKE = HOW - {"paths"} | {"grid"}  #: what the studies of a command have in common
 
 
@@ -45,19 +49,6 @@ def grid_lists(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
         if not isinstance(values, list) or not values:
             raise ConfigError(f"grid.{key}={shown(values)} is no list; write grid.{key}=[...], or null to leave it out")
     return lists
-
-
-def grid_combinations(grid: Mapping[str, Any]) -> list[list[str]]:
-    """Write the overrides of every combination of the lists under ``grid``; one without any where there are none.
-
-    Raises:
-        ConfigError: as :func:`grid_lists`.
-    """
-    lists = grid_lists(grid)
-    return [
-        [f"{key}={grammar(value)}" for key, value in zip(lists, values, strict=True)]
-        for values in product(*lists.values())
-    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,21 +115,12 @@ class PlannedStudy:
         return self.folder / f"fold-{fold.name}-{self.run_spec(fold).digest}"
 
 
-@dataclass(frozen=True)
-class PlannedDataset:
-    """The dataset and the initial weights that a configuration names, neither of them loaded.
+class PlannedDataset(NamedTuple):
+    """The dataset that a configuration names, not loaded."""
 
-    Args:
-        weights: which may say how images are normalized.
-        keys: of ``conf/dataset``, with what the weights say filled in.
-        options: of the dataset, which can also build it.
-        info: what the dataset tells of itself.
-    """
-
-    weights: InitialWeights
-    keys: dict[str, Any]
-    options: Any
-    info: DatasetInfo
+    keys: dict[str, Any]  #: of ``conf/dataset``, with what the initial weights say filled in
+    options: Any  #: which can also build it
+    info: DatasetInfo  #: what it tells of itself
 
 
 @dataclass
@@ -157,6 +139,7 @@ class Planner:
     parent: Path | None = None
     download: bool = False
     fetch_weights: bool = True
+    _weights: dict[str, InitialWeights] = field(default_factory=dict)
     _datasets: dict[str, PlannedDataset] = field(default_factory=dict)
     _folds: dict[str, list[Fold]] = field(default_factory=dict)
     _hparams: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -183,7 +166,9 @@ class Planner:
         """
         whole = self.compose(words)
         check_configuration(whole.plain())
-        for combination in grid_combinations(whole["grid"]):
+        lists = grid_lists(whole["grid"])
+        for values in product(*lists.values()):
+            combination = [f"{key}={grammar(value)}" for key, value in zip(lists, values, strict=True)]
             study_words = [*words, *open_keys(combination)]
             composed = self.compose(study_words) if combination else whole
             check_configuration(composed.plain())
@@ -195,13 +180,9 @@ class Planner:
             for n, settings in enumerate(scheme.studies(search.base)):
                 yield search.study(settings, 0 if n else scheme.repeats)
 
-    def content(self, composed: Composed) -> str:
-        """Give what changes with the files of a configuration's dataset."""
-        return self._dataset(composed).info.content
-
     def key(self, composed: Composed) -> str:
         """Make a key that is equal for configurations that plan the same runs over the same files."""
-        return digest([composed.key, self.content(composed)])
+        return digest([composed.key, self._dataset(composed).info.content])
 
     def place(self, words: Sequence[str]) -> tuple[Path, str]:
         """Give the folder of a command's studies, and its :meth:`key`; its words where it cannot work."""
@@ -220,8 +201,10 @@ class Planner:
             ConfigError, DataError, WeightsError: it cannot work.
         """
         check_configuration(composed.plain())
-        dataset = self._dataset(composed)
-        folds = self._folds_of(composed, dataset.info)
+        dataset, weights = self._dataset(composed), self._weights_of(composed)
+        planned = composed.text("dataset", "init", "backbone", "protocol")
+        if planned not in self._folds:
+            self._folds[planned] = planned_folds(composed["protocol"], dataset.info)
         check_validation(composed["selection"].get("environments"), dataset.info.given)
         config = {**composed.plain(), "dataset": dataset.keys}
         alike = composed.text(
@@ -236,37 +219,37 @@ class Planner:
             if len(self._hparams) >= KEPT:  # random draws, each with values of its own
                 self._hparams.clear()
             self._hparams[asked] = hyperparameters(config, settings, dataset.info.smallest_training)
-        away = dataset.weights.to_fetch() is not None
+        away = weights.to_fetch() is not None
         if away and self.fetch_weights:  # before a download that images which are not there would make useless
             described(dataset.options, absent_ok=False, download=self.download)
-        weights = dataset.weights.identity if self.fetch_weights or not away else ABSENT
+        identity = weights.identity if self.fetch_weights or not away else ABSENT
         return PlannedStudy(
             words=words,
             config=config,
             dataset=dataset.options,
             info=dataset.info,
-            weights=dataset.weights,
-            spec=study_spec(config, weights, self._hparams[asked], shared),
-            folds=folds,
+            weights=weights,
+            spec=study_spec(config, identity, self._hparams[asked], shared),
+            folds=self._folds[planned],
             parent=self.parent or Path(composed.parent),
             repeats=repeats,
             search=search,
         )
 
-    def _folds_of(self, composed: Composed, info: DatasetInfo) -> list[Fold]:
-        key = composed.text("dataset", "init", "backbone", "protocol")
-        if key not in self._folds:
-            self._folds[key] = planned_folds(composed["protocol"], info)
-        return self._folds[key]
+    def _weights_of(self, composed: Composed) -> InitialWeights:
+        key = composed.text("init", "backbone")
+        if key not in self._weights:
+            self._weights[key] = named_weights(composed.plain())
+        return self._weights[key]
 
     def _dataset(self, composed: Composed) -> PlannedDataset:
         key = composed.text("dataset", "init", "backbone")
         if key not in self._datasets:
-            weights = named_weights(composed.plain())
-            keys = filled_dataset(weights, composed["dataset"])
+            keys = filled_dataset(self._weights_of(composed), composed["dataset"])
             options = dataset_options(keys)
-            info = described(options, absent_ok=True, download=self.download)
-            self._datasets[key] = PlannedDataset(weights, keys, options, info)
+            self._datasets[key] = PlannedDataset(
+                keys, options, described(options, absent_ok=True, download=self.download)
+            )
         return self._datasets[key]
 
 
@@ -280,3 +263,104 @@ def planned_again(config: Mapping[str, Any], parent: Path) -> PlannedStudy:
     newer = {"sharpness": PLAIN_GRADIENT, "head": RANDOM_HEAD, "callbacks": {}}
     complete = {**newer, **current_keys(present_paths(config))}
     return Planner(None, parent, download=True).study([], Composed.of_plain(complete, str(parent)))
+
+
+@dataclass
+class Command:
+    """Holds what a user typed: a configuration, and the studies that it stands for.
+
+    Args:
+        config: the composed configuration.
+        words: the overrides that it was composed from.
+        loader: Hydra's; knows which words choose a group.
+        compose: composes other overrides.
+        parent: folder that the studies go to.
+    """
+
+    config: DictConfig
+    words: Sequence[str]
+    loader: ConfigLoader
+    compose: Callable[[list[str]], DictConfig]
+    parent: Path
+    chooses_threads: bool = False  #: a command does; a Python caller may have set torch's number
+    prints_plan: bool = True  #: a command of several studies shows its plan first; jobs of a sweep do not
+
+    @staticmethod
+    def of_hydra(config: DictConfig) -> Command:
+        """Read the command that Hydra runs at this moment.
+
+        Raises:
+            ConfigError: a launcher without a sweep.
+        """
+        from hydra import compose
+        from hydra.core.global_hydra import GlobalHydra
+        from hydra.core.hydra_config import HydraConfig
+        from hydra.types import RunMode
+
+        hydra = HydraConfig.get()
+        sweeps, launcher = hydra.mode is RunMode.MULTIRUN, hydra.runtime.choices.get("hydra/launcher", "basic")
+        if not sweeps and launcher != "basic":
+            raise ConfigError(f"hydra/launcher={launcher} starts the jobs of a sweep; add -m, or leave it out")
+        parent = hydra.sweep.dir if sweeps else config.paths.output_dir
+        name = str(hydra.job.config_name)
+        words = [str(word) for word in hydra.overrides.task]
+        loader = GlobalHydra.instance().config_loader()
+        return Command(
+            config, words, loader, lambda other: compose(name, other), Path(parent), True, prints_plan=not sweeps
+        )
+
+    def planner(self) -> Planner:
+        """Make the planner of its studies."""
+        return Planner(Composer(self.loader, self.compose), self.parent)
+
+    def key(self) -> str:
+        """Make a key that is equal for commands that plan the same runs over the same files."""
+        return self.planner().key(Composed.of_config(self.config, str(self.parent)))
+
+    def values(self) -> dict[str, Any]:
+        """Give plain resolved values by top-level key."""
+        return Composed.of_config(self.config, "").plain()
+
+    def plain(self, top: str) -> Any:
+        """Give plain resolved values under a top-level key."""
+        return OmegaConf.to_container(self.config[top], resolve=True)
+
+
+def planned_studies(command: Command) -> list[PlannedStudy]:
+    """Plan every study of a command once and check it; what is absent may be downloaded.
+
+    Nothing is decoded, built or started.
+
+    Raises:
+        ConfigError, DataError, WeightsError: one that cannot work.
+    """
+    planner = command.planner()
+    _ = list(planner.studies(command.words))  # wrong values are refused before anything is downloaded
+    studies = planner.downloading().studies(command.words)
+    return list({(study.folder, *(fold.name for fold in study.folds)): study for study in studies}.values())
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended.
+
+    Args:
+        folders: run folders of all its studies.
+        failed: what failed, by study; empty where nothing did.
+    """
+
+    folders: Sequence[Path] = ()
+    failed: Sequence[str] = ()
+
+    def raise_failed(self) -> None:
+        """Say in one line what failed.
+
+        Raises:
+            RunsFailedError: something did.
+        """
+        if self.failed:
+            more = f" and of {len(self.failed) - TABLES} more" if len(self.failed) > TABLES else ""
+            raise RunsFailedError(
+                f"{'; '.join(self.failed[:TABLES])}{more} failed; see log.txt and status in its folder, correct the "
+                "cause and start the same command again"
+            )

@@ -10,9 +10,16 @@ from typing import Any
 
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
-from dgbench.plan.building import build, without
+from dgbench.plan.building import (
+    InitialWeights,
+    build,
+    dataset_options,
+    described,
+    filled_dataset,
+    named_weights,
+    without,
+)
 from dgbench.plan.folds import Fold, planned_folds
-from dgbench.plan.inputs import InitialWeights, dataset_options, described, filled_dataset, named_weights
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.shift_rows import HALF, LABELS, SHIFT_FILE, TRIAL, ShiftIdentity, read_shift_rows
 from dgbench.records.spec import code_version, digest

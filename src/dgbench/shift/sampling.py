@@ -17,8 +17,7 @@ from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.store.cached_features import CachedFeatures
 from dgbench.errors import ConfigError, DataError
 from dgbench.networks.featurizer import FirstStages
-from dgbench.plan.building import build, without
-from dgbench.plan.inputs import built
+from dgbench.plan.building import build, built, without
 from dgbench.records.shift_rows import HALF, HALVES, LABELS
 from dgbench.seeding import derive
 from dgbench.shift.estimators import Estimator, Reference, Sample

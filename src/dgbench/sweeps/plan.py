@@ -9,8 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from dgbench.plan.command import Command
-from dgbench.plan.studies import PlannedStudy, Planner
+from dgbench.plan.studies import Command, PlannedStudy, Planner
 from dgbench.records.status import duration, roughly
 from dgbench.sweeps.sizes import JobSize, KindLeft, Speeds, Workload, clocked_here, packed, parts
 

@@ -18,7 +18,7 @@ from dgbench.data.description import Preprocessing
 from dgbench.data.environments import Environments
 from dgbench.errors import ConfigError
 from dgbench.networks.weights import IMAGENET, ImageRecord
-from dgbench.plan.inputs import built, dataset_options
+from dgbench.plan.building import built, dataset_options
 from dgbench.plan.settings import TrainerSettings, current_keys
 from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.status import STATUS_FILE

@@ -28,10 +28,9 @@ from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
 from dgbench.networks.initial_heads import RandomHead
 from dgbench.objectives.sharpness import SAM
-from dgbench.plan.building import build, without
+from dgbench.plan.building import InitialWeights, build, built, without
 from dgbench.plan.folds import Fold
 from dgbench.plan.identity import callback_values
-from dgbench.plan.inputs import InitialWeights, built
 from dgbench.plan.settings import TrainerSettings
 from dgbench.plan.studies import PlannedStudy
 from dgbench.records.rows import RunIdentity
