@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from dgbench.analysis.selection import Selection
@@ -91,7 +91,7 @@ class Fold:
         extra = {
             "folds": None if self.folds is None else [list(tested) for tested in self.folds],
             "validation": list(self.validation),
-            "membership": None if self.membership is None else _plain(self.membership),
+            "membership": None if self.membership is None else asdict(self.membership),
         }
         plain = {"name": self.name, "training": list(self.training), "held_out": list(self.held_out)}
         return {**plain, **{name: value for name, value in extra.items() if value}}
@@ -181,12 +181,6 @@ def tested(identity: Mapping[str, Any]) -> list[str]:
 def trained_on_tested(identity: Mapping[str, Any]) -> bool:
     """Tell whether a run trained on other images of the environments that it is tested in: no generalization."""
     return not set(tested(identity)) <= set(identity["held_out"])
-
-
-def _plain(membership: Membership) -> dict[str, dict[str, dict[int, int | None]]]:
-    return {
-        kind: {env: dict(part) for env, part in getattr(membership, kind).items()} for kind in ("training", "tested")
-    }
 
 
 def planned_folds(protocol: Mapping[str, Any], info: DatasetInfo) -> list[Fold]:

@@ -14,7 +14,7 @@ from typing import Any
 from dgbench.data.description import DatasetInfo
 from dgbench.plan.code import class_name, named, user_code
 from dgbench.plan.overrides import leaves
-from dgbench.plan.settings import COUNTING, TrainerSettings, seed
+from dgbench.plan.settings import COUNTING, TrainerSettings
 from dgbench.records.spec import StudySpec
 
 #: key (or the beginning of keys) of a composed configuration -> why no run's identity holds it
@@ -122,9 +122,6 @@ def study_spec(
         weights: identity of the initial weights, with the sha256 of their file.
         hparams: resolved values of exactly the hyperparameters that are read.
         shared: :func:`shared_parts` of the same configuration.
-
-    Raises:
-        ConfigError: a value that cannot work.
     """
     labels = config["hparams"]
     return StudySpec(
@@ -136,7 +133,7 @@ def study_spec(
         backbone=config["backbone"]["name"],
         init=weights,
         protocol=config["protocol"]["name"],
-        seed=seed(config["seed"]),
+        seed=config["seed"],
         draw=labels["draw"],
         trial=labels["trial"],
         space=labels["space"],

@@ -8,12 +8,13 @@ with 2 more seeds).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Protocol, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from dgbench.errors import ConfigError
 from dgbench.plan.building import build
+from dgbench.plan.compose import Composed
 from dgbench.validation import Checked, Refusal, shown
 
 Settings = dict[str, int]  #: configuration key -> value
@@ -105,13 +106,7 @@ def _numbers(numbers: int | Sequence[int]) -> list[int]:
     return list(range(numbers)) if isinstance(numbers, int) else list(numbers)
 
 
-class Plain(Protocol):
-    """Plain resolved values by top-level key."""
-
-    def __getitem__(self, top: str, /) -> Any: ...
-
-
-def scheme_of(config: Plain) -> Scheme | None:
+def scheme_of(config: Composed) -> Scheme | None:
     """Read how a configuration's search is trained; None where it trains one set of hyperparameters.
 
     Raises:
@@ -132,7 +127,7 @@ def scheme_of(config: Plain) -> Scheme | None:
     return scheme
 
 
-def base_values(config: Plain, scheme: Scheme) -> Settings:
+def base_values(config: Composed, scheme: Scheme) -> Settings:
     """Read the keys that vary from trial to trial, as they are for trial 0.
 
     Raises:
@@ -140,19 +135,10 @@ def base_values(config: Plain, scheme: Scheme) -> Settings:
     """
     base = {}
     for key in scheme.varies:
-        value = _at(config, key)
+        value: Any = config.plain()
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
         if not isinstance(value, int) or isinstance(value, bool):
             raise ConfigError(f"hparams.scheme.varies: {key}={value} is no integer; name keys that are, e.g. [seed]")
         base[key] = value
     return base
-
-
-def _at(config: Plain, key: str) -> Any:
-    top, *parts = key.split(".")
-    try:
-        node = config[top]
-    except KeyError:
-        return None
-    for part in parts:
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node

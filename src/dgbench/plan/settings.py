@@ -344,13 +344,3 @@ def current_keys(config: Mapping[str, Any]) -> dict[str, Any]:
         else content
         for top, content in config.items()
     }
-
-
-def seed(value: Any) -> int:
-    """Check a base seed.
-
-    Raises:
-        ConfigError: it is no integer >= 0.
-    """
-    check_configuration({"seed": value})
-    return int(value)

@@ -43,11 +43,9 @@ def is_left(parent: Path, key: str, retry: str) -> bool:
         key: see :func:`record_end`.
         retry: as in ``conf/train.yaml``.
     """
-    try:
-        named = json.loads(_file(parent, key).read_text())
-    except (OSError, ValueError):  # it never came to its end
+    runs = recorded_runs(parent, key)
+    if runs is None:
         return True
-    runs = [parent / str(run) for run in named]
     if retry == "failed":
         return any(read_status(run).word == FAILED for run in runs)
     return any(not is_done(run) and not (retry == "none" and read_status(run).word == FAILED) for run in runs)
@@ -64,7 +62,7 @@ def keep_parts(parent: Path, key: str, parts: Sequence[Sequence[str]]) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    file = _parts_file(parent, key)
+    file = _file(parent, f"{key}.parts")
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, json.dumps([list(words) for words in parts], indent=1) + "\n")
 
@@ -72,17 +70,17 @@ def keep_parts(parent: Path, key: str, parts: Sequence[Sequence[str]]) -> None:
 def parts_of(parent: Path, key: str) -> list[list[str]]:
     """What each part of a job adds to its overrides; empty where it was never split."""
     try:
-        return [[str(word) for word in words] for words in json.loads(_parts_file(parent, key).read_text())]
+        return [[str(word) for word in words] for words in json.loads(_file(parent, f"{key}.parts").read_text())]
     except (OSError, ValueError, TypeError):
         return []
 
 
-def recorded_runs(parent: Path, key: str) -> list[Path]:
-    """Folders of the runs of a job that came to its end; empty where it never did."""
+def recorded_runs(parent: Path, key: str) -> list[Path] | None:
+    """Folders of the runs of a job that came to its end; None where it never did."""
     try:
         return [parent / str(run) for run in json.loads(_file(parent, key).read_text())]
     except (OSError, ValueError, TypeError):
-        return []
+        return None
 
 
 def log_file(parent: Path, key: str) -> Path:
@@ -92,10 +90,6 @@ def log_file(parent: Path, key: str) -> Path:
 
 def _file(parent: Path, key: str) -> Path:
     return parent / JOBS / f"{key}.json"
-
-
-def _parts_file(parent: Path, key: str) -> Path:
-    return parent / JOBS / f"{key}.parts.json"
 
 
 JOBS = ".jobs"

@@ -22,7 +22,8 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     Raises:
         OSError: it cannot be opened, or is a folder, a pipe, a socket or a device.
     """
-    handle = open(path, "rb", opener=_without_waiting)  # noqa: SIM115  # the caller closes it
+    without_waiting = getattr(os, "O_NONBLOCK", 0)
+    handle = open(path, "rb", opener=lambda name, flags: os.open(name, flags | without_waiting))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
         handle.close()
         raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
@@ -139,10 +140,6 @@ def append_lines(path: Path, lines: Iterable[str]) -> None:
         handle.write(text.encode())
         handle.flush()
         os.fsync(handle.fileno())
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _replace(path: Path, partial: Path, writer: Callable[[BinaryIO], object], sync: bool) -> None:

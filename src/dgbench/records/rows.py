@@ -11,6 +11,7 @@ import json
 import math
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import Flag, auto
 from pathlib import Path
@@ -169,15 +170,12 @@ def append_rows(path: Path, rows: Iterable[Row]) -> None:
 
 def has_rows(folder: Path) -> bool:
     """Whether the row file of a run, or of estimates of shift, is there and not empty."""
-    return _has_content(folder / ROW_FILE) or _has_content(folder / SHIFT_FILE)
-
-
-def _has_content(file: Path) -> bool:
-    try:
-        about = file.stat()
-        return stat.S_ISREG(about.st_mode) and about.st_size > 0
-    except OSError:
-        return False
+    for file in (folder / ROW_FILE, folder / SHIFT_FILE):
+        with suppress(OSError):
+            about = file.stat()
+            if stat.S_ISREG(about.st_mode) and about.st_size > 0:
+                return True
+    return False
 
 
 def read_rows(path: Path) -> tuple[list[dict[str, Any]], list[RowProblem]]:
@@ -201,7 +199,7 @@ def parse_rows(content: bytes) -> tuple[list[ParsedRow], list[tuple[int, str]]]:
     Returns:
         its good rows; and line number and reason of each that had to be dropped.
     """
-    parser = RowParser(IDENTITY_CHECKS, frozenset((*DEFAULTS, *_defaults(Row))))
+    parser = RowParser()
     rows: list[ParsedRow] = []
     problems: list[tuple[int, str]] = []
     for number, line in _numbered(content):
@@ -245,15 +243,9 @@ _decode = json.JSONDecoder().decode
 
 
 class RowParser:
-    """Lines of one row file.
+    """Lines of one row file."""
 
-    Args:
-        checks: of the keys of an identity.
-        optional: keys that a line may lack, as lines do that are older than the key.
-    """
-
-    def __init__(self, checks: Mapping[str, Check], optional: frozenset[str]) -> None:
-        self._checks, self._needed = checks, frozenset((*checks, *ROW_CHECKS)) - optional
+    def __init__(self) -> None:
         self._heads: dict[bytes, dict[str, Any]] = {}  # beginning of lines, as written -> identity
         self._known: dict[str, dict[str, Any]] = {}
 
@@ -280,11 +272,11 @@ class RowParser:
 
     def _whole(self, line: bytes, cut: int) -> tuple[dict[str, Any], dict[str, Any]]:
         flat = _object(line)
-        if missing := self._needed - flat.keys():
+        if missing := NEEDED - flat.keys():
             raise RecordError(f"lacks {', '.join(sorted(missing))}")
-        identity = {key: flat[key] for key in self._checks if key in flat}
+        identity = {key: flat[key] for key in IDENTITY_CHECKS if key in flat}
         values = {key: flat.get(key) for key in ROW_CHECKS}
-        if wrong := first_fault(identity, self._checks) or misfit(identity) or _fault(values):
+        if wrong := first_fault(identity, IDENTITY_CHECKS) or misfit(identity) or _fault(values):
             raise RecordError(wrong)
         identity = self._known.setdefault(json.dumps(identity, sort_keys=True), identity)
         if cut > 0 and self._is_head(line[:cut], identity):
@@ -297,7 +289,9 @@ class RowParser:
             head = _object(text + b"}")
         except RecordError:
             return False
-        return head.keys().isdisjoint(ROW_CHECKS) and {k: v for k, v in head.items() if k in self._checks} == identity
+        return (
+            head.keys().isdisjoint(ROW_CHECKS) and {k: v for k, v in head.items() if k in IDENTITY_CHECKS} == identity
+        )
 
 
 def _object(text: bytes) -> dict[str, Any]:
@@ -482,6 +476,8 @@ def _defaults(kind: type[Any]) -> dict[str, Any]:
 DEFAULTS = _defaults(RunIdentity)
 
 IDENTITY_CHECKS = {f.name: BY_TYPE[str(f.type)] for f in fields(RunIdentity)}
+#: keys that no line lacks, however old
+NEEDED = frozenset((*IDENTITY_CHECKS, *ROW_CHECKS)) - DEFAULTS.keys() - _defaults(Row).keys()
 _ROLES: dict[str, Role] = {f.name: f.metadata["role"] for f in fields(RunIdentity)}
 
 

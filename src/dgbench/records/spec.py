@@ -20,7 +20,6 @@ from typing import Any
 from dgbench.version import __version__
 
 HASH_DIGITS = 12
-PLAIN = (str, bool, int)
 PARTS = (
     "dataset",
     "hparams",
@@ -63,9 +62,8 @@ class StudySpec:
     @cached_property
     def digest(self) -> str:
         """12 hexadecimal digits, equal for equal science however it was typed."""
-        values = {f.name: getattr(self, f.name) for f in self.__dataclass_fields__.values()}
-        parts = {name: _part(values[name]) for name in PARTS}
-        return digest({**values, **parts})
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return digest(values | {name: _part(values[name]) for name in PARTS})
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, in the canonical form that is hashed."""
@@ -91,21 +89,15 @@ def canonical(value: Any) -> Any:
     Raises:
         TypeError: a value that has no such form, e.g. a tensor.
     """
-    if value is None or type(value) in PLAIN:
+    if value is None or isinstance(value, (str, bool, int)):
         return value
-    if type(value) is dict:  # the usual case first: a sweep hashes 100,000 studies
-        return {str(key): canonical(item) for key, item in value.items()}
-    if type(value) is list:
-        return [canonical(item) for item in value]
     if isinstance(value, float):
         if not math.isfinite(value):
             return str(value)
         return int(value) if value.is_integer() and abs(value) < 2**53 else value
-    if isinstance(value, PLAIN):
-        return value
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):  # the usual class first: a sweep hashes 100,000 studies
         return {str(key): canonical(item) for key, item in value.items()}
-    if isinstance(value, Sequence):
+    if isinstance(value, (list, Sequence)):
         return [canonical(item) for item in value]
     raise TypeError(f"{type(value).__name__} {value!r} is no plain value")
 

@@ -90,7 +90,7 @@ class StudySweeper(BasicSweeper):
         """Say what was found; the jobs' own screens may be logs of other processes."""
         ended = list(dict.fromkeys(places))
         done = sum(not is_left(*place, "all") for place in ended)
-        runs = list(dict.fromkeys(run for place in ended for run in recorded_runs(*place)))
+        runs = list(dict.fromkeys(run for place in ended for run in recorded_runs(*place) or ()))
         forget_jobs({parent for parent, _ in ended}, self._typed())
         get_method(self.closing)(len(ended), done, runs, self.config)
 
