@@ -70,7 +70,7 @@ def run_command(command: Command) -> Ended:
     found = searches(studies)
     progress = StudyProgress(_runs(studies, found), studies[0].settings.steps, _label(studies))
     try:
-        how = command.plain("execution"), progress, logger, config.retry, command.chooses_threads
+        how = command.values()["execution"], progress, logger, config.retry, command.chooses_threads
         outcomes = train_runs(studies, *how)
         again = [study for search in found for study in chosen_again(search)]
         _keep_plans(again)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import cache
 from itertools import permutations
@@ -110,7 +110,7 @@ class Composer:
         self._parser = OverridesParser.create()
         self._is_group = cache(lambda key: "/" in key or bool(loader.get_group_options(key)))
         self._overrides: dict[str, Override] = {}
-        self._choices: dict[tuple[str, ...], DictConfig] = {}
+        self._choices: dict[tuple[str, ...], _Template] = {}
         self._templates: dict[tuple[tuple[str, ...], ...], _Template] = {}
 
     def compose(self, words: Sequence[str]) -> Composed:
@@ -127,11 +127,11 @@ class Composer:
         try:
             if kind not in self._templates:
                 if choices not in self._choices:
-                    self._choices[choices] = self.load(list(choices))
-                self._templates[kind] = _Template(self._choices[choices], [override.key for override in values])
+                    self._choices[choices] = _Template(self.load(list(choices)))
+                self._templates[kind] = self._choices[choices].of([override.key for override in values])
             return self._templates[kind].with_values(values)
         except OmegaConfBaseException:  # Hydra says what is wrong in the words that were typed
-            return _Template(self.load(list(words)), []).with_values([])
+            return _Template(self.load(list(words))).with_values([])
 
     def _read(self, word: str) -> Override:
         parsed = self._parser.parse_override(word)
@@ -152,12 +152,12 @@ class _Template:
 
     Args:
         config: by Hydra.
-        keys: that are set, in this order.
     """
 
-    def __init__(self, config: DictConfig, keys: Sequence[str]) -> None:
-        self.config = deepcopy(config)
-        self.nested = any(f"{key}.".startswith(f"{other}.") for key, other in permutations(keys, 2))
+    nested = False  #: whether one of its keys lies under another
+
+    def __init__(self, config: DictConfig) -> None:
+        self.config = config
         raw: Any = OmegaConf.to_container(config, resolve=False)
         raw.pop("hydra", None)
         self.contents = {top: Content.of(content) for top, content in raw.items()}
@@ -165,6 +165,13 @@ class _Template:
         self._kept: dict[str, Content] = {}
         self.interpolated = {top: content.text for top, content in self.contents.items() if "${" in content.text}
         self._resolve(set(self.interpolated))
+
+    def of(self, keys: Sequence[str]) -> _Template:
+        """Copy it, before any values were set, for values of these keys in this order."""
+        template = copy(self)
+        template.config, template.contents = deepcopy(self.config), dict(self.contents)
+        template.nested = any(f"{key}.".startswith(f"{other}.") for key, other in permutations(keys, 2))
+        return template
 
     def with_values(self, values: Sequence[Override]) -> Composed:
         """Resolve the composition with these values."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hydra.core.config_loader import ConfigLoader
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError, DgbenchError, RunsFailedError
@@ -139,19 +139,11 @@ class Planner:
     parent: Path | None = None
     download: bool = False
     fetch_weights: bool = True
-    _weights: dict[str, InitialWeights] = field(default_factory=dict)
-    _datasets: dict[str, PlannedDataset] = field(default_factory=dict)
-    _folds: dict[str, list[Fold]] = field(default_factory=dict)
-    _hparams: dict[str, dict[str, Any]] = field(default_factory=dict)
-    _shared: dict[str, tuple[TrainerSettings, dict[str, dict[str, Any]]]] = field(default_factory=dict)
-
-    def downloading(self) -> Planner:
-        """Make one that also tries to download images that are absent."""
-        return Planner(self.composer, self.parent, download=True)
-
-    def fetching_nothing(self) -> Planner:
-        """Make one for a plan, which asks no network."""
-        return Planner(self.composer, self.parent, fetch_weights=False)
+    _weights: dict[str, InitialWeights] = field(default_factory=dict, init=False)
+    _datasets: dict[str, PlannedDataset] = field(default_factory=dict, init=False)
+    _folds: dict[str, list[Fold]] = field(default_factory=dict, init=False)
+    _hparams: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
+    _shared: dict[str, tuple[TrainerSettings, dict[str, dict[str, Any]]]] = field(default_factory=dict, init=False)
 
     def compose(self, words: Sequence[str]) -> Composed:
         """Compose a configuration."""
@@ -321,10 +313,6 @@ class Command:
         """Give plain resolved values by top-level key."""
         return Composed.of_config(self.config, "").plain()
 
-    def plain(self, top: str) -> Any:
-        """Give plain resolved values under a top-level key."""
-        return OmegaConf.to_container(self.config[top], resolve=True)
-
 
 def planned_studies(command: Command) -> list[PlannedStudy]:
     """Plan every study of a command once and check it; what is absent may be downloaded.
@@ -336,7 +324,7 @@ def planned_studies(command: Command) -> list[PlannedStudy]:
     """
     planner = command.planner()
     _ = list(planner.studies(command.words))  # wrong values are refused before anything is downloaded
-    studies = planner.downloading().studies(command.words)
+    studies = replace(planner, download=True).studies(command.words)
     return list({(study.folder, *(fold.name for fold in study.folds)): study for study in studies}.values())
 
 

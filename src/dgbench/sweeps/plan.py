@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dgbench.plan.studies import Command, PlannedStudy, Planner
@@ -32,7 +33,7 @@ def print_plan(
     Raises:
         DataError: a dataset whose environments must be known is not there.
     """
-    workload = Workload(planner.fetching_nothing())
+    workload = Workload(replace(planner, fetch_weights=False))
     left = [workload.add(words) for words in jobs]
     speeds = Speeds(clocked_here if clock and size.can_clock else None, folder, size.device, clock and not starts)
     workload.clock(speeds)
