@@ -26,8 +26,6 @@ from dgbench.errors import ConfigError
 
 #: keys of ``conf/hparams`` that are no hyperparameters; every other key below ``hparams`` is one that was chosen
 SEARCH_KEYS = frozenset({"space", "draw", "trial", "rng", "scheme", "shared"})
-
-
 #: old address of a key -> the one address it has now
 MOVED = {
     "trainer.lr": "hparams.lr",
@@ -38,7 +36,6 @@ MOVED = {
 }
 SEVERAL = {"estimator", "callbacks"}  # groups of which a command may choose several
 MOVED_GROUPS = {"hparams.set.": "hparams.", "algorithm.hparams.": "hparams."}
-
 
 _EASY = re.compile(r"[\w./+ -]*", re.ASCII)
 _STRUCTURE = re.compile(r"""[\[\]{}()'",]""")
@@ -90,6 +87,7 @@ def options(group: str) -> list[str]:
     return [path.stem for path in sorted((CONF / group).glob("*.yaml"))] if group else []
 
 
+@cache
 def groups(root: str) -> dict[str, str | None]:
     """List the groups that a command has -> what is chosen of each where nothing is typed.
 
