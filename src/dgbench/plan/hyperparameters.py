@@ -133,7 +133,7 @@ def seed_hash(*args: Any) -> int:
 DISTRIBUTIONS: dict[str, Sampler] = {
     "uniform": lambda rng, args: float(rng.uniform(*args)),
     "log10_uniform": lambda rng, args: float(10 ** rng.uniform(*args)),
-    "log_uniform": lambda rng, bounds: float(10 ** rng.uniform(*map(math.log10, bounds))),
+    "log_uniform": lambda rng, args: float(10 ** rng.uniform(math.log10(args[0]), math.log10(args[1]))),
     "int_uniform": lambda rng, args: int(rng.uniform(*args)),
     "int_log10_uniform": lambda rng, args: int(10 ** rng.uniform(*args)),
     "int_log2_uniform": lambda rng, args: int(2 ** rng.uniform(*args)),
@@ -206,7 +206,8 @@ def resolve(
     if number:
         common, special = (_of_kind(owner["search"].get(space) or {}, kind, dataset) for owner in (shared, algorithm))
         drawn = [*common.items(), *((name, how) for name, how in special.items() if common.get(name) != how)]
-        generator = RNGS[rng](_BASES.get(space, seed_hash)(number, trial))
+        base: Callable[[int, int], int] = _BASES.get(space, seed_hash)
+        generator = RNGS[rng](base(number, trial))
         values |= {name: _sample(name, how, generator(name)) for name, how in drawn}
     unread = set(shared["hparams"]) - set(algorithm["hparams"]) - set(read)
     names = [name for name in values if name not in unread]
