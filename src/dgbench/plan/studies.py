@@ -42,7 +42,7 @@ def grid_lists(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
     Raises:
         ConfigError: an entry is no list, or sets how a command runs, not what it trains.
     """
-    lists = {key: values for key, values in leaves(grid) if values not in (None, {})}
+    lists = {key: values for key, values in dict(leaves(grid)).items() if values not in (None, {})}
     for key, values in lists.items():
         if key.partition(".")[0] in ALIKE:
             raise ConfigError(f"grid.{key} sets what all studies of a command have in common; write {key}=VALUE")
