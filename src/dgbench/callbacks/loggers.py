@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from hydra.utils import get_class
 from pytorch_lightning.loggers import Logger, TensorBoardLogger
 
 from dgbench.errors import ConfigError
-from dgbench.plan.building import build
+from dgbench.plan.building import build, class_at
 from dgbench.records.metrics import ERRORS
 from dgbench.records.rows import Row
 
@@ -202,7 +201,7 @@ def build_logger(config: Any) -> MetricsLogger | None:
     if not target:
         return None
     try:
-        kind: type[Any] = get_class(target)
+        kind = class_at(target)
         if issubclass(kind, Logger):
             inspect.signature(kind).bind_partial(**content)
     except Exception as error:  # also whatever the module itself raises

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from hydra.utils import get_class
 from pytorch_lightning.loggers import Logger
 
 from dgbench.callbacks.metrics import RunMetrics
 from dgbench.errors import ConfigError
+from dgbench.plan.building import class_at
 
 
 def check_callbacks(config: Mapping[str, Mapping[str, Any]]) -> None:
@@ -37,7 +37,7 @@ def check_callbacks(config: Mapping[str, Mapping[str, Any]]) -> None:
                 f"callbacks.{name}={content} names no class; write callbacks.{name}._target_=package.module.Class"
             )
         try:
-            kind: type[Any] = get_class(target)
+            kind = class_at(target)
             if not issubclass(kind, pl.Callback):
                 raise TypeError("it is no subclass of pytorch_lightning.Callback")
             arguments = {key: value for key, value in content.items() if key not in ("passive", "_target_")}

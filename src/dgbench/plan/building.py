@@ -5,6 +5,7 @@ The dataset and the initial weights are built before an image or a weight is loa
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -40,6 +41,15 @@ def build(config: Any, group: str, **extra: Any) -> Any:
             raise cause from None
         reason = " ".join((f"{type(cause).__name__}: {cause}" if cause else str(error).splitlines()[0]).split())
         raise ConfigError(f"{group} cannot be built: {reason}; see the keys in conf/{group}") from error
+
+
+def class_at(path: str) -> type[Any]:
+    """The class at an import path; raises whatever its module raises. (Hydra's ``get_class`` also logs that.)"""
+    module, _, name = path.rpartition(".")
+    kind = getattr(importlib.import_module(module), name)
+    if not isinstance(kind, type):
+        raise TypeError(f"{path} is no class")
+    return kind
 
 
 def without(config: Mapping[str, Any], group: str, *keys: str) -> dict[str, Any]:

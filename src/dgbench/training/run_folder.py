@@ -25,7 +25,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from hydra.utils import get_class
 from omegaconf import OmegaConf
 from torch import nn
 
@@ -35,6 +34,7 @@ from dgbench.data.environments import Environments
 from dgbench.errors import RecordError
 from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
+from dgbench.plan.building import class_at
 from dgbench.plan.code import present_paths
 from dgbench.records.files import write_whole
 from dgbench.records.rows import IDENTITY_FILE, RunIdentity
@@ -327,7 +327,7 @@ class ModelRecord:
 def _class(path: str) -> type[Any]:
     """A class by its import path; nothing else that a file may name is called."""
     try:
-        return get_class(path)
+        return class_at(path)
     except Exception as error:  # also whatever the module itself raises
         raise RecordError(f"{path} cannot be imported; install what the model was trained with") from error
 

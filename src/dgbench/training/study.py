@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.utils import get_class
 from omegaconf import OmegaConf
 from torch import nn
 
@@ -28,7 +27,7 @@ from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
 from dgbench.networks.initial_heads import RandomHead
 from dgbench.objectives.sharpness import SAM
-from dgbench.plan.building import InitialWeights, build, built, without
+from dgbench.plan.building import InitialWeights, build, built, class_at, without
 from dgbench.plan.folds import Fold
 from dgbench.plan.identity import callback_values
 from dgbench.plan.settings import TrainerSettings
@@ -409,7 +408,7 @@ def check_network(config: Mapping[str, Any], info: DatasetInfo, weights: Initial
         ConfigError: it takes pictures and the dataset holds vectors, or the other way around.
         WeightsError: the weights cannot be had, or do not fit.
     """
-    takes = getattr(get_class(config["backbone"]["_target_"]), "takes", None)  # a user's own may not say
+    takes = getattr(class_at(config["backbone"]["_target_"]), "takes", None)  # a user's own may not say
     if takes is not None and info.kind not in takes:
         raise ConfigError(
             f"backbone={config['backbone']['name']} takes {' or '.join(takes)}, and dataset={info.name} holds "

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.utils import get_class
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
@@ -26,6 +25,7 @@ from dgbench.network_specs import Sizes
 from dgbench.networks.build import assembled
 from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.step import RandomInputs
+from dgbench.plan.building import class_at
 from dgbench.plan.hyperparameters import resolve
 from dgbench.seeding import derive
 from dgbench.training.modules.base import minibatches as as_minibatches
@@ -126,7 +126,7 @@ def algorithm_class(path: str) -> type[Algorithm]:
         ConfigError: it cannot be imported, or is no algorithm.
     """
     try:
-        kind: type[Any] = get_class(path)
+        kind = class_at(path)
     except Exception as error:  # also whatever the module itself raises
         raise ConfigError(f"algorithm.objective={path} cannot be imported; correct the path") from error
     if not issubclass(kind, Algorithm):
