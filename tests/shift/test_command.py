@@ -73,13 +73,13 @@ def test_a_killed_job_makes_what_is_left(command: Any, tmp_path: Path) -> None:
 def test_classifiers_go_on_from_their_checkpoint(command: Any, tmp_path: Path) -> None:
     """Killed after step 20, with a checkpoint after every 4: the same values as without."""
     stop = """
-import dgbench.shift.judging as judging, os
-save = judging.Judge._save
+import dgbench.shift.fitting as fitting, os
+save = fitting.Judge._save
 def dying(self, module):
     save(self, module)
     if module.steps_done >= 20:
         os._exit(9)
-judging.Judge._save = dying
+fitting.Judge._save = dying
 """
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for folder in (whole, killed):

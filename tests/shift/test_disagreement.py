@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dgbench.shift.distances import concept, disagreement, discrepancy
+from dgbench.shift.concept import concept, disagreement, discrepancy
 from tests.shift.fixed_sets import normal_quantiles
 
 # four values of x, p = (.4 .3 .2 .1), q = (.1 .2 .3 .4)

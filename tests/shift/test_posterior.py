@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from dgbench.shift.exact import colored_table, exact_shift
-from dgbench.shift.posterior import balanced_accuracy, shift_by_posterior
+from dgbench.shift.joint import balanced_accuracy, shift_by_posterior
 from tests.shift.fixed_sets import normal_quantiles
 
 FOUR = np.array([[0.7, 0.1, 0.15, 0.05], [0.05, 0.25, 0.3, 0.4], [0.003, 0.002, 0.6, 0.395], [0.25] * 4])

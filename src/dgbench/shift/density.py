@@ -23,13 +23,11 @@ Ints = NDArray[np.int64]
 RANK = 1e-10  # directions with a smaller share of the largest variance count as constant
 BLOCK = 512  # points at a time: bounds memory
 
-FORMULAS = {"ye2022": ("div", "cor"), "hellinger": ("div_plus", "cor_plus")}  # formula -> the values that it means
 CLASS_WEIGHTS: Mapping[str, Callable[[Floats], Floats]] = {
     "counts": lambda counts: counts / counts.sum(),
     "uniform": lambda counts: np.full(len(counts), 1 / max(1, len(counts))),
 }
-SEPARATE, MIXTURE, POOLED = "separate", "mixture", "pooled"
-DENSITIES, PROPOSALS = (SEPARATE, MIXTURE), (POOLED, MIXTURE)
+MIXTURE = "mixture"
 
 LOW, HIGH = 0.005, 0.01  # what null pairs should show on average, of diversity and of correlation shift
 LARGEST = (1e-6, 1.0)  # ends of the ranges that are bisected, from 0: eps_div, eps_cor
@@ -166,8 +164,8 @@ def densities_at(
     rng: np.random.Generator | None = None,
     *,
     n_points: int = 10_000,
-    density: str = SEPARATE,
-    proposal: str = POOLED,
+    density: str = "separate",
+    proposal: str = "pooled",
     class_weights: str = "counts",
     grid: tuple[Floats, Floats] | None = None,
 ) -> DensitiesAtPoints:

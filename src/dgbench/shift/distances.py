@@ -1,24 +1,32 @@
-"""Distances between two sets of features or of predictions; none is 0 for two samples of one distribution.
+"""Distances between the features of two sides, and of pretraining images and every environment.
 
-Earth mover's distance, maximum mean discrepancy and the index NI: Ye et al. 2022, "OoD-Bench", table 3, prints all
-three without saying how they were computed; here, on standardized features of balanced sides.
-Fréchet distance: Heusel et al. 2017, equation 6; Yu et al. 2024.
-Disagreement of classifiers: Zhang et al. 2023, "NICO++", section 4.
+None is 0 for two samples of one distribution. Earth mover's distance, maximum mean discrepancy and the index NI: Ye et
+al. 2022, "OoD-Bench", table 3, prints all three without saying how they were computed; here, on standardized features
+of balanced sides. Fréchet distance: Heusel et al. 2017, equation 6; Yu et al. 2024.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Self
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
-from dgbench.errors import DataError
+from dgbench.errors import ConfigError, DataError
+from dgbench.records.shift_rows import HALVES, NO_NULL
+from dgbench.shift.estimators import AtLeast0, Estimate, Estimator, Fitted, Reference, Sample
+from dgbench.validation import Refusal
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
+FEWEST_IMAGES = 100  # images, below which the bias is larger than any distance of interest
+SIZES = 5  # numbers of images between half of them and all, equally far apart in 1 / n
 WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # factors of the kernel's width
 
 
@@ -212,45 +220,123 @@ def _factor_of_covariance(covariance: Floats) -> Floats:
     return np.asarray(np.sqrt(variances.clip(0))[:, None] * directions.T)
 
 
-def disagreement(pred_a: Ints, pred_b: Ints) -> float:
-    """Share of the images, (n,) predictions each, on which two classifiers differ: their loss, with the 0-1 loss."""
-    return float(np.mean(pred_a != pred_b))
-
-
-def concept(f_tr_on_p: Ints, f_te_on_p: Ints, f_tr_on_q: Ints, f_te_on_q: Ints) -> dict[str, float]:
-    """Concept shift: disagreement of the classifiers of either side (equation 2).
+class DistanceEstimator(Estimator):
+    """Table 3 of Ye et al. (2022), which gives neither features nor kernels: ours are standardized features.
 
     Args:
-        f_tr_on_p, f_te_on_p: (n_p,) predictions for images of p of the classifiers fitted on p and on q.
-        f_tr_on_q, f_te_on_q: (n_q,) the same for images of q; no classifier has learned from these images.
-
-    Returns:
-        ``l_tr``, ``l_te``: disagreement on p and on q; ``min``, ``max`` of both.
+        name: of the estimator in the rows.
+        max_images: most images of a side; trials draw others.
+        permutations: of the environments within each class, for the p-value of the discrepancy; 0 leaves it out.
+        mean_over_widths: the discrepancy as mean over kernel widths from 1/4 to 4 median distances.
     """
-    l_tr, l_te = disagreement(f_tr_on_p, f_te_on_p), disagreement(f_tr_on_q, f_te_on_q)
-    return {"l_tr": l_tr, "l_te": l_te, "min": min(l_tr, l_te), "max": max(l_tr, l_te)}
+
+    key = "estimator.distances"
+    kinds = ("frozen",)
+
+    name: str = "distances"
+    max_images: Annotated[int, Field(ge=4), Refusal("is not an integer >= 4", "give one")] = 500
+    permutations: AtLeast0 = 200
+    mean_over_widths: Annotated[bool, Refusal("is unknown", "choose true or false")] = False
+
+    def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
+        rng = sample.rng("images")
+        of_p, of_q = (rng.permutation(len(side))[: self.max_images] for side in (sample.p, sample.q))
+        a, b = sample.features(sample.p)[of_p], sample.features(sample.q)[of_q]
+        y_a, y_b = sample.y_p[of_p], sample.y_q[of_q]
+        both = np.concatenate([a, b])
+        std = both.std(0)
+        varies = std > 1e-12 * (1 + np.abs(both).max())
+        a, b = ((side[:, varies] - both.mean(0)[varies]) / std[varies] for side in (a, b))
+        sigma = median_distance(a, b)
+        kernel, sides = kernel_matrix(a, b, sigma), np.repeat([0, 1], [len(a), len(b)])
+        biased, unbiased = (float(values[0]) for values in mmd2_of_kernel(kernel, sides[None]))
+        if self.mean_over_widths:
+            biased, unbiased = mmd2_mean_over_widths(a, b, sigma)
+        index, by_class = ni_by_class(a, y_a, b, y_b)
+        values = {"emd": emd(a, b), "mmd2": unbiased, "mmd2_biased": biased, "ni": index, "ni_pooled": ni(a, b)}
+        if self.permutations and sample.null == NO_NULL:
+            values["mmd2_p"] = permutation_p(
+                kernel, sides, np.concatenate([y_a, y_b]), self.permutations, sample.rng("permutations")
+            )
+        values |= {f"ni:{sample.names[label]}": value for label, value in by_class.items()}
+        return Estimate(values, {"sigma": sigma, "dimensions": float(varies.sum()), "images": float(len(a))})
 
 
-def discrepancy(on_p: Ints, on_q: Ints, rng: np.random.Generator) -> float:
-    """Covariate shift: the largest difference between p and q in how often two classifiers disagree (equation 1).
+class FrechetEstimator(Estimator):
+    """|mu_1 - mu_2|^2 + Tr(S_1 + S_2 - 2 (S_1 S_2)^(1/2)) of features, biased upwards by about c / n.
 
-    The supremum is over the given classifiers. Their pair, and the sign of the difference, is chosen on a random half
-    of the images, and the value is taken on the other: the largest of several noisy values is too large. So the result
-    may be slightly negative where there is no shift.
+    Environments are therefore compared at one number of images n, and extrapolated to infinitely many. Values of
+    other features cannot be compared, nor with the FID, which needs the Inception network it is defined by.
 
     Args:
-        on_p, on_q: (C, n_p), (C, n_q) predictions of C >= 2 classifiers for images that none has learned from; 2 or
-            more of either side.
-        rng: source of the halves.
+        name: of the estimator in the rows.
+        reference: folder of pretraining images, searched recursively, or an ``.npz`` file with ``mean`` (m,), ``cov``
+            (m, m), ``n`` and ``features``, the text that says of what network they are.
+        n: images of every environment; None is those of the smallest.
     """
-    on_p, on_q = (side[:, rng.permutation(side.shape[1])] for side in (on_p, on_q))
-    half_p, half_q = on_p.shape[1] // 2, on_q.shape[1] // 2
-    chosen = _all_disagreements(on_p[:, :half_p]) - _all_disagreements(on_q[:, :half_q])
-    a, b = np.unravel_index(np.abs(chosen).argmax(), chosen.shape)
-    apart = disagreement(on_p[a, half_p:], on_p[b, half_p:]) - disagreement(on_q[a, half_q:], on_q[b, half_q:])
-    return float(np.sign(chosen[a, b]) * apart)
+
+    key = "estimator.frechet"
+    kinds = ("frozen",)
+    against_reference = True
+
+    name: str = "frechet"
+    reference: str | None = None
+    n: Annotated[
+        Annotated[int, Field(gt=FEWEST_IMAGES)] | None, Refusal(f"is not an integer > {FEWEST_IMAGES}", "give one")
+    ] = None
+
+    @model_validator(mode="after")
+    def _reference_is_there(self) -> Self:
+        if self.reference is None:
+            raise ConfigError(
+                "estimator=frechet compares with pretraining images; name a folder of images, or an .npz file of their "
+                "moments, with estimator.frechet.reference=PATH"
+            )
+        if not Path(self.reference).exists():
+            raise ConfigError(f"estimator.frechet.reference={self.reference} does not exist; give a folder or a file")
+        return self
+
+    def reference_of(
+        self, features_of: Callable[[Sequence[Path]], np.ndarray], features: str, smallest: int
+    ) -> Reference:
+        path = Path(str(self.reference))
+        common = min(self.n or smallest, smallest)
+        if path.is_dir():
+            files = sorted(file for file in path.rglob("*") if file.suffix.lower() in PICTURES)
+            if len(files) <= FEWEST_IMAGES:
+                raise DataError(
+                    f"{path} holds {len(files)} images, too few for moments; give more than {FEWEST_IMAGES}"
+                )
+            z = features_of(files)
+            return Reference(*_moments(z), len(z), common)
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                of_features, mean, cov, n = str(file["features"]), file["mean"], file["cov"], int(file["n"])
+        except (OSError, ValueError, KeyError, BadZipFile) as error:
+            raise DataError(f"{path} holds no moments ({error}); it needs mean, cov, n and features") from error
+        if of_features != features:
+            raise DataError(
+                f"{path} holds moments of {of_features}, and these are features of {features}; make them anew"
+            )
+        return Reference(mean, cov, n, common)
+
+    def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
+        assert sample.reference is not None
+        z = sample.features(sample.q)
+        n = min(len(z), sample.reference.common)
+        if n <= FEWEST_IMAGES:
+            raise DataError(f"{n} images are too few for a Fréchet distance; give more than {FEWEST_IMAGES}")
+        rng = sample.rng("images")
+        flags = [f"fewer images ({n}) than features ({z.shape[1]})"] if n <= z.shape[1] else []
+        if sample.null == HALVES:
+            return Estimate({"d2": frechet(sample.features(sample.p), z)}, {"n": float(len(z))}, tuple(flags))
+        sizes = np.array([round(1 / inverse) for inverse in np.linspace(2 / n, 1 / n, SIZES)])
+        order, reference = rng.permutation(len(z)), sample.reference
+        distances = [frechet_of_moments(reference.mean, reference.cov, *_moments(z[order[:size]])) for size in sizes]
+        values = {"d2": distances[-1], "d2_inf": extrapolated(sizes, distances)}
+        return Estimate(values, {"n": float(n), "n_reference": float(reference.n)}, tuple(flags))
 
 
-def _all_disagreements(predictions: Ints) -> NDArray[np.float64]:
-    """(C, C) disagreement of every two of C classifiers."""
-    return np.array([(predictions != others).mean(axis=1) for others in predictions])
+def _moments(z: Floats) -> tuple[Floats, Floats]:
+    """Mean (m,) and covariance (m, m) of features (n, m)."""
+    return z.mean(0), np.cov(z, rowvar=False)

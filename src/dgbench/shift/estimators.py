@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
+from pydantic import Field
 
 from dgbench.errors import ConfigError
 from dgbench.records.shift_rows import HALVES, NO_NULL
 from dgbench.records.spec import digest
 from dgbench.seeding import derive
 from dgbench.shift.classifiers import ShiftClassifier
+from dgbench.validation import Checked, Number, Refusal
 
 FEATURE_KINDS = ("frozen", "trained")
 LEAST_OVERLAP = 0.01  # share of images where both sides have density, below which correlation shift is not estimated
 EARLY = 100  # steps
 LOOKS_MORE = 5
+
+AtLeast0 = Annotated[int, Field(ge=0), Refusal("is not an integer >= 0", "give one")]
+AtLeast1 = Annotated[int, Field(ge=1), Refusal("is not an integer >= 1", "give one")]
+NotNegative = Annotated[Number, Field(ge=0), Refusal("is not a number >= 0", "give one")]
+Share = Annotated[Number, Field(ge=0.01, le=0.9), Refusal("is not a number from 0.01 to 0.9", "give one")]
 
 
 @dataclass(frozen=True)
@@ -215,27 +221,26 @@ class Estimate:
     refused: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimator(ABC):
-    """Base of all estimators; a subclass is a file of ``conf/estimator``.
+class Estimator(Checked, ABC):
+    """Base of all estimators; a subclass is a file of ``conf/estimator``, whose keys are its fields.
 
     Attributes:
         nulls: of which pairs without shift it tells something.
         kinds: the features that it can work on.
         balances: give both sides equally many images of every class.
         against_reference: it compares every environment with pretraining images instead of two environments.
+        whole_pair: the estimates of one pair depend on one another.
     """
-
-    name: str
 
     nulls: ClassVar[tuple[str, ...]] = (NO_NULL, HALVES)
     kinds: ClassVar[tuple[str, ...]] = FEATURE_KINDS
     balances: ClassVar[bool] = True
     against_reference: ClassVar[bool] = False
 
+    name: str
+
     @property
     def whole_pair(self) -> bool:
-        """Whether the estimates of one pair depend on one another."""
         return False
 
     def nulls_of(self, asked: bool) -> tuple[str, ...]:
@@ -249,18 +254,9 @@ class Estimator(ABC):
         """
         if self.whole_pair and not asked:
             raise ConfigError(
-                f"estimator.{self.name}.thresholds=calibrated needs pairs without shift; set null=true, or "
-                "thresholds=fixed"
+                f"{self.key}.thresholds=calibrated needs pairs without shift; set null=true, or thresholds=fixed"
             )
         return self.nulls if asked else (NO_NULL,)
-
-    def settings(self) -> dict[str, Any]:
-        """Every key, for the rows."""
-        values = {key.name: getattr(self, key.name) for key in fields(self)}
-        return {
-            key: list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
-            for key, value in values.items()
-        }
 
     def reference_of(
         self, features_of: Callable[[Sequence[Path]], np.ndarray], features: str, smallest: int
@@ -278,15 +274,20 @@ class Estimator(ABC):
         return None
 
     def fittings(self, sample: Sample) -> list[Fitting]:
-        """The classifiers that one estimate needs.
-
-        Args:
-            sample: its images.
+        """The classifiers that the estimate of a sample needs.
 
         Raises:
             DataError: there are too few images.
         """
         return []
+
+    def calibrated(self, nulls: Sequence[tuple[Sample, Sequence[Fitted]]]) -> Self:
+        """The estimator for one pair, given the trials of that pair without shift and their classifiers.
+
+        Raises:
+            DataError: it cannot be had.
+        """
+        return self
 
     @abstractmethod
     def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
@@ -295,18 +296,6 @@ class Estimator(ABC):
         Raises:
             DgbenchError: there are none, and why.
         """
-
-    def estimates(
-        self, samples: Sequence[Sample], nulls: Sequence[bool], fitted: Sequence[Sequence[Fitted]]
-    ) -> list[Callable[[], Estimate]]:
-        """How to make the estimates of several samples of one pair.
-
-        Args:
-            samples: of trials and halves.
-            nulls: whether each is a trial of a pair without shift.
-            fitted: the classifiers of each.
-        """
-        return [partial(self.estimate, *pair) for pair in zip(samples, fitted, strict=True)]
 
 
 def without_overlap(values: Mapping[str, float], share: float) -> tuple[dict[str, float], list[str]]:
@@ -323,26 +312,3 @@ def without_overlap(values: Mapping[str, float], share: float) -> tuple[dict[str
         "where they overlap"
     )
     return {name: value for name, value in values.items() if not name.startswith("cor")}, [flag]
-
-
-def check_number(key: str, value: Any, low: float, high: float = float("inf"), whole: bool = False) -> None:
-    """Refuse a value outside [low, high].
-
-    Raises:
-        ConfigError: it is no such number.
-    """
-    kinds = int if whole else (int, float)
-    if not isinstance(value, kinds) or isinstance(value, bool) or not low <= value <= high:
-        what = "an integer" if whole else "a number"
-        bounds = f"from {low:g} to {high:g}" if high < float("inf") else f">= {low:g}"
-        raise ConfigError(f"estimator.{key}={value} is not {what} {bounds}; give one")
-
-
-def check_choice(key: str, value: Any, choices: Sequence[str]) -> None:
-    """Refuse a value that is none of the choices.
-
-    Raises:
-        ConfigError: it is unknown.
-    """
-    if value not in choices:
-        raise ConfigError(f"estimator.{key}={value} is unknown; choose from {', '.join(choices)}")

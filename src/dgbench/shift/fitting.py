@@ -1,7 +1,11 @@
-"""Training classifiers of shift: those of one shape as one stack, on the machinery that trains every run."""
+"""Training classifiers of shift: those of one shape as one stack, on the machinery that trains every run.
+
+Their images have labels of the samples' own (:class:`SampleStore`); :class:`Judge` keeps the weights that count.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,10 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from dgbench.data.environments import Environments
+from dgbench.batches import Tensors
+from dgbench.containers import AnyNetworks, renew_statistics
+from dgbench.data.environments import Environments, Store, Table
 from dgbench.data.minibatches import EnvironmentData, RunOrder
 from dgbench.errors import DivergedError
 from dgbench.network_specs import Sizes
@@ -20,15 +28,231 @@ from dgbench.networks.build import assembled
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.spec import digest
 from dgbench.seeding import derive
-from dgbench.shift.estimators import Fitted, Fitting
-from dgbench.shift.judging import Judge
-from dgbench.shift.samples import EpochOrder, SampleStore
+from dgbench.shift.classifiers import ShiftClassifier
+from dgbench.shift.estimators import Fitted, Fitting, Labeled, Schedule
+from dgbench.training.checkpoints import Snapshot
 from dgbench.training.fit import fit_quietly, make_trainer
 from dgbench.training.groups import CPU_PARAMETERS
 from dgbench.training.modules import RunModule, SingleRun, StackedRuns
+from dgbench.training.modules.predicting import images_at_once
 from dgbench.training.optimizers import UpdateRule
 
 STACK_BYTES = 2 * 2**30  # of the minibatches and weights of a stack
+FEATURES_AT_ONCE = 16384
+LINE_SECONDS = 15.0  # between two lines of progress
+
+
+class SampleStore(Store):
+    """A view of images in which the same image may have different labels in different samples.
+
+    It holds the samples of several classifiers that train together: ``I/SIDE`` that number I trains on,
+    ``I/validation/SIDE`` that choose its step, ``I/predicted`` whose outputs are wanted (without labels).
+
+    Attributes:
+        environments: the samples by name, each a ``train`` subset; their catalog is that of the source.
+        rows: the positions (n,) of each sample in this store.
+
+    Args:
+        source: the images, or their features.
+        fittings: the classifiers, all of K classes.
+    """
+
+    def __init__(self, source: Environments, fittings: Sequence[Fitting]) -> None:
+        self.source, self.image = source.store, source.store.image
+        samples: dict[str, Labeled] = {}
+        for i, fitting in enumerate(fittings):
+            samples |= {f"{i}/{side}": sample for side, sample in enumerate(fitting.sides)}
+            samples |= {f"{i}/validation/{side}": sample for side, sample in enumerate(fitting.validation)}
+            samples[f"{i}/predicted"] = Labeled(fitting.predicted, np.zeros(len(fitting.predicted), dtype=np.int64))
+        ends = np.cumsum([0, *(len(sample.positions) for sample in samples.values())])
+        self.rows = {name: np.arange(ends[k], ends[k + 1]) for k, name in enumerate(samples)}
+        self._positions = torch.from_numpy(np.concatenate([sample.positions for sample in samples.values()]))
+        self._labels = torch.from_numpy(np.concatenate([sample.labels for sample in samples.values()]))
+        table = Table(source.info, {(name, "train"): rows for name, rows in self.rows.items()})
+        self.environments = Environments(table, source.catalog, self)
+
+    def to(self, device: torch.device) -> None:
+        self.source.to(device)
+        self._positions, self._labels = self._positions.to(device), self._labels.to(device)
+
+    def validation(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        """(n,) rows of the images that choose the step of a classifier, and (n,) their sides, 0 for p and 1 for q."""
+        names = [f"{i}/validation/{side}" for side in (0, 1)]
+        parts = [self.rows[name] for name in names if name in self.rows]
+        return np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(rows) for rows in parts])
+
+    def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        rows = indices.to(self._positions.device)
+        return self.source.gather(self._positions[rows])[0], self._labels[rows]
+
+
+class EpochOrder(RunOrder):
+    """Minibatches without replacement, epoch by epoch; what does not fill one is left out.
+
+    Args:
+        environments, training, batch_size, seed: as of :class:`RunOrder`.
+    """
+
+    def __init__(self, environments: Environments, training: Sequence[str], batch_size: int, seed: int) -> None:
+        super().__init__(environments, training, batch_size, seed)
+        self.per_epoch = min(len(subset) for subset in self._subsets) // batch_size
+        self._epoch: tuple[int, list[np.ndarray]] | None = None
+
+    def order(self, step: int) -> np.ndarray:
+        epoch, k = divmod(step, self.per_epoch)
+        if self._epoch is None or self._epoch[0] != epoch:
+            shuffled = [
+                np.random.default_rng(derive(self.order_seed, "epoch", env, epoch)).permutation(subset)
+                for env, subset in zip(self.training, self._subsets, strict=True)
+            ]
+            self._epoch = (epoch, shuffled)
+        rows = slice(k * self.batch_size, (k + 1) * self.batch_size)
+        return np.concatenate([positions[rows] for positions in self._epoch[1]])
+
+
+class Judge(pl.Callback):
+    """Looks at the validation images after every interval, keeps the weights that count, and predicts at the end.
+
+    Args:
+        schedule: of all classifiers.
+        data: their minibatches, of a :class:`SampleStore`.
+        checkpoint: file for the state of a stack that is interrupted; None keeps none.
+        every: least seconds between two checkpoints.
+        tell: called with a line of progress.
+
+    Attributes:
+        fitted: the classifiers, once training came to its end.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        data: EnvironmentData,
+        checkpoint: Path | None,
+        every: float,
+        tell: Callable[[str], None],
+    ) -> None:
+        assert isinstance(data.environments.store, SampleStore)
+        self.schedule, self.data, self.store, self.n = schedule, data, data.environments.store, len(data.runs)
+        self.checkpoint, self.every, self.tell = checkpoint, every, tell
+        self.fitted: list[Fitted] = []
+        self._best: list[tuple[float, float, int, Tensors] | None] = [None] * self.n
+        self._mean: dict[str, Tensor] = {}
+        self._averaged = 0
+        self._saved = self._spoke = time.monotonic()
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        self._begun = time.monotonic()
+        if self.schedule.mean_from is not None:
+            pl_module.after_step.append(lambda done: self._average(pl_module, done))
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        last = pl_module.steps_done >= self.schedule.steps
+        chooses = self.schedule.chooses and self.schedule.looks(pl_module.steps_done)
+        if chooses or (last and self.schedule.mean_from is None):
+            for i in range(self.n):
+                self._look(pl_module, i)
+        if not last and time.monotonic() - self._spoke > LINE_SECONDS:
+            self._spoke = time.monotonic()
+            self.tell(f"step {pl_module.steps_done} of {self.schedule.steps}")
+        if self.checkpoint and not last and time.monotonic() - self._saved >= self.every:
+            self._save(pl_module)
+
+    @torch.no_grad()
+    def _look(self, module: RunModule, i: int) -> None:
+        networks = module.evaluated(i)[0]
+        loss, error = self._validated(module, networks, i)
+        best = self._best[i]
+        better = best is None or (error < best[1] if self.schedule.chooses == "error" else loss < best[0])
+        if better or self.schedule.chooses is None:
+            kept = {**networks.params(), **networks.statistics()}
+            self._best[i] = loss, error, module.steps_done, {k: v.detach().clone() for k, v in kept.items()}
+
+    @torch.no_grad()
+    def _average(self, module: RunModule, done: int) -> None:
+        assert self.schedule.mean_from is not None
+        if done <= self.schedule.mean_from:
+            return
+        self._averaged += 1
+        for name, value in module.live_parameters().items():
+            mean = self._mean.setdefault(name, torch.zeros_like(value))
+            mean += (value.detach() - mean) / self._averaged
+
+    @torch.no_grad()
+    def on_train_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        if pl_module.steps_done < self.schedule.steps:
+            return  # Ctrl-C
+        results = []
+        for i in range(self.n):
+            networks = pl_module.evaluated(i)[0]
+            if self.schedule.mean_from is None:
+                best = self._best[i]
+                assert best is not None
+                loss, error, step, weights = best
+                networks = networks.bind(weights)
+            else:
+                networks, step = self._with_mean(pl_module, networks, i), self.schedule.steps
+                loss, error = self._validated(pl_module, networks, i)
+            outputs = self._outputs(pl_module, networks, self.store.rows[f"{i}/predicted"])[0]
+            results.append((outputs.double().cpu().numpy(), loss, error, step))
+        seconds = (time.monotonic() - self._begun) / self.n
+        self.fitted = [Fitted(*result, seconds, self.n) for result in results]
+
+    def _with_mean(self, module: RunModule, networks: AnyNetworks, i: int) -> AnyNetworks:
+        """The networks with their mean weights, and with statistics of BatchNorm for these."""
+        alone = isinstance(module, SingleRun)
+        means = {name: value if alone else value[i] for name, value in self._mean.items()}
+        if not alone:
+            return networks.bind(means)
+        trained = module.runs[0].networks
+        for name, parameter in trained.params().items():
+            parameter.copy_(means[name])
+        steps = range(getattr(self.data.runs[0], "per_epoch", self.schedule.steps))
+        images = (self.data.batches(step, 1)[0].x.to(trained.dtype) for step in steps)
+        renew_statistics(trained, trained.featurizer, images)
+        return trained.eval()
+
+    def _validated(self, module: RunModule, networks: AnyNetworks, i: int) -> tuple[float, float]:
+        """Mean cross entropy and fraction wrong."""
+        algorithm: Any = module.runs[i].algorithm
+        rows, sides = self.store.validation(i)
+        outputs, y = self._outputs(module, networks, rows)
+        logits, target = algorithm.judged(outputs, y, torch.from_numpy(sides).to(y.device))
+        wrong = (logits.argmax(1) != target).double().mean()
+        return float(F.cross_entropy(logits.double(), target)), float(wrong)
+
+    def _outputs(self, module: RunModule, networks: AnyNetworks, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        """(n,) rows of the store -> (n, c) outputs and (n,) labels."""
+        algorithm: Any = module.runs[0].algorithm
+        assert isinstance(algorithm, ShiftClassifier)
+        images = len(self.store.image) > 1
+        size = images_at_once(module.runs[0].activations(self.store.image), module.device) if images else 0
+        parts = []
+        for part in torch.split(torch.from_numpy(rows), size or FEATURES_AT_ONCE):
+            x, y = self.store.gather(part)
+            parts.append((algorithm.outputs(networks, x.to(module.runs[0].networks.dtype)), y))
+        outputs, labels = zip(*parts, strict=True)
+        return torch.cat(outputs), torch.cat(labels)
+
+    def _save(self, module: RunModule) -> None:
+        assert self.checkpoint is not None
+        states = {str(i): {**module.run_state(i), "best": self._best[i]} for i in range(self.n)}
+        states["mean"] = {"n": self._averaged, "weights": {name: value.cpu() for name, value in self._mean.items()}}
+        diverged = {str(i): (step, float(value)) for i, (step, value) in module.diverged.items()}
+        Snapshot(module.steps_done, states, diverged).save(self.checkpoint)
+        self._saved = time.monotonic()
+
+    def restore(self, module: RunModule) -> None:
+        """Continue from a checkpoint, if there is one."""
+        snapshot = Snapshot.load(self.checkpoint) if self.checkpoint else None
+        if snapshot is None or len(snapshot.runs) != self.n + 1:
+            return
+        mean = snapshot.runs.pop("mean")
+        self._averaged, self._mean = mean["n"], mean["weights"]
+        states = [snapshot.runs[str(i)] for i in range(self.n)]
+        self._best = [state.pop("best") for state in states]
+        module.load_run_states(states)
+        module.diverged.update({int(i): how for i, how in snapshot.diverged.items()})
 
 
 @dataclass
@@ -125,8 +349,8 @@ def _train(training: ClassifierTraining, fittings: Sequence[Fitting]) -> list[Fi
     modules = [_module(training, fitting) for fitting in fittings]
     module: RunModule = modules[0] if n == 1 and training.mode != "stacked" else StackedRuns(modules)
     data = _data(training.source, fittings, stacked=module is not modules[0])
-    file = f"{digest([_key(fitting) for fitting in fittings])}.ckpt"
-    checkpoint = training.scratch / file if training.scratch else None
+    key = [[schedule.key, f.seed, *(len(side.positions) for side in f.sides)] for f in fittings]
+    checkpoint = training.scratch / f"{digest(key)}.ckpt" if training.scratch else None
     judge = Judge(schedule, data, checkpoint, training.settings.checkpoint_seconds, training.tell)
     judge.restore(module)
     intervals = -(-schedule.steps // schedule.interval) - module.steps_done // schedule.interval
@@ -140,21 +364,19 @@ def _train(training: ClassifierTraining, fittings: Sequence[Fitting]) -> list[Fi
     except DivergedError:
         return [None] * n
     finally:
-        if not judge.interrupted and checkpoint:
+        if judge.fitted and checkpoint:
             checkpoint.unlink(missing_ok=True)
-    return [
-        None if i in module.diverged else Fitted(outputs, loss, error, step, judge.seconds / n, n)
-        for i, (outputs, loss, error, step) in enumerate(judge.results)
-    ]
-
-
-def _key(fitting: Fitting) -> list[Any]:
-    return [fitting.schedule.key, fitting.seed, *(len(side.positions) for side in fitting.sides)]
+    return [None if i in module.diverged else fitted for i, fitted in enumerate(judge.fitted)]
 
 
 def _module(training: ClassifierTraining, fitting: Fitting) -> SingleRun:
     schedule, image = fitting.schedule, tuple(training.source.store.image)
-    features: Any = training.backbone(fitting.seed) if training.backbone else _standardized(training, fitting)
+    if training.backbone:
+        features: Any = training.backbone(fitting.seed)
+    else:
+        positions = np.concatenate([side.positions for side in fitting.sides])
+        x = training.source.store.gather(torch.from_numpy(positions))[0].double().cpu()
+        features = Standardized(x.mean(0), x.std(0, correction=0))
     sizes = Sizes(features.n_features, fitting.n_classes, len(fitting.sides), image, schedule.steps)
     algorithm = schedule.algorithm(sizes, schedule.hparams)
     with torch.random.fork_rng(devices=[]):
@@ -162,12 +384,6 @@ def _module(training: ClassifierTraining, fitting: Fitting) -> SingleRun:
         needed = algorithm.networks_needed(sizes, schedule.hparams)
         networks = assembled({"featurizer": features}, needed, image, lambda: features)
     return SingleRun(algorithm, networks, fitting.seed, UpdateRule(schedule.steps), training.dtype)
-
-
-def _standardized(training: ClassifierTraining, fitting: Fitting) -> Standardized:
-    positions = np.concatenate([side.positions for side in fitting.sides])
-    x = training.source.store.gather(torch.from_numpy(positions))[0].double().cpu()
-    return Standardized(x.mean(0), x.std(0, correction=0))
 
 
 def _data(source: Environments, fittings: Sequence[Fitting], stacked: bool) -> EnvironmentData:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -38,26 +39,6 @@ LINE_SECONDS = 15.0  # between two lines of progress
 Tell = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Done:
-    """An estimate that was made or refused.
-
-    Args:
-        pair, slot: which one.
-        estimate: its values.
-        sample: its images; None where there are too few.
-        seconds: of computation.
-        together: classifiers that trained with its own.
-    """
-
-    pair: Pair
-    slot: Slot
-    estimate: Estimate
-    sample: Sample | None = None
-    seconds: float = 0.0
-    together: int = 1
-
-
 @dataclass
 class _Waiting:
     """An estimate whose classifiers are not all trained."""
@@ -65,11 +46,19 @@ class _Waiting:
     slot: Slot
     sample: Sample
     fittings: Sequence[Fitting]
-    fitted: dict[int, Fitted | None] = field(default_factory=dict)
+    fitted: dict[int, Fitted | None] = field(default_factory=dict)  #: by their place in ``fittings``; None: it diverged
 
     @property
     def ready(self) -> bool:
         return len(self.fitted) == len(self.fittings)
+
+    @property
+    def diverged(self) -> bool:
+        return None in self.fitted.values()
+
+    @property
+    def classifiers(self) -> list[Fitted]:
+        return [classifier for _, classifier in sorted(self.fitted.items()) if classifier]
 
 
 def estimate_all(job: PlannedShift, make_training: Callable[[], ClassifierTraining], tell: Tell) -> None:
@@ -83,9 +72,9 @@ def estimate_all(job: PlannedShift, make_training: Callable[[], ClassifierTraini
     Raises:
         DgbenchError: nothing can be estimated.
     """
-    training: list[ClassifierTraining] = []
+    training: ClassifierTraining | None = None
     for planned in job.estimators:
-        if not any(True for _ in planned.left()):
+        if next(planned.left(), None) is None:
             tell(f"{planned.estimator.name}: all {planned.size} estimates were done before")
             continue
         with RunLocks() as locks:
@@ -93,11 +82,11 @@ def estimate_all(job: PlannedShift, make_training: Callable[[], ClassifierTraini
                 holder = lock_holder(planned.folder) or "another process"
                 tell(f"{planned.estimator.name}: {planned.folder} is estimated by {holder}; left to it")
                 continue
-            training = training or [make_training()]
+            training = training or make_training()
             planned.file.touch()  # whoever looks for runs knows by it that this is none
             write_status(planned.folder, RUNNING)
             try:
-                _estimate(job, planned, training[0], tell)
+                _estimate(job, planned, training, tell)
             except KeyboardInterrupt:
                 mark_interrupted(planned.folder)
                 raise
@@ -118,17 +107,19 @@ def _estimate(job: PlannedShift, planned: PlannedEstimator, training: Classifier
     if estimator.against_reference:
         smallest = min(map(pools.size, training.source.info.given))
         pools.reference = estimator.reference_of(training.features_of, f"{identity.backbone}/{identity.init}", smallest)
+
+    exact: dict[Pair, dict[str, float]] = {}
+    if estimator.balances:
+        exact = {
+            pair: exact_values(job.dataset, job.info.n_classes, (pair.p, pair.q), pools.size) for pair in planned.pairs
+        }
     begun = last_line = time.monotonic()
     refusals = set[tuple[str, str]]()
-    for count, done in enumerate(make_estimates(estimator, wanted, pools, training), start=1):
-        pair, refused = done.pair, done.estimate.refused
-        exact: dict[str, float] = {}
-        if estimator.balances:
-            exact = exact_values(job.dataset, job.info.n_classes, (pair.p, pair.q), pools.size)
-        append_shift_rows(planned.file, [row_of(identity, done, exact)])
-        if refused and (pair.name, refused) not in refusals:
-            refusals.add((pair.name, refused))
-            tell(f"{name}: {' + '.join(pair.p)} against {' + '.join(pair.q)} is refused: {refused}")
+    for count, row in enumerate(make_estimates(estimator, identity, wanted, pools, training, exact), start=1):
+        append_shift_rows(planned.file, [row])
+        if row.refused and (row.pair, row.refused) not in refusals:
+            refusals.add((row.pair, row.refused))
+            tell(f"{name}: {' + '.join(row.p)} against {' + '.join(row.q)} is refused: {row.refused}")
         if time.monotonic() - last_line > LINE_SECONDS:
             last_line = time.monotonic()
             tell(f"{name}: {count} of {len(wanted)} estimates")
@@ -136,92 +127,94 @@ def _estimate(job: PlannedShift, planned: PlannedEstimator, training: Classifier
 
 
 def make_estimates(
-    estimator: Estimator, wanted: Sequence[tuple[Pair, Slot]], pools: Pools, training: ClassifierTraining
-) -> Iterator[Done]:
+    estimator: Estimator,
+    identity: ShiftIdentity,
+    wanted: Sequence[tuple[Pair, Slot]],
+    pools: Pools,
+    training: ClassifierTraining,
+    exact: Mapping[Pair, Mapping[str, float]],
+) -> Iterator[ShiftRow]:
     """Make estimates, each as soon as its classifiers are trained.
 
     Args:
         estimator: what makes the values.
+        identity: of the rows.
         wanted: which estimates.
         pools: images of the environments.
         training: how classifiers are trained.
+        exact: true values of pairs, where they are known; there is no shift in a pair that is made without.
     """
+
+    def row(
+        pair: Pair,
+        slot: Slot,
+        estimate: Estimate,
+        sample: Sample | None = None,
+        seconds: float = 0.0,
+        together: int = 1,
+    ) -> ShiftRow:
+        true = exact.get(pair, {})
+        return ShiftRow(
+            identity=identity,
+            pairs=pair.pairs,
+            pair=pair.name,
+            p=list(pair.p),
+            q=list(pair.q),
+            kind=slot.kind,
+            number=slot.number,
+            null=slot.null,
+            n=[len(sample.p), len(sample.q)] if sample else [0, 0],
+            classes=list(sample.names) if sample else [],
+            dropped=sample.dropped if sample else {},
+            values=_finite(estimate.values),
+            diagnostics=_finite(estimate.diagnostics),
+            exact=dict(true) if slot.null == NO_NULL else dict.fromkeys(true, 0.0),
+            flags=list(estimate.flags),
+            refused=estimate.refused,
+            seconds=seconds,
+            together=together,
+        )
+
     waiting: dict[Pair, list[_Waiting]] = {pair: [] for pair, _ in wanted}
     for pair, slot in wanted:
         try:
             sample = pools.sample(estimator, pair, slot)
-            fittings = estimator.fittings(sample)
+            waiting[pair].append(_Waiting(slot, sample, estimator.fittings(sample)))
         except DgbenchError as error:
-            yield Done(pair, slot, Estimate(refused=str(error)))
-        else:
-            waiting[pair].append(_Waiting(slot, sample, fittings))
+            yield row(pair, slot, Estimate(refused=str(error)))
     owners = [(work, k) for works in waiting.values() for work in works for k in range(len(work.fittings))]
-    yield from _ready(estimator, waiting)
-    for trained in training.fit([work.fittings[k] for work, k in owners]):
+    for trained in chain([{}], training.fit([work.fittings[k] for work, k in owners])):
         for number, fitted in trained.items():
             work, k = owners[number]
             work.fitted[k] = fitted
-        yield from _ready(estimator, waiting)
+        for pair, works in waiting.items():
+            ready = [work for work in works if work.ready]
+            if estimator.whole_pair and len(ready) < len(works):
+                continue
+            works[:] = [work for work in works if not work.ready]
+            for work, estimate, seconds in _estimates(estimator, ready):
+                together = max((classifier.together for classifier in work.classifiers), default=1)
+                yield row(pair, work.slot, estimate, work.sample, seconds, together)
 
 
-def _ready(estimator: Estimator, waiting: Mapping[Pair, list[_Waiting]]) -> Iterator[Done]:
-    """Values of all that is ready; of a pair whose estimates depend on one another, once all of it is."""
-    for pair, works in waiting.items():
-        ready = [work for work in works if work.ready]
-        if not ready or (estimator.whole_pair and len(ready) < len(works)):
-            continue
-        works[:] = [work for work in works if not work.ready]
-        for work in ready:
-            if None in work.fitted.values():
-                yield Done(pair, work.slot, Estimate(refused=DIVERGED), work.sample)
-        yield from _values(estimator, pair, [work for work in ready if None not in work.fitted.values()])
-
-
-def _values(estimator: Estimator, pair: Pair, works: Sequence[_Waiting]) -> Iterator[Done]:
-    numbered = [sorted(work.fitted.items()) for work in works]
-    fitted = [[classifier for _, classifier in classifiers if classifier] for classifiers in numbered]
-    nulls = [work.slot.kind == TRIAL and work.slot.null == HALVES for work in works]
-    makes = estimator.estimates([work.sample for work in works], nulls, fitted)
-    for work, make, classifiers in zip(works, makes, fitted, strict=True):
+def _estimates(estimator: Estimator, works: Sequence[_Waiting]) -> Iterator[tuple[_Waiting, Estimate, float]]:
+    """The values of estimates of one pair whose classifiers are trained, and the seconds that each took."""
+    yield from ((work, Estimate(refused=DIVERGED), 0.0) for work in works if work.diverged)
+    works = [work for work in works if not work.diverged]
+    nulls = [work for work in works if work.slot.kind == TRIAL and work.slot.null == HALVES]
+    refused = ""
+    try:
+        estimator = estimator.calibrated([(work.sample, work.classifiers) for work in nulls])
+    except DgbenchError as error:
+        refused = str(error)
+    for work in works:
         begun = time.monotonic()
         try:
-            estimate = make()
+            estimate = Estimate(refused=refused) if refused else estimator.estimate(work.sample, work.classifiers)
         except DgbenchError as error:
             estimate = Estimate(refused=str(error))
-        seconds = time.monotonic() - begun + sum(classifier.seconds for classifier in classifiers)
-        together = max((classifier.together for classifier in classifiers), default=1)
-        yield Done(pair, work.slot, estimate, work.sample, seconds, together)
-
-
-def row_of(identity: ShiftIdentity, done: Done, exact: Mapping[str, float]) -> ShiftRow:
-    """An estimate as a row.
-
-    Args:
-        identity: of the folder.
-        done: what was made.
-        exact: true values, where they are known; there is no shift in a pair that is made without.
-    """
-    pair, slot, estimate, sample = done.pair, done.slot, done.estimate, done.sample
-    return ShiftRow(
-        identity=identity,
-        pairs=pair.pairs,
-        pair=pair.name,
-        p=list(pair.p),
-        q=list(pair.q),
-        kind=slot.kind,
-        number=slot.number,
-        null=slot.null,
-        n=[len(sample.p), len(sample.q)] if sample else [0, 0],
-        classes=list(sample.names) if sample else [],
-        dropped=sample.dropped if sample else {},
-        values=_finite(estimate.values),
-        diagnostics=_finite(estimate.diagnostics),
-        exact=dict(exact) if slot.null == NO_NULL else dict.fromkeys(exact, 0.0),
-        flags=list(estimate.flags),
-        refused=estimate.refused,
-        seconds=done.seconds,
-        together=done.together,
-    )
+        seconds = time.monotonic() - begun + sum(classifier.seconds for classifier in work.classifiers)
+        yield work, estimate, seconds
 
 
 def _finite(values: Mapping[str, float]) -> dict[str, float]:
@@ -269,21 +262,20 @@ def estimate_shift(
             "(n, m) features with n labels each"
         )
     defaults: Any = OmegaConf.to_container(OmegaConf.load(CONF / "estimator" / f"{estimator}.yaml"))
-    built: Estimator = build({"estimator": {**defaults, **(keys or {})}}, "estimator")
+    built: Estimator = build({"estimator": {**defaults, **(keys or {})}}, "estimator", _convert_="all")
     if built.against_reference:
         raise ConfigError(f"estimator={estimator} compares with a reference; call dgbench.shift.distances itself")
     prepare_process()
     source = _environments(np.concatenate([x_p, x_q]), np.concatenate([y_p, y_q]), len(y_p))
-    settings = TrainerSettings.model_validate({"device": device})
-    training = ClassifierTraining(source, settings)
+    training = ClassifierTraining(source, TrainerSettings.model_validate({"device": device}))
     identity = ShiftIdentity(
         run="", **source.info.facts(), backbone="", init="", features="frozen", images="all",
-        estimator=estimator, settings=built.settings(), seed=seed, code=code_version(),
+        estimator=estimator, settings=dict(built), seed=seed, code=code_version(),
     )  # fmt: skip
     pair = Pair("each", "p|q", ("p",), ("q",))
     wanted = [(pair, slot) for slot in slots_of(trials, halves, built.nulls_of(null))]
     pools = Pools(source, "all", seed, min_per_class, max_per_class)
-    return [row_of(identity, done, {}) for done in make_estimates(built, wanted, pools, training)]
+    return list(make_estimates(built, identity, wanted, pools, training, exact={}))
 
 
 def _environments(x: np.ndarray, y: np.ndarray, n_p: int) -> Environments:

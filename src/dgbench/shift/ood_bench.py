@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
+from pydantic import Field
 from scipy.special import softmax
 
 from dgbench.errors import DataError
@@ -15,10 +14,6 @@ from dgbench.records.shift_rows import NO_NULL
 from dgbench.seeding import derive
 from dgbench.shift.classifiers import BottleneckClassifier
 from dgbench.shift.density import (
-    CLASS_WEIGHTS,
-    DENSITIES,
-    FORMULAS,
-    PROPOSALS,
     DensitiesAtPoints,
     calibrated_thresholds,
     densities_at,
@@ -26,17 +21,18 @@ from dgbench.shift.density import (
     standardized,
 )
 from dgbench.shift.estimators import (
+    AtLeast1,
     Estimate,
     Estimator,
     Fitted,
     Fitting,
+    NotNegative,
     Sample,
     Schedule,
-    check_choice,
-    check_number,
     without_overlap,
 )
 from dgbench.shift.pairs import held_out_split
+from dgbench.validation import Refusal
 
 EPOCHS = 10  # of the code's recipe: in the first half the learning rate falls, over the second weights are averaged
 RECIPES: dict[str, dict[str, Any]] = {
@@ -44,17 +40,8 @@ RECIPES: dict[str, dict[str, Any]] = {
     "paper": {"optimizer": "adam", "lr": 3e-4, "weight_decay": 0.0},
 }
 PAPER_STEPS, LOOK_EVERY, BATCH = 2000, 50, 32
-CHOICES = {
-    "recipe": tuple(RECIPES),
-    "formula": tuple(FORMULAS),
-    "thresholds": ("fixed", "calibrated"),
-    "density": DENSITIES,
-    "proposal": PROPOSALS,
-    "class_weights": tuple(CLASS_WEIGHTS),
-}
 
 
-@dataclass(frozen=True, kw_only=True)
 class DensityEstimator(Estimator):
     """Algorithms 1 and 2 of Ye et al. (2022), by the paper or as in the authors' released code.
 
@@ -73,25 +60,19 @@ class DensityEstimator(Estimator):
         points: drawn for the integrals, M.
     """
 
-    name: str = "ood_bench"
-    recipe: str = "code"
-    bottleneck: int = 8
-    formula: str = "ye2022"
-    thresholds: str = "fixed"
-    eps_div: float = 1e-12
-    eps_cor: float = 5e-4
-    density: str = "separate"
-    proposal: str = "pooled"
-    class_weights: str = "counts"
-    points: int = 10_000
+    key = "estimator.ood_bench"
 
-    def __post_init__(self) -> None:
-        for key, choices in CHOICES.items():
-            check_choice(f"ood_bench.{key}", getattr(self, key), choices)
-        check_number("ood_bench.bottleneck", self.bottleneck, 1, whole=True)
-        check_number("ood_bench.points", self.points, 100, whole=True)
-        check_number("ood_bench.eps_div", self.eps_div, 0)
-        check_number("ood_bench.eps_cor", self.eps_cor, 0)
+    name: str = "ood_bench"
+    recipe: Literal["code", "paper"] = "code"
+    bottleneck: AtLeast1 = 8
+    formula: Literal["ye2022", "hellinger"] = "ye2022"
+    thresholds: Literal["fixed", "calibrated"] = "fixed"
+    eps_div: NotNegative = 1e-12
+    eps_cor: NotNegative = 5e-4
+    density: Literal["separate", "mixture"] = "separate"
+    proposal: Literal["pooled", "mixture"] = "pooled"
+    class_weights: Literal["counts", "uniform"] = "counts"
+    points: Annotated[int, Field(ge=100), Refusal("is not an integer >= 100", "give one")] = 10_000
 
     @property
     def whole_pair(self) -> bool:
@@ -124,61 +105,49 @@ class DensityEstimator(Estimator):
         """Rows of the images whose densities are estimated."""
         return self._split(sample)[1] if self.recipe == "code" else np.arange(len(sample.labels))
 
-    def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
-        return self._values(sample, fitted[0], self._densities(sample, fitted[0]), (self.eps_div, self.eps_cor))
-
-    def estimates(
-        self, samples: Sequence[Sample], nulls: Sequence[bool], fitted: Sequence[Sequence[Fitted]]
-    ) -> list[Callable[[], Estimate]]:
+    def calibrated(self, nulls: Sequence[tuple[Sample, Sequence[Fitted]]]) -> Self:
         if not self.whole_pair:
-            return super().estimates(samples, nulls, fitted)
-        densities = cache(lambda i: self._densities(samples[i], fitted[i][0]))
-        thresholds = cache(lambda: calibrated_thresholds([densities(i) for i, null in enumerate(nulls) if null]))
-        return [
-            lambda i=i: self._values(samples[i], fitted[i][0], densities(i), thresholds())  # type: ignore[misc]
-            for i in range(len(samples))
-        ]
+            return self
+        densities = [self._densities(sample, classifier) for sample, (classifier,) in nulls]
+        eps_div, eps_cor = calibrated_thresholds(densities)
+        return self.model_copy(update={"eps_div": eps_div, "eps_cor": eps_cor})
 
     def _densities(
-        self, sample: Sample, fitted: Fitted, labels: Callable[[np.ndarray], np.ndarray] | None = None
+        self, sample: Sample, fitted: Fitted, labels: Callable[[np.ndarray], np.ndarray] = lambda y: y
     ) -> DensitiesAtPoints:
-        """Of the features of held-out images, those of one side with ``labels`` made of their own."""
+        """Of the features of the measured images, those of one side with ``labels`` made of their own."""
         rows = self._measured(sample)
         z, y, sides = fitted.outputs[:, : self.bottleneck], sample.labels[rows], sample.sides[rows]
         z_p, z_q = standardized(z[sides == 0], z[sides == 1])
-        y_p, y_q = y[sides == 0], y[sides == 1]
-        if labels is not None:
-            y_p, y_q = labels(y_p), labels(y_q)
         return densities_at(
-            z_p, y_p, z_q, y_q, sample.rng("points"),
+            z_p, labels(y[sides == 0]), z_q, labels(y[sides == 1]), sample.rng("points"),
             n_points=self.points, density=self.density, proposal=self.proposal, class_weights=self.class_weights,
         )  # fmt: skip
 
-    def _values(
-        self, sample: Sample, fitted: Fitted, densities: DensitiesAtPoints, thresholds: tuple[float, float]
-    ) -> Estimate:
-        shift = from_densities(densities, *thresholds)
+    def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
+        (classifier,) = fitted
+        shift = from_densities(self._densities(sample, classifier), self.eps_div, self.eps_cor)
         rows = self._measured(sample)
         y, sides = sample.labels[rows], sample.sides[rows]
-        logits = fitted.outputs[:, self.bottleneck :].reshape(len(y), -1, 2)[np.arange(len(y)), y]
-        predicted = softmax(logits, axis=1)[:, 1] > 0.5
-        accuracy = float(np.mean([(predicted[sides == side] == bool(side)).mean() for side in (0, 1)]))
-        diagnostics = {
-            "in_s": shift.in_s, "in_t": shift.in_t, "ess": shift.ess, "accuracy": accuracy,
-            "eps_div": thresholds[0], "eps_cor": thresholds[1], "classes_used": len(shift.classes_used),
-            "val_loss": fitted.loss,
-        }  # fmt: skip
-        if sample.null == NO_NULL:  # the same classifier, without correlation shift
-            shuffled = self._densities(sample, fitted, sample.rng("shuffled").permutation)
-            diagnostics["cor_shuffled"] = from_densities(shuffled, *thresholds).cor
-        values = {name: getattr(shift, name) for name in ("div", "cor", "div_plus", "cor_plus")}
-        values, flags = without_overlap(values, shift.in_t)
         used = np.isin(y, shift.classes_used).mean()
         if used < 0.5:
             raise DataError(
                 f"the classes with enough images for a density hold {100 * used:.0f} % of them only; use more images "
                 "of a class, or a smaller estimator.ood_bench.bottleneck"
             )
+        logits = classifier.outputs[:, self.bottleneck :].reshape(len(y), -1, 2)[np.arange(len(y)), y]
+        predicted = softmax(logits, axis=1)[:, 1] > 0.5
+        accuracy = float(np.mean([(predicted[sides == side] == bool(side)).mean() for side in (0, 1)]))
+        diagnostics = {
+            "in_s": shift.in_s, "in_t": shift.in_t, "ess": shift.ess, "accuracy": accuracy,
+            "eps_div": self.eps_div, "eps_cor": self.eps_cor, "classes_used": len(shift.classes_used),
+            "val_loss": classifier.loss,
+        }  # fmt: skip
+        if sample.null == NO_NULL:  # the same classifier, without correlation shift
+            shuffled = self._densities(sample, classifier, sample.rng("shuffled").permutation)
+            diagnostics["cor_shuffled"] = from_densities(shuffled, self.eps_div, self.eps_cor).cor
+        values = {name: getattr(shift, name) for name in ("div", "cor", "div_plus", "cor_plus")}
+        values, flags = without_overlap(values, shift.in_t)
         if len(shift.classes_failed):
             names = ", ".join(sample.names[label] for label in shift.classes_failed)
             flags.append(f"too few images for a density: {names}")

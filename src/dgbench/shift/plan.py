@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
 
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
@@ -20,13 +22,13 @@ from dgbench.plan.building import (
     without,
 )
 from dgbench.plan.folds import Fold, planned_folds
-from dgbench.plan.settings import TrainerSettings
+from dgbench.plan.settings import Switch, TrainerSettings
 from dgbench.records.shift_rows import HALF, LABELS, SHIFT_FILE, TRIAL, ShiftIdentity, read_shift_rows
 from dgbench.records.spec import code_version, digest
 from dgbench.seeding import derive
-from dgbench.shift.estimators import FEATURE_KINDS, Estimator
+from dgbench.shift.estimators import AtLeast0, AtLeast1, Estimator
+from dgbench.validation import Checked, Refusal
 
-CHOICES = {"pairs": ("folds", "each"), "images": ("all", "train"), "features": FEATURE_KINDS}
 REFERENCE = "reference"
 USED = ("device", "precision", "matmul", "checkpoint_seconds")  # keys of conf/trainer that count here
 
@@ -143,7 +145,7 @@ def planned_shift(
     info = described(dataset, absent_ok=not download, download=download)
     settings = TrainerSettings(**config["trainer"])
     config = {**config, "dataset": filled}
-    estimators: list[Estimator] = [build(config["estimator"], name) for name in config["estimator"]]
+    estimators: list[Estimator] = [build(config["estimator"], name, _convert_="all") for name in config["estimator"]]
     for estimator in estimators:
         if config["features"] not in estimator.kinds:
             raise ConfigError(
@@ -153,25 +155,37 @@ def planned_shift(
     return PlannedShift(config, dataset, info, weights, settings, planned)
 
 
+AtLeast2 = Annotated[int, Field(ge=2)]
+
+
+class ShiftKeys(Checked):
+    """Keys of ``conf/shift.yaml`` that no group of its own checks."""
+
+    key = ""
+
+    pairs: Literal["folds", "each"]
+    images: Literal["all", "train"]
+    features: Literal["frozen", "trained"]
+    trials: AtLeast1
+    halves: AtLeast0
+    min_per_class: Annotated[AtLeast2, Refusal("is not an integer >= 2", "give one")]
+    max_per_class: Annotated[AtLeast2 | None, Refusal("is not an integer >= 2", "give one")]
+    null: Switch
+
+    @model_validator(mode="after")
+    def _halves_have_a_spread(self) -> Self:
+        if self.halves == 1:
+            raise ConfigError("halves=1 has no spread; give 2 or more (8 is the default), or 0 for no interval")
+        return self
+
+
 def check_keys(config: Mapping[str, Any], words: Sequence[str]) -> None:
     """Refuse keys of the job that cannot work.
 
     Raises:
         ConfigError: the first one.
     """
-    for key, choices in CHOICES.items():
-        if config[key] not in choices:
-            raise ConfigError(f"{key}={config[key]} is unknown; choose {' or '.join(choices)}")
-    for key, low in (("trials", 1), ("halves", 0), ("min_per_class", 2), ("max_per_class", 2)):
-        value = config[key]
-        if value is None and key == "max_per_class":
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < low:
-            raise ConfigError(f"{key}={value} is not an integer >= {low}; give one")
-    if config["halves"] == 1:
-        raise ConfigError("halves=1 has no spread; give 2 or more (8 is the default), or 0 for no interval")
-    if not isinstance(config["null"], bool):
-        raise ConfigError(f"null={config['null']} is unknown; choose true or false")
+    ShiftKeys(**{key: config[key] for key in ShiftKeys.model_fields})
     if not config.get("estimator"):
         raise ConfigError("estimator=[] estimates nothing; name files of conf/estimator, e.g. estimator=[joint]")
     typed = [word.lstrip("+").partition("=")[0] for word in words]
@@ -232,7 +246,7 @@ def _planned(
     settings: TrainerSettings,
     parent: Path,
 ) -> PlannedEstimator:
-    keys = {**estimator.settings(), **{key: config[key] for key in ("min_per_class", "max_per_class")}}
+    keys = {**dict(estimator), **{key: config[key] for key in ("min_per_class", "max_per_class")}}
     what = {
         **info.facts(),
         "backbone": without(config, "backbone", "hparams")["backbone"],

@@ -21,18 +21,16 @@ from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.shifts import DIAGNOSTIC, VALUE, ShiftSetting, read_shifts, shift_settings, verdicts
 from dgbench.reports.tables import Table
-from dgbench.shift.distance_tables import (
+from dgbench.shift.figures import shift_matrices, shift_plane
+from dgbench.shift.tables import (
     CONCEPT_TITLES,
     DISTANCE_TITLES,
+    PRETRAINING,
     class_distance_table,
+    class_text,
     concept_table,
     distance_table,
     frechet_table,
-)
-from dgbench.shift.figures import shift_matrices, shift_plane
-from dgbench.shift.tables import (
-    PRETRAINING,
-    class_text,
     number_table,
     pair_tables,
     pair_text,

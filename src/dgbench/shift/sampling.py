@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from dgbench.containers import example_of
+from dgbench.data.description import Preprocessing
 from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.store.cached_features import CachedFeatures
 from dgbench.errors import ConfigError, DataError
@@ -45,10 +46,17 @@ def prepared(job: PlannedShift, tell: Callable[[str], None]) -> ClassifierTraini
     if job.config["features"] == "trained":
         return training
     tell("computing the features of all images, or reading them")
-    stages = _stages(job, make(job.config["seed"]))
-    return replace(
-        training, source=_frozen(job, source, stages), backbone=None, features_of=partial(_of_files, stages, source)
-    )
+    network: Any = make(job.config["seed"])
+    if reason := getattr(network, "why_not_frozen", None):
+        raise ConfigError(f"features=frozen cannot freeze this backbone: {reason}, or features=trained")
+    stages = FirstStages(network, len(network.stages())).to(training.dtype)
+    asked = [EvalSet(torch.from_numpy(own_images(source, env, job.config["images"]))) for env in source.info.given]
+    at_once = partial(images_at_once, activations(stages, source.store.image))
+    folder = job.config["cache_dir"]
+    where, smaller = Path(folder) if folder else None, "raise cache_gb, or set features=trained"
+    store = CachedFeatures(source, stages, at_once, asked, job.config["cache_gb"], where, smaller)
+    features_of = partial(_of_files, stages, source.catalog.preprocessing)
+    return replace(training, source=replace(source, store=store), backbone=None, features_of=features_of)
 
 
 def _network(job: PlannedShift, source: Environments, seed: int) -> nn.Module:
@@ -60,35 +68,18 @@ def _network(job: PlannedShift, source: Environments, seed: int) -> nn.Module:
     return network
 
 
-def _stages(job: PlannedShift, network: Any) -> FirstStages:
-    if reason := getattr(network, "why_not_frozen", None):
-        raise ConfigError(f"features=frozen cannot freeze this backbone: {reason}, or features=trained")
-    stages = FirstStages(network, len(network.stages()))
-    return stages.to(torch.float64 if job.settings.precision == "64-true" else torch.float32)
-
-
-def _frozen(job: PlannedShift, source: Environments, stages: FirstStages) -> Environments:
-    asked = [EvalSet(torch.from_numpy(own_images(source, env, job.config["images"]))) for env in source.info.given]
-    at_once = partial(images_at_once, activations(stages, source.store.image))
-    folder = job.config["cache_dir"]
-    where, smaller = Path(folder) if folder else None, "raise cache_gb, or set features=trained"
-    store = CachedFeatures(source, stages, at_once, asked, job.config["cache_gb"], where, smaller)
-    return replace(source, store=store)
-
-
 @torch.no_grad()
-def _of_files(stages: FirstStages, source: Environments, files: Sequence[Path]) -> np.ndarray:
+def _of_files(stages: FirstStages, to: Preprocessing, files: Sequence[Path]) -> np.ndarray:
     """Image files, brought to what the dataset's images are, -> (n, m) features."""
     like = example_of(stages)
-    images = batches(files, source.catalog.preprocessing, FILES_AT_ONCE)
-    parts = [stages(x.to(like)).double().cpu().numpy() for x in images]
-    return np.concatenate(parts)
+    return np.concatenate([stages(x.to(like)).double().cpu().numpy() for x in batches(files, to, FILES_AT_ONCE)])
 
 
 class Pools:
     """The images of every given environment, from which samples are drawn.
 
     Attributes:
+        labels: of all images.
         reference: what environments are compared with, where it is not one another.
 
     Args:
@@ -101,14 +92,10 @@ class Pools:
     def __init__(
         self, source: Environments, images: str, seed: int, min_per_class: int, max_per_class: int | None
     ) -> None:
-        self.source, self.seed = source, seed
+        self.source, self.labels, self.seed = source, source.catalog.labels, seed
         self.min_per_class, self.max_per_class = min_per_class, max_per_class
         self.reference: Reference | None = None
         self._positions = {env: own_images(source, env, images) for env in source.info.given}
-
-    @cached_property
-    def _labels(self) -> dict[str, np.ndarray]:
-        return {env: self.source.catalog.labels[positions] for env, positions in self._positions.items()}
 
     def size(self, env: str) -> int:
         """Images of an environment."""
@@ -121,11 +108,10 @@ class Pools:
             DataError: no class has enough images on both sides, or the features of all images are the same.
         """
         seed = slot.seed(self.seed, pair)
-        sample = (
-            self._alone(pair, slot, seed)
-            if estimator.against_reference
-            else self._of_pair(pair, slot, seed, estimator.balances)
-        )
+        if estimator.against_reference:
+            sample = self._alone(pair, slot, seed)
+        else:
+            sample = self._of_pair(pair, slot, seed, estimator.balances)
         if len(self.source.store.image) == 1 and np.ptp(self.features(sample.positions), axis=0).max() < 1e-12:
             raise DataError("every image has the same features; choose another backbone or init")
         return sample
@@ -137,9 +123,9 @@ class Pools:
         return np.asarray(self.source.store.gather(torch.from_numpy(positions))[0].double().cpu().numpy())
 
     def _of_pair(self, pair: Pair, slot: Slot, seed: int, balances: bool) -> Sample:
-        rng, names = np.random.default_rng(derive(seed, "sample")), self.source.catalog.classes
-        sides = [self._pool(envs) for envs in (pair.p, pair.q)]
-        first = balanced(sides[0][1], sides[1][1], self.min_per_class, rng, self.max_per_class)
+        rng, names, y = np.random.default_rng(derive(seed, "sample")), self.source.catalog.classes, self.labels
+        p, q = self._pool(pair.p), self._pool(pair.q)
+        first = balanced(y[p], y[q], self.min_per_class, rng, self.max_per_class)
         if len(first.classes) < 2:
             raise DataError(
                 f"one class only, {names[first.classes[0]]}, has {self.min_per_class} images on both sides; lower "
@@ -147,19 +133,18 @@ class Pools:
             )
         most = self.max_per_class
         if slot.kind == HALF:
-            sides = [self._pool(envs, slot.number) for envs in (pair.p, pair.q)]
+            p, q = self._pool(pair.p, slot.number), self._pool(pair.q, slot.number)
             most = most and most // 2
-        kept = [np.isin(labels, first.classes) for _, labels in sides]
-        (p, y_p), (q, y_q) = (
-            (positions[rows], labels[rows]) for (positions, labels), rows in zip(sides, kept, strict=True)
-        )
+        p, q = (side[np.isin(y[side], first.classes)] for side in (p, q))
         if balances:
-            both = balanced(y_p, y_q, 2, rng, most)
-            (p, y_p), (q, y_q) = (p[both.p], y_p[both.p]), (q[both.q], y_q[both.q])
+            both = balanced(y[p], y[q], 2, rng, most)
+            p, q = p[both.p], q[both.q]
         if slot.null == HALVES:
-            positions, labels = np.concatenate([p, q]), np.concatenate([y_p, y_q])
-            (p, y_p), (q, y_q) = ((positions[rows], labels[rows]) for rows in null_pair(y_p, y_q, rng))
-        elif slot.null == LABELS:
+            rows_p, rows_q = null_pair(y[p], y[q], rng)
+            together = np.concatenate([p, q])
+            p, q = together[rows_p], together[rows_q]
+        y_p, y_q = y[p], y[q]
+        if slot.null == LABELS:
             y_p, y_q = rng.permutation(y_p), rng.permutation(y_q)
         return Sample(
             p, q, np.searchsorted(first.classes, y_p), np.searchsorted(first.classes, y_q),
@@ -167,25 +152,26 @@ class Pools:
             dropped={names[label]: list(counts) for label, counts in first.dropped.items()},
         )  # fmt: skip
 
-    def _pool(self, envs: Sequence[str], half_number: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Positions and labels of environments together; of a half, the same half of an environment in every pair."""
-        pools = [(self._positions[env], self._labels[env]) for env in envs]
-        if half_number is not None:
-            rngs = [np.random.default_rng(derive(self.seed, "shift", "half", env, half_number)) for env in envs]
-            rows = [half(labels, rng) for (_, labels), rng in zip(pools, rngs, strict=True)]
-            pools = [(positions[kept], labels[kept]) for (positions, labels), kept in zip(pools, rows, strict=True)]
-        positions, labels = zip(*pools, strict=True)
-        return np.concatenate(positions), np.concatenate(labels)
-
     def _alone(self, pair: Pair, slot: Slot, seed: int) -> Sample:
-        """An environment against a reference that the estimator knows; its null compares two halves of itself."""
-        positions, labels = self._pool(pair.q, slot.number if slot.kind == HALF else None)
-        p = positions[:0]
+        """An environment for an estimator that knows the reference; its null compares two halves of itself."""
+        q = self._pool(pair.q, slot.number if slot.kind == HALF else None)
+        p = q[:0]
         if slot.null == HALVES:
-            rows = half(labels, np.random.default_rng(derive(seed, "null")))
-            p, positions = positions[rows], np.delete(positions, rows)
-        y_p, y_q = (np.zeros(len(side), dtype=np.int64) for side in (p, positions))
-        return Sample(p, positions, y_p, y_q, ("all",), seed, slot.null, self.features, self.reference)
+            rows = half(self.labels[q], np.random.default_rng(derive(seed, "null")))
+            p, q = q[rows], np.delete(q, rows)
+        y_p, y_q = (np.zeros(len(side), dtype=np.int64) for side in (p, q))
+        return Sample(p, q, y_p, y_q, ("all",), seed, slot.null, self.features, self.reference)
+
+    def _pool(self, envs: Sequence[str], half_number: int | None = None) -> np.ndarray:
+        """Positions of environments together; of a half, the same half of an environment in every pair."""
+        pools = []
+        for env in envs:
+            positions = self._positions[env]
+            if half_number is not None:
+                rng = np.random.default_rng(derive(self.seed, "shift", "half", env, half_number))
+                positions = positions[half(self.labels[positions], rng)]
+            pools.append(positions)
+        return np.concatenate(pools)
 
 
 def own_images(source: Environments, env: str, images: str) -> np.ndarray:
