@@ -28,11 +28,10 @@ from dgbench.cli import export as command
 from dgbench.data.description import Preprocessing
 from dgbench.errors import ConfigError, DgbenchError, RecordError
 from dgbench.records.rows import ROW_FILE, read_rows
-from dgbench.trained.card import initial_weights
-from dgbench.trained.export import FILES
+from dgbench.trained.export import FILES, initial_weights
 from dgbench.trained.foreign import foreign
+from dgbench.trained.formats import refuse_program
 from dgbench.trained.predictor import LoadedModel
-from dgbench.trained.programs import refuse_program
 from dgbench.training.run_folder import ModelRecord
 from tests.trained.conftest import ENVIRONMENTS, Trained
 
@@ -161,7 +160,7 @@ def test_what_is_exported_says_no_path_of_this_machine(resnet: Path, pictures: P
 def test_programs_have_the_same_logits_for_any_batch(n: int, trained: Trained, mlp: Path) -> None:
     own = dgbench.load(trained())
     x = images_for(own, n)
-    program = foreign(str(mlp / "model.pt2"), Preprocessing((1, 5, 5), (0,), (1,)))
+    program = foreign(str(mlp / "model.pt2"))(Preprocessing((1, 5, 5), (0,), (1,)))
     assert (program.classes, program.preprocessing) == (own.classes, own.preprocessing)
     assert torch.equal(logits(program, x), logits(own, x))
     runtime = pytest.importorskip("onnxruntime")

@@ -21,8 +21,7 @@ import dgbench
 from dgbench.data.description import Preprocessing
 from dgbench.errors import ConfigError, DataError, DgbenchError, RecordError, WeightsError
 from dgbench.records.rows import ROW_FILE, read_rows
-from dgbench.trained.inputs import as_input, batches
-from dgbench.trained.predictor import Ensemble, LoadedModel, Predictor
+from dgbench.trained.predictor import Ensemble, LoadedModel, Predictor, as_input, batches
 from dgbench.training.run_folder import ModelRecord
 from tests.studies import small_study
 from tests.trained.conftest import Trained

@@ -15,7 +15,7 @@ from dgbench.data.description import Preprocessing
 from dgbench.errors import ConfigError, DataError
 from dgbench.trained.evaluation import Adapted
 from dgbench.trained.foreign import Foreign, foreign
-from dgbench.trained.inputs import vector_batches
+from dgbench.trained.predictor import vector_batches
 from tests.studies import make_study, train_study
 from tests.trained.conftest import FOLD
 from tests.vectors import columns, save
@@ -45,7 +45,7 @@ def test_an_exported_model_predicts_as_the_run(run: Path, tmp_path: Path) -> Non
     folder = dgbench.export(run, tmp_path / "model", formats=["pt2"])
     torch.testing.assert_close(dgbench.load(folder).predict(content["features"]).logits, found.logits)
     x = torch.tensor(content["features"], dtype=torch.float32)
-    program = foreign(str(folder / "model.pt2"), PICTURES)
+    program = foreign(str(folder / "model.pt2"))(PICTURES)
     torch.testing.assert_close(Adapted(program, model.classes, VECTORS)(x, "a", 0), found.logits)
 
 
@@ -97,7 +97,7 @@ def test_another_kind_of_dataset(own: Preprocessing, given: Preprocessing, said:
 
 def test_networks_of_timm_see_pictures() -> None:
     with pytest.raises(ConfigError, match=r"^model=resnet18 of timm"):
-        foreign("resnet18", VECTORS)
+        foreign("resnet18")(VECTORS)
 
 
 def test_preprocessing_is_read_again() -> None:

@@ -18,11 +18,11 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from dgbench.analysis.intervals import Floats, whole
 from dgbench.errors import MeasureError
 
 #: all relabelings of as many seeds are listed; of more, so many are drawn
@@ -83,7 +83,7 @@ def lead(values: ArrayLike, *, rng: np.random.Generator | None = None) -> Lead:
     Raises:
         MeasureError: fewer than 2 algorithms, no seed, or a missing value.
     """
-    table = _checked(values)
+    table = _table(values)
     algorithms, seeds = table.shape
     if algorithms < 2:
         raise MeasureError("1 algorithm: there is no lead; train another")
@@ -124,7 +124,7 @@ def separated(values: ArrayLike, *, level: float = 0.95) -> Separation:
     """
     from scipy.stats import t
 
-    table = _checked(values)
+    table = _table(values)
     algorithms, seeds = table.shape
     inside = np.ones(algorithms, dtype=bool)
     if algorithms > 1 and seeds > 1:
@@ -136,12 +136,10 @@ def separated(values: ArrayLike, *, level: float = 0.95) -> Separation:
     return Separation(tuple(int(at) for at in np.flatnonzero(inside)), algorithms, seeds, level)
 
 
-def _checked(values: ArrayLike) -> NDArray[np.floating[Any]]:
-    table = np.asarray(values, dtype=float)
+def _table(values: ArrayLike) -> Floats:
+    table = whole(values)
     if table.ndim != 2 or not table.size:
         raise MeasureError(f"values of shape {table.shape}; give one line per algorithm and one column per seed")
-    if not np.isfinite(table).all():
-        raise MeasureError("an algorithm lacks a value for one of the seeds; leave that algorithm or that seed out")
     return table
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dgbench.analysis.intervals import Floats, Interval, counts_of, interval_of
+from dgbench.analysis.intervals import Floats, Interval, counts_of, interval_of, whole
 from dgbench.errors import MeasureError
 
 ByAlgorithm = Mapping[str, float] | Sequence[float]
@@ -145,12 +145,10 @@ def _correlations(
     measures: Sequence[ArrayLike], ideal: ArrayLike, rng: np.random.Generator, coefficient: Coefficient, draws: int
 ) -> tuple[Floats, Floats]:
     """Correlation of each measure with the ideal, mean over seeds: (M,) as it is and (M, draws) resampled."""
-    tables = [np.asarray(values, dtype=float) for values in (*measures, ideal)]
+    tables = [whole(values) for values in (*measures, ideal)]
     if len({table.shape for table in tables}) > 1 or tables[0].ndim != 2 or tables[0].shape[0] < 3:
         shapes = ", ".join(str(table.shape) for table in tables)
         raise MeasureError(f"an interval needs 3 or more algorithms by seeds, the same in each measure, got {shapes}")
-    if not all(np.isfinite(table).all() for table in tables):
-        raise MeasureError("an algorithm lacks a value for one of the seeds; leave that algorithm or that seed out")
     algorithms, seeds = tables[0].shape
     correlate = _spearman if coefficient == "spearman" else _kendall
     counts = np.vstack([np.ones((1, algorithms)), counts_of(rng, draws, algorithms)])  # the first line is the sample

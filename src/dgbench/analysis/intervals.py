@@ -83,6 +83,18 @@ class Resamples:
         return {name: float(value) for name, value in zip(self.names, share, strict=True)}
 
 
+def whole(values: ArrayLike) -> Floats:
+    """The values of algorithms (lines) and seeds as an array.
+
+    Raises:
+        MeasureError: a value is missing.
+    """
+    table = np.asarray(values, dtype=float)
+    if not np.isfinite(table).all():
+        raise MeasureError("an algorithm lacks a value for one of the seeds; leave that algorithm or that seed out")
+    return table
+
+
 def resample(
     names: Sequence[str],
     values: ArrayLike,
@@ -106,11 +118,9 @@ def resample(
     Raises:
         MeasureError: a value is missing, or nothing can be resampled (one seed and no folds).
     """
-    table = np.asarray(values, dtype=float)
+    table = whole(values)
     if table.ndim not in (2, 3) or table.shape[0] != len(names) or not table.size:
         raise MeasureError(f"{len(names)} algorithms, but values of shape {table.shape}; give one line per algorithm")
-    if not np.isfinite(table).all():
-        raise MeasureError("an algorithm lacks a value for one of the seeds; leave that algorithm or that seed out")
     sizes = [size for size in table.shape[1:] if size > 1]
     if not sizes:
         raise MeasureError("1 seed: nothing can be resampled; train more seeds")

@@ -1,6 +1,6 @@
 """Model selection: which evaluated step of a run counts, and which hyperparameter draw of a search.
 
-A selection is a small object of one class, which judges the runs of a whole sweep at once (:meth:`Method.choose`). A
+A selection is a small object of one class, which judges the runs of a whole sweep at once (:meth:`Selection.choose`). A
 new one is a new class and one file in ``conf/selection``. The first methods look at a run's own rows, those that follow
 at other runs or at other environments; draws are chosen at the end.
 
@@ -13,7 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,51 +21,35 @@ from dgbench.analysis.columns import Choices, Ints, Records, RunKey, first_best,
 from dgbench.errors import ConfigError
 
 
-class Selection(Protocol):
-    """Chooses a step of each run, and says what speaks for it."""
+class Selection:
+    """Chooses a step of each run, and says what speaks for it.
 
-    @property
-    def name(self) -> str:
-        """The name in ``conf/selection``."""
-
-    @property
-    def title(self) -> str:
-        """What a table's title says."""
-
-    @property
-    def uses_test_environments(self) -> bool:
-        """True when the choice looks at an environment whose accuracy is then reported."""
-
-    @property
-    def validation_environments(self) -> tuple[str, ...]:
-        """Held-out environments that only choose; no accuracy is reported on them."""
-
-    @property
-    def one_search(self) -> bool:
-        """True when the draw chosen with the first seed counts for all seeds (and the first draw wins a tie)."""
-
-    @property
-    def chooses_draws(self) -> bool:
-        """False for a method without an accuracy, which must leave the draws of a search apart."""
-
-    def choose(self, records: Records) -> Choices:
-        """Choose for every run; one for which that is impossible gets the reason."""
-
-
-class Method:
-    """What all selection methods share."""
+    Attributes:
+        name: in ``conf/selection``.
+        uses_test_environments: the choice looks at an environment whose accuracy is then reported.
+        one_search: the draw chosen with the first seed counts for all seeds (and the first draw wins a tie).
+        chooses_draws: False for a method without an accuracy, which must leave the draws of a search apart.
+        needs_other_runs: a run can only be judged beside others, in a report.
+    """
 
     name: ClassVar[str]
     uses_test_environments: ClassVar[bool] = False
     one_search: ClassVar[bool] = False
     chooses_draws: ClassVar[bool] = True
-    needs_other_runs: ClassVar[bool] = False  #: True where a run can only be judged beside others, in a report
+    needs_other_runs: ClassVar[bool] = False
+
+    @property
+    def title(self) -> str:
+        """What a table's title says."""
+        raise NotImplementedError
 
     @property
     def validation_environments(self) -> tuple[str, ...]:
+        """Held-out environments that only choose; no accuracy is reported on them."""
         return ()
 
     def choose(self, records: Records) -> Choices:
+        """Choose for every run; one for which that is impossible gets the reason."""
         raise NotImplementedError
 
 
@@ -85,7 +69,7 @@ def describe(selection: Selection) -> str:
 
 
 @dataclass(frozen=True)
-class Last(Method):
+class Last(Selection):
     """The last evaluated step; no validation data are used, so it cannot choose among hyperparameter draws."""
 
     name: ClassVar[str] = "last"
@@ -94,11 +78,11 @@ class Last(Method):
 
     def choose(self, records: Records) -> Choices:
         steps = records.last_steps()
-        return _without_accuracy(steps, _no_rows(steps))
+        return Choices(steps, np.full(len(steps), np.nan), np.zeros(len(steps), dtype=bool), _no_rows(steps))
 
 
 @dataclass(frozen=True)
-class TrainVal(Method):
+class TrainVal(Selection):
     """Training-domain validation: the step with the highest mean accuracy over the training environments' ``val``.
 
     The mean over environments is unweighted; the first step wins a tie, NaN is lowest. A step that lacks the ``val``
@@ -113,7 +97,7 @@ class TrainVal(Method):
 
 
 @dataclass(frozen=True)
-class Oracle(Method):
+class Oracle(Selection):
     """Test-domain validation: the last step, judged by the mean over the held-out environments' ``val``.
 
     As in DomainBed there is no early stopping, so the step is that of :class:`Last`; the accuracy chooses among
@@ -159,16 +143,12 @@ def best_by_training_val(records: Records, *, pooled: bool) -> Choices:
     return Choices(steps, accuracy, steps >= 0, why)
 
 
-def _without_accuracy(steps: Ints, why: dict[int, str]) -> Choices:
-    return Choices(steps, np.full(len(steps), np.nan), np.zeros(len(steps), dtype=bool), why)
-
-
 def _no_rows(steps: Ints) -> dict[int, str]:
     return {int(run): "no rows; train this fold" for run in np.flatnonzero(steps < 0)}
 
 
 @dataclass(frozen=True)
-class LooVal(Method):
+class LooVal(Selection):
     """Leave-one-domain-out cross-validation: DomainBed's, for any number of held-out environments.
 
     A run that holds out the set H is judged at a step by the mean, over every other given environment v, of the
@@ -198,7 +178,7 @@ class LooVal(Method):
 
 
 @dataclass(frozen=True)
-class OodVal(Method):
+class OodVal(Selection):
     """OoD validation (OoD-Bench): the step that is best on the ``val`` rows of named environments.
 
     They are held out of training like a test environment, and no accuracy is reported on them.
@@ -240,7 +220,7 @@ class OodVal(Method):
 
 
 @dataclass(frozen=True)
-class Yu2024(Method):
+class Yu2024(Selection):
     """Yu et al. 2024: the step with the highest accuracy over all ``val`` images of the training environments, pooled.
 
     The first best step and the first best draw win (strict improvement). The search runs with one seed; its draw

@@ -66,18 +66,17 @@ def half_sampling(value: float, halves: ArrayLike, level: float = LEVEL) -> tupl
     return _about(value, halves, "halves", level)
 
 
-def spread_of_trials(value: float, trials: ArrayLike, level: float = LEVEL) -> tuple[float, float]:
+def spread_of_trials(value: float, trials: ArrayLike) -> tuple[float, float]:
     """Student's interval of the mean of trials. Trials share their images: it is too narrow for another sample of them.
 
     Args:
         value: the mean; of several pairs not all may have every trial.
         trials: (T,) estimates on all images, which differ in subsample, split, initial weights and draws.
-        level: nominal coverage.
 
     Raises:
         MeasureError: fewer than 2 trials.
     """
-    return _about(value, trials, "trials", level, np.size(trials))
+    return _about(value, trials, "trials", LEVEL, np.size(trials))
 
 
 def interval(

@@ -31,28 +31,18 @@ Share = Annotated[Number, Field(ge=0.01, le=0.9), Refusal("is not a number from 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How a classifier is trained.
-
-    Args:
-        algorithm: what it is.
-        hparams: of the algorithm.
-        steps: optimizer steps.
-        batch_size: images of each side and step.
-        look_every: steps between two looks at the validation images; in the first :data:`EARLY` steps, where small
-            samples are best, a fifth of it.
-        chooses: ``loss`` or ``error``: the step with the lowest on the validation images counts; None: the last.
-        mean_from: the mean of the weights after every later step counts; None: it does not.
-        epochs: draw minibatches without replacement, epoch by epoch; otherwise uniformly with replacement.
-    """
+    """How a classifier is trained."""
 
     algorithm: type[ShiftClassifier]
     hparams: Mapping[str, Any]
     steps: int
-    batch_size: int
+    batch_size: int  #: images of each side and step
+    #: steps between two looks at the validation images; in the first :data:`EARLY` steps, where small samples are
+    #: best, a fifth of it
     look_every: int
-    chooses: str | None = None
-    mean_from: int | None = None
-    epochs: bool = False
+    chooses: str | None = None  #: ``loss`` or ``error``: the step where it is lowest counts; None: the last
+    mean_from: int | None = None  #: the mean of the weights after every later step counts; None: it does not
+    epochs: bool = False  #: draw minibatches without replacement, epoch by epoch; otherwise uniformly with replacement
 
     @property
     def interval(self) -> int:
@@ -71,99 +61,61 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Labeled:
-    """Images of one side with labels.
+    """Images of one side with labels."""
 
-    Args:
-        positions: (n,) in the source of images.
-        labels: (n,) int64 in 0..K-1.
-    """
-
-    positions: np.ndarray
-    labels: np.ndarray
+    positions: np.ndarray  #: (n,) in the source of images
+    labels: np.ndarray  #: (n,) int64 in 0..K-1
 
 
 @dataclass(frozen=True)
 class Fitting:
-    """One classifier to train.
-
-    Args:
-        schedule: how.
-        n_classes: K.
-        sides: images that it trains on, of p and of q (or of one side alone).
-        validation: images that choose the step, by side.
-        predicted: (n,) positions of images whose outputs are wanted.
-        seed: of its weights and minibatches.
-    """
+    """One classifier to train."""
 
     schedule: Schedule
     n_classes: int
-    sides: tuple[Labeled, ...]
-    validation: tuple[Labeled, ...]
-    predicted: np.ndarray
-    seed: int
+    sides: tuple[Labeled, ...]  #: images that it trains on, of p and of q (or of one side alone)
+    validation: tuple[Labeled, ...]  #: images that choose the step, by side
+    predicted: np.ndarray  #: (n,) positions of images whose outputs are wanted
+    seed: int  #: of its weights and minibatches
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A classifier that was trained.
+    """A classifier that was trained."""
 
-    Args:
-        outputs: (n, c) float64, of the images that were asked for.
-        loss, error: on the validation images, mean cross entropy and fraction wrong.
-        step: that counts.
-        seconds: its share of those of its stack.
-        together: classifiers of its stack.
-    """
-
-    outputs: np.ndarray
-    loss: float
-    error: float
-    step: int
-    seconds: float
-    together: int
+    outputs: np.ndarray  #: (n, c) float64, of the images that were asked for
+    loss: float  #: mean cross entropy of the validation images
+    error: float  #: fraction of them that is wrong
+    step: int  #: that counts
+    seconds: float  #: its share of those of its stack
+    together: int  #: classifiers of its stack
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Moments of the features of pretraining images.
+    """Moments of the features of pretraining images."""
 
-    Args:
-        mean, cov: (m,) and (m, m), divisor n - 1.
-        n: images that they are of.
-        common: images of every environment that are compared with them.
-    """
-
-    mean: np.ndarray
-    cov: np.ndarray
-    n: int
-    common: int
+    mean: np.ndarray  #: (m,)
+    cov: np.ndarray  #: (m, m), divisor n - 1
+    n: int  #: images that they are of
+    common: int  #: images of every environment that are compared with them
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The images of one estimate.
+    """The images of one estimate."""
 
-    Args:
-        p, q: (n_p,) and (n_q,) positions of the images of either side.
-        y_p, y_q: their labels in 0..K-1.
-        names: names of the K classes.
-        seed: base seed of everything that is drawn for this estimate.
-        null: why there is no shift between the sides, ``none`` where there may be.
-        features: gives the features of images, (n,) positions -> (n, m) float64; of the initial weights.
-        reference: what environments are compared with in place of p, if anything.
-        dropped: class that is left out -> its images in p and q.
-    """
-
-    p: np.ndarray
-    q: np.ndarray
-    y_p: np.ndarray
-    y_q: np.ndarray
-    names: tuple[str, ...]
-    seed: int
-    null: str
+    p: np.ndarray  #: (n_p,) positions of the images of one side
+    q: np.ndarray  #: (n_q,)
+    y_p: np.ndarray  #: (n_p,) labels in 0..K-1
+    y_q: np.ndarray  #: (n_q,)
+    names: tuple[str, ...]  #: of the K classes
+    seed: int  #: base seed of everything that is drawn for this estimate
+    null: str  #: why there is no shift between the sides, ``none`` where there may be
+    #: features of images by the initial weights, (n,) positions -> (n, m) float64
     features: Callable[[np.ndarray], np.ndarray] = field(repr=False)
-    reference: Reference | None = field(default=None, repr=False)
-    dropped: dict[str, list[int]] = field(default_factory=dict)
+    reference: Reference | None = field(default=None, repr=False)  #: that q is compared with in place of p, if any
+    dropped: dict[str, list[int]] = field(default_factory=dict)  #: class that is left out -> its images in p and in q
 
     @property
     def n_classes(self) -> int:
@@ -206,19 +158,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The values of one estimate, or why there are none.
-
-    Args:
-        values: by name.
-        diagnostics: by name.
-        flags: what a reader must know, one line each.
-        refused: why there are no values, in one line; empty where there are.
-    """
+    """The values of one estimate, or why there are none."""
 
     values: dict[str, float] = field(default_factory=dict)
     diagnostics: dict[str, float] = field(default_factory=dict)
-    flags: tuple[str, ...] = ()
-    refused: str = ""
+    flags: tuple[str, ...] = ()  #: what a reader must know, one line each
+    refused: str = ""  #: why there are no values, in one line; empty where there are
 
 
 class Estimator(Checked, ABC):

@@ -257,28 +257,18 @@ class Judge(pl.Callback):
 
 @dataclass
 class ClassifierTraining:
-    """What classifiers are trained with.
+    """What classifiers are trained with."""
 
-    Args:
-        source: images, or their features.
-        settings: device and precision.
-        mode: ``auto``, ``single`` or ``stacked``, as in ``conf/execution``.
-        max_runs: most classifiers of a stack; None fits them into memory.
-        backbone: makes a network with initial weights for a seed, where it learns too; None where the source holds
-            features.
-        features_of: features of image files, (n, m), where the source holds features.
-        tell: called with a line of progress.
-        scratch: folder for checkpoints; None keeps none.
-    """
-
-    source: Environments
+    source: Environments  #: images, or their features
     settings: TrainerSettings
-    mode: str = "auto"
-    max_runs: int | None = None
+    mode: str = "auto"  #: ``auto``, ``single`` or ``stacked``, as in ``conf/execution``
+    max_runs: int | None = None  #: most classifiers of a stack; None fits them into memory
+    #: a network with initial weights for a seed, where it learns too; None where the source holds features
     backbone: Callable[[int], nn.Module] | None = None
+    #: features of image files, (n, m), where the source holds features
     features_of: Callable[[Sequence[Path]], np.ndarray] = field(default=lambda files: np.empty((0, 0)))
-    tell: Callable[[str], None] = field(default=lambda line: None)
-    scratch: Path | None = None
+    tell: Callable[[str], None] = field(default=lambda line: None)  #: called with a line of progress
+    scratch: Path | None = None  #: folder for checkpoints; None keeps none
 
     @property
     def dtype(self) -> torch.dtype:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from dgbench.data.description import DatasetInfo
+from dgbench.data.options import DatasetOptions
 from dgbench.errors import ConfigError
 from dgbench.plan.building import (
     InitialWeights,
@@ -35,16 +36,10 @@ USED = ("device", "precision", "matmul", "checkpoint_seconds")  # keys of conf/t
 
 @dataclass(frozen=True)
 class Pair:
-    """Two sides of given environments.
+    """Two sides of given environments."""
 
-    Args:
-        pairs: how they were chosen, ``folds``, ``each`` or ``reference``.
-        name: of the pair among those.
-        p, q: environments.
-    """
-
-    pairs: str
-    name: str
+    pairs: str  #: how they were chosen, ``folds``, ``each`` or ``reference``
+    name: str  #: of the pair among those
     p: tuple[str, ...]
     q: tuple[str, ...]
 
@@ -68,21 +63,13 @@ class Slot:
 
 @dataclass(frozen=True)
 class PlannedEstimator:
-    """One estimator on one dataset.
-
-    Args:
-        estimator: what makes the values.
-        identity: what its rows have in common.
-        folder: where they are kept.
-        pairs: that it compares.
-        slots: estimates of each pair.
-    """
+    """One estimator on one dataset."""
 
     estimator: Estimator
-    identity: ShiftIdentity
-    folder: Path
+    identity: ShiftIdentity  #: of its rows
+    folder: Path  #: where they are kept
     pairs: Sequence[Pair]
-    slots: Sequence[Slot]
+    slots: Sequence[Slot]  #: estimates of each pair
 
     @property
     def file(self) -> Path:
@@ -104,21 +91,12 @@ class PlannedEstimator:
 
 @dataclass(frozen=True)
 class PlannedShift:
-    """A whole job.
+    """A whole job."""
 
-    Args:
-        config: plain resolved values by top-level key.
-        dataset: options of the dataset, which can also build it.
-        info: what the dataset tells of itself.
-        weights: initial weights of the backbone.
-        settings: device and precision.
-        estimators: what is estimated.
-    """
-
-    config: Mapping[str, Any]
-    dataset: Any
+    config: Mapping[str, Any]  #: plain resolved values by top-level key
+    dataset: DatasetOptions
     info: DatasetInfo
-    weights: InitialWeights
+    weights: InitialWeights  #: of the backbone
     settings: TrainerSettings
     estimators: Sequence[PlannedEstimator]
 
@@ -140,18 +118,46 @@ def planned_shift(
     check_keys(config, words)
     weights = named_weights(config)
     plain = {**config["dataset"], **({"augment": "none"} if "augment" in config["dataset"] else {})}
-    filled = filled_dataset(weights, plain)
-    dataset = dataset_options(filled)
+    config = {**config, "dataset": filled_dataset(weights, plain)}
+    dataset = dataset_options(config["dataset"])
     info = described(dataset, absent_ok=not download, download=download)
     settings = TrainerSettings(**config["trainer"])
-    config = {**config, "dataset": filled}
     estimators: list[Estimator] = [build(config["estimator"], name, _convert_="all") for name in config["estimator"]]
     for estimator in estimators:
         if config["features"] not in estimator.kinds:
             raise ConfigError(
                 f"estimator={estimator.name} compares fixed features; set features=frozen, or leave the estimator out"
             )
-    planned = [_planned(estimator, config, info, weights, settings, parent) for estimator in estimators]
+    planned = []
+    for estimator in estimators:
+        keys = {**dict(estimator), **{key: config[key] for key in ("min_per_class", "max_per_class")}}
+        same = {
+            **info.facts(),
+            "init": weights.identity,
+            **{key: config[key] for key in ("features", "images", "seed")},
+        }
+        what = {
+            **same,
+            "backbone": without(config, "backbone", "hparams")["backbone"],
+            "estimator": keys,
+            "precision": settings.precision,
+            "matmul": settings.matmul,
+        }
+        identity = ShiftIdentity(
+            run=digest(what),
+            **same,
+            backbone=config["backbone"]["name"],
+            estimator=estimator.name,
+            settings=keys,
+            code=code_version(),
+        )
+        if estimator.against_reference:
+            pairs = [Pair(REFERENCE, env, (REFERENCE,), (env,)) for env in info.given]
+        else:
+            pairs = pairs_of(config["pairs"], planned_folds(config["protocol"], info), info.given)
+        slots = slots_of(config["trials"], config["halves"], estimator.nulls_of(config["null"]))
+        folder = parent / f"shift-{info.name}-{estimator.name}-{identity.run}"
+        planned.append(PlannedEstimator(estimator, identity, folder, pairs, slots))
     return PlannedShift(config, dataset, info, weights, settings, planned)
 
 
@@ -236,46 +242,3 @@ def slots_of(trials: int, halves: int, nulls: Sequence[str]) -> list[Slot]:
         *(Slot(TRIAL, number, null) for number in range(trials) for null in nulls),
         *(Slot(HALF, number, null) for number in range(halves) for null in over_halves),
     ]
-
-
-def _planned(
-    estimator: Estimator,
-    config: Mapping[str, Any],
-    info: DatasetInfo,
-    weights: InitialWeights,
-    settings: TrainerSettings,
-    parent: Path,
-) -> PlannedEstimator:
-    keys = {**dict(estimator), **{key: config[key] for key in ("min_per_class", "max_per_class")}}
-    what = {
-        **info.facts(),
-        "backbone": without(config, "backbone", "hparams")["backbone"],
-        "init": weights.identity,
-        **{key: config[key] for key in ("features", "images", "seed")},
-        "estimator": keys,
-        "precision": settings.precision,
-        "matmul": settings.matmul,
-    }
-    identity = ShiftIdentity(
-        run=digest(what),
-        **info.facts(),
-        backbone=config["backbone"]["name"],
-        init=weights.identity,
-        features=config["features"],
-        images=config["images"],
-        estimator=estimator.name,
-        settings=keys,
-        seed=config["seed"],
-        code=code_version(),
-    )
-    if estimator.against_reference:
-        pairs = [Pair(REFERENCE, env, (REFERENCE,), (env,)) for env in info.given]
-    else:
-        pairs = pairs_of(config["pairs"], planned_folds(config["protocol"], info), info.given)
-    return PlannedEstimator(
-        estimator,
-        identity,
-        parent / f"shift-{info.name}-{estimator.name}-{identity.run}",
-        pairs,
-        slots_of(config["trials"], config["halves"], estimator.nulls_of(config["null"])),
-    )

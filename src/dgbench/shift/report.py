@@ -94,33 +94,28 @@ class ShiftReport:
         )
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """What stands in a section besides what all of them have."""
-
-    tables: Sequence[Table | None]
-    answer: list[str]
-    figures: Sequence[Figure | None] = ()
+#: what stands in a section besides what all of them have: tables, answer, figures
+_Parts = tuple[Sequence[Table | None], list[str], Sequence[Figure | None]]
 
 
 def _plane(setting: ShiftSetting, source: Published | None) -> _Parts:
     names = dict(zip(setting.axes or (), ("diversity", "correlation"), strict=False))
     tables = [shift_table(setting, source), *pair_tables(setting, names), number_table(setting, VALUE)]
     sentences = [verdict.sentence for verdict in verdicts(setting).values()]
-    return _Parts(tables, sentences, [shift_plane(setting, source), *shift_matrices(setting)])
+    return tables, sentences, [shift_plane(setting, source), *shift_matrices(setting)]
 
 
 def _distances(setting: ShiftSetting, source: Published | None) -> _Parts:
     tables = [distance_table(setting), class_distance_table(setting), *pair_tables(setting, DISTANCE_TITLES)]
-    return _Parts(tables, _distance_answer(setting))
+    return tables, _distance_answer(setting), []
 
 
 def _concept(setting: ShiftSetting, source: Published | None) -> _Parts:
-    return _Parts([concept_table(setting), *pair_tables(setting, CONCEPT_TITLES)], _concept_answer(setting))
+    return [concept_table(setting), *pair_tables(setting, CONCEPT_TITLES)], _concept_answer(setting), []
 
 
 def _frechet(setting: ShiftSetting, source: Published | None) -> _Parts:
-    return _Parts([frechet_table(setting)], _frechet_answer(setting))
+    return [frechet_table(setting)], _frechet_answer(setting), []
 
 
 _BUILDERS: dict[str, Callable[[ShiftSetting, Published | None], _Parts]] = {
@@ -134,14 +129,14 @@ _BUILDERS: dict[str, Callable[[ShiftSetting, Published | None], _Parts]] = {
 
 def _section(setting: ShiftSetting, source: Published | None) -> Section:
     """Tables and figures of one setting, whose estimator is one of :data:`_BUILDERS`."""
-    parts = _BUILDERS[str(setting.identity["estimator"])](setting, source)
-    tables = [*parts.tables, refusal_table(setting), number_table(setting, DIAGNOSTIC)]
+    tables, answer, figures = _BUILDERS[str(setting.identity["estimator"])](setting, source)
+    tables = [*tables, refusal_table(setting), number_table(setting, DIAGNOSTIC)]
     return Section(
         setting.name,
         setting.title,
         [table for table in tables if table is not None],
-        [figure for figure in parts.figures if figure is not None],
-        answer=parts.answer,
+        [figure for figure in figures if figure is not None],
+        answer=answer,
         facts=_facts(setting),
     )
 

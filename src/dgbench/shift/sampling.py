@@ -25,7 +25,7 @@ from dgbench.shift.estimators import Estimator, Reference, Sample
 from dgbench.shift.fitting import ClassifierTraining
 from dgbench.shift.pairs import balanced, half, null_pair
 from dgbench.shift.plan import Pair, PlannedShift, Slot
-from dgbench.trained.inputs import batches
+from dgbench.trained.predictor import batches
 from dgbench.training.modules.predicting import activations, images_at_once
 from dgbench.training.study import check_network
 

@@ -56,16 +56,6 @@ class Siblings:
     records: tuple[ModelRecord, ...]
 
 
-class AveragedRuns(LoadedModel):
-    """The mean of several runs.
-
-    Attributes:
-        members: hashes of the runs that it is the mean of.
-    """
-
-    members: tuple[str, ...] = ()
-
-
 def siblings(models: Sequence[str | Path]) -> list[Siblings]:
     """The runs in some folders, put together with those of the same fold and initial weights.
 
@@ -126,7 +116,7 @@ def averaged(
     step: str | None,
     judge: Callable[[LoadedModel], Accuracy],
     device: torch.device,
-) -> AveragedRuns:
+) -> LoadedModel:
     """The mean of runs that belong together.
 
     Args:
@@ -171,10 +161,8 @@ def averaged(
     _put(carrier, mean.mean)
     runs = [record.identity["run"] for record in group.records]
     record = _record(group, kind, digest([kind, runs, kept]))
-    average = AveragedRuns(
-        carrier.run, record, max(int(member_record.trainer["steps"]) for member_record in group.records)
-    )
-    average.members = tuple(run for run, _ in kept)
+    average = LoadedModel(carrier.run, record, max(int(member.trainer["steps"]) for member in group.records))
+    average.averaged = tuple(run for run, _ in kept)
     return average.to(device)
 
 

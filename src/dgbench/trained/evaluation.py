@@ -1,7 +1,12 @@
-"""Evaluating a model in the folds of a dataset: the rows that training would have written."""
+"""Evaluating a model in the folds of a dataset: the rows that training would have written.
+
+A model is evaluated in the folds whose tested environments it never saw. On the dataset that it was trained on, the
+rows are those of the run itself; elsewhere they are the model's, as evaluated there.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dgbench.batches import ErrorRecipe, EvalBatch
 from dgbench.callbacks.predictions import PredictedRun
 from dgbench.callbacks.recorder import rows_of_counts
-from dgbench.data.description import Preprocessing
+from dgbench.data.description import DatasetInfo, Preprocessing
 from dgbench.data.environments import Environments
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.errors import ConfigError
@@ -25,11 +30,10 @@ from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.settings import TrainerSettings
 from dgbench.records.files import write_whole
 from dgbench.records.predictions import PREDICTION_FILE
-from dgbench.records.rows import IDENTITY_FILE, ROW_FILE, Row, RunIdentity
-from dgbench.records.spec import digest
+from dgbench.records.rows import EVALUATED, IDENTITY_FILE, ROW_FILE, RunIdentity
+from dgbench.records.spec import canonical, code_version, digest
 from dgbench.records.status import finish
 from dgbench.trained.diwa import Accuracy
-from dgbench.trained.folds import Subject, domain, folds_of, identity_of, same_dataset, same_images, subject_of
 from dgbench.trained.per_image import kept, write_features
 from dgbench.trained.predictor import LoadedModel, Predictor
 from dgbench.training.study import environments_of, recipes_of
@@ -37,43 +41,163 @@ from dgbench.training.study import environments_of, recipes_of
 Logits = Callable[[Tensor, str, int], Tensor]
 Counts = dict[str, dict[str, float]]
 
+OF_A_FOLD = ("run", "fold", "held_out", "n_parameters", "n_trainable", "code")  # keys in which runs of a study differ
+
 
 @dataclass(frozen=True)
-class Keep:
-    """What is kept beside rows.
+class Subject:
+    """A model and what its rows say of it."""
+
+    model: Predictor  #: on the device of the images
+    name: str  #: for tables
+    content: str  #: changes with the weights
+    study: str  #: equal for the runs of one study; of any other model, its content
+
+    @staticmethod
+    def of(model: Predictor, name: str, source: str) -> Subject:
+        """Name a model.
+
+        Args:
+            model: loaded.
+            name: for tables; empty takes the algorithm of a run, as ``ALGORITHM@DATASET``, or what named the model.
+            source: what named it.
+        """
+        record = model.record
+        if record is None:
+            content = weights_digest(model)
+            return Subject(model, name or source, content, content)
+        identity = record.identity
+        shared = {key: value for key, value in identity.items() if key not in OF_A_FOLD}
+        study = digest([shared, record.hparams, model.step])
+        usual = "{algorithm}@{dataset}".format(**identity)
+        return Subject(model, name or usual, f"{identity['run']} {model.step}", study)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether predictions depend on what is evaluated together."""
+        return self.model.group_size > 0
+
+    def trained_on(self, info: DatasetInfo) -> bool:
+        """Whether it is a run on this very dataset: environments, images, splits and seeds."""
+        record, facts = self.model.record, _plain(info.facts())
+        return record is not None and canonical({key: record.identity[key] for key in facts}) == canonical(facts)
+
+    def domains_seen(self, info: DatasetInfo) -> set[str]:
+        """The domains of a run on other forms of the images of this dataset; of any other model none."""
+        record = self.model.record
+        if record is None or self.trained_on(info) or not info.content or record.identity["content"] != info.content:
+            return set()
+        return {domain(env) for env in record.training}
+
+
+def weights_digest(module: nn.Module) -> str:
+    """12 hexadecimal digits of all tensors of a module; of a plain function, of none."""
+    content = hashlib.sha256()
+    for name, value in module.state_dict().items():
+        if isinstance(value, Tensor):
+            content.update(
+                name.encode() + value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+            )
+    return content.hexdigest()[:12]
+
+
+def domain(env: str) -> str:
+    """``photo`` of ``photo+fog``."""
+    return env.partition("+")[0]
+
+
+def folds_of(subject: Subject, planned: Sequence[Fold], info: DatasetInfo) -> list[Fold]:
+    """The folds whose tested environments the model never saw.
+
+    A run on the dataset that it was trained on has one fold, its own. On another form of the same images (the same
+    photographs, corrupted) it has the folds that test none of the domains that it was trained on. Any other model has
+    all folds.
 
     Args:
-        features: images of an environment whose features are kept; 0 keeps none.
-        predictions: ``predictions.parquet``, as ``trainer.predictions`` writes it.
-        root: folder of the image files, for reports that show some.
-    """
+        subject: the model.
+        planned: all folds of the protocol.
+        info: the dataset.
 
-    features: int
-    predictions: bool
-    root: str | None
+    Raises:
+        ConfigError: there is none.
+    """
+    record = subject.model.record
+    if record is not None and subject.trained_on(info):
+        same = [fold for fold in planned if canonical(_plain(fold.key())) == canonical(_plain(record.fold))]
+        if not same:
+            raise ConfigError(
+                f"fold {record.identity['fold']} of {record.identity['protocol']} is not among the folds of this "
+                "protocol; leave protocol= out, and the run's own counts"
+            )
+        return same
+    seen, names = subject.domains_seen(info), info.everywhere
+    unseen = [fold for fold in planned if not seen & {domain(e) for e in (names if fold.everywhere else fold.tested)}]
+    if record is not None and seen and not unseen:
+        raise ConfigError(
+            f"{subject.name} was trained on {', '.join(record.training)}, images of every environment that it would be "
+            "tested in; choose another dataset, or a run that holds out a domain"
+        )
+    return unseen
+
+
+def _plain(value: Mapping[str, Any]) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def identity_of(subject: Subject, fold: Fold, info: DatasetInfo, protocol: str) -> RunIdentity:
+    """Who the rows are from: the run itself on its own dataset, else the model as evaluated here.
+
+    A model that dgbench did not train has the backbone, initial weights and tuning ``evaluated``, and stands in every
+    table of the same environments and protocol. A run on another dataset is called ``ALGORITHM@DATASET``, where it was
+    trained.
+    """
+    record = subject.model.record
+    if record is not None and subject.trained_on(info):
+        return replace(record.identity_of_rows, code=code_version())
+    facts = info.facts()
+    where = {
+        **facts,
+        "run": digest({"evaluated": subject.content, "name": subject.name, "dataset": facts, "fold": fold.key()}),
+        "algorithm": subject.name,
+        "protocol": protocol,
+        "fold": fold.name,
+        "held_out": list(fold.held_out),
+        "folds": None if fold.folds is None else [list(tested) for tested in fold.folds],
+        "beyond": info.beyond,
+        "grouped": subject.grouped,
+        "code": code_version(),
+    }
+    if record is not None:
+        return replace(record.identity_of_rows, **where)
+    n_parameters = sum(parameter.numel() for parameter in subject.model.parameters()) or None
+    evaluated: dict[str, Any] = dict.fromkeys(("backbone", "init", "tuning"), EVALUATED)
+    return RunIdentity(**where, **evaluated, hparams={}, n_parameters=n_parameters, n_trainable=0, seed=0)
 
 
 def evaluate_model(
-    model: Predictor,
     subject: Subject,
     environments: Environments,
     protocol: Mapping[str, Any],
     settings: TrainerSettings,
     parent: Path,
     tell: Callable[[str], None],
-    keep: Keep,
+    *,
+    features: int,
+    predictions: bool,
+    root: str | None,
 ) -> list[Path]:
     """Evaluate a model in every fold whose tested environments it never saw, and write its rows.
 
     Args:
-        model: on the device of the environments.
-        subject: what its rows say of it.
+        subject: the model.
         environments: the dataset.
         protocol: keys of ``conf/protocol``.
         settings: ``eval_subsets``, ``eval_batch_size`` and ``precision`` count.
         parent: folder that receives a folder of the model's own.
         tell: called with the eval set that comes next.
-        keep: what else is kept in the folder of each fold.
+        features: images of an environment whose features are kept beside the rows; 0 keeps none.
+        predictions: keep ``predictions.parquet``, as ``trainer.predictions`` writes it.
+        root: folder of the image files, for reports that show some.
 
     Returns:
         A run folder for each fold.
@@ -82,30 +206,45 @@ def evaluate_model(
         ConfigError: the model does not fit the dataset, or there is no such fold.
         OSError: the rows cannot be written.
     """
-    info = environments.info
+    info, model = environments.info, subject.model
     folds = folds_of(subject, planned_folds(protocol, info), info)
-    logits = _logits(model, subject, environments)
-    what = digest([subject.study, info.facts()])
-    study = parent / f"{info.name}-{_file_name(subject.name)}-evaluated-{what}"
+    logits = _logits(subject, environments)
+    study = parent / f"{info.name}-{_file_name(subject.name)}-evaluated-{digest([subject.study, info.facts()])}"
     folders: dict[str, Path] = {}
     alike = [fold for fold in folds if fold.membership is None]
     for together in [alike, *([fold] for fold in folds if fold.membership is not None)]:
         if not together:
             continue
         seen = environments_of(together[0], environments)  # a membership has other images in every fold
-        evaluated = [_Evaluated.of(subject, fold, seen, settings, str(protocol["name"]), study) for fold in together]
-        with kept(
-            [each.predicted(keep.root) for each in evaluated] if keep.predictions else [], model.step, seen
-        ) as listen:
-            counts = counted(
-                logits, seen, [recipe for each in evaluated for recipe in each.recipes], listen=listen, tell=tell,
-                batch_size=settings.eval_batch_size, group_size=model.group_size, precision=settings.precision,
-            )  # fmt: skip
-        for each in evaluated:
-            if keep.features:
-                write_features(each.folder, model, seen, each.recipes, keep.features)
-            each.write(rows_of_counts(each.identity, model.step, each.recipes, counts))
-            folders[each.fold.name] = each.folder
+        identities = [identity_of(subject, fold, info, str(protocol["name"])) for fold in together]
+        runs = []
+        for fold, identity in zip(together, identities, strict=True):
+            folders[fold.name] = study / f"fold-{fold.name}-{identity.run}"
+            about = {
+                **{key: getattr(identity, key) for key in ("run", "dataset", "algorithm", "seed", "fold", "held_out")},
+                "training": list(model.record.training if model.record else fold.training),
+                "classes": list(seen.catalog.classes),
+                "root": root,
+            }
+            recipes = _recipes(subject, fold, seen, settings.eval_subsets)
+            runs.append(PredictedRun(folders[fold.name] / PREDICTION_FILE, about, recipes))
+        with kept(runs if predictions else [], model.step, seen) as listen:
+            every = [recipe for run in runs for recipe in run.recipes]
+            counts = counted(logits, seen, every, settings, model.group_size, tell, listen)
+        for fold, identity, run in zip(together, identities, runs, strict=True):
+            folder = folders[fold.name]
+            if features:
+                write_features(folder, model, seen, run.recipes, features)
+            folder.mkdir(parents=True, exist_ok=True)
+            evaluated: dict[str, Any] = {"name": subject.name, "content": subject.content}
+            if model.averaged:
+                evaluated["averaged"] = list(model.averaged)
+            write_whole(
+                folder / IDENTITY_FILE, json.dumps({"run": identity.run, "evaluated": evaluated}, indent=1) + "\n"
+            )
+            rows = rows_of_counts(identity, model.step, run.recipes, counts)
+            write_whole(folder / ROW_FILE, "".join(row.to_json() + "\n" for row in rows))
+            finish(folder)
     return [folders[fold.name] for fold in folds]
 
 
@@ -122,73 +261,26 @@ def validation_accuracy(
     Raises:
         ConfigError: the dataset is another one, or does not have its fold.
     """
-    subject, info = subject_of(model, "", ""), environments.info
-    if not same_dataset(model.record, info):
+    subject, info = Subject.of(model, "", ""), environments.info
+    if not subject.trained_on(info):
         raise ConfigError(
             f"runs of {model.record.identity['dataset']} are chosen on their own validation images, and these are "
             "others; correct dataset.root"
         )
     (fold,) = folds_of(subject, planned_folds(protocol, info), info)
     seen = environments_of(fold, environments)
-    recipes = [recipe for recipe in recipes_of(fold, seen, ["val"], subject.grouped) if recipe.env in fold.training]
-    counts = counted(
-        _logits(model, subject, environments), seen, recipes,
-        batch_size=settings.eval_batch_size, group_size=model.group_size, precision=settings.precision,
-    )  # fmt: skip
+    recipes = [recipe for recipe in _recipes(subject, fold, seen, ["val"]) if recipe.env in fold.training]
+    counts = counted(_logits(subject, environments), seen, recipes, settings, model.group_size)
     rows = rows_of_counts(identity_of(subject, fold, info, str(protocol["name"])), model.step, recipes, counts)
     wrong, n = sum(row.wrong for row in rows), sum(row.seen for row in rows)
     return Accuracy(1 - sum(row.error for row in rows) / len(rows), 1 - wrong / n)
 
 
-@dataclass(frozen=True)
-class _Evaluated:
-    """A model in one fold."""
-
-    subject: Subject
-    fold: Fold
-    recipes: list[ErrorRecipe]
-    identity: RunIdentity
-    folder: Path
-    classes: tuple[str, ...]
-
-    @staticmethod
-    def of(
-        subject: Subject, fold: Fold, seen: Environments, settings: TrainerSettings, protocol: str, study: Path
-    ) -> _Evaluated:
-        recipes = recipes_of(fold, seen, settings.eval_subsets, subject.grouped)
-        record, info = subject.record, seen.info
-        if record and same_images(record, info) and not same_dataset(record, info):
-            domains = {domain(env) for env in record.training}
-            recipes = [replace(recipe, held_out=domain(recipe.env) not in domains) for recipe in recipes]
-        identity = identity_of(subject, fold, info, protocol)
-        return _Evaluated(
-            subject, fold, recipes, identity, study / f"fold-{fold.name}-{identity.run}", seen.catalog.classes
-        )
-
-    def predicted(self, root: str | None) -> PredictedRun:
-        """Where its predictions go; ``root`` is the folder of the image files."""
-        identity, record = self.identity, self.subject.record
-        about = {
-            "run": identity.run,
-            "dataset": identity.dataset,
-            "algorithm": identity.algorithm,
-            "seed": identity.seed,
-            "fold": identity.fold,
-            "training": list(record.training if record else self.fold.training),
-            "held_out": identity.held_out,
-            "classes": list(self.classes),
-            "root": root,
-        }
-        return PredictedRun(self.folder / PREDICTION_FILE, about, self.recipes)
-
-    def write(self, rows: list[Row]) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        model = {"name": self.subject.name, "content": self.subject.content}
-        averaged = {"averaged": list(self.subject.members)} if self.subject.members else {}
-        about = {"run": self.identity.run, "evaluated": {**model, **averaged}}
-        write_whole(self.folder / IDENTITY_FILE, json.dumps(about, indent=1) + "\n")
-        write_whole(self.folder / ROW_FILE, "".join(row.to_json() + "\n" for row in rows))
-        finish(self.folder)
+def _recipes(subject: Subject, fold: Fold, seen: Environments, subsets: Sequence[str]) -> list[ErrorRecipe]:
+    """The errors to record; of a run on other forms of these images, held out is what it saw in no form."""
+    recipes = recipes_of(fold, seen, subsets, subject.grouped)
+    domains = subject.domains_seen(seen.info)
+    return [replace(r, held_out=domain(r.env) not in domains) for r in recipes] if domains else recipes
 
 
 @torch.no_grad()
@@ -196,10 +288,8 @@ def counted(
     logits: Logits,
     environments: Environments,
     recipes: Sequence[ErrorRecipe],
-    *,
-    batch_size: int,
-    group_size: int = 0,
-    precision: str = "32-true",
+    settings: TrainerSettings,
+    group_size: int,
     tell: Callable[[str], None] = lambda text: None,
     listen: Callable[[EvalBatch, Tensor], None] | None = None,
 ) -> Counts:
@@ -209,15 +299,14 @@ def counted(
         logits: (x, name of the eval set, number of the batch) -> (n, K), x on the device of the environments.
         environments: the images.
         recipes: errors that are asked for.
-        batch_size: images in a batch at most.
+        settings: size of a batch, and precision; ``bf16-mixed`` and ``16-mixed`` predict as they trained.
         group_size: images whose predictions depend on one another.
-        precision: Lightning's; ``bf16-mixed`` and ``16-mixed`` predict as they trained.
         tell: called with the eval set that comes next.
         listen: is given every batch and its logits.
     """
     data = EnvironmentData(
-        environments, [], recipes, steps=1, eval_every=1, batch_size=1, eval_batch_size=batch_size, seed=0,
-        group_size=group_size,
+        environments, [], recipes, steps=1, eval_every=1, batch_size=1, eval_batch_size=settings.eval_batch_size,
+        seed=0, group_size=group_size,
     )  # fmt: skip
     counts: Counts = {}
     loaders = data.val_dataloader()
@@ -225,7 +314,7 @@ def counted(
         tell(f"eval set {number} of {len(loaders)}: {loader.name}")
         sums = {"seen": 0.0, "wrong": 0.0, "loss": 0.0}
         for batch in loader:
-            with _autocast(precision, batch.x.device.type):
+            with _autocast(settings.precision, batch.x.device.type):
                 predicted = logits(batch.x, batch.name, batch.index)
             losses = F.cross_entropy(predicted, batch.y, reduction="none")
             if listen:
@@ -242,12 +331,13 @@ def _autocast(precision: str, device: str) -> AbstractContextManager[object]:
     return torch.autocast(device, types[precision]) if precision in types else nullcontext()
 
 
-def _logits(model: Predictor, subject: Subject, environments: Environments) -> Logits:
+def _logits(subject: Subject, environments: Environments) -> Logits:
     """On its own dataset a run predicts batch by batch as it did in training."""
-    if isinstance(model, LoadedModel) and subject.record and same_dataset(subject.record, environments.info):
+    model, catalog = subject.model, environments.catalog
+    if isinstance(model, LoadedModel) and subject.trained_on(environments.info):
         run = model.run
         return lambda x, name, index: run.predict_logits(x.to(run.networks.dtype), name, index)[0]
-    return Adapted(model, environments.catalog.classes, environments.catalog.preprocessing)
+    return Adapted(model, catalog.classes, catalog.preprocessing)
 
 
 def _file_name(name: str) -> str:

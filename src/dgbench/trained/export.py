@@ -1,4 +1,7 @@
-"""``dgbench.export``: a trained run as a folder, or on the Hugging Face hub, that dgbench loads, and timm or torch."""
+"""``dgbench.export``: a trained run as a folder, or on the Hugging Face hub, that dgbench loads, and timm or torch.
+
+Its card says what the run was trained on, its errors (from the rows), how to load it, and what may be done with it.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,33 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jinja2
+import yaml
+
+from dgbench.analysis.intervals import wilson
 from dgbench.errors import ConfigError, RecordError
+from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.records.status import is_done, read_status
-from dgbench.trained.card import card
-from dgbench.trained.loading import STEPS, TENSORS, load_one
+from dgbench.trained.formats import (
+    ONNX,
+    PT2,
+    exported_names,
+    refuse_program,
+    timm_config,
+    write_onnx,
+    write_pt2,
+)
+from dgbench.trained.loading import STEPS, TENSORS, Place, load_one
 from dgbench.trained.predictor import LoadedModel
-from dgbench.trained.programs import ONNX, PT2, refuse_program, write_onnx, write_pt2
-from dgbench.trained.timm_format import exported_names, is_plain_timm, timm_config
 from dgbench.training.run_folder import MODEL_FILE
 
+REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+MOST_ROWS = 20  # environments that get a line each
+MOST_CLASSES = 50  # that are named
 CONFIG, CARD = "config.json", "README.md"
 PROGRAMS = {"pt2": (PT2, write_pt2), "onnx": (ONNX, write_onnx)}
 FORMATS = ("safetensors", *PROGRAMS)
 FILES = (TENSORS, MODEL_FILE, CONFIG, CARD, PT2, ONNX)
-
-Place = str | Path
 
 
 def export(
@@ -79,7 +94,7 @@ def export(
             else:
                 (target / file).unlink(missing_ok=True)
     if push:
-        push_folder(target, push, FILES)
+        push_folder(target, push)
     return target
 
 
@@ -107,11 +122,10 @@ def _writable(target: Path) -> Path:
 def _write(target: Path, model: LoadedModel, run: Path, step: str, programs: Sequence[str], push: str) -> None:
     from safetensors.torch import save_file
 
-    plain = is_plain_timm(model.run)
     save_file(exported_names(model.run), target / TENSORS, metadata={"format": "pt"})
     replace(model.record, step=model.step, dataset=_without_paths(model.record.dataset)).save(target)
     shutil.copymode(target / MODEL_FILE, target / TENSORS)  # or others may not read it
-    config = timm_config(model) if plain else None
+    config = timm_config(model)
     if config is not None:
         (target / CONFIG).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     for name in programs:
@@ -131,41 +145,35 @@ def _without_paths(value: Any) -> Any:
     return Path(value).name if is_path else value
 
 
-NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-
-
 def checked_name(repository: str) -> None:
     """Refuse what cannot be uploaded to, before anything is written; asks no network.
 
     Raises:
         ConfigError: the name is none, or there is no login.
     """
-    if not NAME.fullmatch(repository):
+    from huggingface_hub import get_token
+
+    if not REPOSITORY.fullmatch(repository):
         raise ConfigError(f"push={repository} is no name of a repository; write ORG/NAME")
-    if _token() is None:
+    if get_token() is None:
         raise ConfigError(f"push={repository} needs a token of the hub; set HF_TOKEN, or run hf auth login")
 
 
-def push_folder(folder: Path, repository: str, files: Sequence[str]) -> None:
-    """Upload files of a folder, in one commit, to a repository that is made, private, where there is none.
-
-    Args:
-        folder: an exported model.
-        repository: ``ORG/NAME``.
-        files: names of those that are uploaded.
+def push_folder(folder: Path, repository: str) -> None:
+    """Upload an exported model, in one commit, to a repository that is made, private, where there is none.
 
     Raises:
         RecordError: the hub cannot be reached, or refuses.
     """
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, get_token
 
-    hub = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=_token())
+    hub = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), token=get_token())
     try:
         hub.create_repo(repository, private=True, exist_ok=True)
         hub.upload_folder(
             repo_id=repository,
             folder_path=folder,
-            allow_patterns=list(files),
+            allow_patterns=list(FILES),
             commit_message="Model exported by dgbench",
         )
     except Exception as error:  # of the hub, or of whatever carries it
@@ -177,8 +185,122 @@ def push_folder(folder: Path, repository: str, files: Sequence[str]) -> None:
         ) from error
 
 
-def _token() -> str | None:
-    from huggingface_hub import get_token
+def card(
+    model: LoadedModel, run: Path, step: str, *, timm: bool, programs: Sequence[str] = (), repository: str = ""
+) -> str:
+    """The text of ``README.md``, from ``card.md.j2``; its Python runs in the exported folder.
 
-    token: str | None = get_token()
-    return token
+    Args:
+        model: as it is exported.
+        run: its folder, with rows and configuration.
+        step: how its weights were chosen, ``last`` or ``best``.
+        timm: the folder is one for ``timm.create_model``.
+        programs: formats besides safetensors.
+        repository: of the hub that it goes to, ``ORG/NAME``; empty where it goes to none.
+    """
+    record, sees = model.record, model.preprocessing
+    identity = record.identity
+    task = "tabular-classification" if sees.vectors else "image-classification"
+    head = {
+        "library_name": "timm" if timm else "dgbench",
+        "pipeline_tag": task,
+        "license": "unknown",
+        "tags": [task, "domain-generalization", "dgbench", identity["algorithm"], identity["dataset"]],
+    }
+    rows = [row for row in read_rows(run / ROW_FILE)[0] if row["step"] == model.step]
+    tested = [row for row in rows if row["subset"] == "test"] or [row for row in rows if row["subset"] == "val"]
+    sources = [record.dataset.get(key) or {} for key in ("fetch", "published")]
+    dtype = str(model.run.networks.dtype)
+    shape = f"2, {_listed(sees.image)}"
+    zeros = f"torch.zeros({shape}{'' if dtype == 'torch.float32' else f', dtype={dtype}'})"
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("dgbench.trained", "."),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    templates.filters["cell"] = lambda content: str(content).replace("|", "\\|")
+    return templates.get_template("card.md.j2").render(
+        head=yaml.safe_dump(head, sort_keys=False),
+        run=identity,
+        training=_listed(record.training),
+        held_out=_listed(identity["held_out"]),
+        errors=_shown(tested),
+        n_environments=len(tested),
+        interval=lambda row: tuple(100 * end for end in wilson(row["wrong"], row["seen"])),
+        facts=_facts(model, step),
+        vectors=sees.vectors,
+        pictures=sees.pictures and sees.image[0] == 3,
+        shape=shape,
+        images=f"images = {zeros}  # yours{'' if sees.vectors else ', normalized by mean and standard deviation'}",
+        timm=timm,
+        programs=programs,
+        repository=repository,
+        data_license=next((source["license"] for source in sources if source.get("license")), ""),
+        data_source=next((source["source"] for source in sources if source.get("source")), ""),
+        initial=initial_weights(run, identity["init"]),
+    )
+
+
+def _shown(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rows that get a line: all, held-out environments first, or the lowest, median and highest error of many."""
+    if len(rows) <= MOST_ROWS:
+        return sorted(rows, key=lambda row: (not row["env_held_out"], row["env"]))
+    by_error = sorted(rows, key=lambda row: (row["wrong"] / row["seen"], not row["env_held_out"], row["env"]))
+    return [by_error[0], by_error[len(by_error) // 2], by_error[-1]]
+
+
+def _facts(model: LoadedModel, step: str) -> dict[str, str]:
+    record, sees = model.record, model.preprocessing
+    identity = record.identity
+    classes = list(record.classes[:MOST_CLASSES]) + (["..."] if len(record.classes) > MOST_CLASSES else [])
+    rule = record.averaging_rule()
+    weights = "lowest error on validation images of the training environments" if step == "best" else "the last"
+    if rule is not None and rule.final_only:
+        weights = "the average, evaluated once at the end"
+    name, _, digest = identity["init"].rpartition(":")
+    size = " x ".join(map(str, sees.image))
+    return {
+        "dataset": f"{identity['dataset']} ({', '.join(f'{k}={v}' for k, v in identity['variant'].items())})",
+        "classes": f"{len(record.classes)}: {_listed(classes)}",
+        "trained on": _listed(record.training),
+        "held out": _listed(identity["held_out"]) or "none",
+        "protocol": f"{identity['protocol']}, fold {identity['fold']}",
+        "algorithm": identity["algorithm"],
+        "hyperparameters": ", ".join(f"`{key}={json.dumps(value)}`" for key, value in identity["hparams"].items()),
+        "network": f"{identity['backbone']}, {identity['n_parameters']:,} parameters "
+        f"({identity['n_trainable']:,} trained)",
+        "initial weights": f"{name}, a file whose sha256 begins with {digest}" if name else digest,
+        "tuning": identity["tuning"],
+        "averaging of weights": identity["averaging"],
+        "evaluation": f"{weights}, after {model.step:,} steps",
+        "seed": str(identity["seed"]),
+        "input": f"{sees.image[0]} features, as they are"
+        if sees.vectors
+        else f"{size}, mean {list(sees.mean)}, standard deviation {list(sees.std)}",
+        "run": f"{identity['run']}, dgbench {identity['code']}",
+    }
+
+
+def initial_weights(run: Path, init: str) -> tuple[str, str]:
+    """Address and license of a run's published initial weights, empty where its configuration does not know them.
+
+    Args:
+        run: folder with ``config.yaml``.
+        init: of the rows, ``NAME_VERSION:DIGEST``.
+    """
+    try:
+        config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+        keys = config["init"]
+        if keys.get("path") or keys.get("url"):
+            return str(keys.get("url") or ""), ""
+        versions = keys["published"][config["backbone"]["arch"]]
+        name = init.rpartition(":")[0].removeprefix(f"{keys['name']}_")
+        return str(versions[name]["url"]), str(versions[name].get("license") or "")
+    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError):
+        return "", ""
+
+
+def _listed(names: Sequence[object]) -> str:
+    return ", ".join(map(str, names))

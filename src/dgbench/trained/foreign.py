@@ -6,6 +6,7 @@ import importlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from torch import Tensor, nn
 from dgbench.data.description import Preprocessing
 from dgbench.errors import ConfigError, WeightsError
 from dgbench.networks.weights import is_torchscript, misfit, read_tensors
+from dgbench.trained.formats import facts_of
 from dgbench.trained.predictor import Predictor
-from dgbench.trained.programs import facts_of
 
 EXPORTED = ".pt2"
 TORCHSCRIPT = (".pt", ".pth", ".ts", ".torchscript")
@@ -36,68 +37,54 @@ class Foreign(Predictor):
     ) -> None:
         super().__init__(classes, preprocessing)
         self.function = function  # a module becomes a child, with its parameters
-        self.eval() if _switches(function) else None
+        if not (isinstance(function, nn.Module) and type(function).__name__ == "GraphModule"):
+            self.eval()  # an exported program has the mode that it was exported in
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, C, H, W) -> (n, K) logits."""
         return self.function(x)
 
 
-def _switches(function: Callable[[Tensor], Tensor]) -> bool:
-    """Whether it has a mode; an exported program has the one that it was exported in."""
-    return not (isinstance(function, nn.Module) and type(function).__name__ == "GraphModule")
-
-
-def check_known(model: str) -> None:
-    """Refuse a name that :func:`foreign` could not load, before a dataset is built.
-
-    Raises:
-        ConfigError: it is neither a file, nor MODULE:FUNCTION, nor a model of timm.
-    """
-    path = Path(model).expanduser()
-    if path.suffix == EXPORTED or ":" in model or path.is_file():
-        return
-    import timm
-
-    if "/" in model or not timm.is_model(model.partition(".")[0]):
-        raise ConfigError(
-            f"model={model} is neither a file or folder nor a model of timm; name a run's folder, a .pt2 or "
-            "TorchScript file, MODULE:FUNCTION, or a name of timm.list_models()"
-        )
-
-
 def foreign(
-    model: str | Callable[[Tensor], Tensor],
-    preprocessing: Preprocessing,
-    classes: Sequence[str] = (),
-    weights: str | Path | None = None,
-) -> Predictor:
-    """A model by what names it.
+    model: str | Callable[[Tensor], Tensor], classes: Sequence[str] = (), weights: str | Path | None = None
+) -> Callable[[Preprocessing], Predictor]:
+    """How to load a model by what names it, once the images of the dataset are known.
 
     Args:
         model: a ``torch.export`` file (.pt2), a TorchScript file, ``MODULE:FUNCTION``, the name of a timm model, or a
             callable.
-        preprocessing: of the dataset, for a model that names no images of its own.
         classes: names of the outputs; empty where they are the dataset's.
         weights: file with the tensors of a timm model; None takes timm's published ones.
 
+    Returns:
+        A function of the preprocessing of the dataset, for a model that names no images of its own. It raises
+        ConfigError for an unknown function, WeightsError for a file that cannot be read, or holds something else.
+
     Raises:
-        ConfigError: an unknown name.
-        WeightsError: a file that cannot be read, or holds something else.
+        ConfigError: it is neither callable, a file, MODULE:FUNCTION, nor a model of timm.
     """
     if not isinstance(model, str):
         if not callable(model):
             raise ConfigError(f"model={model!r} cannot be called; give a function from images to logits")
-        return Foreign(model, classes, preprocessing)
+        return partial(Foreign, model, classes)
     path = Path(model).expanduser()
     if path.suffix == EXPORTED or (path.suffix in TORCHSCRIPT and path.exists()):
-        names, images = facts_of(path) or ((), preprocessing)
-        return Foreign(_program(path), list(classes) or names, images)
+        return partial(_of_file, path, classes)
     if ":" in model:
-        return Foreign(_imported(model), classes, preprocessing)
-    if preprocessing.vectors:
-        raise ConfigError(f"model={model} of timm sees images, the dataset holds vectors; choose another dataset")
-    return _timm(model, preprocessing, classes, weights)
+        return lambda preprocessing: Foreign(_imported(model), classes, preprocessing)
+    import timm
+
+    if not path.is_file() and ("/" in model or not timm.is_model(model.partition(".")[0])):
+        raise ConfigError(
+            f"model={model} is neither a file or folder nor a model of timm; name a run's folder, a .pt2 or "
+            "TorchScript file, MODULE:FUNCTION, or a name of timm.list_models()"
+        )
+    return partial(_timm, model, classes, weights)
+
+
+def _of_file(path: Path, classes: Sequence[str], preprocessing: Preprocessing) -> Predictor:
+    names, images = facts_of(path) or ((), preprocessing)
+    return Foreign(_program(path), list(classes) or names, images)
 
 
 def _program(path: Path) -> Callable[[Tensor], Tensor]:
@@ -152,9 +139,11 @@ def _imported(name: str) -> Callable[[Tensor], Tensor]:
     return function  # type: ignore[no-any-return]
 
 
-def _timm(name: str, preprocessing: Preprocessing, classes: Sequence[str], weights: str | Path | None) -> Predictor:
+def _timm(name: str, classes: Sequence[str], weights: str | Path | None, preprocessing: Preprocessing) -> Predictor:
     import timm
 
+    if preprocessing.vectors:
+        raise ConfigError(f"model={name} of timm sees images, the dataset holds vectors; choose another dataset")
     try:
         if weights is None:
             network: Any = timm.create_model(name, pretrained=True)

@@ -13,8 +13,8 @@ from dgbench.data.fetch.archives import extract
 from dgbench.errors import ConfigError, DataError, RecordError, WeightsError
 from dgbench.networks.weights import misfit, read_tensors
 from dgbench.records.status import is_done, read_status
+from dgbench.trained.formats import trained_names
 from dgbench.trained.predictor import Ensemble, LoadedModel, Predictor
-from dgbench.trained.timm_format import trained_names
 from dgbench.training.modules import SingleRun
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 

@@ -23,9 +23,8 @@ from dgbench.plan.settings import TrainerSettings, current_keys
 from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.status import STATUS_FILE
 from dgbench.trained.diwa import KINDS, Accuracy, Siblings, averaged, siblings
-from dgbench.trained.evaluation import Keep, evaluate_model, validation_accuracy
-from dgbench.trained.folds import subject_of
-from dgbench.trained.foreign import check_known, foreign
+from dgbench.trained.evaluation import Subject, evaluate_model, validation_accuracy
+from dgbench.trained.foreign import foreign
 from dgbench.trained.loading import load, run_folders
 from dgbench.trained.predictor import LoadedModel, Predictor
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
@@ -33,8 +32,9 @@ from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 CHOOSE = ("dataset=", "corruptions=", "+corruptions=")  # a word that names another dataset than that of a run
 PACKED = (".ckpt", ".zip", ".tar", ".tgz", ".gz", ".xz", ".bz2")  # names of files that hold a run, or a part of one
 
-#: what to call a model, and how to load it; None for one that needs to know the dataset first
-Source = tuple[Any, Callable[[], Predictor] | None]
+#: a model, or how to make one for the images of a dataset
+Model = Predictor | Callable[[Preprocessing], Predictor]
+Source = tuple[Any, Callable[[], Model]]  #: what to call a model, and how to load it
 
 
 @dataclass(frozen=True)
@@ -73,28 +73,27 @@ class Evaluator:
             ConfigError: an unknown model or override, or a model that does not fit the dataset.
         """
         sources = self._means(model) if self.averaging else self._sources(model)
-        return [folder for source, make in sources for folder in self._evaluate(source, make() if make else None)]
+        return [folder for source, make in sources for folder in self._evaluate(source, make())]
 
-    def _evaluate(self, source: Any, model: Predictor | None) -> list[Path]:
-        """Evaluate a model that was loaded, or that is loaded once its dataset is known."""
-        if model is None and isinstance(source, str):
-            check_known(source)
+    def _evaluate(self, source: Any, found: Model) -> list[Path]:
+        model = found if isinstance(found, Predictor) else None
         record = model.record if model else None
         dataset, protocol, settings = self._where(record, self.overrides)
         device = torch.device(_device(settings.device))
         environments = self._environments(dataset, model, device)
         if model is None:
-            model = foreign(source, environments.catalog.preprocessing, self.classes, self.weights)
+            model = found(environments.catalog.preprocessing)
         elif self.classes:
             model.classes = tuple(self.classes)
         title = self.name or (source if isinstance(source, str) else getattr(source, "__name__", ""))
         if record is None and (not title or title == "<lambda>"):
             raise ConfigError("a function has no name for the tables; give name=")
-        subject = subject_of(model, self.name, Path(title).name if "/" in title else title)
-        keep = Keep(self.features, self.predictions, dataset.get("root"))
+        subject = Subject.of(model, self.name, Path(title).name if "/" in title else title)
+        model.to(device)
         folders = evaluate_model(
-            model.to(device), subject, environments, protocol, settings, self.output, self.tell, keep
-        )
+            subject, environments, protocol, settings, self.output, self.tell,
+            features=self.features, predictions=self.predictions, root=dataset.get("root"),
+        )  # fmt: skip
         if self.predictions and record is not None and folders[0].name.endswith(record.identity["run"]):
             _complete(Path(source), folders[0])
         return folders
@@ -108,12 +107,14 @@ class Evaluator:
             return [source for member in model for source in self._sources(member)]
         if isinstance(model, Predictor):
             return [("", lambda: model)]
-        if isinstance(model, (str, Path)):
-            path = Path(model).expanduser()
-            if path.is_dir() and not (path / MODEL_FILE).exists():
-                return [(str(run), partial(load, run, step)) for run in run_folders(path)]
-            return [(str(model), partial(load, path, step) if path.is_dir() or path.name.endswith(PACKED) else None)]
-        return [(model, None)]
+        if not isinstance(model, (str, Path)):
+            return [(model, partial(foreign, model, self.classes, self.weights))]
+        path = Path(model).expanduser()
+        if path.is_dir() and not (path / MODEL_FILE).exists():
+            return [(str(run), partial(load, run, step)) for run in run_folders(path)]
+        if path.is_dir() or path.name.endswith(PACKED):
+            return [(str(model), partial(load, path, step))]
+        return [(str(model), partial(foreign, str(model), self.classes, self.weights))]
 
     def _means(self, model: Any) -> list[Source]:
         """The means of runs that belong together."""
@@ -142,7 +143,7 @@ class Evaluator:
         place = "fold {fold}, seed {seed}".format(**group.records[0].identity)
         self.tell(f"averaging {len(group.folders)} runs of {place} ...")
         mean = averaged(group, kind, self.step, judge, device)
-        self.tell(f"{place}: the mean of {len(mean.members)} of {len(group.folders)} runs")
+        self.tell(f"{place}: the mean of {len(mean.averaged)} of {len(group.folders)} runs")
         return mean
 
     def _where(

@@ -1,0 +1,230 @@
+"""What others read a trained model by: programs of torch.export (.pt2) and ONNX, and timm's names of tensors.
+
+A network of timm with one linear layer on its features is exported as timm saves it, so that
+``timm.create_model(arch, num_classes=K, checkpoint_path=...)`` reads it; what only training needs (the discriminators
+of DANN, the weights of Group DRO's environments) is left out. Any other model keeps its own names, and all tensors.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dgbench.containers import Networks
+from dgbench.data.description import Preprocessing
+from dgbench.errors import ConfigError
+from dgbench.networks.timm_networks import TimmFeaturizer
+from dgbench.objectives.contract import Algorithm
+from dgbench.objectives.step import Hyperparameters, Prediction
+from dgbench.trained.predictor import LoadedModel
+from dgbench.training.modules import SingleRun
+
+PT2, ONNX = "model.pt2", "model.onnx"
+FACTS = "dgbench.json"  # in a .pt2 file
+BODY, HEAD = "networks.featurizer.body.", "networks.classifier."
+
+
+class LogitsOfImages(nn.Module):
+    """(n, C, H, W) normalized images -> (n, K) logits, each image by itself: what of a run a program expresses.
+
+    Args:
+        model: the run.
+    """
+
+    def __init__(self, model: LoadedModel) -> None:
+        super().__init__()
+        run, self.algorithm = model.run, model.run.algorithm
+        self.networks = Networks({name: run.networks[name] for name in model.networks_that_predict})
+        self.hp, self.memory = run.hp, run.memory
+        self.eval()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, C, H, W) -> (n, K) logits."""
+        hp = Hyperparameters(self.hp.tensors())
+        return self.algorithm.predict(Prediction(self.networks, images, hp, self.memory.tensors(), {}))
+
+
+def refuse_program(model: LoadedModel, name: str) -> None:
+    """Refuse a format that cannot express a model, or cannot be written here.
+
+    Raises:
+        ConfigError: predictions depend on a group of images or on random numbers, or packages are missing.
+    """
+    algorithm, who = model.run.algorithm, model.record.identity["algorithm"]
+    reasons = {
+        f"{who} predicts {model.group_size} images together": model.group_size,
+        f"{who} adds channels to an image": algorithm.extra_channels,
+        f"{who} predicts with random numbers": algorithm.prediction_inputs(1),
+    }
+    if reason := next((reason for reason, applies in reasons.items() if applies), ""):
+        raise ConfigError(
+            f"format={name} cannot express this model: {reason}; leave format= out, model.safetensors always works"
+        )
+    if name == "onnx":
+        missing = [package for package in ("onnx", "onnxscript") if importlib.util.find_spec(package) is None]
+        if missing:
+            raise ConfigError(
+                f"format=onnx needs {' and '.join(missing)}; pip install 'dgbench[onnx]', or use format=pt2"
+            )
+
+
+def write_pt2(model: LoadedModel, file: Path) -> None:
+    """Write a ``torch.export`` program whose batches may have any size, with :func:`facts_of` inside.
+
+    Raises:
+        ConfigError: torch cannot express the network.
+    """
+    facts = {"classes": list(model.classes), "preprocessing": model.preprocessing.to_json()}
+    with _one_line("pt2"):
+        torch.export.save(_program(model), file, extra_files={FACTS: json.dumps(facts)})
+
+
+def facts_of(file: Path) -> tuple[tuple[str, ...], Preprocessing] | None:
+    """Classes and preprocessing of a .pt2 file that :func:`write_pt2` wrote; None of any other."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            (name,) = [name for name in archive.namelist() if name.endswith(f"/{FACTS}")]
+            facts = json.loads(archive.read(name))
+        return tuple(map(str, facts["classes"])), Preprocessing.of_json(facts["preprocessing"])
+    except (OSError, zipfile.BadZipFile, ValueError, KeyError, TypeError):
+        return None
+
+
+def write_onnx(model: LoadedModel, file: Path) -> None:
+    """Write an ONNX program whose batches may have any size, weights inside.
+
+    Raises:
+        ConfigError: ONNX cannot express the network.
+    """
+    with _one_line("onnx"):
+        torch.onnx.export(
+            _program(model),
+            (),
+            file,
+            input_names=["images"],
+            output_names=["logits"],
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+
+
+def _program(model: LoadedModel) -> torch.export.ExportedProgram:
+    images = torch.zeros(2, *model.preprocessing.image, dtype=model.run.networks.dtype)
+    with torch.no_grad():
+        return torch.export.export(
+            LogitsOfImages(model),
+            (images,),
+            dynamic_shapes={"images": {0: torch.export.Dim("n", min=1)}},
+            strict=False,  # the default from torch 2.7 on
+        )
+
+
+@contextmanager
+def _one_line(name: str) -> Iterator[None]:
+    """Exporters warn of what a user cannot change, and raise whatever they stumble over."""
+    log = logging.getLogger("torch.onnx")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:160]
+        raise ConfigError(f"format={name} cannot express this network ({reason}); leave it out") from error
+    finally:
+        log.setLevel(before)
+
+
+def is_plain_timm(module: SingleRun) -> bool:
+    """Whether a network of timm with one linear layer makes the predictions of a run, and nothing else."""
+    networks, algorithm = module.networks, module.algorithm
+    body = networks["featurizer"]
+    return (
+        type(algorithm).predict is Algorithm.predict
+        and not algorithm.extra_channels
+        and isinstance(body, TimmFeaturizer)
+        and not body.projected
+        and not body.unit_length
+        and isinstance(networks["classifier"], nn.Linear)
+    )
+
+
+def timm_head(module: SingleRun) -> str:
+    """What timm calls the last layer of a network, e.g. ``fc.``."""
+    featurizer = module.networks["featurizer"]
+    assert isinstance(featurizer, TimmFeaturizer)
+    return f"{featurizer.body.pretrained_cfg['classifier']}."
+
+
+def exported_names(module: SingleRun) -> dict[str, Tensor]:
+    """The tensors of a run as they are exported."""
+    state = {key: value.contiguous() for key, value in module.weights().items()}
+    if not is_plain_timm(module):
+        return state
+    names = ((BODY, ""), (HEAD, timm_head(module)))
+    return {new + key.removeprefix(old): state[key] for old, new in names for key in state if key.startswith(old)}
+
+
+def trained_names(tensors: Mapping[str, Tensor], module: SingleRun, step: int) -> dict[str, Any]:
+    """The ``state_dict`` of a run from :func:`exported_names`.
+
+    Args:
+        tensors: as exported.
+        module: the run, with any weights.
+        step: optimizer steps of these weights.
+    """
+    if not is_plain_timm(module):
+        return dict(tensors)
+    head = timm_head(module)
+    trained = {
+        (HEAD + key.removeprefix(head)) if key.startswith(head) else BODY + key: value for key, value in tensors.items()
+    }
+    rest = {key: value for key, value in module.state_dict().items() if not key.startswith((BODY, HEAD))}
+    return {**rest, **trained, "steps_done": torch.tensor(step)}
+
+
+def timm_config(model: LoadedModel) -> dict[str, Any] | None:
+    """What ``timm.create_model("local-dir:FOLDER")`` needs besides the weights; None where it cannot build the model.
+
+    Pictures are squashed to a square as dgbench does it, without a crop (``crop_mode``).
+    """
+    run, record, sees = model.run, model.record, model.preprocessing
+    if not is_plain_timm(run) or run.networks.dtype != torch.float32:  # timm builds networks of 32 bits
+        return None
+    featurizer = run.networks["featurizer"]
+    assert isinstance(featurizer, TimmFeaturizer)
+    arguments: dict[str, Any] = {} if sees.image[0] == 3 else {"in_chans": sees.image[0]}
+    if featurizer.family.needs_size:
+        arguments["img_size"] = list(sees.image[1:])
+    pretrained = featurizer.body.pretrained_cfg
+    return {
+        "architecture": featurizer.arch,
+        "num_classes": len(record.classes),
+        "num_features": featurizer.n_features,
+        "label_names": list(record.classes),
+        **({"model_args": arguments} if arguments else {}),
+        "pretrained_cfg": {
+            "input_size": list(sees.image),
+            "fixed_input_size": "img_size" in arguments,
+            "mean": list(sees.mean),
+            "std": list(sees.std),
+            "interpolation": "bilinear",
+            "crop_pct": 1.0,
+            "crop_mode": "squash",
+            "num_classes": len(record.classes),
+            "first_conv": pretrained["first_conv"],
+            "classifier": pretrained["classifier"],
+        },
+    }
