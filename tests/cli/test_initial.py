@@ -120,7 +120,7 @@ def test_the_published_records_are_timms(init: str, least: int) -> None:
 
 def test_image_size_of_the_weights(file: Path) -> None:
     config = plain(composed("dataset=pacs", "dataset.image_size=null", "backbone=resnet18"))
-    assert filled_dataset(named_weights(config), config["dataset"])["image_size"] == 224
+    assert filled_dataset(named_weights(config).images, config["dataset"])["image_size"] == 224
     assert config["dataset"]["image_size"] is None
 
 

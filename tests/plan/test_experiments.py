@@ -44,7 +44,7 @@ def combinations(name: str) -> tuple[list[DictConfig], int, dict[str, Any]]:
 
 
 def folds(config: DictConfig) -> list[Fold]:
-    options = dataset_options(filled_dataset(RandomWeights(), plain(config)["dataset"]))
+    options = dataset_options(filled_dataset(RandomWeights.images, plain(config)["dataset"]))
     return planned_folds(plain(config)["protocol"], described(options, absent_ok=True))
 
 

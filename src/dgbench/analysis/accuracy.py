@@ -177,10 +177,6 @@ class Leakage:
     average: float
     leakage: float  #: average less that of validation data
 
-    def change(self, single: Leakage) -> float | None:
-        """Leakage relative to that of a single test domain, as a fraction: -0.31 is 31% less. None where that is 0."""
-        return None if single.leakage == 0 else self.leakage / single.leakage - 1
-
 
 def oracle_leakage(validation: Sequence[float], tests: ArrayLike) -> list[Leakage]:
     """Choice by validation accuracy, then by the mean test accuracy of K domains for K = 1 to all of them.

@@ -88,14 +88,19 @@ def named_weights(config: Mapping[str, Any]) -> InitialWeights:
     return weights
 
 
-def filled_dataset(weights: InitialWeights, dataset: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in mean, deviation and size of the images where keys of the dataset are null."""
+def filled_dataset(images: Any, dataset: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill in mean, deviation and size of the images where keys of the dataset are null.
+
+    Args:
+        images: :class:`dgbench.networks.weights.ImageRecord` of the weights.
+        dataset: keys of ``conf/dataset``.
+    """
     filled: dict[str, Any] = deepcopy(dict(dataset))
     if "image_size" in filled and filled["image_size"] is None:
-        filled["image_size"] = weights.images.input_size
+        filled["image_size"] = images.input_size
     normalize = filled.get("normalize")
     if isinstance(normalize, dict):
-        for key, value in (("mean", weights.images.mean), ("std", weights.images.std)):
+        for key, value in (("mean", images.mean), ("std", images.std)):
             if normalize.get(key, value) is None:
                 normalize[key] = list(value)
     return filled

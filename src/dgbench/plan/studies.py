@@ -237,7 +237,7 @@ class Planner:
     def _dataset(self, composed: Composed) -> PlannedDataset:
         key = composed.text("dataset", "init", "backbone")
         if key not in self._datasets:
-            keys = filled_dataset(self._weights_of(composed), composed["dataset"])
+            keys = filled_dataset(self._weights_of(composed).images, composed["dataset"])
             options = dataset_options(keys)
             self._datasets[key] = PlannedDataset(
                 keys, options, described(options, absent_ok=True, download=self.download)

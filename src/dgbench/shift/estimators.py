@@ -246,9 +246,7 @@ class Estimator(Checked, ABC):
 def without_overlap(values: Mapping[str, float], share: float) -> tuple[dict[str, float], list[str]]:
     """Values less those of correlation shift where the sides hardly overlap, and a flag that says so.
 
-    Args:
-        values: by name.
-        share: of the images where both sides have density.
+    ``share`` is that of the images where both sides have density.
     """
     if share >= LEAST_OVERLAP:
         return dict(values), []

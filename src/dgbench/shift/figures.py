@@ -86,12 +86,7 @@ class _Point:
 
 
 def shift_plane(setting: ShiftSetting, source: Published | None = None) -> Figure | None:
-    """One point per dataset with both intervals, its pairs, its null, and published points; None without a dataset.
-
-    Args:
-        setting: of :func:`~dgbench.reports.reading.shifts.shift_settings`.
-        source: a published table of shifts.
-    """
+    """One point per dataset with both intervals, its pairs, its null, and published points; None without a dataset."""
     datasets = [point for line in setting.lines if (point := _point(line, setting.axes))]
     if not datasets:
         return None

@@ -140,8 +140,7 @@ def make_estimates(
         estimator: what makes the values.
         identity: of the rows.
         wanted: which estimates.
-        pools: images of the environments.
-        training: how classifiers are trained.
+        pools, training: images of the environments, and how classifiers are trained.
         exact: true values of pairs, where they are known; there is no shift in a pair that is made without.
     """
 

@@ -37,7 +37,6 @@ def balanced(
     Args:
         y_p, y_q: (n_p,), (n_q,) labels of the two sides.
         min_per_class: classes with fewer images on either side are dropped; so are those of one side only.
-        rng: source of the draws.
         max_per_class: at most that many images of a class are kept on either side.
 
     Raises:
@@ -64,13 +63,11 @@ def null_pair(y_p: Ints, y_q: Ints, rng: np.random.Generator) -> tuple[Ints, Int
 
     Args:
         y_p, y_q: (n,), (n,) labels of balanced sides.
-        rng: source of the draws.
 
     Returns:
         The new p and the new q, (n,) each: positions in p and q together, those of p first.
     """
-    first_p, second_p = _cut(y_p, _half_of, rng)
-    first_q, second_q = _cut(y_q, _half_of, rng)
+    (first_p, second_p), (first_q, second_q) = (_cut(y, _half_of, rng) for y in (y_p, y_q))
     n = len(y_p)
     return np.concatenate([first_p, n + second_q]), np.concatenate([second_p, n + first_q])
 
@@ -88,12 +85,7 @@ def half(y: Ints, rng: np.random.Generator) -> Ints:
 
 
 def cross_fit(groups: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Positions of two folds; their sizes differ by at most 1, and so do their numbers of every group.
-
-    Args:
-        groups: (N,) strata, for instance environment * K + class.
-        rng: source of the draws.
-    """
+    """Positions of two folds; their sizes differ by at most 1, and so do their numbers of every of the (N,) groups."""
     order = np.concatenate([_draw(groups, group, rng) for group in np.unique(groups)])
     return order[::2], order[1::2]
 

@@ -118,7 +118,7 @@ def planned_shift(
     check_keys(config, words)
     weights = named_weights(config)
     plain = {**config["dataset"], **({"augment": "none"} if "augment" in config["dataset"] else {})}
-    config = {**config, "dataset": filled_dataset(weights, plain)}
+    config = {**config, "dataset": filled_dataset(weights.images, plain)}
     dataset = dataset_options(config["dataset"])
     info = described(dataset, absent_ok=not download, download=download)
     settings = TrainerSettings(**config["trainer"])
@@ -209,12 +209,7 @@ def check_keys(config: Mapping[str, Any], words: Sequence[str]) -> None:
 
 
 def pairs_of(how: str, folds: Sequence[Fold], given: Sequence[str]) -> list[Pair]:
-    """The pairs of environments.
-
-    Args:
-        how: ``folds`` or ``each``.
-        folds: of the protocol.
-        given: names of all given environments.
+    """The pairs of given environments, by ``folds`` of the protocol or ``each`` two.
 
     Raises:
         ConfigError: there is no pair of two sides.

@@ -145,14 +145,9 @@ def other_features(setting: ShiftSetting) -> str:
 
 
 def printed(source: Published | None, row: str, column: str, name: str, flag: str = "") -> dict[str, Any]:
-    """A printed value as part of a table's line; an empty one where the paper's table has none.
+    """A printed value as part of a table's line, in column ``name``; an empty one where the paper's table has none.
 
-    Args:
-        source: table of a paper.
-        row: dataset, ``DATASET/ENVIRONMENT`` or ``DATASET/PAIR``.
-        column: of the paper's table.
-        name: of the column that it becomes.
-        flag: stands after it.
+    Rows of papers are datasets, ``DATASET/ENVIRONMENT`` or ``DATASET/PAIR``.
     """
     value = source.values.get(row.replace(" ", "_"), {}).get(column) if source else None
     return entry(name) if value is None else entry(name, value.mean, std=value.error, flag=flag)
@@ -171,15 +166,7 @@ def nearest(div: float, cor: float, source: Published) -> tuple[str, float]:
 
 
 def shift_table(setting: ShiftSetting, source: Published | None = None) -> Table | None:
-    """One line per dataset: both shifts with intervals, their nulls, exact and published values.
-
-    Args:
-        setting: of :func:`~dgbench.reports.reading.shifts.shift_settings`.
-        source: a published table of shifts.
-
-    Returns:
-        The table, or None for an estimator of other values.
-    """
+    """Both shifts of every dataset with intervals, nulls, exact and published values; None for other estimators."""
     if setting.axes is None:
         return None
     verdict_of, lines = verdicts(setting), []
@@ -233,12 +220,7 @@ def _caution(setting: ShiftSetting, source: Published) -> str:
 
 
 def pair_tables(setting: ShiftSetting, names: Mapping[str, str]) -> list[Table]:
-    """A table per dataset with one line per pair.
-
-    Args:
-        setting: any.
-        names: name of a value -> title of its column.
-    """
+    """A table per dataset with one line per pair; ``names`` are titles of columns by name of their value."""
     source = published(DISTANCES)
     columns = [
         PAIR,
@@ -275,12 +257,7 @@ def pair_tables(setting: ShiftSetting, names: Mapping[str, str]) -> list[Table]:
 
 
 def number_table(setting: ShiftSetting, part: str) -> Table | None:
-    """Every value, or every diagnostic, of all datasets: one line each; None where there is none.
-
-    Args:
-        setting: any.
-        part: :data:`~dgbench.reports.reading.shifts.VALUE` or ``DIAGNOSTIC``.
-    """
+    """Every value, or every diagnostic (``part``), of all datasets: one line each; None where there is none."""
     lines = [
         {"dataset": line.title, "name": name}
         | value_cell(line, "value", name, part=part)

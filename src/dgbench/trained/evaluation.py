@@ -209,7 +209,8 @@ def evaluate_model(
     info, model = environments.info, subject.model
     folds = folds_of(subject, planned_folds(protocol, info), info)
     logits = _logits(subject, environments)
-    study = parent / f"{info.name}-{_file_name(subject.name)}-evaluated-{digest([subject.study, info.facts()])}"
+    name = re.sub(r"[^\w.@+]+", "_", subject.name).strip("_") or "model"
+    study = parent / f"{info.name}-{name}-evaluated-{digest([subject.study, info.facts()])}"
     folders: dict[str, Path] = {}
     alike = [fold for fold in folds if fold.membership is None]
     for together in [alike, *([fold] for fold in folds if fold.membership is not None)]:
@@ -338,10 +339,6 @@ def _logits(subject: Subject, environments: Environments) -> Logits:
         run = model.run
         return lambda x, name, index: run.predict_logits(x.to(run.networks.dtype), name, index)[0]
     return Adapted(model, catalog.classes, catalog.preprocessing)
-
-
-def _file_name(name: str) -> str:
-    return re.sub(r"[^\w.@+]+", "_", name).strip("_") or "model"
 
 
 class Adapted:

@@ -27,15 +27,10 @@ ROUNDING = 1e-4  # by which values may leave [0, 1]
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model says of n pictures.
+    """What a model says of n pictures."""
 
-    Args:
-        logits: (n, K).
-        classes: names of the K classes.
-    """
-
-    logits: Tensor
-    classes: tuple[str, ...]
+    logits: Tensor  #: (n, K)
+    classes: tuple[str, ...]  #: names of the K classes
 
     @property
     def labels(self) -> Tensor:

@@ -17,8 +17,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from dgbench.data.description import Preprocessing
 from dgbench.data.environments import Environments
 from dgbench.errors import ConfigError
-from dgbench.networks.weights import IMAGENET, ImageRecord
-from dgbench.plan.building import built, dataset_options
+from dgbench.networks.weights import ImageRecord
+from dgbench.plan.building import built, dataset_options, filled_dataset
 from dgbench.plan.settings import TrainerSettings, current_keys
 from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.status import STATUS_FILE
@@ -170,16 +170,12 @@ class Evaluator:
 
     def _environments(self, keys: dict[str, Any], model: Predictor | None, device: torch.device) -> Environments:
         """The dataset on a device; what it leaves to the model is the model's own, or ImageNet's."""
-        usual = ImageRecord()
-        images = model.preprocessing if model else Preprocessing((3, usual.input_size, usual.input_size), *IMAGENET)
-        filled = deepcopy(keys)
-        if "image_size" in filled and filled["image_size"] is None:
-            filled["image_size"] = images.image[1]
-        normalize = filled.get("normalize")
-        if isinstance(normalize, dict) and images.pictures:
-            for key in ("mean", "std"):
-                if normalize.get(key) is None:
-                    normalize[key] = list(getattr(images, key))
+        images = ImageRecord()
+        if model:
+            sees = model.preprocessing
+            size = sees.image[-1]
+            images = ImageRecord(sees.mean, sees.std, size) if sees.pictures else ImageRecord(input_size=size)
+        filled = filled_dataset(images, keys)
         text = repr(filled)
         if text not in self._datasets:
             self._datasets[text] = built(dataset_options(filled))

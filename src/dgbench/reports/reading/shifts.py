@@ -184,10 +184,9 @@ def _read_folder(folder: Path, problems: list[Problem]) -> list[_Placed]:
 
 def _each_once(rows: Sequence[_Placed], problems: list[Problem]) -> list[_Placed]:
     """One row for each estimate: of the folder with the most rows, then the first by name."""
-    count: dict[str, int] = defaultdict(int)
+    count = Counter(folder for folder, _ in rows)
     same: dict[tuple[Any, ...], list[_Placed]] = defaultdict(list)
     for folder, row in rows:
-        count[folder] += 1
         same[_content(row), *row.key].append((folder, row))
     kept: list[_Placed] = []
     differences_of: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -296,18 +295,14 @@ def _titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _lines(rows: Sequence[ShiftRow]) -> list[tuple[ShiftLine, list[ShiftRow]]]:
     """The lines of a setting by their titles, each with its rows."""
-    groups = _grouped([_line_identity(row) for row in rows], rows)
+    keys = [key for key in LINE_KEYS if key != "pairs"]
+    groups = _grouped([{**{key: getattr(row.identity, key) for key in keys}, "pairs": row.pairs} for row in rows], rows)
     titles = dataset_titles([identity for identity, _ in groups], LINE_KEYS)
     lines = [
         (ShiftLine(title, identity, _estimates(members), _pairs(members)), members)
         for title, (identity, members) in zip(titles, groups, strict=True)
     ]
     return sorted(lines, key=lambda line: line[0].title)
-
-
-def _line_identity(row: ShiftRow) -> dict[str, Any]:
-    identity = asdict(row.identity)
-    return {key: row.pairs if key == "pairs" else identity[key] for key in LINE_KEYS}
 
 
 def _estimates(rows: Sequence[ShiftRow]) -> dict[tuple[str, str, str, str], Estimate]:
