@@ -44,7 +44,7 @@ WITHOUT_TORCH = (
     "version",
 )  # fmt: skip
 #: of the estimators of shift, functions of arrays; and their report
-SHIFT_WITHOUT_TORCH = ("density", "distance_tables", "distances", "figures", "pairs", "posterior", "report", "tables")
+SHIFT_WITHOUT_TORCH = ("density", "distances", "estimators", "figures", "pairs", "report", "tables")
 
 
 def package_of(path: Path) -> str:

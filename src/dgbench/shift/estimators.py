@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 from pydantic import Field
@@ -15,8 +15,10 @@ from dgbench.errors import ConfigError
 from dgbench.records.shift_rows import HALVES, NO_NULL
 from dgbench.records.spec import digest
 from dgbench.seeding import derive
-from dgbench.shift.classifiers import ShiftClassifier
 from dgbench.validation import Checked, Number, Refusal
+
+if TYPE_CHECKING:
+    from dgbench.shift.classifiers import ShiftClassifier
 
 FEATURE_KINDS = ("frozen", "trained")
 LEAST_OVERLAP = 0.01  # share of images where both sides have density, below which correlation shift is not estimated
