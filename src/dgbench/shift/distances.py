@@ -14,11 +14,11 @@ from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from dgbench.errors import ConfigError, DataError
 from dgbench.records.shift_rows import HALVES, NO_NULL
-from dgbench.shift.estimators import AtLeast0, Estimate, Estimator, Fitted, Reference, Sample
+from dgbench.shift.estimators import AtLeast0, Estimate, Estimator, Fitted, Sample
 from dgbench.validation import Refusal
 
 Floats = NDArray[np.floating[Any]]
@@ -285,6 +285,9 @@ class FrechetEstimator(Estimator):
         Annotated[int, Field(gt=FEWEST_IMAGES)] | None, Refusal(f"is not an integer > {FEWEST_IMAGES}", "give one")
     ] = None
 
+    _reference: tuple[Floats, Floats, int] = PrivateAttr()  #: mean (m,) and covariance (m, m), and of how many images
+    _common: int = PrivateAttr()  #: images of every environment that are compared
+
     @model_validator(mode="after")
     def _reference_is_there(self) -> Self:
         if self.reference is None:
@@ -296,34 +299,15 @@ class FrechetEstimator(Estimator):
             raise ConfigError(f"estimator.frechet.reference={self.reference} does not exist; give a folder or a file")
         return self
 
-    def reference_of(
-        self, features_of: Callable[[Sequence[Path]], np.ndarray], features: str, smallest: int
-    ) -> Reference:
-        path = Path(str(self.reference))
-        common = min(self.n or smallest, smallest)
-        if path.is_dir():
-            files = sorted(file for file in path.rglob("*") if file.suffix.lower() in PICTURES)
-            if len(files) <= FEWEST_IMAGES:
-                raise DataError(
-                    f"{path} holds {len(files)} images, too few for moments; give more than {FEWEST_IMAGES}"
-                )
-            z = features_of(files)
-            return Reference(*_moments(z), len(z), common)
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                of_features, mean, cov, n = str(file["features"]), file["mean"], file["cov"], int(file["n"])
-        except (OSError, ValueError, KeyError, BadZipFile) as error:
-            raise DataError(f"{path} holds no moments ({error}); it needs mean, cov, n and features") from error
-        if of_features != features:
-            raise DataError(
-                f"{path} holds moments of {of_features}, and these are features of {features}; make them anew"
-            )
-        return Reference(mean, cov, n, common)
+    def prepared(self, features_of: Callable[[Sequence[Path]], np.ndarray], features: str, smallest: int) -> Self:
+        estimator = self.model_copy()
+        estimator._common = min(self.n or smallest, smallest)
+        estimator._reference = _reference(Path(str(self.reference)), features_of, features)
+        return estimator
 
     def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:
-        assert sample.reference is not None
-        z = sample.features(sample.q)
-        n = min(len(z), sample.reference.common)
+        (mean, cov, n_reference), z = self._reference, sample.features(sample.q)
+        n = min(len(z), self._common)
         if n <= FEWEST_IMAGES:
             raise DataError(f"{n} images are too few for a Fréchet distance; give more than {FEWEST_IMAGES}")
         rng = sample.rng("images")
@@ -331,10 +315,29 @@ class FrechetEstimator(Estimator):
         if sample.null == HALVES:
             return Estimate({"d2": frechet(sample.features(sample.p), z)}, {"n": float(len(z))}, tuple(flags))
         sizes = np.array([round(1 / inverse) for inverse in np.linspace(2 / n, 1 / n, SIZES)])
-        order, reference = rng.permutation(len(z)), sample.reference
-        distances = [frechet_of_moments(reference.mean, reference.cov, *_moments(z[order[:size]])) for size in sizes]
+        order = rng.permutation(len(z))
+        distances = [frechet_of_moments(mean, cov, *_moments(z[order[:size]])) for size in sizes]
         values = {"d2": distances[-1], "d2_inf": extrapolated(sizes, distances)}
-        return Estimate(values, {"n": float(n), "n_reference": float(reference.n)}, tuple(flags))
+        return Estimate(values, {"n": float(n), "n_reference": float(n_reference)}, tuple(flags))
+
+
+def _reference(
+    path: Path, features_of: Callable[[Sequence[Path]], np.ndarray], features: str
+) -> tuple[Floats, Floats, int]:
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.suffix.lower() in PICTURES)
+        if len(files) <= FEWEST_IMAGES:
+            raise DataError(f"{path} holds {len(files)} images, too few for moments; give more than {FEWEST_IMAGES}")
+        z = features_of(files)
+        return *_moments(z), len(z)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            of_features, mean, cov, n = str(file["features"]), file["mean"], file["cov"], int(file["n"])
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
+        raise DataError(f"{path} holds no moments ({error}); it needs mean, cov, n and features") from error
+    if of_features != features:
+        raise DataError(f"{path} holds moments of {of_features}, and these are features of {features}; make them anew")
+    return mean, cov, n
 
 
 def _moments(z: Floats) -> tuple[Floats, Floats]:

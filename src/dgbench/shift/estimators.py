@@ -94,16 +94,6 @@ class Fitted:
 
 
 @dataclass(frozen=True)
-class Reference:
-    """Moments of the features of pretraining images."""
-
-    mean: np.ndarray  #: (m,)
-    cov: np.ndarray  #: (m, m), divisor n - 1
-    n: int  #: images that they are of
-    common: int  #: images of every environment that are compared with them
-
-
-@dataclass(frozen=True)
 class Sample:
     """The images of one estimate."""
 
@@ -116,7 +106,6 @@ class Sample:
     null: str  #: why there is no shift between the sides, ``none`` where there may be
     #: features of images by the initial weights, (n,) positions -> (n, m) float64
     features: Callable[[np.ndarray], np.ndarray] = field(repr=False)
-    reference: Reference | None = field(default=None, repr=False)  #: that q is compared with in place of p, if any
     dropped: dict[str, list[int]] = field(default_factory=dict)  #: class that is left out -> its images in p and in q
 
     @property
@@ -205,10 +194,8 @@ class Estimator(Checked, ABC):
             )
         return self.nulls if asked else (NO_NULL,)
 
-    def reference_of(
-        self, features_of: Callable[[Sequence[Path]], np.ndarray], features: str, smallest: int
-    ) -> Reference | None:
-        """What environments are compared with in place of one another.
+    def prepared(self, features_of: Callable[[Sequence[Path]], np.ndarray], features: str, smallest: int) -> Self:
+        """The estimator for one dataset, with the reference that it compares environments with, if any.
 
         Args:
             features_of: image files -> (n, m) features.
@@ -216,9 +203,9 @@ class Estimator(Checked, ABC):
             smallest: images of the smallest environment.
 
         Raises:
-            DataError: it cannot be had.
+            DataError: the reference cannot be had.
         """
-        return None
+        return self
 
     def fittings(self, sample: Sample) -> list[Fitting]:
         """The classifiers that the estimate of a sample needs.

@@ -104,9 +104,8 @@ def _estimate(job: PlannedShift, planned: PlannedEstimator, training: Classifier
     training.tell = lambda line: tell(f"{name}: {line}")
     bounds = identity.settings["min_per_class"], identity.settings["max_per_class"]
     pools = Pools(training.source, identity.images, identity.seed, *bounds)
-    if estimator.against_reference:
-        smallest = min(map(pools.size, training.source.info.given))
-        pools.reference = estimator.reference_of(training.features_of, f"{identity.backbone}/{identity.init}", smallest)
+    smallest = min(map(pools.size, training.source.info.given))
+    estimator = estimator.prepared(training.features_of, f"{identity.backbone}/{identity.init}", smallest)
 
     exact: dict[Pair, dict[str, float]] = {}
     if estimator.balances:

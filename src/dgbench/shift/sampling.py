@@ -21,7 +21,7 @@ from dgbench.networks.featurizer import FirstStages
 from dgbench.plan.building import build, built, without
 from dgbench.records.shift_rows import HALF, HALVES, LABELS
 from dgbench.seeding import derive
-from dgbench.shift.estimators import Estimator, Reference, Sample
+from dgbench.shift.estimators import Estimator, Sample
 from dgbench.shift.fitting import ClassifierTraining
 from dgbench.shift.pairs import balanced, half, null_pair
 from dgbench.shift.plan import Pair, PlannedShift, Slot
@@ -80,7 +80,6 @@ class Pools:
 
     Attributes:
         labels: of all images.
-        reference: what environments are compared with, where it is not one another.
 
     Args:
         source: the images, or their features.
@@ -94,7 +93,6 @@ class Pools:
     ) -> None:
         self.source, self.labels, self.seed = source, source.catalog.labels, seed
         self.min_per_class, self.max_per_class = min_per_class, max_per_class
-        self.reference: Reference | None = None
         self._positions = {env: own_images(source, env, images) for env in source.info.given}
 
     def size(self, env: str) -> int:
@@ -160,7 +158,7 @@ class Pools:
             rows = half(self.labels[q], np.random.default_rng(derive(seed, "null")))
             p, q = q[rows], np.delete(q, rows)
         y_p, y_q = (np.zeros(len(side), dtype=np.int64) for side in (p, q))
-        return Sample(p, q, y_p, y_q, ("all",), seed, slot.null, self.features, self.reference)
+        return Sample(p, q, y_p, y_q, ("all",), seed, slot.null, self.features)
 
     def _pool(self, envs: Sequence[str], half_number: int | None = None) -> np.ndarray:
         """Positions of environments together; of a half, the same half of an environment in every pair."""
