@@ -106,12 +106,8 @@ def _estimate(job: PlannedShift, planned: PlannedEstimator, training: Classifier
     pools = Pools(training.source, identity.images, identity.seed, *bounds)
     smallest = min(map(pools.size, training.source.info.given))
     estimator = estimator.prepared(training.features_of, f"{identity.backbone}/{identity.init}", smallest)
-
-    exact: dict[Pair, dict[str, float]] = {}
-    if estimator.balances:
-        exact = {
-            pair: exact_values(job.dataset, job.info.n_classes, (pair.p, pair.q), pools.size) for pair in planned.pairs
-        }
+    pairs = planned.pairs if estimator.balances else []
+    exact = {pair: exact_values(job.dataset, job.info.n_classes, (pair.p, pair.q), pools.size) for pair in pairs}
     begun = last_line = time.monotonic()
     refusals = set[tuple[str, str]]()
     for count, row in enumerate(make_estimates(estimator, identity, wanted, pools, training, exact), start=1):
@@ -190,15 +186,16 @@ def make_estimates(
             if estimator.whole_pair and len(ready) < len(works):
                 continue
             works[:] = [work for work in works if not work.ready]
-            for work, estimate, seconds in _estimates(estimator, ready):
+            for work in ready:
+                if work.diverged:
+                    yield row(pair, work.slot, Estimate(refused=DIVERGED), work.sample)
+            for work, estimate, seconds in _estimates(estimator, [work for work in ready if not work.diverged]):
                 together = max((classifier.together for classifier in work.classifiers), default=1)
                 yield row(pair, work.slot, estimate, work.sample, seconds, together)
 
 
 def _estimates(estimator: Estimator, works: Sequence[_Waiting]) -> Iterator[tuple[_Waiting, Estimate, float]]:
     """The values of estimates of one pair whose classifiers are trained, and the seconds that each took."""
-    yield from ((work, Estimate(refused=DIVERGED), 0.0) for work in works if work.diverged)
-    works = [work for work in works if not work.diverged]
     nulls = [work for work in works if work.slot.kind == TRIAL and work.slot.null == HALVES]
     refused = ""
     try:
