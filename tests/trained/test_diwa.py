@@ -132,7 +132,7 @@ def test_order_ties_and_the_mean_so_far(trained: dict[str, list[Path]]) -> None:
         return diwa.Accuracy(0.0, next(pooled))
 
     found = diwa.averaged(group, "diwa_greedy", None, judge, torch.device("cpu"))
-    assert found.members == tuple(rows(trained["0"][i])[0]["run"] for i in (2, 3, 1))
+    assert found.averaged == tuple(rows(trained["0"][i])[0]["run"] for i in (2, 3, 1))
     expected = mean_of([trained["0"][i] for i in (2, 3, 1)])
     for (key, own), other in zip(
         found.run.networks.named_parameters(), expected.run.networks.parameters(), strict=True
@@ -190,7 +190,7 @@ def test_unfinished_runs_are_left_out(
         shutil.copytree(trained["0"][i], tmp_path / str(i))
     (tmp_path / "1" / "status").unlink()
     (group,) = diwa.siblings([tmp_path])
-    assert [folder.name for folder in group.folders] == ["0", "2"]
+    assert [folder.name for folder, _ in group] == ["0", "2"]
     assert "is left out" in caplog.text
 
 
@@ -214,6 +214,6 @@ def test_what_cannot_be_averaged(trained: dict[str, list[Path]], tmp_path: Path)
     refused([first, *other], r"differ in seed \(0, 7\)")
     wide = dgbench.train([*WORDS, "backbone.width=16", "protocol.folds=[0]"], tmp_path / "wide").folders
     refused([first, *wide], "differ in backbone")
-    group = diwa.Siblings((first, wide[0]), (ModelRecord.load(first), ModelRecord.load(wide[0])))
+    group = [(run, ModelRecord.load(run)) for run in (first, wide[0])]
     with pytest.raises(ConfigError, match="different networks"):
         diwa.averaged(group, diwa.UNIFORM, None, lambda model: diwa.Accuracy(1, 1), torch.device("cpu"))

@@ -87,11 +87,7 @@ class SampleStore(Store):
 
 
 class EpochOrder(RunOrder):
-    """Minibatches without replacement, epoch by epoch; what does not fill one is left out.
-
-    Args:
-        environments, training, batch_size, seed: as of :class:`RunOrder`.
-    """
+    """Minibatches without replacement, epoch by epoch; what does not fill one is left out."""
 
     def __init__(self, environments: Environments, training: Sequence[str], batch_size: int, seed: int) -> None:
         super().__init__(environments, training, batch_size, seed)

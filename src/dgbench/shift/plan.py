@@ -109,7 +109,7 @@ def planned_shift(
     Args:
         config: plain resolved values by top-level key.
         words: overrides that were typed.
-        parent: folder that the folders of estimators stand in.
+        parent: of the folders of estimators.
         download: try to download images that are absent.
 
     Raises:

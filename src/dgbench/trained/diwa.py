@@ -48,12 +48,8 @@ class Accuracy:
     pooled: float  #: over all images
 
 
-@dataclass(frozen=True)
-class Siblings:
-    """Runs of one fold that started from the same weights, in the order of their draws."""
-
-    folders: tuple[Path, ...]
-    records: tuple[ModelRecord, ...]
+#: runs of one fold that started from the same weights, in the order of their draws
+Siblings = Sequence[tuple[Path, ModelRecord]]
 
 
 def siblings(models: Sequence[str | Path]) -> list[Siblings]:
@@ -73,7 +69,7 @@ def siblings(models: Sequence[str | Path]) -> list[Siblings]:
         record = ModelRecord.load(folder)
         groups.setdefault(digest(_fixed(record)), {}).setdefault(record.identity["run"], (folder, record))
     alone = [next(iter(group.values())) for group in groups.values() if len(group) == 1]
-    together = [_siblings(list(group.values())) for group in groups.values() if len(group) > 1]
+    together = [sorted(group.values(), key=_place) for group in groups.values() if len(group) > 1]
     if not together:
         raise ConfigError(f"averaging needs two runs or more that started from the same weights; {_apart(alone)}")
     for folder, _ in alone:
@@ -91,13 +87,12 @@ def _fixed(record: ModelRecord) -> dict[str, Any]:
     return {key: value for key, value in record.identity.items() if key not in FREE}
 
 
-def _siblings(runs: list[tuple[Path, ModelRecord]]) -> Siblings:
-    runs.sort(key=lambda run: (run[1].identity["trial"], run[1].identity["draw"], run[1].identity["run"]))
-    folders, records = zip(*runs, strict=True)
-    return Siblings(folders, records)
+def _place(run: tuple[Path, ModelRecord]) -> tuple[int, int, str]:
+    identity = run[1].identity
+    return identity["trial"], identity["draw"], identity["run"]
 
 
-def _apart(alone: Sequence[tuple[Path, ModelRecord]]) -> str:
+def _apart(alone: Siblings) -> str:
     """In what runs that cannot be averaged differ."""
     if not alone:
         return "none of those here is finished"
@@ -130,24 +125,21 @@ def averaged(
         ConfigError: their networks differ.
     """
 
-    def member(i: int) -> LoadedModel:
-        folder = group.folders[i]
+    def member(folder: Path) -> LoadedModel:
         kept_step = step or ("best" if (folder / "checkpoints" / "best.ckpt").exists() else "last")
         return load_one(folder, kept_step).to(device)
 
-    order = list(range(len(group.folders)))
+    order = list(group)
     if kind == GREEDY:
-        accuracies = [judge(member(i)).mean for i in order]
-        order.sort(key=lambda i: -accuracies[i])
-    carrier = member(order[0])
+        accuracies = {folder: judge(member(folder)).mean for folder, _ in group}
+        order.sort(key=lambda run: -accuracies[run[0]])
+    first = order[0][0]
+    carrier = member(first)
     mean, kept, best = RunningMean(), [], -1.0
-    for i in order:
-        model = member(i)
+    for folder, record in order:
+        model = member(folder)
         if misfit(_weights(carrier), weights := _weights(model)):
-            raise ConfigError(
-                f"{group.folders[order[0]]} and {group.folders[i]} have different networks, which have no mean; name "
-                "runs of one"
-            )
+            raise ConfigError(f"{first} and {folder} have different networks, which have no mean; name runs of one")
         candidate = RunningMean(mean.count, {key: value.clone() for key, value in mean.mean.items()})
         candidate.add(weights)
         if kind == GREEDY:
@@ -157,12 +149,13 @@ def averaged(
                 continue
             best = accuracy
         mean = candidate
-        kept.append((group.records[i].identity["run"], model.step))
+        kept.append((record.identity["run"], model.step))
     _put(carrier, mean.mean)
-    runs = [record.identity["run"] for record in group.records]
-    record = _record(group, kind, digest([kind, runs, kept]))
-    average = LoadedModel(carrier.run, record, max(int(member.trainer["steps"]) for member in group.records))
-    average.averaged = tuple(run for run, _ in kept)
+    records = [record for _, record in group]
+    run = digest([kind, [record.identity["run"] for record in records], kept])
+    steps = max(int(record.trainer["steps"]) for record in records)
+    average = LoadedModel(carrier.run, _record(records, kind, run), steps)
+    average.averaged = tuple(name for name, _ in kept)
     return average.to(device)
 
 
@@ -182,11 +175,11 @@ def _put(model: LoadedModel, values: Mapping[str, Tensor]) -> None:
         parameter.copy_(values[key])
 
 
-def _record(group: Siblings, kind: str, run: str) -> ModelRecord:
+def _record(records: Sequence[ModelRecord], kind: str, run: str) -> ModelRecord:
     """What the mean is: a run as its members, without the hyperparameters in which they differ."""
-    first = group.records[0]
+    first = records[0]
     identity = RunIdentity(**first.identity)
-    trials = {record.identity["trial"] for record in group.records}
+    trials = {record.identity["trial"] for record in records}
     before = "" if identity.averaging == "none" else f"{identity.averaging}+"
     changed = {
         "run": run,

@@ -254,11 +254,6 @@ def validation_accuracy(
 ) -> Accuracy:
     """How a model does on the validation images of the environments that it was trained on; no others are looked at.
 
-    Args:
-        model: on the device of the environments.
-        environments: of the dataset that it was trained on.
-        protocol, settings: as of :func:`evaluate_model`.
-
     Raises:
         ConfigError: the dataset is another one, or does not have its fold.
     """

@@ -178,13 +178,7 @@ def exported_names(module: SingleRun) -> dict[str, Tensor]:
 
 
 def trained_names(tensors: Mapping[str, Tensor], module: SingleRun, step: int) -> dict[str, Any]:
-    """The ``state_dict`` of a run from :func:`exported_names`.
-
-    Args:
-        tensors: as exported.
-        module: the run, with any weights.
-        step: optimizer steps of these weights.
-    """
+    """The ``state_dict`` of a run, given with any weights, from :func:`exported_names` after ``step`` steps."""
     if not is_plain_timm(module):
         return dict(tensors)
     head = timm_head(module)

@@ -79,12 +79,7 @@ Listen = Callable[[EvalBatch, Tensor], None]
 
 @contextmanager
 def kept(runs: Sequence[PredictedRun], step: int, environments: Environments) -> Iterator[Listen | None]:
-    """Listens to every batch and its (n, K) logits, and writes a file for each run once all went well.
-
-    Args:
-        runs: the folds that a model is evaluated in; none writes nothing.
-        step: optimizer steps of the weights.
-        environments: the images.
+    """Listens to every batch and its (n, K) logits, and writes a file for each run (fold) once all went well.
 
     Raises:
         ConfigError: pyarrow is not installed.

@@ -134,16 +134,17 @@ class Evaluator:
         """The mean of some runs. They are judged on the dataset that they were trained on, wherever the mean goes."""
         elsewhere = any(word.startswith(CHOOSE) for word in self.overrides)
         words = [word for word in self.overrides if word.startswith("trainer.") or not elsewhere]
-        dataset, protocol, settings = self._where(group.records[0], words)
+        record = group[0][1]
+        dataset, protocol, settings = self._where(record, words)
         device = torch.device(_device(settings.device))
 
         def judge(member: LoadedModel) -> Accuracy:
             return validation_accuracy(member, self._environments(dataset, member, device), protocol, settings)
 
-        place = "fold {fold}, seed {seed}".format(**group.records[0].identity)
-        self.tell(f"averaging {len(group.folders)} runs of {place} ...")
+        place = "fold {fold}, seed {seed}".format(**record.identity)
+        self.tell(f"averaging {len(group)} runs of {place} ...")
         mean = averaged(group, kind, self.step, judge, device)
-        self.tell(f"{place}: the mean of {len(mean.averaged)} of {len(group.folders)} runs")
+        self.tell(f"{place}: the mean of {len(mean.averaged)} of {len(group)} runs")
         return mean
 
     def _where(
