@@ -282,7 +282,7 @@ class FrechetEstimator(Estimator):
     name: str = "frechet"
     reference: str | None = None
     n: Annotated[
-        Annotated[int, Field(gt=FEWEST_IMAGES)] | None, Refusal(f"is not an integer > {FEWEST_IMAGES}", "give one")
+        Annotated[int, Field(gt=FEWEST_IMAGES)] | None, Refusal(f"is not an integer >= {FEWEST_IMAGES + 1}", "give one")
     ] = None
 
     _reference: tuple[Floats, Floats, int] = PrivateAttr()  #: mean (m,) and covariance (m, m), and of how many images
