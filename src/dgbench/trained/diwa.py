@@ -49,7 +49,7 @@ class Accuracy:
 
 
 #: runs of one fold that started from the same weights, in the order of their draws
-Siblings = Sequence[tuple[Path, ModelRecord]]
+Siblings = list[tuple[Path, ModelRecord]]
 
 
 def siblings(models: Sequence[str | Path]) -> list[Siblings]:
