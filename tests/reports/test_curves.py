@@ -1,4 +1,4 @@
-"""The pictures of error against e: which algorithms stand out, one panel per setting of a suite."""
+"""The pictures of error against e: which algorithms stand out, one panel per setting of a benchmark."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from dgbench.analysis.selection import Last
 from dgbench.reports.evaluation import Evaluation, evaluate
-from dgbench.reports.figures.curves import error_curves, highlighted, suite_curves
-from dgbench.reports.measuring.suites import suites
+from dgbench.reports.measuring.benchmarks import benchmarks
+from dgbench.reports.measuring.figures import benchmark_curves, error_curves, highlighted
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
 
@@ -42,8 +42,8 @@ def test_the_baseline_and_the_leaders_of_every_setting_are_in_color(many: Evalua
 
 
 def test_a_suite_is_drawn_in_one_figure_with_shared_colors(many: Evaluation) -> None:
-    [suite] = suites(many)
-    [figure] = suite_curves(suite, highlighted(suite.studies, "m5"))
+    [benchmark] = benchmarks(many)
+    [figure] = benchmark_curves(benchmark, highlighted(benchmark.studies, "m5"))
     assert "ratio=3" in figure.svg
     assert "ratio=4" in figure.svg
     for name in ("m5", "m6", "m7", "m0", "m1"):

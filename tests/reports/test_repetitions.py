@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from dgbench.reports.reading.duplicates import BY_SEED, fold_seeds
+from dgbench.reports.reading.collect import fold_seeds
+from dgbench.reports.reading.row_files import BY_SEED
 from dgbench.reports.reading.selected import algorithm_labels
 
 

@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 
 from dgbench.records.rows import ROW_FILE, append_rows
-from dgbench.reports.reading import row_cache
+from dgbench.reports.reading import row_files as row_cache
 from dgbench.reports.reading.collect import Collection, collect
-from dgbench.reports.reading.row_cache import CACHE_FILE
+from dgbench.reports.reading.row_files import CACHE_FILE
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_few_rows_are_not_worth_a_file(root: Path, monkeypatch: pytest.MonkeyPat
 
 AT_ONCE = """
 import sys
-from dgbench.reports.reading import row_cache
+from dgbench.reports.reading import row_files as row_cache
 from dgbench.reports.reading.collect import collect
 row_cache.WORTH, row_cache._version = 1, lambda: sys.argv[2]
 for _ in range(20):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +135,6 @@ def _write(search: Search, found: Sequence[Choice]) -> None:
         "space": spec.space,
         "selection": search.scheme.chosen_by.name,
         "code": code_version(),
-        "folds": {**kept, **{choice.fold: choice.to_json() for choice in found}},
+        "folds": {**kept, **{choice.fold: asdict(choice) for choice in found}},
     }
     write_whole(file, json.dumps(document, indent=1) + "\n")

@@ -7,30 +7,30 @@ hyperparameter set and seed; its measures are made of its errors.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from dgbench.analysis import MEASURES, Measures
 from dgbench.analysis.accuracy import mean
 from dgbench.analysis.selection import Selection
-from dgbench.errors import ConfigError, RecordError
+from dgbench.errors import RecordError
 from dgbench.plan.folds import FULL, LOO, tested, tested_by_fold
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import setting_titles, slug, variant_text
-from dgbench.reports.reading.collect import ADVICE, IDENTITY_KEYS
+from dgbench.reports.reading.collect import ADVICE
 from dgbench.reports.reading.folders import Problem, filling_command
-from dgbench.reports.reading.selected import Selected, SelectedRun, beside_trained, select_study
+from dgbench.reports.reading.selected import Selected, SelectedRun, beside_trained, check_key, select_study
 
 #: protocol of runs that hold out every pair of environments, for leave-one-domain-out validation
 PAIRS = "pairs"
 #: missing folds that are named with their environments; more are given as ranges
 _MOST_NAMED = 4
+_NO_PAIRS = "every environment is held out several times: used by selection=loo_val and report=leaderboard, not here"
 _NO_WORST_GAP = "protocol={} does not hold out each given environment once and alone, as eq. 6 asks; use protocol=loo"
 
 
@@ -82,17 +82,12 @@ class Evaluation:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """The runs of one setting, those that do not count included.
-
-    ``tests`` has one line per run that counts and environment that it is tested in: ``algorithm`` (as tables name it),
-    ``seed``, ``fold``, ``run`` (hash), ``step``, ``role`` (``held_out``, or ``everywhere`` of the run trained on all
-    given environments), ``env``, ``env_held_out``, ``error`` and ``accuracy`` (fractions), ``images``.
-    """
+    """The runs of one setting, those that do not count included, and the ``tests`` of those that do."""
 
     identity: Mapping[str, Any]  #: what they share
     runs: Sequence[SelectedRun]
     codes: tuple[str, ...]
-    tests: pd.DataFrame
+    tests: pd.DataFrame  #: see :class:`~dgbench.reports.reading.selected.Selected`
 
     def studies(self) -> list[tuple[list[SelectedRun], pd.DataFrame]]:
         """The runs of every study and their lines of ``tests``, by algorithm and seed."""
@@ -100,8 +95,7 @@ class Group:
         for run in self.runs:
             runs[run.label, run.identity["seed"]].append(run)
         lines: dict[Any, pd.DataFrame] = dict(iter(self.tests.groupby(["algorithm", "seed"], sort=False)))
-        none = self.tests.iloc[:0]
-        return [(runs[who], lines.get(who, none)) for who in sorted(runs)]
+        return [(runs[who], lines.get(who, self.tests.iloc[:0])) for who in sorted(runs)]
 
 
 def groups_of(selected: Selected, split_by: str | None = None, ideal: bool = True) -> list[Group]:
@@ -128,47 +122,14 @@ def groups_of(selected: Selected, split_by: str | None = None, ideal: bool = Tru
     for _, numbered in sorted(placed.items()):
         runs = [run for _, run in numbered]
         identity = {key: runs[0].identity[key] for key in names}
-        groups.append(Group(identity, runs, one_code(runs, identity), _tests(numbered, selected.rows)))
+        tests = selected.tests[selected.tests["run"].isin([number for number, run in numbered if not run.why])]
+        groups.append(Group(identity, runs, one_code(runs, identity), tests))
     return groups
-
-
-def _tests(numbered: Sequence[tuple[int, SelectedRun]], rows: pd.DataFrame) -> pd.DataFrame:
-    """The long frame of some runs, each with its position in ``rows``."""
-    numbers = [number for number, run in numbered if not run.why]
-    runs = [run for _, run in numbered if not run.why]
-    rows = rows[rows["run"].isin(numbers)]
-    whose, env = pd.Index(numbers).get_indexer(pd.Index(rows["run"])), rows["env"].cat.codes.to_numpy()
-    places = {str(name): code for code, name in enumerate(rows["env"].cat.categories)}
-    result = np.zeros((len(runs), len(places)), dtype=bool)  # whether what a run does there is a result of it
-    for at, run in enumerate(runs):
-        full = run.identity["fold"] == FULL
-        result[at, [places[env] for env in (places if full else tested(run.identity)) if env in places]] = True
-    kept = result[whose, env] if len(rows) else np.zeros(0, dtype=bool)
-    whose, rows = whose[kept], rows[kept]
-
-    def of_run(values: Iterable[Any], kind: Any = object) -> Any:
-        return np.array([*values], dtype=kind)[whose]
-
-    return pd.DataFrame(
-        {
-            "algorithm": of_run(run.label for run in runs),
-            "seed": of_run((run.identity["seed"] for run in runs), "int64"),
-            "fold": of_run(run.identity["fold"] for run in runs),
-            "run": of_run(run.identity["run"] for run in runs),
-            "step": of_run((run.step for run in runs), "int64"),
-            "role": of_run("everywhere" if run.identity["fold"] == FULL else "held_out" for run in runs),
-            "env": rows["env"].astype(object).to_numpy(),
-            "env_held_out": rows["env_held_out"].to_numpy(),
-            "error": rows["error"].to_numpy(),
-            "accuracy": rows["accuracy"].to_numpy(),
-            "images": rows["seen"].to_numpy(),
-        }
-    )
 
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """Errors of one (algorithm, seed). All errors are fractions in [0, 1]."""
+    """Errors of one algorithm and seed, fractions in [0, 1]."""
 
     algorithm: str  #: as tables name it
     seed: int
@@ -177,7 +138,7 @@ class Study:
     steps: dict[str, int]  #: fold -> selected step
     missing: dict[str, str]  #: expected fold -> why it has no errors
     measures: Measures
-    results: pd.DataFrame  #: lines of :class:`Group` that they are made of
+    tests: pd.DataFrame  #: lines of :class:`Group` that they are made of
     trained_on_tested: bool  #: some tested environment was not held out: no estimate of unseen performance
     sampled: bool  #: errors among exact ones that had to be sampled, see ``RunIdentity.grouped``
 
@@ -201,21 +162,26 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
     titles = iter(setting_titles([group.identity for group in groups if group.identity["protocol"] != PAIRS]))
     for group in groups:
         if group.identity["protocol"] == PAIRS:
-            problems.append(_pairs(group.identity, len(group.runs)))
+            where = f"{variant_text(group.identity)}, {len(group.runs)} runs"
+            problems.append(Problem("pair runs", where, _NO_PAIRS))
             continue
-        title = next(titles)
-        settings.append(Setting(title, group.identity, group.codes))
-        environments = frozenset().union(*(run.environments for run in group.runs))
+        settings.append(setting := Setting(next(titles), group.identity, group.codes))
         studies = []
-        for runs, results in group.studies():
-            studies.append(study := _study(runs, results, environments, selected.silent))
-            problems += _missing(study, runs[0])
-        for study in studies:
-            who = {"setting": title, "algorithm": study.algorithm, "seed": study.seed}
+        for runs, study in _studies(group, selected):
+            studies.append(study)
+            who = {"setting": setting.title, "algorithm": study.algorithm, "seed": study.seed}
             lines.append({**who, **_line(study)})
-            errors += [{**who, **line} for line in _errors(study, settings[-1])]
+            errors += [{**who, **line} for line in _errors(study, setting)]
+            problems += _missing(study, runs[0])
         problems += _other_environments(studies)
-    return Evaluation(tuple(settings), _studies_frame(lines), _errors_frame(errors), tuple(problems))
+    # both frames keep names as Python's strings: tables read them by the thousand, Arrow's make that ten times slower
+    who_names = ["setting", "algorithm", "seed"]
+    names = [*who_names, *MEASURES, "ideal_env", "steps", "missing", "trained_on_tested", "sampled"]
+    of_studies = pd.DataFrame(lines).reindex(columns=[*names, *(f"{name}.reason" for name in MEASURES)])
+    of_studies = of_studies.astype({**dict.fromkeys(MEASURES, "float64"), "setting": object, "algorithm": object})
+    of_errors = pd.DataFrame(errors, columns=[*who_names, "role", "env", "error", "error.reason"])
+    of_errors = of_errors.astype(dict.fromkeys(("setting", "algorithm", "role", "env"), object))
+    return Evaluation(tuple(settings), of_studies, of_errors, tuple(problems))
 
 
 def evaluate_study(
@@ -230,39 +196,20 @@ def evaluate_study(
     """
     selected = select_study(rows, selection, unusable or {})
     (group,) = groups_of(selected)
+    ((_, study),) = _studies(group, selected)
+    return study
+
+
+def _studies(group: Group, selected: Selected) -> Iterator[tuple[list[SelectedRun], Study]]:
+    """Every study of a setting, with its runs."""
     environments = frozenset().union(*(run.environments for run in group.runs))
-    ((runs, results),) = group.studies()
-    return _study(runs, results, environments, selected.silent)
-
-
-def check_key(split_by: str | None) -> None:
-    """Refuse what runs cannot be split by.
-
-    Raises:
-        ConfigError: it is no identity key.
-    """
-    if split_by is not None and split_by not in IDENTITY_KEYS:
-        raise ConfigError(f"split_by={split_by} is no identity key; choose one of {', '.join(IDENTITY_KEYS)}")
-
-
-# Both frames keep names as Python's strings: tables read them by the thousand, which Arrow's make ten times slower.
-
-
-def _studies_frame(lines: list[dict[str, Any]]) -> pd.DataFrame:
-    names = ["setting", "algorithm", "seed", *MEASURES, "ideal_env", "steps", "missing", "trained_on_tested", "sampled"]
-    frame = pd.DataFrame(lines)
-    frame = frame.reindex(columns=[*names, *(f"{name}.reason" for name in MEASURES)])
-    return frame.astype({**dict.fromkeys(MEASURES, "float64"), "setting": object, "algorithm": object})
-
-
-def _errors_frame(lines: list[dict[str, Any]]) -> pd.DataFrame:
-    names = ["setting", "algorithm", "seed", "role", "env", "error", "error.reason"]
-    return pd.DataFrame(lines, columns=names).astype(dict.fromkeys(("setting", "algorithm", "role", "env"), object))
+    for runs, tests in group.studies():
+        yield runs, _study(runs, tests, environments, selected.silent)
 
 
 def _study(
     runs: Sequence[SelectedRun],
-    results: pd.DataFrame,
+    tests: pd.DataFrame,
     environments: frozenset[str],
     silent: Mapping[Path, Mapping[str, str]],
 ) -> Study:
@@ -270,7 +217,7 @@ def _study(
 
     Args:
         runs: of the study.
-        results: its lines of ``tests``.
+        tests: its lines.
         environments: those in which any run of the setting on all given environments was tested, at any step. Where
             this study's lacks one of them, or a given one, its maximum is not the ideal error.
         silent: study folder -> fold without rows -> why.
@@ -279,37 +226,38 @@ def _study(
     given, planned = list(map(str, identity["given"])), tested_by_fold(identity)
     counting = _counting(runs)
     missing = _unusable(runs, counting, silent)
-    if not missing.keys().isdisjoint(results["fold"].tolist()):
-        results = results[~results["fold"].isin(missing)]
+    if not missing.keys().isdisjoint(tests["fold"].tolist()):
+        tests = tests[~tests["fold"].isin(missing)]
     steps = {fold: run.step for fold, run in counting.items() if fold not in missing}
-    by_fold: dict[str, list[str]] = {fold: [] for fold in steps}
+    tested_in: dict[str, list[str]] = {fold: [] for fold in steps}
     errors: dict[str, dict[str, list[float]]] = {"everywhere": {}, "held_out": {}}
     honest = True
-    columns = (results[name].tolist() for name in ("fold", "role", "env", "error", "env_held_out"))
+    columns = (tests[name].tolist() for name in ("fold", "role", "env", "error", "env_held_out"))
     for fold, role, env, error, unseen in zip(*columns, strict=True):
-        by_fold[fold].append(env)
+        tested_in[fold].append(env)
         errors[role].setdefault(env, []).append(error)
         honest = honest and (unseen or role == "everywhere")
-    everywhere = {env: mean(own) for env, own in errors["everywhere"].items()}
+    everywhere = {env: mean(values) for env, values in errors["everywhere"].items()}
     held_out = {env: mean(errors["held_out"][env]) for env in given if env in errors["held_out"]}
-    for fold, judged in by_fold.items():
-        if not judged and (fold != FULL or beyond(identity)):
+    for fold, present in tested_in.items():
+        if not present and (fold != FULL or beyond(identity)):
             missing[fold] = f"no test row at step {steps[fold]}"
-        elif lacking := [env for env in _planned(fold, planned) if env not in judged]:
+        elif lacking := [env for env in planned_tests(fold, planned) if env not in present]:
             missing[fold] = _lacks(lacking, steps[fold])
     expected = expected_folds(identity, [*counting, *missing])
     missing |= {fold: "no rows" for fold in expected if fold not in counting and fold not in missing}
-    tests = planned if planned is not None else [judged for fold, judged in by_fold.items() if fold != FULL]
+    plan = planned if planned is not None else [present for fold, present in tested_in.items() if fold != FULL]
+    one_each = sorted(map(list, plan)) == sorted([env] for env in given)
     measures = Measures.of(
         held_out,
         everywhere,
         no_held_out=grouped_reasons({fold: why for fold, why in missing.items() if fold != FULL}),
-        no_worst_gap="" if honest and _one_each(tests, given) else _NO_WORST_GAP.format(identity["protocol"]),
+        no_worst_gap="" if honest and one_each else _NO_WORST_GAP.format(identity["protocol"]),
         no_everywhere=_no_ideal(identity, everywhere, environments, missing, steps),
     )
     sampled = bool(identity.get("grouped")) and identity["evaluation"] == "exact"
     return Study(
-        runs[0].label, identity["seed"], held_out, everywhere, steps, missing, measures, results, not honest, sampled
+        runs[0].label, identity["seed"], held_out, everywhere, steps, missing, measures, tests, not honest, sampled
     )
 
 
@@ -382,22 +330,16 @@ def _line(study: Study) -> dict[str, Any]:
 
 def _errors(study: Study, setting: Setting) -> list[dict[str, Any]]:
     planned = tested_by_fold(setting.identity)
+    any_fold = {env for tests in planned or [setting.given] for env in tests}
     lines: list[dict[str, Any]] = []
-    for env in tested_environments(setting):
-        folds = [fold for fold in study.missing if env in _planned(fold, planned)]
-        why = None if env in study.held_out else next((study.missing[fold] for fold in folds), None)
+    for env in (env for env in setting.given if env in any_fold):
+        reasons = (why for fold, why in study.missing.items() if env in planned_tests(fold, planned))
+        why = None if env in study.held_out else next(reasons, None)
         lines.append({"role": "held_out", "env": env, "error": study.held_out.get(env), "error.reason": why})
     return lines + [{"role": "everywhere", "env": env, "error": error} for env, error in study.everywhere.items()]
 
 
-def tested_environments(setting: Setting) -> list[str]:
-    """The given environments that some fold tests, in order."""
-    planned = tested_by_fold(setting.identity)
-    any_fold = {env for tests in planned or [setting.given] for env in tests}
-    return [env for env in setting.given if env in any_fold]
-
-
-def _planned(fold: str, planned: Sequence[Sequence[str]] | None) -> Sequence[str]:
+def planned_tests(fold: str, planned: Sequence[Sequence[str]] | None) -> Sequence[str]:
     """Environments in which the protocol tests that fold; none for ``full``, or where the protocol does not tell."""
     return planned[int(fold)] if planned and fold.isdecimal() and int(fold) < len(planned) else ()
 
@@ -421,11 +363,6 @@ def one_code(runs: Sequence[SelectedRun], shared: Mapping[str, Any]) -> tuple[st
     return tuple(folders)
 
 
-def _pairs(shared: Mapping[str, Any], runs: int) -> Problem:
-    why = "every environment is held out several times: used by selection=loo_val and report=leaderboard, not here"
-    return Problem("pair runs", f"{variant_text(shared)}, {runs} runs", why)
-
-
 def _missing(study: Study, run: SelectedRun) -> list[Problem]:
     """What a study lacks, with the command that fills it.
 
@@ -438,7 +375,10 @@ def _missing(study: Study, run: SelectedRun) -> list[Problem]:
         return []
     what = grouped_reasons(study.missing)
     if len(study.missing) <= _MOST_NAMED:
-        what = "; ".join(f"{fold_name(fold, run.identity)}: {why}" for fold, why in study.missing.items())
+        planned, how = tested_by_fold(run.identity), "tested" if run.identity.get("folds") else "held out"
+        tests = {fold: ", ".join(planned_tests(fold, planned)) for fold in study.missing}
+        named = {fold: f"fold {fold}" + (f" ({envs} {how})" if envs else "") for fold, envs in tests.items()}
+        what = "; ".join(f"{named[fold]}: {why}" for fold, why in study.missing.items())
     again = "run it where the sweep was made and import the folder again"
     fill = again if imported else filling_command(Path(run.folder), list(study.missing))
     where = f"{variant_text(run.identity)}, {study.algorithm} seed {study.seed}"
@@ -477,24 +417,6 @@ def _lacks(environments: Sequence[str], step: int) -> str:
     """``no test row of 0.10, 0.20, 0.30 and 4 more at step 200``."""
     more = f" and {len(environments) - 3} more" if len(environments) > 3 else ""
     return f"no test row of {', '.join(environments[:3])}{more} at step {step}"
-
-
-def _one_each(tests: Sequence[Sequence[str]], given: Sequence[str]) -> bool:
-    """Whether every given environment is tested by one fold that tests nothing else."""
-    return sorted(map(list, tests)) == sorted([env] for env in given)
-
-
-def fold_name(fold: str, identity: Mapping[str, Any]) -> str:
-    """``fold 2 (0.10 held out)``, with ``tested`` for a protocol of groups, or ``fold full``.
-
-    Args:
-        fold: name of the fold.
-        identity: identity of any run of its study.
-    """
-    planned = tested_by_fold(identity)
-    if planned and fold.isdecimal() and int(fold) < len(planned):
-        return f"fold {fold} ({', '.join(planned[int(fold)])} {'tested' if identity.get('folds') else 'held out'})"
-    return f"fold {fold}"
 
 
 def grouped_reasons(missing: Mapping[str, str]) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dgbench.analysis.accuracy import mean
 from dgbench.analysis.selection import Selection, describe
 from dgbench.plan.folds import tested
 from dgbench.records.rows import Role, keys
@@ -59,10 +60,6 @@ class Choice:
     folder: str
     candidates: list[Candidate]  #: by draw
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
-
 
 def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
     """One choice for every search that has a model that counts, sorted by dataset, algorithm, trial, seed and fold.
@@ -71,43 +68,54 @@ def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
         selected: the steps and draws that count.
         unreported: environments whose accuracy must not be reported.
     """
-    searches: dict[tuple[Any, ...], list[SelectedRun]] = defaultdict(list)
-    for run in selected.runs:
-        searches[_search(run)].append(run)
-    lines = selected.rows.assign(env=selected.rows["env"].astype(object)).groupby("run", sort=False)
-    tests: dict[Any, Any] = {run: zip(own["env"], own["accuracy"], strict=True) for run, own in lines}
-    found = []
+    searches: dict[tuple[str, ...], list[SelectedRun]] = defaultdict(list)
+    search_of = {}
+    for index, run in enumerate(selected.runs):
+        names = ("dataset", "variant", *SETTING, "held_out", "seed")
+        search_of[index] = (run.label, *(str(run.identity[key]) for key in names))
+        searches[search_of[index]].append(run)
+    by_run = selected.tests.groupby("run", sort=False)
+    tests: dict[Any, Any] = {run: zip(lines["env"], lines["accuracy"], strict=True) for run, lines in by_run}
+    made = []
     for index, run in enumerate(selected.runs):
         if run.why:
             continue
         who = run.identity
         reported = set(tested(who)) - set(unreported)
         accuracies = [accuracy for env, accuracy in tests.get(index, ()) if env in reported]
-        found.append(
+        candidates = [
+            Candidate(
+                other.identity["draw"], None if other.step < 0 else other.step, _number(other.accuracy),
+                other.identity["run"], other.why,
+            )
+            for other in searches[search_of[index]]
+        ]  # fmt: skip
+        made.append(
             Choice(
-                who["dataset"],
-                dict(who["variant"]),
-                {key: who[key] for key in SETTING},
-                run.label,
-                who["fold"],
-                tested(who),
-                who["space"],
-                who["trial"],
-                who["seed"],
-                who["draw"],
-                run.step,
-                dict(who["hparams"]),
-                _number(run.accuracy),
-                math.fsum(accuracies) / len(accuracies) if accuracies else None,
-                who["run"],
-                run.folder,
-                [_candidate(other) for other in sorted(searches[_search(run)], key=lambda o: o.identity["draw"])],
+                **{key: who[key] for key in ("dataset", "fold", "space", "trial", "seed", "draw", "run")},
+                variant=dict(who["variant"]),
+                setting={key: who[key] for key in SETTING},
+                algorithm=run.label,
+                held_out=tested(who),
+                step=run.step,
+                hparams=dict(who["hparams"]),
+                validation=_number(run.accuracy),
+                test=mean(accuracies) if accuracies else None,
+                folder=run.folder,
+                candidates=sorted(candidates, key=lambda candidate: candidate.draw),
             )
         )
-    return sorted(
-        found,
-        key=lambda c: (c.dataset, str(c.variant), str(c.setting), c.algorithm, c.trial, c.seed, _fold_order(c.fold)),
-    )
+
+    def place(choice: Choice) -> tuple[Any, ...]:
+        fold = (0, int(choice.fold), "") if choice.fold.isdecimal() else (1, 0, choice.fold)
+        setting = choice.dataset, str(choice.variant), str(choice.setting)
+        return (*setting, choice.algorithm, choice.trial, choice.seed, fold)
+
+    return sorted(made, key=place)
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def choices_table(found: Sequence[Choice]) -> Table:
@@ -126,6 +134,7 @@ def choices_table(found: Sequence[Choice]) -> Table:
         Column("run", help="hash in the name of its folder; report=reproduce run=HASH prints its command"),
         Column("hyperparameters"),
     ]
+    no_validation, no_test = "the method has no accuracy", "no test row of a held-out environment"
     lines = [
         {
             "algorithm": choice.algorithm,
@@ -136,8 +145,8 @@ def choices_table(found: Sequence[Choice]) -> Table:
             "draw": choice.draw,
             "of": len(choice.candidates),
             "step": choice.step,
-            **percent_entry("validation", choice.validation, "the method has no accuracy"),
-            **percent_entry("test", choice.test, "no test row of a held-out environment"),
+            **entry("validation", choice.validation, reason=no_validation if choice.validation is None else ""),
+            **entry("test", choice.test, reason=no_test if choice.test is None else ""),
             "run": choice.run,
             "hyperparameters": hparams_text(choice.hparams),
         }
@@ -154,28 +163,6 @@ def hparams_text(hparams: dict[str, Any]) -> str:
     )
 
 
-def _search(run: SelectedRun) -> tuple[Any, ...]:
-    names = ("dataset", "variant", *SETTING, "held_out", "seed")
-    return (run.label, *(str(run.identity[key]) for key in names))
-
-
-def _candidate(run: SelectedRun) -> Candidate:
-    step = None if run.step < 0 else run.step
-    return Candidate(run.identity["draw"], step, _number(run.accuracy), run.identity["run"], run.why)
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def percent_entry(name: str, value: float | None, reason: str) -> dict[str, Any]:
-    return entry(name, value, reason=reason if value is None else "")
-
-
-def _fold_order(fold: str) -> tuple[int, int, str]:
-    return (0, int(fold), "") if fold.isdecimal() else (1, 0, fold)
-
-
 @dataclass(frozen=True)
 class HparamsReport:
     """Builds the tables of choices, and ``hparams.json`` with exact values and all candidates.
@@ -188,21 +175,29 @@ class HparamsReport:
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         selected = select_runs(collection, selection, split_by)
-        found = choices(selected, selection.validation_environments)
+        chosen = choices(selected, selection.validation_environments)
         settings: dict[str, list[Choice]] = defaultdict(list)
-        for choice in found:
+        for choice in chosen:
             settings[json.dumps([choice.dataset, choice.variant, choice.setting], default=str)].append(choice)
-        firsts = [{"dataset": o[0].dataset, "variant": o[0].variant, **o[0].setting} for o in settings.values()]
-        titles = setting_titles(firsts)
-        sections = [
-            _section(f"setting_{at}", *each) for at, each in enumerate(zip(titles, settings.values(), strict=True))
+        shared = [{"dataset": o[0].dataset, "variant": o[0].variant, **o[0].setting} for o in settings.values()]
+        sections = []
+        for title, identity, of_setting in zip(setting_titles(shared), shared, settings.values(), strict=True):
+            facts = [("dataset", variant_text(identity))]
+            facts += [
+                (key, ", ".join(map(str, identity[key])) if isinstance(identity[key], list) else str(identity[key]))
+                for key in SETTING
+            ]
+            sections.append(Section(f"setting_{len(sections)}", title, [choices_table(of_setting)], facts=facts))
+        # failed and unfinished runs are problems of the collection
+        problems = collection.problems + [
+            Problem("no choice", run.folder, run.why)
+            for run, read in zip(selected.runs, collection.runs, strict=True)
+            if run.why and not run.lost and not read.unusable
         ]
-        problems = [*collection.problems, *_unusable(collection, selected)]
-        lead = leads(f"{len(found)} of {len(collection.runs)} runs count", problems)
+        lead = leads(f"{len(chosen)} of {len(collection.runs)} runs count", problems)
         if not selection.chooses_draws:
             lead.append("This selection has no accuracy to choose draws by; try selection=train_val.")
-        content = {"selection": selection.name, "choices": [choice.to_json() for choice in found]}
-        files = {"hparams.json": json.dumps(content, indent=1) + "\n"}
+        content = {"selection": selection.name, "choices": [asdict(choice) for choice in chosen]}
         return Document(
             title="Chosen hyperparameters",
             selection=describe(selection),
@@ -210,21 +205,5 @@ class HparamsReport:
             problems=problem_table(problems),
             warnings=warnings(selection, False),
             lead=lead,
-            files=files,
+            files={"hparams.json": json.dumps(content, indent=1) + "\n"},
         )
-
-
-def _section(name: str, title: str, own: list[Choice]) -> Section:
-    first = own[0]
-    facts = [("dataset", variant_text({"dataset": first.dataset, "variant": first.variant}))]
-    facts += [(key, ", ".join(map(str, v)) if isinstance(v, list) else str(v)) for key, v in first.setting.items()]
-    return Section(name, title, [choices_table(own)], facts=facts)
-
-
-def _unusable(collection: Collection, selected: Selected) -> list[Problem]:
-    """Runs that a selection could not judge; failed and unfinished ones are problems of the collection."""
-    return [
-        Problem("no choice", run.folder, run.why)
-        for run, read in zip(selected.runs, collection.runs, strict=True)
-        if run.why and not run.lost and not read.unusable
-    ]

@@ -61,8 +61,6 @@ def results(
     collection = collect(places)
     if not collection.runs:
         raise RecordError(f"no run under {', '.join(map(str, places))} has rows; {collection.problems[0].reason}")
-    if split_by is not None and split_by not in collection.runs[0].identity:
-        raise ConfigError(f"split_by={split_by} is unknown; choose one of {', '.join(collection.runs[0].identity)}")
     selected = select_runs(collection, method, split_by)
     frame = _frame(collection, selected)
     frame.attrs["selection"] = describe(method)

@@ -130,6 +130,11 @@ def entry(
     return {name: value, **{f"{name}.{kind}": kept for kind, kept in beside.items() if kept is not None}}
 
 
+def entries(names: Iterable[str], reason: str) -> dict[str, Any]:
+    """Several columns without a value, for one reason, as part of a line."""
+    return {key: value for name in names for key, value in entry(name, reason=reason).items()}
+
+
 def interval_entry(name: str, interval: Interval, n: int | None = None) -> dict[str, Any]:
     """A column's ``0.42 [0.10, 0.71]`` as part of a line."""
     return entry(name, interval.estimate, n=n, low=interval.low, high=interval.high)

@@ -33,8 +33,7 @@ from dgbench.reports.labels import words_of
 from dgbench.reports.measuring.tables import measure_table
 from dgbench.reports.reading.archives import ENTRY_FILE, ROWS
 from dgbench.reports.reading.collect import Collection, code_parts, collect
-from dgbench.reports.reading.duplicates import BY_SEED, SEEDED
-from dgbench.reports.reading.row_files import ROW_COLUMNS
+from dgbench.reports.reading.row_files import BY_SEED, ROW_COLUMNS, SEEDED
 from dgbench.reports.reading.selected import Selected, select_runs
 
 MEASURES_FILE, LEADERBOARD_FILE, ABOUT = "measures.csv", "leaderboard.csv", "README.md"

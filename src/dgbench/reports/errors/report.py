@@ -31,10 +31,10 @@ from dgbench.reports.errors.tables import (
     overall_table,
     pair_table,
 )
-from dgbench.reports.evaluation import check_key
 from dgbench.reports.labels import network_text, slug, variant_text
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
+from dgbench.reports.reading.selected import check_key
 
 #: what the report is about, explained where it first stands
 WORDS = {

@@ -17,16 +17,8 @@ from dgbench.analysis import Resamples, Separation, Statistics, lead, resample, 
 from dgbench.errors import MeasureError
 from dgbench.reports.evaluation import Evaluation
 from dgbench.reports.measuring.tables import chance_of
-from dgbench.reports.over_seeds import (
-    algorithms_of,
-    by_seed,
-    complete,
-    means,
-    ranked_by,
-    seeds_of,
-    selections,
-)
-from dgbench.reports.tables import Column, Table, entry, interval_entry, table
+from dgbench.reports.over_seeds import algorithms_of, by_seed, complete, means, ranked_by, seeds_of, selections
+from dgbench.reports.tables import Column, Table, entries, entry, interval_entry, table
 
 _MOST_NAMED = 6  # algorithms; of more, the first and the last are named
 _TITLES = {"worst_gap": "worst+gap", "average": "average"}
@@ -54,7 +46,7 @@ def certainty_table(evaluation: Evaluation, statistics: Statistics) -> Table:
         if measure not in found:
             notes.append(f"{title}: not computed, {reasons[measure]}.")
             for line in lines:
-                line |= no_values(own, reasons[measure])
+                line |= entries(own, reasons[measure])
             continue
         sample = found[measure]
         lowest = sample.names[int(np.argmin(sample.estimate))]
@@ -65,9 +57,7 @@ def certainty_table(evaluation: Evaluation, statistics: Statistics) -> Table:
                 line |= interval_entry(own[0], sample.difference(name, lowest)) | interval_entry(own[1], ranks[name])
                 line |= entry(own[2], chance[name])
             else:
-                line |= {
-                    k: text for each in own for k, text in entry(each, reason="not complete in every seed").items()
-                }
+                line |= entries(own, "not complete in every seed")
         notes.append(_separation(evaluation.studies, measure, title))
     absent = sorted(set(algorithms_of(evaluation.studies)) - set(names))
     if absent and found:
@@ -115,10 +105,6 @@ def resamples(evaluation: Evaluation, statistics: Statistics) -> tuple[dict[str,
         except MeasureError as problem:
             reasons[measure] = str(problem)
     return found, reasons
-
-
-def no_values(columns: list[str], reason: str) -> dict[str, Any]:
-    return {key: text for name in columns for key, text in entry(name, reason=reason).items()}
 
 
 def separation_words(order: Sequence[str], found: Separation) -> str:

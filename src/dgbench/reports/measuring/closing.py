@@ -13,7 +13,7 @@ from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import RecordError
 from dgbench.plan.folds import FULL, tested_by_fold
 from dgbench.reports.document import TARGET_ORACLE
-from dgbench.reports.evaluation import Study, evaluate_study, expected_folds, grouped_reasons
+from dgbench.reports.evaluation import Study, evaluate_study, expected_folds, grouped_reasons, planned_tests
 from dgbench.reports.render.text import plain_table
 from dgbench.reports.tables import Column, table
 
@@ -41,7 +41,7 @@ def closing_table(
         )
     identity = rows[0]
     study = evaluate_study(rows, selection, unusable)
-    held_out = study.results[study.results["role"] == "held_out"]
+    held_out = study.tests[study.tests["role"] == "held_out"]
     lines = _fold_lines(study, held_out, rows)
     measures = study.measures
     for name, title in MEASURES.items():
@@ -79,7 +79,7 @@ def _fold_lines(study: Study, held_out: pd.DataFrame, rows: Sequence[Mapping[str
         held_out: its errors, one line for each fold and environment.
         rows: of the study.
     """
-    planned = tested_by_fold(rows[0]) or []
+    planned = tested_by_fold(rows[0])
     held_out_by = {row["fold"]: row["held_out"] for row in rows}
     errors = dict(zip(zip(held_out["fold"], held_out["env"], strict=True), held_out["error"], strict=True))
     folds = [fold for fold in expected_folds(rows[0], [*held_out_by, *study.missing]) if fold != FULL]
@@ -88,8 +88,7 @@ def _fold_lines(study: Study, held_out: pd.DataFrame, rows: Sequence[Mapping[str
     for fold in folds:
         if fold in empty and len(empty) > _MOST_EMPTY:
             continue
-        known = planned[int(fold)] if fold.isdecimal() and int(fold) < len(planned) else []
-        for env in known or held_out_by.get(fold, []):
+        for env in planned_tests(fold, planned) or held_out_by.get(fold, []):
             lines.append({"fold": fold, "env": env, "step": study.steps.get(fold), "error": errors.get((fold, env))})
     return lines
 

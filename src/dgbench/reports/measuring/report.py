@@ -12,27 +12,33 @@ from dgbench.analysis import Statistics
 from dgbench.analysis.selection import Selection, describe
 from dgbench.records.rows import Role, keys
 from dgbench.reports.document import Document, Figure, Section, leads, problem_table, warnings
-from dgbench.reports.evaluation import Evaluation, check_key, evaluate
-from dgbench.reports.figures.curves import error_curves, highlighted, suite_curves
-from dgbench.reports.figures.rank_diagram import rank_figures
-from dgbench.reports.figures.scatter import scatter_figures
-from dgbench.reports.figures.suite_figures import asymptotic_figure, baseline_figures, degradation_figure
+from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.labels import network_text, variant_text
-from dgbench.reports.measuring.certainty import WORDS, certainty_table, difference_table, measures_answer
-from dgbench.reports.measuring.suite_tables import (
+from dgbench.reports.measuring.benchmark_tables import (
     RANKED_BY,
+    benchmark_correlation_table,
+    benchmark_hit_table,
+    benchmark_interval_table,
+    benchmark_published_tables,
+    benchmark_rank_table,
+    benchmark_seed_table,
+    benchmark_selection_table,
     correct_selections,
     overview_table,
     rankings,
-    suite_correlation_table,
-    suite_hit_table,
-    suite_interval_table,
-    suite_published_tables,
-    suite_rank_table,
-    suite_seed_table,
-    suite_selection_table,
 )
-from dgbench.reports.measuring.suites import Suite, suites
+from dgbench.reports.measuring.benchmarks import Benchmark, benchmarks
+from dgbench.reports.measuring.certainty import WORDS, certainty_table, difference_table, measures_answer
+from dgbench.reports.measuring.figures import (
+    asymptotic_figure,
+    baseline_figures,
+    benchmark_curves,
+    degradation_figure,
+    error_curves,
+    highlighted,
+    rank_figures,
+    scatter_figures,
+)
 from dgbench.reports.measuring.tables import (
     correlation_table,
     held_out_table,
@@ -45,59 +51,61 @@ from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import select_runs
 
 
-def suite_sections(
-    suites: Sequence[Suite], statistics: Statistics, baseline: str
+def benchmark_sections(
+    benchmarks: Sequence[Benchmark], statistics: Statistics, baseline: str
 ) -> tuple[list[Section], list[Problem]]:
-    """The datasets side by side, then every suite; a refused one holds the reason instead of tables."""
-    if not suites:
+    """The datasets side by side, then every benchmark; a refused one holds the reason instead of tables."""
+    if not benchmarks:
         return [], []
     sections: list[Section] = []
     problems: list[Problem] = []
-    for suite in suites:
-        name, heading = f"suite_{suite.name}", f"{suite.title}: {len(suite.lines)} settings"
-        if suite.refused:
-            problems.append(Problem("settings kept apart", suite.title, suite.refused))
-            sections.append(Section(name, heading, facts=[("no common tables", suite.refused)]))
+    for benchmark in benchmarks:
+        name, heading = f"suite_{benchmark.name}", f"{benchmark.title}: {len(benchmark.lines)} settings"
+        if benchmark.refused:
+            problems.append(Problem("settings kept apart", benchmark.title, benchmark.refused))
+            sections.append(Section(name, heading, facts=[("no common tables", benchmark.refused)]))
             continue
-        figures, absent = _figures(suite, baseline)  # first, since another process saves them meanwhile
+        figures, absent = _figures(benchmark, baseline)  # first, since another process saves them meanwhile
         tables = [
-            suite_rank_table(suite),
-            suite_hit_table(suite),
-            suite_selection_table(suite),
-            suite_correlation_table(suite),
-            suite_interval_table(suite, statistics),
-            *suite_published_tables(suite),
-            suite_seed_table(suite),
+            benchmark_rank_table(benchmark),
+            benchmark_hit_table(benchmark),
+            benchmark_selection_table(benchmark),
+            benchmark_correlation_table(benchmark),
+            benchmark_interval_table(benchmark, statistics),
+            *benchmark_published_tables(benchmark),
+            benchmark_seed_table(benchmark),
         ]
-        sections.append(Section(name, heading, tables, figures, suite_answer(suite), facts=[*_facts(suite), *absent]))
-    return [Section("overview", "All settings", [overview_table(suites)]), *sections], problems
+        sections.append(
+            Section(name, heading, tables, figures, benchmark_answer(benchmark), facts=[*_facts(benchmark), *absent])
+        )
+    return [Section("overview", "All settings", [overview_table(benchmarks)]), *sections], problems
 
 
-def _figures(suite: Suite, baseline: str) -> tuple[list[Figure], list[tuple[str, str]]]:
+def _figures(benchmark: Benchmark, baseline: str) -> tuple[list[Figure], list[tuple[str, str]]]:
     """The figures that can be drawn, and those that cannot with the reason."""
     absent = []
-    against, scattered = baseline_figures(suite, baseline), scatter_figures(suite)
+    against, scattered = baseline_figures(benchmark, baseline), scatter_figures(benchmark)
     if not against:
         why = f"{baseline} has no ideal error, or nothing to be compared with; choose another with report.baseline"
         absent.append(("no figure of the baseline", why))
     if not scattered:
         absent.append(("no scatter", "no study has both a practical measure and an ideal error"))
-    sized = [degradation_figure(suite), asymptotic_figure(suite)]
-    if suite.size_axis is None:
+    sized = [degradation_figure(benchmark), asymptotic_figure(benchmark)]
+    if benchmark.size_axis is None:
         why = "no key scales N alone; name the one to use with report.size_axis"
         absent.append(("no figures against N", why))
     elif not all(sized):
         absent.append(("no figures against N", "no two sizes have both a practical measure and an ideal error"))
-    curves = suite_curves(suite, highlighted(suite.studies, baseline))
-    return [*curves, *scattered, *against, *(figure for figure in sized if figure), *rank_figures(suite)], absent
+    curves = benchmark_curves(benchmark, highlighted(benchmark.studies, baseline))
+    return [*curves, *scattered, *against, *(figure for figure in sized if figure), *rank_figures(benchmark)], absent
 
 
-def _facts(suite: Suite) -> list[tuple[str, str]]:
-    identity = suite.identity
+def _facts(benchmark: Benchmark) -> list[tuple[str, str]]:
+    identity = benchmark.identity
     return [
-        ("settings", f"{len(suite.lines)}, told apart by {', '.join(suite.axes)}"),
-        ("algorithms", ", ".join(suite.algorithms)),
-        ("seeds", ", ".join(map(str, suite.seeds))),
+        ("settings", f"{len(benchmark.lines)}, told apart by {', '.join(benchmark.axes)}"),
+        ("algorithms", ", ".join(benchmark.algorithms)),
+        ("seeds", ", ".join(map(str, benchmark.seeds))),
         ("base images", str(identity["base"])),
         ("errors", str(identity["evaluation"])),
         ("network", network_text(identity)),
@@ -105,34 +113,33 @@ def _facts(suite: Suite) -> list[tuple[str, str]]:
     ]
 
 
-def suite_answer(suite: Suite) -> list[str]:
+def benchmark_answer(benchmark: Benchmark) -> list[str]:
     """Who ranks first by which measure, and how well worst+gap and average predict the truly best algorithm."""
     selected = [
         f"by {title} in {found.right} of {found.count} (mean cost {100 * found.cost:.1f} points of ideal error)"
-        for title, found in correct_selections(suite).items()
+        for title, found in correct_selections(benchmark).items()
     ]
     if not selected:
         return ["No setting has ideal errors: how well the measures predict the truly best algorithm is not known."]
-    guess = f"a blind guess is right in 1 of {len(suite.algorithms)}"
+    guess = f"a blind guess is right in 1 of {len(benchmark.algorithms)}"
     right = f"Over settings and seeds, the truly best algorithm is selected {', '.join(selected)}; {guess}."
-    return [*_ranked_first(suite), right]
+    return [*_ranked_first(benchmark), right]
 
 
-def _ranked_first(suite: Suite) -> list[str]:
+def _ranked_first(benchmark: Benchmark) -> list[str]:
     """The algorithm with the lowest mean rank by each measure, and how many others the test separates it from."""
-    found, _ = rankings(suite)
-    if not found:
+    ranked, _ = rankings(benchmark)
+    if not ranked:
         return []
-    shown = {title: found[measure] for measure, title in RANKED_BY.items() if measure in found}
-    firsts = [f"{each.first} by {title} ({each.ranks[each.first]:.1f})" for title, each in shown.items()]
-    *most, last = [str(each.separated) for each in shown.values()]
-    count, blocks = next((len(each.ranks), each.test.blocks) for each in shown.values())
-    apart = f"them from {', '.join(most)} and {last} of the {count - 1} others"
-    if not any(each.separated for each in shown.values()):
+    firsts = [f"{each.first} by {RANKED_BY[name]} ({each.ranks[each.first]:.1f})" for name, each in ranked.items()]
+    *most, last = [str(each.separated) for each in ranked.values()]
+    ranking = ranked["ideal"]
+    apart = f"them from {', '.join(most)} and {last} of the {len(ranking.ranks) - 1} others"
+    if not any(each.separated for each in ranked.values()):
         apart = "none of them from any other"
     return [
-        f"Lowest mean rank among {count} algorithms over {blocks} settings: {', '.join(firsts)}; Nemenyi's test "
-        f"separates {apart}."
+        f"Lowest mean rank among {len(ranking.ranks)} algorithms over {ranking.test.blocks} settings: "
+        f"{', '.join(firsts)}; Nemenyi's test separates {apart}."
     ]
 
 
@@ -161,31 +168,28 @@ class MeasuresReport:
     wandb_project: str = "dgbench"
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
-        check_key(split_by)
-        selected = select_runs(collection, selection, split_by)
-        evaluation = evaluate(selected, split_by)
-        problems = [*collection.problems, *evaluation.problems]
-        found = suites(evaluation, self.size_axis)
-        sections, apart = suite_sections(found, self.statistics, self.baseline)
-        problems += apart
+        evaluation = evaluate(select_runs(collection, selection, split_by), split_by)
+        several = benchmarks(evaluation, self.size_axis)
+        sections, apart = benchmark_sections(several, self.statistics, self.baseline)
+        problems = [*collection.problems, *evaluation.problems, *apart]
         folded = len(evaluation.settings) > _MOST_OPEN
-        suite_of = {line.setting.title: suite for suite in found for line in suite.lines}
-        own = [
-            self._section(evaluation.of(setting.title), suite_of.get(setting.title), folded)
+        benchmark_of = {line.setting.title: benchmark for benchmark in several for line in benchmark.lines}
+        sections += [
+            self._section(evaluation.of(setting.title), benchmark_of.get(setting.title), folded)
             for setting in evaluation.settings
         ]
         used, count = sum(not run.unusable for run in collection.runs), len(evaluation.settings)
         return Document(
             title="Measures of domain generalization",
             selection=describe(selection),
-            sections=[*sections, *own],
+            sections=sections,
             problems=problem_table(problems),
             warnings=warnings(selection, bool(evaluation.studies["trained_on_tested"].any())),
             lead=leads(f"{used} finished runs in {count} setting{'s' * (count != 1)}", problems),
             words=WORDS,
         )
 
-    def _section(self, evaluation: Evaluation, suite: Suite | None, folded: bool) -> Section:
+    def _section(self, evaluation: Evaluation, benchmark: Benchmark | None, folded: bool) -> Section:
         (setting,) = evaluation.settings
         oracle = bool(evaluation.studies["trained_on_tested"].any())
         tables = [
@@ -197,9 +201,9 @@ class MeasuresReport:
             seed_table(evaluation),
             difference_table(evaluation, self.statistics),
         ]
-        colors = highlighted((suite or evaluation).studies, self.baseline)
-        # of many settings, a suite's picture shows each one's curves already
-        figure = None if folded and suite and suite.side_by_side(setting) else error_curves(evaluation, colors)
+        colors = highlighted((benchmark or evaluation).studies, self.baseline)
+        # of many settings, a benchmark's picture shows each one's curves already
+        figure = None if folded and benchmark and benchmark.side_by_side(setting) else error_curves(evaluation, colors)
         return Section(
             name=setting.name,
             title=f"TARGET ORACLE {setting.title}" if oracle else setting.title,

@@ -18,10 +18,10 @@ from dgbench.plan.folds import tested
 from dgbench.records.metrics import METRICS_FILE, read_metrics
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.document import Document, Figure, Section, leads, problem_table
-from dgbench.reports.evaluation import check_key
 from dgbench.reports.labels import algorithm_labels, setting_titles, slug
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.row_files import Run
+from dgbench.reports.reading.selected import check_key
 from dgbench.reports.render.drawing import REST, canvas, colored, end_labels, finish, grid
 from dgbench.reports.tables import Column, Table, table
 

@@ -13,8 +13,8 @@ from dgbench.analysis.accuracy import mean, mean_interval
 from dgbench.analysis.comparison import separated
 from dgbench.errors import MeasureError
 from dgbench.reports.document import Figure
-from dgbench.reports.figures.rank_diagram import rank_diagram
 from dgbench.reports.labels import slug
+from dgbench.reports.measuring.figures import rank_diagram
 from dgbench.reports.over_seeds import Ranking, comparable, known, means
 from dgbench.reports.ranking.leaderboards import Leaderboard
 from dgbench.reports.render.drawing import COLORS, GRAY, canvas, finish, grid, label_of

@@ -127,83 +127,46 @@ def leaderboards(
     together: dict[str, list[Group]] = defaultdict(list)
     for group in groups_of(selected, split_by, ideal=False):
         together[identity_key(group.identity, names)].append(group)
-    found: list[Leaderboard] = []
+    boards: list[Leaderboard] = []
     problems: list[Problem] = []
     for _, groups in sorted(together.items()):
         shown = []
         for group in sorted(groups, key=lambda group: identity_key(group.identity, _DATASET)):
-            dataset = _Dataset.of(group, unreported)
-            if dataset.environments and any(not run.why for run in group.runs):
-                shown.append(dataset)
+            identity = group.runs[0].identity
+            plan = planned(identity, [frozenset(tested(run.identity)) for run in group.runs])
+            reported = set().union(*plan) - set(unreported)
+            environments = tuple(env for env in identity["given"] if env in reported)
+            if environments and any(not run.why for run in group.runs):
+                shown.append((group, environments, plan))
             else:
-                problems.append(_nothing(dataset))
-        if shown:
-            leaderboard, missing = _leaderboard({key: groups[0].identity[key] for key in names}, shown, selected)
-            found.append(leaderboard)
-            problems += missing
-    return found, problems
+                where = f"{variant_text(identity)}, protocol {identity['protocol']}, {len(group.runs)} runs"
+                why = "every tested environment is one that chooses among models"
+                if environments:
+                    why = f"no run counts, e.g. {group.runs[0].why or 'none has rows'}"
+                problems.append(Problem("no leaderboard", where, why))
+        if not shown:
+            continue
+        datasets: list[RankedDataset] = []
+        runs: list[dict[str, Any]] = []
+        titles = dataset_titles([group.runs[0].identity for group, _, _ in shown], _DATASET)
+        for title, (group, environments, plan) in zip(titles, shown, strict=True):
+            accuracies: list[dict[str, Any]] = []
+            for of_study, tests in group.studies():
+                who = {"algorithm": of_study[0].label, "seed": of_study[0].identity["seed"]}
+                lines, missing = _accuracies(environments, plan, of_study, tests, selected)
+                accuracies += [{**who, **line} for line in lines]
+                counting = [{"run": run.identity["run"], "folder": run.folder} for run in of_study if not run.why]
+                runs += [{"dataset": title, **who, **run} for run in counting]
+                problems += missing
+            frame = pd.DataFrame(accuracies, columns=list(_COLUMNS)).astype({"accuracy": float, "images": float})
+            datasets.append(RankedDataset(title, group.runs[0].identity, environments, frame))
+        identity = {key: groups[0].identity[key] for key in names}
+        codes = tuple(dict.fromkeys(code for group, _, _ in shown for code in group.codes))
+        boards.append(Leaderboard(_title(identity, datasets), identity, tuple(datasets), codes, pd.DataFrame(runs)))
+    return boards, problems
 
 
-@dataclass(frozen=True)
-class _Dataset:
-    """What a leaderboard shows of a setting."""
-
-    group: Group
-    environments: tuple[str, ...]  #: those tested and reported, in order
-    plan: Sequence[HeldOut]  #: sets of environments that a complete study tests in
-
-    @classmethod
-    def of(cls, group: Group, unreported: Sequence[str]) -> _Dataset:
-        identity = group.runs[0].identity
-        plan = planned(identity, [frozenset(tested(run.identity)) for run in group.runs])
-        reported = {env for held_out in plan for env in held_out} - set(unreported)
-        return cls(group, tuple(env for env in identity["given"] if env in reported), plan)
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """That of a run."""
-        return self.group.runs[0].identity
-
-
-def _nothing(dataset: _Dataset) -> Problem:
-    """Why a setting is on no leaderboard."""
-    identity, runs = dataset.identity, dataset.group.runs
-    where = f"{variant_text(identity)}, protocol {identity['protocol']}, {len(runs)} runs"
-    why = "every tested environment is one that chooses among models"
-    if dataset.environments:
-        why = f"no run counts, e.g. {runs[0].why or 'none has rows'}"
-    return Problem("no leaderboard", where, why)
-
-
-def _leaderboard(
-    identity: Mapping[str, Any], datasets: Sequence[_Dataset], selected: Selected
-) -> tuple[Leaderboard, list[Problem]]:
-    titles = dataset_titles([dataset.identity for dataset in datasets], _DATASET)
-    shown: list[RankedDataset] = []
-    runs: list[dict[str, Any]] = []
-    problems: list[Problem] = []
-    for title, dataset in zip(titles, datasets, strict=True):
-        accuracies: list[dict[str, Any]] = []
-        for own, results in dataset.group.studies():
-            who = {"algorithm": own[0].label, "seed": own[0].identity["seed"]}
-            lines, missing = _accuracies(dataset, own, results, selected)
-            accuracies += [{**who, **line} for line in lines]
-            counting = [{"run": run.identity["run"], "folder": run.folder} for run in own if not run.why]
-            runs += [{"dataset": title, **who, **run} for run in counting]
-            problems += missing
-        frame = pd.DataFrame(accuracies, columns=list(_COLUMNS)).astype({"accuracy": "float64", "images": "float64"})
-        shown.append(RankedDataset(title, dataset.identity, dataset.environments, frame))
-    leaderboard = Leaderboard(
-        title=_title(identity, datasets),
-        identity=identity,
-        datasets=tuple(shown),
-        codes=tuple(dict.fromkeys(code for dataset in datasets for code in dataset.group.codes)),
-        runs=pd.DataFrame(runs),
-    )
-    return leaderboard, problems
-
-
-def _title(identity: Mapping[str, Any], datasets: Sequence[_Dataset]) -> str:
+def _title(identity: Mapping[str, Any], datasets: Sequence[RankedDataset]) -> str:
     """Network, initial weights, tuning, protocol, and whatever else a leaderboard is split by."""
     title = ", ".join(_WORDS.get(key, "{}").format(value) for key, value in identity.items() if (key, value) != _USUAL)
     oracle = any(trained_on_tested(dataset.identity) for dataset in datasets)
@@ -211,29 +174,34 @@ def _title(identity: Mapping[str, Any], datasets: Sequence[_Dataset]) -> str:
 
 
 def _accuracies(
-    dataset: _Dataset, runs: Sequence[SelectedRun], results: pd.DataFrame, selected: Selected
+    environments: Sequence[str],
+    plan: Sequence[HeldOut],
+    runs: Sequence[SelectedRun],
+    tests: pd.DataFrame,
+    selected: Selected,
 ) -> tuple[list[dict[str, Any]], list[Problem]]:
     """Every environment of one algorithm and seed.
 
     Args:
-        dataset: of the study.
+        environments: those that are reported.
+        plan: sets of environments that a complete study tests in.
         runs: of the study.
-        results: its lines of :class:`~dgbench.reports.evaluation.Group`.
+        tests: its lines of :class:`~dgbench.reports.evaluation.Group`.
         selected: all runs.
     """
-    tested_by = {run.identity["run"]: frozenset(tested(run.identity)) for run in runs}
-    found: dict[str, dict[HeldOut, float]] = {env: {} for env in dataset.environments}
+    tested_by = {number: frozenset(tested(selected.runs[number].identity)) for number in tests["run"].unique()}
+    by_env: dict[str, dict[HeldOut, float]] = {env: {} for env in environments}
     images: dict[str, float] = {}
-    columns = (results[name].tolist() for name in ("run", "env", "accuracy", "images"))
+    columns = (tests[name].tolist() for name in ("run", "env", "accuracy", "images"))
     for run, env, accuracy, count in zip(*columns, strict=True):
-        if env in found:
-            found[env][tested_by[run]], images[env] = accuracy, count
-    lacking = [h for h in dataset.plan if any(math.isnan(found[env].get(h, math.nan)) for env in h & found.keys())]
+        if env in by_env:
+            by_env[env][tested_by[run]], images[env] = accuracy, count
+    lacking = [h for h in plan if any(math.isnan(by_env[env].get(h, math.nan)) for env in h & by_env.keys())]
     missing, problems = why_missing(runs, lacking, selected)
     lines = []
-    for env in dataset.environments:
+    for env, accuracies in by_env.items():
         why = next((text for held_out, text in missing.items() if env in held_out), "")
-        value = mean(list(found[env].values())) if found[env] and not why else None
+        value = mean(list(accuracies.values())) if accuracies and not why else None
         reason = f"seed {runs[0].identity['seed']}: {why}" if why else None
         lines.append({"env": env, "images": images.get(env), "accuracy": value, "accuracy.reason": reason})
     return lines, problems
@@ -273,29 +241,19 @@ def why_missing(
     for run in runs:
         have[frozenset(tested(run.identity))].append(run)
     studies = list(dict.fromkeys(Path(run.folder).parent for run in runs))
-    silent, reasons, folds = selected.silent, {}, []
+    reasons, folds = {}, []
     nothing = "no run in these results holds out" if selected.partial else "not planned: no run holds out"
     for held_out in lacking:
         fold = str(folds_of.index(held_out)) if held_out in folds_of else ""
         folds.append(fold)
-        before = next((silent[study][fold] for study in studies if fold in silent.get(study, {})), "")
-        reasons[held_out] = _of_a_run(have[held_out]) or before or f"{nothing} {', '.join(sorted(held_out))}"
-    fill = _fill(identity, Path(runs[0].folder), folds)
+        silent = next((why for study in studies if (why := selected.silent.get(study, {}).get(fold))), "")
+        no_result = "its accuracy is NaN, or it has no test row, at the selected step"
+        why = next((run.why or no_result for run in have[held_out] if not run.lost), "")
+        reasons[held_out] = why or silent or f"{nothing} {', '.join(sorted(held_out))}"
+    fill = f"run it where the sweep was made (trial {identity['seed']}) and import the folder again"
+    if not identity["code"].startswith(IMPORTED):
+        fill = filling_command(Path(runs[0].folder), folds if all(folds) else [])
     what = "; ".join(f"{', '.join(sorted(held_out))} held out: {why}" for held_out, why in reasons.items())
     where = f"{variant_text(identity)}, {runs[0].label} seed {identity['seed']}"
     told = {held_out: f"{why}. To fill: {fill}" for held_out, why in reasons.items()}
     return told, [Problem("missing cells", where, f"{what}. To fill: {fill}")]
-
-
-def _of_a_run(same: Sequence[SelectedRun]) -> str:
-    """Why none of the runs with those tested environments has a result; empty where there is no such run."""
-    for run in same:
-        if not run.lost:
-            return run.why or "its accuracy is NaN, or it has no test row, at the selected step"
-    return ""
-
-
-def _fill(identity: Mapping[str, Any], folder: Path, folds: Sequence[str]) -> str:
-    if identity["code"].startswith(IMPORTED):
-        return f"run it where the sweep was made (trial {identity['seed']}) and import the folder again"
-    return filling_command(folder, folds if all(folds) else [])

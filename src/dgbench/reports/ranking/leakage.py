@@ -23,7 +23,7 @@ from dgbench.reports.measuring.tables import ALGORITHM
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import Selected, select_runs
-from dgbench.reports.tables import Column, Table, entry, table
+from dgbench.reports.tables import Column, Table, entries, entry, table
 
 _LEAKAGE = "average less that of the honest choice, percentage points"
 _CHANGE = "leakage against that of K=1"
@@ -48,8 +48,8 @@ def leakage_table(models: pd.DataFrame, kind: str) -> Table:
         number = {"test domains": domains, "models": len(known[["held out", "seed"]].drop_duplicates())}
         if not len(known):
             why = next((text for text in own["average.reason"] if isinstance(text, str)), "no finished run")
-            empty = [entry(column.name, reason=why) for column in _RESULTS]
-            lines.append({"algorithm": algorithm, "chosen by": "-"} | _joined(empty) | number)
+            empty = entries([column.name for column in _RESULTS], why)
+            lines.append({"algorithm": algorithm, "chosen by": "-"} | empty | number)
         lines += [{"algorithm": algorithm} | _summary(known, size, kind) | number for size in _sizes(known)]
     columns = [
         ALGORITHM,
@@ -141,10 +141,6 @@ def _summary(models: pd.DataFrame, size: int, kind: str) -> dict[str, Any]:
     }
 
 
-def _joined(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    return {key: value for each in entries for key, value in each.items()}
-
-
 _COLUMNS = ("algorithm", "seed", "held out", "domains", "K", "average", "leakage", "accuracies", "average.reason")
 #: what the report is about, explained where it first stands
 WORDS = {
@@ -209,9 +205,9 @@ def leakages(
     Raises:
         RecordError: one setting would mix code versions.
     """
-    lines_of = selected.rows.assign(env=selected.rows["env"].astype(object)).groupby("run", sort=False)
     accuracies: dict[Any, dict[str, float]] = {
-        run: dict(zip(own["env"], own["accuracy"], strict=True)) for run, own in lines_of
+        run: dict(zip(lines["env"], lines["accuracy"], strict=True))
+        for run, lines in selected.tests.groupby("run", sort=False)
     }
     names = keys(Role.SETTING, split_by)
     settings: dict[str, dict[tuple[str, tuple[str, ...], int], list[int]]] = defaultdict(lambda: defaultdict(list))

@@ -21,13 +21,12 @@ from dgbench.reports.over_seeds import comparable, known
 from dgbench.reports.ranking.figures import leaderboard_figures
 from dgbench.reports.ranking.leaderboards import Leaderboard, leaderboards
 from dgbench.reports.ranking.published import (
-    Baseline,
     agreement_section,
     baseline_of,
     beside_tables,
     published_boards,
 )
-from dgbench.reports.ranking.shift_kinds import ShiftSplit, shift_split
+from dgbench.reports.ranking.shift_kinds import shift_split
 from dgbench.reports.ranking.tables import (
     chosen_table,
     dataset_table,
@@ -38,7 +37,6 @@ from dgbench.reports.ranking.tables import (
 )
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.selected import select_runs
-from dgbench.reports.tables import Table
 
 #: terms of the leaderboards, explained where they first stand
 WORDS = {
@@ -140,11 +138,13 @@ class LeaderboardReport:
         chosen = choices(selected, unreported)
         sections = []
         for leaderboard in found:
-            beside = [frame for each in theirs for frame in beside_tables(leaderboard, each, selection.name)]
+            score = score_table(leaderboard, self.reference, split, self.spread)
+            other = baseline if baseline and baseline.title != leaderboard.title else None
             tables = [
-                *self._tables(
-                    leaderboard, split, baseline if baseline and baseline.title != leaderboard.title else None, beside
-                ),
+                leaderboard_table(leaderboard, self.spread, other),
+                *([] if score is None else [score]),
+                *(made for each in theirs for made in beside_tables(leaderboard, each, selection.name)),
+                *(dataset_table(leaderboard, each, self.spread, self.std_divisor) for each in leaderboard.datasets),
                 variance_table(leaderboard, curves, self.epochs),
                 chosen_table(leaderboard, chosen),
             ]
@@ -165,17 +165,6 @@ class LeaderboardReport:
             lead=leads(used, problems),
             words=WORDS,
         )
-
-    def _tables(
-        self, leaderboard: Leaderboard, split: ShiftSplit, baseline: Baseline | None, beside: Sequence[Table]
-    ) -> list[Table]:
-        score = score_table(leaderboard, self.reference, split, self.spread)
-        return [
-            leaderboard_table(leaderboard, self.spread, baseline),
-            *([] if score is None else [score]),
-            *beside,
-            *(dataset_table(leaderboard, dataset, self.spread, self.std_divisor) for dataset in leaderboard.datasets),
-        ]
 
 
 def _facts(leaderboard: Leaderboard) -> list[tuple[str, str]]:

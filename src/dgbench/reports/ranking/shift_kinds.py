@@ -10,8 +10,8 @@ from typing import Any
 
 from dgbench.analysis.shift_verdicts import DOMINANT
 from dgbench.errors import ConfigError
-from dgbench.reports.reading.duplicates import BY_SEED
 from dgbench.reports.reading.folders import Problem
+from dgbench.reports.reading.row_files import BY_SEED
 from dgbench.reports.reading.shifts import ShiftSetting, read_shifts, shift_settings, verdicts
 
 OTHER = "other"

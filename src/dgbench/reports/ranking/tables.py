@@ -30,7 +30,7 @@ from dgbench.reports.ranking.published import Baseline
 from dgbench.reports.ranking.shift_kinds import OTHER, ShiftSplit
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.selected import Selected, finished_rows
-from dgbench.reports.tables import Column, Table, entry, table
+from dgbench.reports.tables import Column, Table, entries, entry, table
 
 _BOLD = "Bold: the highest, where the seeds separate it from every other one."
 #: where each divisor of the standard deviation over environments comes from
@@ -57,10 +57,18 @@ def leaderboard_table(leaderboard: Leaderboard, kind: str = "domainbed", baselin
     for dataset in leaderboard.datasets:
         why = {name: dataset.why_absent(name) for name in order}
         parts.append(seed_columns(dataset.averages, dataset.title, order, dataset.seeds, why, highest=True, bar=bar))
-        columns.append(Column(dataset.title, f"{dataset.title} accuracy", "percent", _help(dataset)))
+        form, held_out = variant_text(dataset.identity), ", ".join(dataset.environments)
+        text = f"{form}: mean accuracy over {held_out}, each held out"
+        columns.append(Column(dataset.title, f"{dataset.title} accuracy", "percent", text))
     if several:
         best = leader(leaderboard.averages, highest=True)
-        parts.append(_column(order, lambda name: _average(leaderboard, level, name, name == best)))
+        reasons_of = {name: [dataset.why_absent(name) for dataset in leaderboard.datasets] for name in order}
+        why_not = {name: next(filter(None, reasons_of[name]), "a dataset is missing") for name in order}
+        cells = [
+            entry("average", level.get(name), best=name == best, reason="" if name in level else why_not[name])
+            for name in order
+        ]
+        parts.append(pd.DataFrame(cells, index=order))
         columns.append(
             Column("average", "average accuracy", "percent", "mean over the datasets of the unrounded means")
         )
@@ -77,14 +85,10 @@ def leaderboard_table(leaderboard: Leaderboard, kind: str = "domainbed", baselin
     return table(lines, "leaderboard", title, columns, _notes(leaderboard, order, baseline))
 
 
-def _column(order: Sequence[str], cell: Callable[[str], dict[str, Any]]) -> pd.DataFrame:
-    """A column with what stands beside it, made for each algorithm of ``order``."""
-    return pd.DataFrame([cell(name) for name in order], index=list(order))
-
-
 def _places(order: Sequence[str], column: str, places: Mapping[str, int], why: str) -> pd.DataFrame:
     """Places of the algorithms; those without one get the reason."""
-    return _column(order, lambda name: entry(column, places.get(name), reason="" if name in places else why))
+    cells = [entry(column, places.get(name), reason="" if name in places else why) for name in order]
+    return pd.DataFrame(cells, index=list(order))
 
 
 def dataset_table(
@@ -116,15 +120,16 @@ def dataset_table(
         ),
         Column("std", "std (points)", "points", deviation),
     ]
-    parts.append(_column(order, lambda name: _summary(dataset, name, divisor)))
+    parts.append(pd.DataFrame([_summary(dataset, name, divisor) for name in order], index=order))
     lines = pd.concat(parts, axis=1).rename_axis("algorithm").reset_index()
     notes = [
         f"Higher is better. {_BOLD} ± {SPREADS[kind]}. Std over the K={len(dataset.environments)} test environments of "
         f"the means over seeds, divisor {_DIVISORS[divisor]}.",
         _tested(dataset),
         *([] if _images(dataset) else ["Overall is absent: the number of test images is unknown."]),
-        *_different_models(dataset),
     ]
+    if dataset.identity["protocol"] == LOO and len(dataset.environments) > 1:
+        notes.append("Leave-one-out: every environment has another model, so std mixes models and environments.")
     environments = "tested" if trained_on_tested(dataset.identity) else "held-out"
     title = f"{dataset.title}: accuracy in each {environments} environment"
     return table(lines, f"dataset_{slug(dataset.title)}", title, columns, notes)
@@ -147,12 +152,6 @@ def chosen_table(leaderboard: Leaderboard, found: Sequence[Choice]) -> Table:
     return table(lines, "chosen", "Chosen steps and hyperparameters", columns, [note], detail=True)
 
 
-def _average(leaderboard: Leaderboard, level: Mapping[str, float], name: str, best: bool) -> dict[str, Any]:
-    why = next((text for dataset in leaderboard.datasets if (text := dataset.why_absent(name))), "")
-    reason = "" if name in level else why or "a dataset is missing"
-    return entry("average", level.get(name), best=best, reason=reason)
-
-
 def _summary(dataset: RankedDataset, algorithm: str, divisor: str) -> dict[str, Any]:
     """Average, overall and deviation of an algorithm that has every environment."""
     means, counts = {}, set()
@@ -161,7 +160,7 @@ def _summary(dataset: RankedDataset, algorithm: str, divisor: str) -> dict[str, 
         found = known(by_seed(here, "accuracy"), algorithm)
         if not found:
             why = reasons(here, "accuracy").get(algorithm) or dataset.why_absent(algorithm)
-            return {k: v for name in ("average", "overall", "std") for k, v in entry(name, reason=why).items()}
+            return entries(("average", "overall", "std"), why)
         means[env] = mean(found)
         counts.add(len(found))
     flag = "(uneven n)" if len(counts) > 1 else ""
@@ -187,22 +186,12 @@ def _images(dataset: RankedDataset) -> dict[str, float]:
     return images if any(count > 1 for count in images.values()) else {}
 
 
-def _help(dataset: RankedDataset) -> str:
-    return f"{variant_text(dataset.identity)}: mean accuracy over {', '.join(dataset.environments)}, each held out"
-
-
 def _tested(dataset: RankedDataset) -> str:
     if trained_on_tested(dataset.identity):
         return TARGET_ORACLE
     imported = str(dataset.identity["code"]).startswith(IMPORTED)
     where = "DomainBed's in part (the larger one)" if imported else "the test subset"
     return f"Accuracy is that on {where} of an environment that the model never trained on."
-
-
-def _different_models(dataset: RankedDataset) -> list[str]:
-    if dataset.identity["protocol"] == LOO and len(dataset.environments) > 1:
-        return ["Leave-one-out: every environment has another model, so std mixes models and environments."]
-    return []
 
 
 def _notes(leaderboard: Leaderboard, order: Sequence[str], baseline: Baseline | None) -> list[str]:
@@ -252,10 +241,10 @@ def score_table(leaderboard: Leaderboard, reference: str, shifts: ShiftSplit, ki
     for name in names:
         line: dict[str, Any] = {"algorithm": name}
         for title, own in scores.items():
-            line |= _entry(title, own[name])
+            line |= entry(title, own[name][0], reason=own[name][1])
         for column, titles in sums.items():
-            line |= _entry(column, _sum([scores[title][name] for title in titles]))
-        lines.append(line | _entry("score", _sum([own[name] for own in scores.values()])))
+            line |= _sum(column, [scores[title][name] for title in titles])
+        lines.append(line | _sum("score", [own[name] for own in scores.values()]))
     lines.sort(key=lambda line: (line["score"] is None, -(line["score"] or 0), line["algorithm"]))
     columns = [
         ALGORITHM,
@@ -283,16 +272,9 @@ def _score(dataset: RankedDataset, algorithm: str, reference: str, kind: str) ->
     return ranking_score(mean(mine), mean(theirs), bar), ""
 
 
-def _sum(scores: Sequence[Score]) -> Score:
-    there = [score for score, _ in scores if score is not None]
-    if len(there) < len(scores):
-        return None, next(why for score, why in scores if score is None)
-    return sum(there), ""
-
-
-def _entry(name: str, score: Score) -> dict[str, Any]:
-    value, why = score
-    return entry(name, value, reason=why)
+def _sum(column: str, scores: Sequence[Score]) -> dict[str, Any]:
+    why = next((why for score, why in scores if score is None), "")
+    return entry(column, None if why else sum(score for score, _ in scores if score is not None), reason=why)
 
 
 #: what runs share among which an oracle may choose; other folds and protocols may test in the same environments
@@ -371,8 +353,14 @@ def variance_table(leaderboard: Leaderboard, curves: pd.DataFrame, epochs: int) 
         own, over_seeds = runs[runs["dataset"] == dataset.title], dataset.averages
         for line in lines:
             here = own[own["algorithm"] == line["algorithm"]]
+            accuracies = known(over_seeds, line["algorithm"])
             line |= _mean(f"{dataset.title} epoch", here["deviation"], "fewer than 2 evaluations a run")
-            line |= _deviation(f"{dataset.title} seed", known(over_seeds, line["algorithm"]))
+            line |= entry(
+                f"{dataset.title} seed",
+                deviation := standard_deviation(accuracies),
+                n=None if deviation is None else len(accuracies),
+                reason="fewer than 2 whole seeds" if deviation is None else "",
+            )
             line |= _mean(f"{dataset.title} gap", here["gap"], "no finished run")
         columns += [Column(f"{dataset.title} {kind}", unit="points", help=text) for kind, text in helps.items()]
     notes = [
@@ -387,10 +375,3 @@ def variance_table(leaderboard: Leaderboard, curves: pd.DataFrame, epochs: int) 
 def _mean(name: str, values: pd.Series[float], reason: str) -> dict[str, Any]:
     there = values.dropna().tolist()
     return entry(name, mean(there), n=len(there)) if there else entry(name, reason=reason)
-
-
-def _deviation(name: str, values: list[float]) -> dict[str, Any]:
-    deviation = standard_deviation(values)
-    if deviation is None:
-        return entry(name, reason="fewer than 2 whole seeds")
-    return entry(name, deviation, n=len(values))

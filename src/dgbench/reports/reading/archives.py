@@ -25,12 +25,11 @@ from dgbench.records.rows import (
     whole,
 )
 from dgbench.records.status import WORDS
-from dgbench.reports.reading.duplicates import BY_SEED, SEEDED
 from dgbench.reports.reading.folders import UNKNOWN, Problem, printable
-from dgbench.reports.reading.row_files import ROW_COLUMNS, Names, Run, row_array
+from dgbench.reports.reading.row_files import BY_SEED, ROW_COLUMNS, SEEDED, Names, Run, row_array
 
 if TYPE_CHECKING:
-    from dgbench.reports.reading.duplicates import Record
+    from dgbench.reports.reading.row_files import Record
 
 _COUNT = whole(0, LARGEST_COUNT)
 #: of the keys of a run besides its identity

@@ -1,21 +1,26 @@
-"""Finds run folders and reads their rows into one compact table. Whatever cannot be used is named, never dropped."""
+"""Finds run folders and reads their rows into one compact table. Whatever cannot be used is named, never dropped.
+
+One record per run: which of several is used, whether they agree, which text counts, which are repetitions.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgbench.configuration import command_words
 from dgbench.errors import RecordError
-from dgbench.records.rows import ROW_FILE
-from dgbench.records.status import FAILED, INTERRUPTED, RUNNING
+from dgbench.records.files import read_regular
+from dgbench.records.rows import DEFAULTS, IDENTITY_FILE, ROW_FILE, Role, identity_key, keys, shown
+from dgbench.records.status import DONE, FAILED, INTERRUPTED, RUNNING
 from dgbench.reports.reading.archives import read_archives
-from dgbench.reports.reading.duplicates import fold_seeds, with_newest_text, without_duplicates
 from dgbench.reports.reading.folders import (
     UNREADABLE_FILE,
     Problem,
@@ -25,19 +30,27 @@ from dgbench.reports.reading.folders import (
     places,
     printable,
 )
-from dgbench.reports.reading.row_cache import RowCache
-from dgbench.reports.reading.row_files import CODE_SEPARATOR, IDENTITY_KEYS, ROW_COLUMNS, ROW_TYPE, FoundRun, Names, Run
+from dgbench.reports.reading.row_files import (
+    BY_SEED,
+    CODE_SEPARATOR,
+    IDENTITY_KEYS,
+    ROW_COLUMNS,
+    ROW_TYPE,
+    SEEDED,
+    Names,
+    RowCache,
+    Run,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dgbench.reports.reading.duplicates import Record
-    from dgbench.reports.reading.row_files import RowArray
-
+    from dgbench.reports.reading.row_files import Record, RowArray
 
 __all__ = ["CODE_SEPARATOR", "IDENTITY_KEYS", "Collection", "collect"]
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
+TOLERANCE = 1e-9  # percentage points that sums in another order may change
 _UNUSABLE = {FAILED: "failed run", RUNNING: "still running", INTERRUPTED: "interrupted run"}
 
 
@@ -61,7 +74,7 @@ def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repea
     Args:
         roots: folders and archives, or one.
         cache: keep the rows of many runs in a hidden file of the folder that was searched, and read from there those
-            that have not changed; see :mod:`dgbench.reports.reading.row_cache`.
+            that have not changed; see :mod:`dgbench.reports.reading.row_files`.
         repeated: keep every record of a run, where several folders have it, e.g. of two code versions.
 
     Raises:
@@ -84,43 +97,40 @@ def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repea
         problems += [problem for problem in more if problem.kind != UNREADABLE_FILE or problem.where not in named]
     for each in caches.values():
         each.save()
-    told = {run.folder for run, _ in found}
-    silent = [folder for folder in folders if printable(folder.path) not in told]
-    kept, duplicates = (found, []) if repeated else without_duplicates(found, names.listed)
+    with_rows = {run.folder for run, _ in found}
+    silent = [folder for folder in folders if printable(folder.path) not in with_rows]
     if not repeated:
-        kept, older = with_newest_text(kept)
-        duplicates += older
-    kept.sort(key=lambda record: _place(record[0].identity))
-    identities = fold_seeds([run.identity for run, _ in kept])
-    runs = [replace(run, identity=identity) for (run, _), identity in zip(kept, identities, strict=True)]
-    return Collection(runs, _frame([rows for _, rows in kept], names.listed), problems + duplicates, silent)
+        found, duplicates = without_duplicates(found, names.listed)
+        found, older = with_newest_text(found)
+        problems += duplicates + older
+    found.sort(key=lambda record: _place(record[0].identity))
+    identities = fold_seeds([run.identity for run, _ in found])
+    runs = [replace(run, identity=identity) for (run, _), identity in zip(found, identities, strict=True)]
+    return Collection(runs, _frame([rows for _, rows in found], names.listed), problems, silent)
 
 
 def _place(identity: Mapping[str, Any]) -> list[Any]:
     """Where a run stands among others, whatever its folder is called: by what it is, numbers by their size."""
-    names = [name for name in IDENTITY_KEYS if name != "run"]
-    text = json.dumps([identity.get(name) for name in names], sort_keys=True, default=str)
+    text = identity_key(identity, [name for name in IDENTITY_KEYS if name != "run"])
     return [part if number % 2 == 0 else float(part) for number, part in enumerate(_NUMBER.split(text))]
 
 
 def _read_folder(folder: RunFolder, cache: RowCache) -> tuple[list[Record], list[Problem]]:
     where, file = printable(folder.path), folder.path / ROW_FILE
-    runs: list[FoundRun] = []
+    records: list[Record] = []
     problems: list[Problem] = []
     try:
         found = cache.read(folder.path)
-        runs, problems = found.runs, [fault.in_file(file) for fault in found.faults]
+        problems = [fault.in_file(file) for fault in found.faults]
+        about = {"folder": where, "status": folder.status, "reason": folder.reason}
+        records = [(replace(run, **about), rows) for run, rows in found.runs]
     except FileNotFoundError:
         pass
     except OSError as error:
         problems = [Problem(UNREADABLE_FILE, printable(file), f"{error.strerror}; make it readable")]
-    if not runs:
-        why = folder.reason or "no rows yet"
-        problems.append(Problem(f"{folder.status.lower()} run without rows", where, why))
-    records = []
-    for each in runs:
-        run = Run(where, each.identity, folder.status, folder.reason, each.last_step, len(each.rows), each.together)
-        records.append((run, each.rows))
+    if not records:
+        problems.append(Problem(f"{folder.status.lower()} run without rows", where, folder.reason or "no rows yet"))
+    for run, _ in records:
         if run.unusable:
             problems.append(Problem(_UNUSABLE.get(run.status, "no status"), where, run.unusable))
     return records, problems
@@ -143,6 +153,159 @@ def _frame(found: Sequence[RowArray], names: Sequence[str]) -> pd.DataFrame:
         categories = pd.Index([names[number] for number in ordered])
         columns[name] = pd.Categorical.from_codes(places[columns[name]], categories)
     return pd.DataFrame(columns)
+
+
+def without_duplicates(found: list[Record], names: Sequence[str]) -> tuple[list[Record], list[Problem]]:
+    """Keep one record per run: a finished one, then the longest, then the first by name.
+
+    Two records that disagree are a finding: the same run came out differently, as rounding makes it where other
+    runs trained beside it, or something worse.
+
+    Args:
+        found: all records.
+        names: of environments and subsets, in the order of their numbers.
+
+    Returns:
+        The records that are used, and a problem for each that is not: a ``duplicate``, or a ``disagreement`` with the
+        size of it.
+    """
+    problems = []
+    others = [key for key in IDENTITY_KEYS if key != "run"]
+    for same, why in ((["run"], "same run"), (others, "same run under another run hash")):
+        groups = defaultdict(list)
+        for record in found:
+            groups[identity_key(record[0].identity, same)].append(record)
+        found = []
+        for group in groups.values():
+            group.sort(key=lambda record: (record[0].status != DONE, -record[0].last_step, record[0].folder))
+            used = group[0]
+            found.append(used)
+            for other in group[1:]:
+                difference = _contradiction(used[0], other[0]) or _difference(used, other, names)
+                text = f"{why} as {used[0].folder}, which is used" + (f"; {difference}" if difference else "")
+                problems.append(Problem("disagreement" if difference else "duplicate", other[0].folder, text))
+    return found, problems
+
+
+def _contradiction(used: Run, other: Run) -> str:
+    """What the identities of two records of one run say differently; empty where nothing.
+
+    A value that is the default may be that of a row older than its key, and an archive holds no split where every
+    seed has its own.
+    """
+    for key, ours in used.identity.items():
+        theirs = other.identity[key]
+        unknown = DEFAULTS.get(key, BY_SEED)
+        if key not in ("run", "code") and ours != theirs and unknown not in (ours, theirs):
+            return f"{key} is {shown(ours)} there, {shown(theirs)} here: one of them is not what its hash says"
+    return ""
+
+
+def _difference(used: Record, other: Record, names: Sequence[str]) -> str:
+    """How two records of one run differ where both have an error; empty where they agree."""
+    ours, theirs = _errors(used[1]), _errors(other[1])
+    differ = {key: abs(ours[key] - theirs[key]) for key in ours.keys() & theirs.keys()}
+    differ = {key: points for key, points in differ.items() if points > TOLERANCE}
+    if not differ:
+        return ""
+    steps = sorted({step for step, _, _ in differ})
+    worst = max(sorted(differ, key=lambda key: (key[0], names[key[1]], names[key[2]])), key=lambda key: differ[key])
+    step, env, subset = worst[0], names[worst[1]], names[worst[2]]
+    when = f"step {steps[0]}" if len(steps) == 1 else f"{len(steps)} steps from {steps[0]} to {steps[-1]}"
+    codes = [record[0].identity["code"] for record in (used, other)]
+    other_code = "" if codes[0] == codes[1] else f"; code {codes[0]} there, {codes[1]} here"
+    return (
+        f"errors differ at {when}, most by {differ[worst]:.3g} percentage points ({env} {subset} at step {step}); "
+        f"{_company(used[0])} there, {_company(other[0])} here{other_code}"
+    )
+
+
+def _errors(rows: RowArray) -> dict[tuple[int, int, int], float]:
+    """Step, numbers of environment and subset -> error in percent."""
+    keys = zip(rows["step"].tolist(), rows["env"].tolist(), rows["subset"].tolist(), strict=True)
+    return dict(zip(keys, (100 * rows["wrong"] / rows["seen"]).tolist(), strict=True))
+
+
+def _company(run: Run) -> str:
+    if run.together is None:
+        return "an unknown number of runs trained together"
+    return "it trained alone" if run.together == 1 else f"{run.together} runs trained together"
+
+
+def with_newest_text(found: list[Record]) -> tuple[list[Record], list[Problem]]:
+    """Keep the runs of the newest text of every module of a user's own: an edited objective is another one.
+
+    Args:
+        found: records of different runs.
+
+    Returns:
+        The records that count, and one problem for every import path with runs of older texts.
+    """
+    newest: dict[str, tuple[float, str]] = {}  # import path -> when it last trained, and digest of its text
+    for run, _ in found:
+        if run.identity["user_code"]:
+            trained = _trained_at(Path(run.folder))
+            for path, text in run.identity["user_code"].items():
+                newest[path] = max(newest.get(path, (trained, text)), (trained, text))
+    kept, older = [], defaultdict(list)
+    for record in found:
+        texts = record[0].identity["user_code"]
+        outdated = [path for path, text in texts.items() if text != newest[path][1]]
+        if outdated:
+            older[outdated[0]].append(record[0])
+        else:
+            kept.append(record)
+    problems = []
+    for path, runs in older.items():
+        texts_before = len({run.identity["user_code"][path] for run in runs})
+        counted = (
+            f"{len(runs)} run{'s' * (len(runs) != 1)} of {texts_before} older text{'s' * (texts_before != 1)} of it"
+        )
+        why = f"{counted}, e.g. {runs[0].folder}: those of the text {newest[path][1]}, trained last, count"
+        problems.append(Problem("older code", path, why))
+    return kept, problems
+
+
+def _trained_at(folder: Path) -> float:
+    """When a run was last started, in seconds since 1970; 0 where its folder is not here, as of runs in an archive."""
+    try:
+        started = json.loads(read_regular(folder / IDENTITY_FILE))["sessions"][-1]["time"]
+        return datetime.fromisoformat(started).timestamp()
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        pass
+    try:
+        return (folder / ROW_FILE).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def fold_seeds(identities: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Identities with ``data_seed`` and ``split_seed`` said to be :data:`BY_SEED` where every seed has its own.
+
+    A trial of DomainBed draws its own data and split, so runs that differ in them are repetitions there, and must share
+    a table. Where one seed of a setting occurs with several, they stay apart: they are no repetitions.
+    """
+    found = [dict(who) for who in identities]
+    shared = keys(Role.DATASET | Role.FORM | Role.NETWORK | Role.PROTOCOL)
+    for name in SEEDED:
+        found = _folded(found, name, shared)
+        shared = (*shared, name)  # splits of different data are no repetitions
+    return found
+
+
+def _folded(identities: Sequence[dict[str, Any]], name: str, shared: Sequence[str]) -> list[dict[str, Any]]:
+    own: dict[str, dict[int, set[Any]]] = defaultdict(lambda: defaultdict(set))
+    settings = [identity_key(who, shared) for who in identities]
+    for setting, who in zip(settings, identities, strict=True):
+        own[setting][who["seed"]].add(who[name])
+    folded = {
+        setting
+        for setting, seeds in own.items()
+        if len(set().union(*seeds.values())) > 1 and all(len(found) == 1 for found in seeds.values())
+    }
+    return [
+        {**who, name: BY_SEED} if setting in folded else who for setting, who in zip(settings, identities, strict=True)
+    ]
 
 
 #: ways out where versions would share a table

@@ -1,26 +1,50 @@
-"""One run and its rows as arrays: what a row file holds, and what in it cannot be used (faults)."""
+"""Runs and their rows as arrays: what a row file holds, what in it cannot be used, and the cache of many row files.
+
+The cache is hidden in the folder that was searched, so that a report of many runs is fast the second time. It says
+nothing that the row files do not say: it may be deleted, one that is corrupt or of another version is passed over, and
+a folder that cannot be written gets none.
+"""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import io
+import json
 import os
+import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import astuple, dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dgbench.records.files import open_regular
-from dgbench.records.rows import DEFAULTS, IDENTITY_CHECKS, ParsedRow, parse_rows, shown
+import dgbench.records.rows
+from dgbench.records.files import open_regular, write_whole
+from dgbench.records.rows import DEFAULTS, IDENTITY_CHECKS, ROW_FILE, ParsedRow, Role, keys, parse_rows, shown
 from dgbench.reports.reading.folders import Problem, printable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     RowArray = NDArray[np.void]  # of ROW_TYPE, in the order in which the rows were written
+    Record = tuple["Run", RowArray]
+
+CACHE_FILE = ".dgbench-rows.npz"
+WORTH = 8_000_000  # bytes of row files read anew from which on the cache is written: less is read in a moment
+SETTLED = 2.0  # seconds; a younger file may change again without a new time, where times are coarse
+MOST_NAMED = 20  # faulty lines of one file
+IDENTITY_KEYS = tuple(IDENTITY_CHECKS)
+SEEDED = keys(Role.DATA_SEED)
+BY_SEED = "by seed"  #: value of a key of :data:`SEEDED` where every seed has its own
+CODE_SEPARATOR = " and "  #: between the code versions of a run that has several
+
+Stamp = tuple[int, int, int]  # what changes with a file: its size, and its times in ns
 
 #: a row: ``env`` and ``subset`` are numbers of a :class:`Names`
 ROW_TYPE = np.dtype(
@@ -40,8 +64,8 @@ ROW_COLUMNS: tuple[str, ...] = ROW_TYPE.names or ()
 class Names:
     """Numbers for the names of environments and subsets: one number for each name in all runs that are read."""
 
-    def __init__(self, names: Iterable[str] = ()) -> None:
-        self._numbers = {name: number for number, name in enumerate(names)}
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
 
     def number(self, name: str) -> int:
         """The number of a name, a new one where it has none."""
@@ -81,126 +105,6 @@ class Run:
         return f"unfinished (status {self.status}), last row at step {self.last_step}"
 
 
-IDENTITY_KEYS = tuple(IDENTITY_CHECKS)
-CODE_SEPARATOR = " and "  #: between the code versions of a run that has several
-
-SETTLED = 2.0  # seconds; a younger file may change again without a new time, where times are coarse
-
-_step, _counts = itemgetter("step"), itemgetter("env_held_out", "seen", "wrong", "loss")
-
-Stamp = tuple[int, int, int]  # what changes with a file: its size, and its times in ns
-
-
-@dataclass(frozen=True)
-class FoundRun:
-    """One run of a row file."""
-
-    identity: dict[str, Any]
-    last_step: int
-    together: int | None  #: runs that trained together at the last step
-    rows: RowArray
-
-
-@dataclass(frozen=True)
-class RowFile:
-    """What a row file says."""
-
-    runs: list[FoundRun]
-    faults: list[Fault]
-    stamp: Stamp | None = None  #: None where the file may change again without a new stamp
-
-
-def stamp_of(about: os.stat_result) -> Stamp:
-    """What tells two versions of a file apart."""
-    return about.st_size, about.st_mtime_ns, about.st_ctime_ns
-
-
-def read_row_file(file: Path, names: Names) -> RowFile:
-    """Read and check a row file.
-
-    Args:
-        file: to read.
-        names: receives the names that its rows hold.
-
-    Raises:
-        OSError: it cannot be read, or is no regular file.
-    """
-    with open_regular(file) as handle:
-        about, now = os.fstat(handle.fileno()), time.time()
-        content = handle.read()
-    parsed, dropped = parse_rows(content)
-    faults = [Fault("dropped line", line, reason) for line, reason in dropped]
-    by_run: dict[str, list[ParsedRow]] = defaultdict(list)
-    for row in parsed:
-        by_run[row.identity["run"]].append(row)
-    runs, more = [], []
-    for rows in by_run.values():
-        identity, contradicting = _agreed(rows)
-        faults += _contradictions(rows, identity, contradicting)
-        run, repeated = _run([row for row in rows if id(row.identity) not in contradicting], identity, names)
-        runs.append(run)
-        if repeated:
-            more.append(Fault("repeated rows", 0, f"{repeated} rows were written twice; the later ones are used"))
-        if CODE_SEPARATOR in run.identity["code"]:
-            more.append(Fault("several code versions", None, f"rows of {run.identity['code']}"))
-    settled = now - about.st_mtime > SETTLED
-    return RowFile(runs, [*bounded(faults), *more], stamp_of(about) if settled else None)
-
-
-def _agreed(rows: Sequence[ParsedRow]) -> tuple[dict[str, Any], dict[int, str]]:
-    """What the rows of a run say of it; where they contradict one another, what most of them say.
-
-    Returns:
-        the keys of an identity that some row has, and the ids of the identities that are not used, each with a key
-        that differs. The code version may: a run is resumed with other code.
-    """
-    said = {id(row.identity): row.identity for row in rows}
-    agreed: dict[str, Any] = {}
-    contradicting = {}
-    for which, _ in Counter(id(row.identity) for row in rows).most_common():
-        who = said[which]
-        differ = [key for key in who if key in agreed and key != "code" and who[key] != agreed[key]]
-        if differ:
-            contradicting[which] = differ[0]
-        else:
-            agreed = {**who, **agreed}
-    return agreed, contradicting
-
-
-def _contradictions(
-    rows: Sequence[ParsedRow], identity: Mapping[str, Any], contradicting: Mapping[int, str]
-) -> list[Fault]:
-    own: dict[int, list[ParsedRow]] = defaultdict(list)
-    for row in rows:
-        own[id(row.identity)].append(row)
-    faults = []
-    for which, key in contradicting.items():
-        first, count = own[which][0], len(own[which])
-        theirs, said = shown(first.identity[key]), shown(identity[key])
-        why = f"run {identity['run']}: {key} is {theirs} in {count} rows, which are left out, and {said} in the others"
-        faults.append(Fault("contradicting rows", first.line, why))
-    return faults
-
-
-def _run(rows: Sequence[ParsedRow], identity: Mapping[str, Any], names: Names) -> tuple[FoundRun, int]:
-    """One run, and how many of its rows were written again."""
-    kept: dict[tuple[Any, ...], ParsedRow] = {}
-    for row in rows:
-        own = row.own
-        kept[own["step"], own["env"], own["subset"]] = row  # the later line wins: a resumed run writes a step again
-    values = [row.own for row in kept.values()]
-    latest = max(values, key=_step)
-    codes = sorted({row.identity["code"] for row in kept.values()})
-    whole = {**DEFAULTS, **identity, "code": CODE_SEPARATOR.join(codes)}
-    number = names.number
-    array = row_array((own["step"], number(own["env"]), number(own["subset"]), *_counts(own)) for own in values)
-    found = FoundRun({key: whole[key] for key in IDENTITY_KEYS}, latest["step"], latest["together"], array)
-    return found, len(rows) - len(kept)
-
-
-MOST_NAMED = 20  # lines of one file
-
-
 @dataclass(frozen=True)
 class Fault:
     """Something in a file of rows that is not used, or that a reader must know."""
@@ -223,3 +127,178 @@ def bounded(faults: Sequence[Fault]) -> list[Fault]:
         return ordered
     summary = f"{len(more)} more lines, from {more[0].line} to {more[-1].line}, e.g. {more[0].kind}: {more[0].reason}"
     return [*ordered[:MOST_NAMED], Fault("more of these", 0, summary)]
+
+
+@dataclass(frozen=True)
+class RowFile:
+    """What a row file says."""
+
+    runs: list[Record]  #: without folder and status
+    faults: list[Fault]
+    stamp: Stamp | None = None  #: None where the file may change again without a new stamp
+
+
+def read_row_file(file: Path, names: Names) -> RowFile:
+    """Read and check a row file.
+
+    Args:
+        file: to read.
+        names: receives the names that its rows hold.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file.
+    """
+    with open_regular(file) as handle:
+        about, now = os.fstat(handle.fileno()), time.time()
+        content = handle.read()
+    parsed, dropped = parse_rows(content)
+    faults = [Fault("dropped line", line, reason) for line, reason in dropped]
+    by_run: dict[str, list[ParsedRow]] = defaultdict(list)
+    for row in parsed:
+        by_run[row.identity["run"]].append(row)
+    runs, more = [], []
+    for rows in by_run.values():
+        identity, agreeing, contradicting = _agreed(rows)
+        faults += contradicting
+        run, array = _record(agreeing, identity, names)
+        runs.append((run, array))
+        if repeated := len(agreeing) - run.row_count:
+            more.append(Fault("repeated rows", 0, f"{repeated} rows were written twice; the later ones are used"))
+        if CODE_SEPARATOR in run.identity["code"]:
+            more.append(Fault("several code versions", None, f"rows of {run.identity['code']}"))
+    settled = now - about.st_mtime > SETTLED
+    return RowFile(runs, [*bounded(faults), *more], _stamp(about) if settled else None)
+
+
+def _stamp(about: os.stat_result) -> Stamp:
+    return about.st_size, about.st_mtime_ns, about.st_ctime_ns
+
+
+def _agreed(rows: Sequence[ParsedRow]) -> tuple[dict[str, Any], list[ParsedRow], list[Fault]]:
+    """What the rows of a run say of it; where they contradict one another, what most of them say.
+
+    Returns:
+        the keys of an identity that some row has, the rows that agree with it, and a fault for each other identity. The
+        code version may differ: a run is resumed with other code.
+    """
+    by_identity: dict[int, list[ParsedRow]] = defaultdict(list)
+    for row in rows:
+        by_identity[id(row.identity)].append(row)
+    agreed: dict[str, Any] = {}
+    contradicting = {}
+    for which, _ in Counter(id(row.identity) for row in rows).most_common():
+        who = by_identity[which][0].identity
+        differ = [key for key in who if key in agreed and key != "code" and who[key] != agreed[key]]
+        if differ:
+            contradicting[which] = differ[0]
+        else:
+            agreed = {**who, **agreed}
+    faults = []
+    for which, key in contradicting.items():
+        first, count = by_identity[which][0], len(by_identity[which])
+        theirs, said = shown(first.identity[key]), shown(agreed[key])
+        why = f"run {agreed['run']}: {key} is {theirs} in {count} rows, which are left out, and {said} in the others"
+        faults.append(Fault("contradicting rows", first.line, why))
+    return agreed, [row for row in rows if id(row.identity) not in contradicting], faults
+
+
+def _record(rows: Sequence[ParsedRow], identity: dict[str, Any], names: Names) -> Record:
+    kept: dict[tuple[Any, ...], ParsedRow] = {}
+    for row in rows:
+        own = row.own
+        kept[own["step"], own["env"], own["subset"]] = row  # the later line wins: a resumed run writes a step again
+    values = [row.own for row in kept.values()]
+    latest = max(values, key=itemgetter("step"))
+    codes = sorted({row.identity["code"] for row in kept.values()})
+    whole = {**DEFAULTS, **identity, "code": CODE_SEPARATOR.join(codes)}
+    number, counts = names.number, itemgetter("env_held_out", "seen", "wrong", "loss")
+    array = row_array((own["step"], number(own["env"]), number(own["subset"]), *counts(own)) for own in values)
+    whole = {key: whole[key] for key in IDENTITY_KEYS}
+    return Run("", whole, "", "", latest["step"], len(array), latest["together"]), array
+
+
+class RowCache:
+    """Reads the row files under a searched folder, those that have not changed from the cache.
+
+    Args:
+        root: the searched folder.
+        names: receives the names that rows hold.
+        use: False reads all row files and writes nothing.
+    """
+
+    def __init__(self, root: Path, names: Names, use: bool) -> None:
+        self._file, self._root, self._names, self._use = root / CACHE_FILE, root, names, use
+        self._kept = _loaded(self._file, names) if use else {}
+        self._files: dict[str, RowFile] = {}
+        self._anew = 0
+
+    def read(self, folder: Path) -> RowFile:
+        """What the row file of a run folder under the root says.
+
+        Raises:
+            OSError: it cannot be read, or is no regular file.
+        """
+        file, key = folder / ROW_FILE, os.path.relpath(folder, self._root)
+        known = self._kept.get(key)
+        if known is None or known.stamp != _stamp(os.stat(file)):
+            known = read_row_file(file, self._names)
+            self._anew += known.stamp[0] if known.stamp else 0
+        self._files[key] = known
+        return known
+
+    def save(self) -> None:
+        """Replace the cache by what was read since, where that is worth it and the folder can be written."""
+        if self._use and self._anew >= WORTH:
+            with suppress(OSError):
+                content = _pack({key: file for key, file in self._files.items() if file.stamp}, self._names)
+                write_whole(self._file, content, sync=False)
+
+
+def _pack(files: dict[str, RowFile], names: Names) -> bytes:
+    listed = [
+        {
+            "folder": key,
+            "stamp": file.stamp,
+            "faults": [astuple(fault) for fault in file.faults],
+            "runs": [list(vars(run).values()) for run, _ in file.runs],
+        }
+        for key, file in files.items()
+    ]
+    index = json.dumps({"version": _version(), "names": names.listed, "files": listed}, separators=(",", ":"))
+    rows = np.concatenate([np.empty(0, ROW_TYPE), *(rows for file in files.values() for _, rows in file.runs)])
+    buffer = io.BytesIO()
+    columns: dict[str, Any] = {name: rows[name] for name in ROW_COLUMNS}
+    np.savez(buffer, index=np.frombuffer(index.encode(), dtype=np.uint8), **columns)
+    return buffer.getvalue()
+
+
+def _loaded(path: Path, names: Names) -> dict[str, RowFile]:
+    """The row files that a cache holds, by folder; none where there is no cache, or one that cannot be used."""
+    try:
+        with open_regular(path) as handle, np.load(handle, allow_pickle=False) as stored:
+            index = json.loads(stored["index"].tobytes())
+            if index["version"] != _version():
+                return {}
+            numbers = np.array([names.number(name) for name in index["names"]], dtype=np.int32)
+            columns = {name: stored[name] for name in ROW_COLUMNS}
+        rows = np.empty(len(columns["step"]), dtype=ROW_TYPE)
+        for name in ROW_COLUMNS:
+            rows[name] = numbers[columns[name]] if name in ("env", "subset") else columns[name]
+        files, start = {}, 0
+        for entry in index["files"]:
+            runs = []
+            for run in (Run(*fields) for fields in entry["runs"]):
+                runs.append((run, rows[start : start + run.row_count]))
+                start += run.row_count
+            faults = [Fault(*fault) for fault in entry["faults"]]
+            files[entry["folder"]] = RowFile(runs, faults, tuple(entry["stamp"]))
+        return files
+    except Exception:  # absent, cut short or of another make, in any way: then the row files are read
+        return {}
+
+
+@functools.cache
+def _version() -> str:
+    """Another one whenever the code that reads rows is another, or what Python takes for printable."""
+    content = b"".join(Path(file).read_bytes() for file in (str(dgbench.records.rows.__file__), __file__))
+    return hashlib.sha256(content).hexdigest() + sys.version

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ import pandas as pd
 
 from dgbench.analysis.columns import RunKey, accuracies_of, records_of
 from dgbench.analysis.selection import Draws, Selection, choose_draws
-from dgbench.plan.folds import FULL
+from dgbench.errors import ConfigError
+from dgbench.plan.folds import FULL, tested
 from dgbench.records.rows import EVALUATED, Role, identity_key, keys
 from dgbench.reports.labels import algorithm_labels
 from dgbench.reports.reading.collect import Collection
@@ -44,16 +45,28 @@ class SelectedRun:
 
 @dataclass(frozen=True, eq=False)
 class Selected:
-    """All runs of a report.
+    """All runs of a report, and the long frame that its tables are made of.
 
-    ``rows`` has one line per ``test`` row of a run at its step: ``run`` (position in ``runs``), ``env``,
-    ``env_held_out``, ``seen``, ``error`` and ``accuracy`` (fractions), in the order in which they were written.
+    ``tests`` has one line per run with a step and environment that it is tested in: ``run`` (position in ``runs``),
+    ``algorithm`` (as tables name it), ``seed``, ``fold``, ``role`` (``held_out``, or ``everywhere`` of the run trained
+    on all given environments), ``env``, ``env_held_out``, ``error`` and ``accuracy`` (fractions), ``images``; in the
+    order in which the rows were written.
     """
 
     runs: Sequence[SelectedRun]
-    rows: pd.DataFrame
+    tests: pd.DataFrame
     silent: Mapping[Path, Mapping[str, str]] = field(default_factory=dict)  #: study folder -> fold without rows -> why
     partial: bool = False  #: runs that do not count may not be among them
+
+
+def check_key(split_by: str | None) -> None:
+    """Refuse what runs cannot be split by.
+
+    Raises:
+        ConfigError: it is no identity key.
+    """
+    if split_by is not None and split_by not in IDENTITY_KEYS:
+        raise ConfigError(f"split_by={split_by} is no identity key; choose one of {', '.join(IDENTITY_KEYS)}")
 
 
 def select_runs(collection: Collection, selection: Selection, split_by: str | None = None) -> Selected:
@@ -63,7 +76,11 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
         collection: what was collected.
         selection: the method.
         split_by: one more identity key whose values are kept apart.
+
+    Raises:
+        ConfigError: ``split_by`` is no identity key.
     """
+    check_key(split_by)
     groups: dict[str, list[int]] = defaultdict(list)
     names = keys(Role.DATA | Role.NETWORK, split_by)  # of runs that judge one another, or are draws of one search
     for index, run in enumerate(collection.runs):
@@ -73,16 +90,9 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
     for group, indices in groups.items():
         identities = [collection.runs[index].identity for index in indices]
         named = algorithm_labels(identities, searches=selection.chooses_draws)
-        for index, label, identity in zip(indices, named, identities, strict=True):
-            labels[index] = label
-            run_keys[index] = RunKey(
-                (group, label),
-                tuple(identity["given"]),
-                frozenset(identity["held_out"]),
-                identity["seed"],
-                identity["draw"],
-                identity["protocol"],
-            )
+        for index, label, who in zip(indices, named, identities, strict=True):
+            place = (tuple(who["given"]), frozenset(who["held_out"]), who["seed"], who["draw"], who["protocol"])
+            labels[index], run_keys[index] = label, RunKey((group, label), *place)
     rows = finished_rows(collection)
     choices = selection.choose(records_of(rows, run_keys))
     for index, run in enumerate(collection.runs):
@@ -101,21 +111,21 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
         for at, (run, label, step, accuracy) in enumerate(decided)
     ]  # fmt: skip
     at_step = rows["step"].to_numpy() == choices.steps[rows["run"].to_numpy()]
-    return Selected(runs, _test_rows(rows[at_step]), _silent_folds(collection))
+    return Selected(runs, _tests(runs, rows[at_step]), _silent_folds(collection))
 
 
 def selected_of_frame(frame: pd.DataFrame) -> Selected:
     """The runs of a frame of :func:`dgbench.results`, or of a part of its lines."""
-    whose = frame.groupby(["run", "folder"], sort=False).ngroup().to_numpy()
-    rows = _test_rows(frame.assign(run=whose))
-    tested = rows["env"].astype(str).groupby(rows["run"].to_numpy()).agg(frozenset).to_dict()
+    rows = frame.assign(run=frame.groupby(["run", "folder"], sort=False).ngroup().to_numpy())
+    tests = rows[rows["subset"] == "test"]
+    tested_by = tests["env"].astype(str).groupby(tests["run"].to_numpy()).agg(frozenset).to_dict()
     runs = []
     for number, line in enumerate(frame.drop_duplicates(["run", "folder"]).to_dict("records")):
         who = _identity_of(line)
         label, folder, step = str(who.pop("label")), str(who.pop("folder")), int(line["step"])
-        everywhere = tested.get(number, frozenset()) if who["fold"] == FULL else frozenset()
+        everywhere = tested_by.get(number, frozenset()) if who["fold"] == FULL else frozenset()
         runs.append(SelectedRun(who, label, folder, step, environments=everywhere))
-    return Selected(runs, rows, partial=True)
+    return Selected(runs, _tests(runs, rows), partial=True)
 
 
 def select_study(rows: Sequence[Mapping[str, Any]], selection: Selection, unusable: Mapping[str, str]) -> Selected:
@@ -144,12 +154,36 @@ def finished_rows(collection: Collection) -> pd.DataFrame:
     return collection.rows if usable.all() else collection.rows[usable[collection.rows["run"].to_numpy()]]
 
 
-def _test_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """The ``rows`` of :class:`Selected` among rows at chosen steps."""
-    tests = rows[rows["subset"] == "test"]
-    made = tests[["run", "env", "env_held_out", "seen"]].astype({"env": "category"}).reset_index(drop=True)
-    error = np.asarray(tests["wrong"].to_numpy() / tests["seen"].to_numpy(), dtype=np.float64)
-    return made.assign(error=error, accuracy=accuracies_of(tests))
+def _tests(runs: Sequence[SelectedRun], rows: pd.DataFrame) -> pd.DataFrame:
+    """The ``tests`` of :class:`Selected` among rows at chosen steps."""
+    rows = rows[rows["subset"] == "test"]
+    env = rows["env"].astype("category").cat
+    number_of = {str(name): number for number, name in enumerate(env.categories)}
+    is_result = np.zeros((len(runs), len(number_of)), dtype=bool)
+    for at, run in enumerate(runs):
+        names = number_of if run.identity["fold"] == FULL else tested(run.identity)
+        is_result[at, [number_of[name] for name in names if name in number_of]] = True
+    kept = is_result[rows["run"].to_numpy(), env.codes.to_numpy()] if len(rows) else np.zeros(0, dtype=bool)
+    rows = rows[kept]
+    run = rows["run"].to_numpy()
+
+    def of_run(values: Iterable[Any]) -> Any:  # names as Python's strings: Arrow's make tables ten times slower
+        return np.array([*values], dtype=object)[run]
+
+    return pd.DataFrame(
+        {
+            "run": run,
+            "algorithm": of_run(run.label for run in runs),
+            "seed": of_run(run.identity["seed"] for run in runs).astype("int64"),
+            "fold": of_run(run.identity["fold"] for run in runs),
+            "role": of_run("everywhere" if run.identity["fold"] == FULL else "held_out" for run in runs),
+            "env": rows["env"].astype(object).to_numpy(),
+            "env_held_out": rows["env_held_out"].to_numpy(),
+            "error": np.asarray(rows["wrong"].to_numpy() / rows["seen"].to_numpy(), dtype=np.float64),
+            "accuracy": accuracies_of(rows),
+            "images": rows["seen"].to_numpy(),
+        }
+    )
 
 
 def _environments_of_full(collection: Collection) -> dict[int, frozenset[str]]:

@@ -12,24 +12,29 @@ import pytest
 from dgbench.analysis import MEASURES, Statistics
 from dgbench.errors import ConfigError
 from dgbench.reports.evaluation import Evaluation, Setting
-from dgbench.reports.figures.rank_diagram import rank_figures
-from dgbench.reports.figures.scatter import scatter_figures
-from dgbench.reports.figures.suite_figures import asymptotic_figure, baseline_figures, degradation_figure, distances
 from dgbench.reports.labels import setting_titles
-from dgbench.reports.measuring.report import suite_answer, suite_sections
-from dgbench.reports.measuring.suite_tables import (
+from dgbench.reports.measuring.benchmark_tables import (
+    benchmark_correlation_table,
+    benchmark_hit_table,
+    benchmark_interval_table,
+    benchmark_published_tables,
+    benchmark_rank_table,
+    benchmark_seed_table,
+    benchmark_selection_table,
     correct_selections,
     overview_table,
-    suite_correlation_table,
-    suite_hit_table,
-    suite_interval_table,
-    suite_published_tables,
-    suite_rank_table,
-    suite_seed_table,
-    suite_selection_table,
 )
-from dgbench.reports.measuring.suites import Suite
-from dgbench.reports.measuring.suites import suites as suites_of
+from dgbench.reports.measuring.benchmarks import Benchmark
+from dgbench.reports.measuring.benchmarks import benchmarks as benchmarks_of
+from dgbench.reports.measuring.figures import (
+    asymptotic_figure,
+    baseline_figures,
+    degradation_figure,
+    distances,
+    rank_figures,
+    scatter_figures,
+)
+from dgbench.reports.measuring.report import benchmark_answer, benchmark_sections
 from dgbench.reports.tables import Cell, Table, cells, entry
 
 # Hwang et al. 2024, Table 6: scale, ratio, then ideal, worst+gap and average for seeds 0, 1, 2.
@@ -83,8 +88,8 @@ def evaluation(made: Sequence[Mapping[str, Any]]) -> Evaluation:
     return Evaluation(settings, pd.DataFrame(lines).reindex(columns=columns), errors)
 
 
-def suites(made: Sequence[Mapping[str, Any]], size_axis: str | None = None) -> list[Suite]:
-    return suites_of(evaluation(made), size_axis)
+def benchmarks(made: Sequence[Mapping[str, Any]], size_axis: str | None = None) -> list[Benchmark]:
+    return benchmarks_of(evaluation(made), size_axis)
 
 
 def ordered(ideal: Sequence[float], **others: Sequence[float]) -> Values:
@@ -118,18 +123,18 @@ def column(table: Table, title: str) -> list[Cell]:
 
 def test_table_6_counts_are_the_papers() -> None:
     """Section 6.5: worst+gap selects the truly best algorithm in 25 of 36 combinations, average in 9."""
-    [suite] = suites(table_6())
-    assert suite.axes == ("scale", "ratio")
-    assert suite.size_axis == "scale"
-    assert [(line.values["scale"], line.values["ratio"], line.count) for line in suite.lines[:4]] == [
+    [benchmark] = benchmarks(table_6())
+    assert benchmark.axes == ("scale", "ratio")
+    assert benchmark.size_axis == "scale"
+    assert [(line.values["scale"], line.values["ratio"], line.count) for line in benchmark.lines[:4]] == [
         ("1", "3", 4), ("1", "4", 5), ("1", "5", 6), ("2", "3", 8),
     ]  # fmt: skip
-    assert correct_selections(suite)["worst+gap"].right == 25
-    assert correct_selections(suite)["average"].right == 9
-    picks = suite_selection_table(suite)
+    assert correct_selections(benchmark)["worst+gap"].right == 25
+    assert correct_selections(benchmark)["average"].right == 9
+    picks = benchmark_selection_table(benchmark)
     assert [cell.value for cell in column(picks, "seed 1: average")][:3] == ["R", "R", "M"]
     assert sum(cell.best for seed in range(3) for cell in column(picks, f"seed {seed}: worst+gap")) == 25
-    counted = column(suite_hit_table(suite), "truly best")
+    counted = column(benchmark_hit_table(benchmark), "truly best")
     assert [(cell.value, cell.flag, cell.best) for cell in counted[:2]] == [(25, "of 36", False), (9, "of 36", False)]
 
 
@@ -138,8 +143,8 @@ def test_correlations_by_hand() -> None:
     ideal, swapped = [0.1, 0.2, 0.3, 0.4], [0.2, 0.1, 0.3, 0.4]
     first = setting(ordered(ideal, worst_gap=ideal, average=ideal[::-1], worst=swapped, gap=swapped), scale=1)
     second = setting(ordered(ideal, worst_gap=swapped, average=ideal, worst=ideal, gap=ideal), scale=2)
-    [suite] = suites([second, first])
-    table = suite_correlation_table(suite)
+    [benchmark] = benchmarks([second, first])
+    table = benchmark_correlation_table(benchmark)
     assert [cell.value for cell in column(table, "scale")] == ["1", "2"]
     assert [cell.value for cell in column(table, "Spearman worst+gap")] == pytest.approx([1, 0.8])
     assert [cell.value for cell in column(table, "Spearman average")] == pytest.approx([-1, 1])
@@ -149,8 +154,8 @@ def test_correlations_by_hand() -> None:
     assert column(table, "Kendall worst only")[0].value == pytest.approx(4 / 6)
     assert column(table, "Spearman gap only")[0].std == pytest.approx(0)
     assert "better than average in 1 of 2 settings" in " ".join(table.notes)
-    assert len(suite_seed_table(suite)) == 4
-    overview = overview_table([suite])
+    assert len(benchmark_seed_table(benchmark)) == 4
+    overview = overview_table([benchmark])
     assert column(overview, "Spearman worst+gap")[0].value == pytest.approx(0.9)
     assert column(overview, "Spearman average")[0].value == pytest.approx(0)
 
@@ -163,15 +168,15 @@ def test_the_answer_by_hand() -> None:
     """
     ideal = [0.1, 0.2, 0.3]
     made = [setting(ordered(ideal, worst_gap=ideal, average=ideal[::-1]), scale=scale) for scale in range(1, 5)]
-    [suite] = suites(made)
-    assert suite_answer(suite) == [
+    [benchmark] = benchmarks(made)
+    assert benchmark_answer(benchmark) == [
         "Lowest mean rank among 3 algorithms over 4 settings: a by ideal (1.0), a by worst+gap (1.0), c by average "
         "(1.0); Nemenyi's test separates them from 1, 1 and 1 of the 2 others.",
         "Over settings and seeds, the truly best algorithm is selected by worst+gap in 8 of 8 (mean cost 0.0 points of "
         "ideal error), by average in 0 of 8 (mean cost 20.0 points of ideal error); a blind guess is right in 1 of 3.",
     ]
-    [two] = suites(made[:2])
-    assert suite_answer(two)[0].endswith("Nemenyi's test separates none of them from any other.")
+    [two] = benchmarks(made[:2])
+    assert benchmark_answer(two)[0].endswith("Nemenyi's test separates none of them from any other.")
 
 
 def test_the_papers_table_1_stands_beside_ours() -> None:
@@ -183,9 +188,9 @@ def test_the_papers_table_1_stands_beside_ours() -> None:
         setting(ordered(ideal, worst_gap=swapped, average=ideal), scale=1, ratio=4),
         setting(ordered(ideal, worst_gap=swapped, average=ideal), scale=1, ratio=7),
     ]
-    assert not suite_published_tables(suites(found)[0])  # another dataset
-    [suite] = suites([{**each, "identity": {**each["identity"], "dataset": "sr_cmnist"}} for each in found])
-    [table] = suite_published_tables(suite)
+    assert not benchmark_published_tables(benchmarks(found)[0])  # another dataset
+    [benchmark] = benchmarks([{**each, "identity": {**each["identity"], "dataset": "sr_cmnist"}} for each in found])
+    [table] = benchmark_published_tables(benchmark)
     assert [cell.value for cell in column(table, "ratio")] == ["3", "4"]
     assert [cell.value for cell in column(table, "Spearman worst+gap ours")] == pytest.approx([1, 0.8])
     assert [(c.value, c.std) for c in column(table, "Spearman average paper")] == [(0.166, 0.088), (0.299, 0.170)]
@@ -200,28 +205,28 @@ def test_the_papers_table_1_stands_beside_ours() -> None:
     assert column(table, "Spearman average difference")[0].value == pytest.approx(-1.166)
     assert "Values: 2 of 8 that can be compared agree:" in table.notes[1]
     assert "say the same in 2 of 4 cells" in table.notes[2]
-    one = replace(suite.lines[0].evaluation, studies=suite.lines[0].studies.query("seed == 0"))
-    [table] = suite_published_tables(replace(suite, lines=[replace(suite.lines[0], evaluation=one)]))
+    one = replace(benchmark.lines[0].evaluation, studies=benchmark.lines[0].studies.query("seed == 0"))
+    [table] = benchmark_published_tables(replace(benchmark, lines=[replace(benchmark.lines[0], evaluation=one)]))
     cell = column(table, "Spearman worst+gap: values")[0]
     assert (cell.value, "2 or more values" in cell.reason) == (None, True)
 
 
 def test_the_size_axis_is_the_one_in_proportion_to_n() -> None:
     """N = (ratio + 1) * scale is proportional to scale alone; one that is named wins; a wrong name is told."""
-    [suite] = suites(table_6(), "ratio")
-    assert suite.size_axis == "ratio"
+    [benchmark] = benchmarks(table_6(), "ratio")
+    assert benchmark.size_axis == "ratio"
     with pytest.raises(ConfigError, match=r"report\.size_axis=size tells no settings apart; choose from ratio, scale"):
-        suites(table_6(), "size")
+        benchmarks(table_6(), "size")
     texts = [setting(ordered([0.1, 0.2]), envs=envs) for envs in ("1-1-1-1", "2-2-2-2")]
-    assert suites(texts)[0].size_axis is None
+    assert benchmarks(texts)[0].size_axis is None
 
 
 def test_other_base_images_are_another_suite() -> None:
     two = [setting(ordered([0.1, 0.2]), scale=scale) for scale in (1, 2)]
     other = [{**each, "identity": {**each["identity"], "base": "other"}} for each in two]
-    found = suites([*two, *other])
-    assert [len(suite.lines) for suite in found] == [2, 2]
-    assert suites([two[0], other[0]]) == []
+    found = benchmarks([*two, *other])
+    assert [len(benchmark.lines) for benchmark in found] == [2, 2]
+    assert benchmarks([two[0], other[0]]) == []
     last = cells(overview_table(found))[-1]
     assert last[0].value == "average"
     assert "d stands in more than one line" in last[2].reason
@@ -229,13 +234,13 @@ def test_other_base_images_are_another_suite() -> None:
 
 def test_given_environments_tell_settings_apart_where_nothing_else_does() -> None:
     two = [setting(ordered([0.1, 0.2]), given=given) for given in ("abc", "abd")]
-    assert suites(two)[0].axes == ("given",)
+    assert benchmarks(two)[0].axes == ("given",)
 
 
 def test_mixed_code_is_refused_with_the_list() -> None:
     two = [setting(ordered([0.1, 0.2]), code=f"0.{scale}", scale=scale) for scale in (1, 2)]
-    found = suites(two)
-    sections, problems = suite_sections(found, Statistics(), "erm")
+    found = benchmarks(two)
+    sections, problems = benchmark_sections(found, Statistics(), "erm")
     assert not sections[1].tables
     assert cells(sections[0].tables[0])[0][2].value is None
     assert "0.1 (scale=1), 0.2 (scale=2)" in problems[0].reason
@@ -245,18 +250,18 @@ def test_mixed_code_is_refused_with_the_list() -> None:
 def test_cells_that_cannot_be_computed_say_why() -> None:
     whole = setting(ordered([0.1, 0.2, 0.3], worst_gap=[0.1, 0.2, 0.3], average=[0.1, 0.2, 0.3]), scale=1)
     lacking = setting({"a": [{"worst_gap": 0.2, "average": 0.2}]}, given="abcdef", scale=2)
-    [suite] = suites([whole, lacking])
-    cell = column(suite_correlation_table(suite), "Spearman worst+gap")[1]
+    [benchmark] = benchmarks([whole, lacking])
+    cell = column(benchmark_correlation_table(benchmark), "Spearman worst+gap")[1]
     assert (cell.value, bool(cell.reason)) == (None, True)
-    assert "seed 1 was not trained" in column(suite_selection_table(suite), "seed 1: ideal")[1].reason
-    assert "3 or more are needed" in column(suite_interval_table(suite, Statistics()), "worst+gap")[1].reason
-    assert "Not computed" in suite_rank_table(suite).notes[0]
-    assert rank_figures(suite) == []
+    assert "seed 1 was not trained" in column(benchmark_selection_table(benchmark), "seed 1: ideal")[1].reason
+    assert "3 or more are needed" in column(benchmark_interval_table(benchmark, Statistics()), "worst+gap")[1].reason
+    assert "Not computed" in benchmark_rank_table(benchmark).notes[0]
+    assert rank_figures(benchmark) == []
 
 
 def test_intervals_hold_their_estimates_and_are_the_same_again() -> None:
-    [suite] = suites(table_6())
-    first, second = (suite_interval_table(suite, Statistics(draws=200)) for _ in range(2))
+    [benchmark] = benchmarks(table_6())
+    first, second = (benchmark_interval_table(benchmark, Statistics(draws=200)) for _ in range(2))
     pd.testing.assert_frame_equal(first.frame, second.frame)
     for cell in [*column(first, "worst+gap"), *column(first, "difference")]:
         assert cell.low <= cell.value <= cell.high  # type: ignore[operator]
@@ -265,19 +270,19 @@ def test_intervals_hold_their_estimates_and_are_the_same_again() -> None:
 
 def test_distance_to_the_ideal_by_hand() -> None:
     """|0.1 - 0.3| and |0.2 - 0.6| have the mean 0.3."""
-    line = suites([setting(ordered([0.1, 0.2], average=[0.3, 0.6]), scale=s, given="x" * s * 3) for s in (1, 2)])
+    line = benchmarks([setting(ordered([0.1, 0.2], average=[0.3, 0.6]), scale=s, given="x" * s * 3) for s in (1, 2)])
     assert distances(line[0].lines[0], "average") == pytest.approx({0: 0.3, 1: 0.3})
 
 
 def test_figures_of_the_paper() -> None:
-    [suite] = suites(table_6())
-    assert len(baseline_figures(suite, "A")) == 4
-    assert baseline_figures(suite, "absent") == []
-    assert len(scatter_figures(suite)) == 4
-    for figure in (degradation_figure(suite), asymptotic_figure(suite)):
+    [benchmark] = benchmarks(table_6())
+    assert len(baseline_figures(benchmark, "A")) == 4
+    assert baseline_figures(benchmark, "absent") == []
+    assert len(scatter_figures(benchmark)) == 4
+    for figure in (degradation_figure(benchmark), asymptotic_figure(benchmark)):
         assert figure is not None
         assert figure.svg.startswith("<svg")
         assert figure.png.startswith(b"\x89PNG")
         assert "ratio=4" in figure.svg
-    assert len(rank_figures(suite)) == 3
-    assert "21 points" in scatter_figures(suites(table_6()[::3])[0])[0].caption
+    assert len(rank_figures(benchmark)) == 3
+    assert "21 points" in scatter_figures(benchmarks(table_6()[::3])[0])[0].caption

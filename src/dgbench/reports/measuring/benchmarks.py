@@ -1,15 +1,15 @@
-"""A suite: one dataset in several settings (ratio x scale x ...), each with studies of its own.
+"""A benchmark: one dataset in several settings (ratio x scale x ...), each with studies of its own.
 
-Only tables with one line per setting, and figures that name theirs, are made of a suite: errors of different settings
-are never averaged into one number, except where a title says so.
+Errors of different settings are never averaged into one number, except where a title says so.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -19,22 +19,29 @@ from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.evaluation import Evaluation, Setting
 from dgbench.reports.labels import setting_titles, slug
 from dgbench.reports.over_seeds import (
+    COEFFICIENTS,
+    Chosen,
     algorithms_of,
+    correlations,
     seeds_of,
+    selections,
 )
 from dgbench.reports.reading.collect import ADVICE
 
+#: the practical measures in the paper's order and words
+SHOWN = {"worst_gap": "worst+gap", "average": "average", "worst": "worst only", "gap": "gap only"}
+_FORM = keys(Role.FORM)  # what the settings of one benchmark may differ in
+
 
 @dataclass(frozen=True)
-class SuiteLine:
-    """One setting of a suite: a line of its tables."""
+class BenchmarkLine:
+    """One setting of a benchmark: a line of its tables."""
 
     values: dict[str, str]  #: axis -> value, as a table prints it
     evaluation: Evaluation  #: of this setting alone
 
     @property
     def setting(self) -> Setting:
-        """The setting."""
         return self.evaluation.settings[0]
 
     @property
@@ -47,19 +54,45 @@ class SuiteLine:
         """Number N of given environments."""
         return len(self.setting.given)
 
+    @cached_property
+    def seeds(self) -> list[int]:
+        return seeds_of(self.studies)
+
+    @cached_property
+    def correlations(self) -> dict[tuple[str, str], tuple[dict[int, float], str]]:
+        """Coefficient and measure -> rank correlation with the ideal one by seed, and why one is missing.
+
+        The measures are those of :data:`SHOWN`; a setting without any ideal error says why.
+        """
+        ideal, why_not = self.studies["ideal"], ""
+        if not ideal.notna().any():
+            texts = self.studies["ideal.reason"]
+            why_not = next((why for why in texts if isinstance(why, str) and why), "no ideal errors")
+        return {
+            (coefficient, measure): (rho, why_not or next(iter(why.values()), ""))
+            for coefficient in COEFFICIENTS
+            for measure in SHOWN
+            for rho, why in [correlations(self.studies, measure, coefficient)]
+        }
+
+    @cached_property
+    def selections(self) -> dict[tuple[str, int | None], Chosen]:
+        """Measure and seed (None: on the mean over seeds) -> what it selects."""
+        return selections(self.studies, ["ideal", *SHOWN])
+
     def label(self, without: str | None = None) -> str:
         """``ratio=3, scale=1``; empty when nothing is left."""
         return ", ".join(f"{axis}={value}" for axis, value in self.values.items() if axis != without)
 
 
 @dataclass(frozen=True)
-class Suite:
+class Benchmark:
     """Settings of one dataset with the same base images, errors, network, tuning, protocol and seeds."""
 
     title: str
     identity: dict[str, Any]  #: what all settings share
     axes: tuple[str, ...]  #: what they differ in, the size axis first
-    lines: list[SuiteLine]  #: sorted by their values
+    lines: list[BenchmarkLine]  #: sorted by their values
     size_axis: str | None  #: the axis with which N grows in proportion, e.g. ``scale``
     refused: str = ""  #: why they must not share a table
 
@@ -68,7 +101,7 @@ class Suite:
         """For files and anchors."""
         return slug(self.title)
 
-    @property
+    @cached_property
     def studies(self) -> pd.DataFrame:
         """The studies of all its settings."""
         return pd.concat([line.studies for line in self.lines], ignore_index=True)
@@ -83,30 +116,30 @@ class Suite:
         """All algorithms that occur."""
         return algorithms_of(self.studies)
 
-    def by_size(self) -> dict[str, list[SuiteLine]]:
+    def by_size(self) -> dict[str, list[BenchmarkLine]]:
         """The other axes' label -> its settings from the smallest to the largest N; 2 sizes or more."""
         if self.size_axis is None:
             return {}
-        groups: dict[str, list[SuiteLine]] = defaultdict(list)
+        groups: dict[str, list[BenchmarkLine]] = defaultdict(list)
         for line in self.lines:
             groups[line.label(without=self.size_axis)].append(line)
-        ordered = {label: sorted(own, key=lambda line: line.count) for label, own in groups.items()}
-        return {label: own for label, own in ordered.items() if len(own) > 1}
+        by_count = {label: sorted(lines, key=lambda line: line.count) for label, lines in groups.items()}
+        return {label: lines for label, lines in by_count.items() if len(lines) > 1}
 
-    def at_size(self) -> dict[str, list[SuiteLine]]:
+    def at_size(self) -> dict[str, list[BenchmarkLine]]:
         """``scale=1`` -> its settings; one group without a name when there is no size axis."""
-        groups: dict[str, list[SuiteLine]] = defaultdict(list)
+        groups: dict[str, list[BenchmarkLine]] = defaultdict(list)
         for line in self.lines:
             groups[f"{self.size_axis}={line.values[self.size_axis]}" if self.size_axis else ""].append(line)
         return dict(groups)
 
     def side_by_side(self, setting: Setting) -> bool:
-        """Whether a picture of the suite shows this setting beside others of its size."""
+        """Whether a picture of the benchmark shows this setting beside others of its size."""
         shown = [[line.setting.title for line in lines] for lines in self.at_size().values()]
         return not self.refused and any(setting.title in titles for titles in shown if len(titles) > 1)
 
 
-def suites(evaluation: Evaluation, size_axis: str | None = None) -> list[Suite]:
+def benchmarks(evaluation: Evaluation, size_axis: str | None = None) -> list[Benchmark]:
     """Every dataset that occurs in 2 or more settings.
 
     Args:
@@ -114,61 +147,66 @@ def suites(evaluation: Evaluation, size_axis: str | None = None) -> list[Suite]:
         size_axis: the key that scales N; None finds it.
 
     Raises:
-        ConfigError: ``size_axis`` is given and no suite has it.
+        ConfigError: ``size_axis`` is given and no benchmark has it.
     """
     groups: dict[str, list[Setting]] = defaultdict(list)
-    form = keys(Role.FORM)  # what the settings of one suite may differ in
     for setting in evaluation.settings:
-        groups[identity_key(setting.identity, [key for key in setting.identity if key not in form])].append(setting)
-    several = [own for own in groups.values() if len(own) > 1]
-    shared_by = [{key: v for key, v in own[0].identity.items() if key not in form} for own in several]
-    titles = setting_titles(shared_by)
-    found = [
-        _suite(title, identity, [evaluation.of(setting.title) for setting in own], size_axis)
-        for title, identity, own in zip(titles, shared_by, several, strict=True)
+        groups[identity_key(setting.identity, [key for key in setting.identity if key not in _FORM])].append(setting)
+    several = [settings for settings in groups.values() if len(settings) > 1]
+    shared = [{key: v for key, v in settings[0].identity.items() if key not in _FORM} for settings in several]
+    made = [
+        _benchmark(title, identity, [evaluation.of(setting.title) for setting in settings], size_axis)
+        for title, identity, settings in zip(setting_titles(shared), shared, several, strict=True)
     ]
-    if size_axis is not None and not any(suite.size_axis == size_axis for suite in found):
-        axes = sorted({axis for suite in found for axis in suite.axes})
+    if size_axis is not None and not any(benchmark.size_axis == size_axis for benchmark in made):
+        axes = sorted({axis for benchmark in made for axis in benchmark.axes})
         raise ConfigError(
             f"report.size_axis={size_axis} tells no settings apart; choose from {', '.join(axes) or 'none'}, or null"
         )
-    return found
+    return made
 
 
-def _suite(title: str, identity: dict[str, Any], own: Sequence[Evaluation], size_axis: str | None) -> Suite:
-    settings = [evaluation.settings[0] for evaluation in own]
-    forms = [_form(setting) for setting in settings]
+def _benchmark(
+    title: str, identity: dict[str, Any], evaluations: Sequence[Evaluation], size_axis: str | None
+) -> Benchmark:
+    settings = [evaluation.settings[0] for evaluation in evaluations]
+    plain = [_form(setting) for setting in settings]
+    forms = plain
     if len({json.dumps(form, sort_keys=True) for form in forms}) < len(forms):
         forms = [{**form, "given": ", ".join(s.given)} for form, s in zip(forms, settings, strict=True)]
-    names = sorted({name for form in forms for name in form})
-    axes = [name for name in names if len({form.get(name, "-") for form in forms}) > 1]
+    varying = sorted({name for form in forms for name in form})
+    axes = [name for name in varying if len({form.get(name, "-") for form in forms}) > 1]
     lines = [
-        SuiteLine({axis: form.get(axis, "-") for axis in axes}, each) for form, each in zip(forms, own, strict=True)
+        BenchmarkLine({axis: form.get(axis, "-") for axis in axes}, evaluation)
+        for form, evaluation in zip(forms, evaluations, strict=True)
     ]
     size = size_axis if size_axis in axes else _find_size_axis(lines, axes)
     axes.sort(key=lambda axis: (axis != size, axis))
-    lines = [SuiteLine({axis: line.values[axis] for axis in axes}, line.evaluation) for line in lines]
+    lines = [BenchmarkLine({axis: line.values[axis] for axis in axes}, line.evaluation) for line in lines]
     lines.sort(key=lambda line: [_sortable(line.values[axis]) for axis in axes])
-    codes = {code: setting for setting in settings for code in setting.codes}
+    codes = {code: form for setting, form in zip(settings, plain, strict=True) for code in setting.codes}
     refused = ""
     if len(codes) > 1:
-        listed = ", ".join(f"{code} ({_text(_form(setting))})" for code, setting in sorted(codes.items()))
+        listed = ", ".join(
+            f"{code} ({', '.join(f'{name}={value}' for name, value in form.items())})"
+            for code, form in sorted(codes.items())
+        )
         refused = (
             f"settings of {len(codes)} code versions would share a table: {listed}; "
             f"give each version its own with {ADVICE}"
         )
-    return Suite(title, identity, tuple(axes), lines, size, refused)
+    return Benchmark(title, identity, tuple(axes), lines, size, refused)
 
 
-def _find_size_axis(lines: Sequence[SuiteLine], axes: Sequence[str]) -> str | None:
+def _find_size_axis(lines: Sequence[BenchmarkLine], axes: Sequence[str]) -> str | None:
     """The axis whose value is proportional to N while the others stay: ``scale``, but not ``ratio``."""
     for axis in axes:
         groups: dict[str, dict[float, int]] = defaultdict(dict)
         for line in lines:
-            value = _sortable(line.values[axis])
-            if value[0] or value[1] <= 0:
+            is_text, value, _ = _sortable(line.values[axis])
+            if is_text or value <= 0:
                 break
-            groups[line.label(without=axis)][value[1]] = line.count
+            groups[line.label(without=axis)][value] = line.count
         else:
             several = [sizes for sizes in groups.values() if len(sizes) > 1]
             if several and all(len({count / value for value, count in s.items()}) == 1 for s in several):
@@ -179,12 +217,8 @@ def _find_size_axis(lines: Sequence[SuiteLine], axes: Sequence[str]) -> str | No
 def _form(setting: Setting) -> dict[str, str]:
     """What tells the form of a dataset, besides its environments."""
     identity = setting.identity
-    others = {key: identity[key] for key in keys(Role.FORM) if key not in ("variant", "given")}
+    others = {key: identity[key] for key in _FORM if key not in ("variant", "given")}
     return {name: str(value) for name, value in {**identity["variant"], **others}.items()}
-
-
-def _text(form: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in form.items())
 
 
 def _sortable(value: str) -> tuple[bool, float, str]:

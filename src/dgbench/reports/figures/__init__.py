@@ -1,1 +1,0 @@
-"""What is drawn, and the style that all figures share."""

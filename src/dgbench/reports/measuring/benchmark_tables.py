@@ -1,0 +1,474 @@
+"""Tables over the settings of a benchmark (Hwang et al. 2024, Tables 1-6).
+
+Rank correlations of the measures with the ideal one; what each measure selects and what that costs; how sure these are:
+intervals, chance of a correct selection, ranks; and a paper's correlations beside ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dgbench.analysis import (
+    Sample,
+    Statistics,
+    compatible,
+    correlation_difference,
+    correlation_interval,
+    pick_probability,
+    sign_test,
+)
+from dgbench.analysis.accuracy import mean
+from dgbench.errors import MeasureError
+from dgbench.records.rows import Role, keys
+from dgbench.reports.measuring.benchmarks import SHOWN, Benchmark, BenchmarkLine
+from dgbench.reports.over_seeds import (
+    COEFFICIENTS,
+    Ranking,
+    complete,
+    leader,
+    over_seeds,
+)
+from dgbench.reports.published import Published, Value, names, published
+from dgbench.reports.tables import Column, Table, entries, entry, interval_entry, table
+
+#: those that are compared with each other
+COMPARED = {"worst_gap": "worst+gap", "average": "average"}
+#: those that rank and select algorithms
+RANKED_BY = {"ideal": "ideal", **COMPARED}
+#: what must be equal for datasets to share an average
+_SAME = ("evaluation", *(key for key in keys(Role.NETWORK | Role.PROTOCOL) if key != "backbone"))
+_ZERO = 1e-12  # degradation of a selection whose ideal error ties with the lowest
+_RESAMPLES = "survey_intervals"  # names the generator of resamples: another word would change every interval
+AGREES, DIFFERS = "agrees", "differs"
+
+
+def _table(
+    benchmark: Benchmark, lines: Sequence[Mapping[str, Any]], name: str, title: str, columns: Sequence[Column],
+    notes: Sequence[str], detail: bool = False,
+) -> Table:  # fmt: skip
+    """A table whose lines begin with the values that name a setting."""
+    axes = [Column(axis, key=True) for axis in benchmark.axes]
+    keys = [*axes, Column("N", unit="count", help="given environments", key=True)]
+    return table(lines, name, title, [*keys, *columns], notes, detail)
+
+
+def _key_entries(line: BenchmarkLine) -> dict[str, Any]:
+    return {**line.values, "N": line.count}
+
+
+def _correlation_columns() -> list[Column]:
+    return [
+        Column(f"{coefficient} {title}", unit="correlation", help=f"{coefficient}: {title} with ideal")
+        for coefficient in COEFFICIENTS
+        for title in SHOWN.values()
+    ]
+
+
+def benchmark_correlation_table(benchmark: Benchmark) -> Table:
+    """One line per setting: each measure's rank correlation with the ideal one, mean ± std over seeds."""
+    lines = []
+    for line in benchmark.lines:
+        cells = _key_entries(line)
+        for coefficient in COEFFICIENTS:
+            rhos = {measure: line.correlations[coefficient, measure][0] for measure in SHOWN}
+            best = leader(pd.DataFrame.from_dict(rhos, orient="index"), highest=True)
+            for measure, title in SHOWN.items():
+                rho, why = line.correlations[coefficient, measure]
+                name = f"{coefficient} {title}"
+                cells |= over_seeds(name, [*rho.values()], len(line.seeds), why) | {f"{name}.best": measure == best}
+        lines.append(cells)
+    title = "Rank correlation with the ideal measure, every setting"
+    notes = _on_correlation(benchmark, pd.DataFrame(lines))
+    return _table(benchmark, lines, "suite_correlation", title, _correlation_columns(), notes)
+
+
+def _on_correlation(benchmark: Benchmark, lines: pd.DataFrame) -> list[str]:
+    """What Table 1 supports."""
+    count = len(benchmark.seeds)
+    over = f"mean ± standard deviation (divisor n-1) over {count} seeds" if count > 1 else "1 seed, no deviation"
+    sentences = [
+        f"1: the measure orders the {len(benchmark.algorithms)} algorithms as the ideal one does; {over}. Bold: "
+        "highest of a line and coefficient, where the seeds separate it from the others; negative underlined."
+    ]
+    for name in COEFFICIENTS:
+        known = lines[[f"{name} worst+gap", f"{name} average"]].astype("float64").dropna()
+        if not len(known):
+            sentences.append(f"{name}: no setting has both worst+gap and average; nothing can be concluded.")
+            continue
+        ahead = known[f"{name} worst+gap"] - known[f"{name} average"]
+        sentences.append(
+            f"{name}: worst+gap correlates better than average in {int((ahead > 0).sum())} of {len(known)} settings, "
+            f"which is {chance_words(int((ahead > 0).sum()), int((ahead < 0).sum()))}."
+        )
+    return sentences
+
+
+def chance_words(wins: int, losses: int) -> str:
+    """Two-sided sign test over what does not tie, in words."""
+    if not wins + losses:
+        return "a tie throughout"
+    p = sign_test(wins, losses)
+    verdict = "more than chance" if p < 0.05 else "no more than chance may do"
+    return f"{verdict} (sign test, p = {p:.2g})"
+
+
+def benchmark_seed_table(benchmark: Benchmark) -> Table:
+    """The same, one line per setting and seed, as in Tables 3 and 4."""
+    lines = []
+    for line in benchmark.lines:
+        for seed in line.seeds:
+            cells = _key_entries(line) | {"seed": seed}
+            for (coefficient, measure), (rho, why) in line.correlations.items():
+                reason = "" if seed in rho else why or "not computed"
+                cells |= entry(f"{coefficient} {SHOWN[measure]}", rho.get(seed), n=1, reason=reason)
+            lines.append(cells)
+    columns = [Column("seed", unit="count", key=True), *_correlation_columns()]
+    title = "Rank correlation with the ideal measure, every seed"
+    notes = ["Negative ones are underlined."]
+    return _table(benchmark, lines, "suite_correlation_seeds", title, columns, notes, detail=True)
+
+
+def overview_table(benchmarks: Sequence[Benchmark]) -> Table:
+    """One line per benchmark: its correlations, mean ± std over settings; below, the average over datasets."""
+    lines: list[dict[str, Any]] = []
+    for benchmark in benchmarks:
+        cells: dict[str, Any] = {"dataset": benchmark.title, "settings": len(benchmark.lines)}
+        for coefficient in COEFFICIENTS:
+            for measure, title in SHOWN.items():
+                of_lines = [line.correlations[coefficient, measure] for line in benchmark.lines]
+                of_lines = [] if benchmark.refused else of_lines
+                levels = [mean(list(rho.values())) for rho, _ in of_lines if rho]
+                why = benchmark.refused or next((why for _, why in of_lines if why), "")
+                cells |= over_seeds(f"{coefficient} {title}", levels, len(benchmark.lines), why)
+        lines.append(cells)
+    notes = ["Mean over seeds, then mean ± standard deviation over settings; n marks those that have a value."]
+    if len(benchmarks) > 1:
+        why = _unlike(benchmarks)
+        cells = {"dataset": "average", "settings": sum(len(benchmark.lines) for benchmark in benchmarks)}
+        for column in _correlation_columns():
+            values = [line[column.name] for line in lines if line[column.name] is not None]
+            whole = not why and len(values) == len(lines)
+            reason = "" if whole else why or "a dataset has none"
+            cells |= entry(column.name, mean(values) if whole else None, n=len(values), reason=reason)
+        lines.append(cells)
+        notes.append(f"No average over the lines: {why}." if why else "average: every dataset counts once.")
+    columns = [Column("dataset", key=True), Column("settings", unit="count"), *_correlation_columns()]
+    return table(lines, "overview", "Rank correlation with the ideal measure, per dataset", columns, notes)
+
+
+def _unlike(benchmarks: Sequence[Benchmark]) -> str:
+    """Why benchmarks must not share an average; empty where they may."""
+    for key in _SAME:
+        values = sorted({str(benchmark.identity[key]) for benchmark in benchmarks})
+        if len(values) > 1:
+            return f"they differ in {key} ({', '.join(values)})"
+    datasets = [benchmark.identity["dataset"] for benchmark in benchmarks]
+    if twice := sorted({name for name in datasets if datasets.count(name) > 1}):
+        return f"{', '.join(twice)} stands in more than one line (other base images, network or seeds)"
+    codes = sorted({code for benchmark in benchmarks for line in benchmark.lines for code in line.setting.codes})
+    return f"they come from {len(codes)} code versions ({', '.join(codes)})" if len(codes) > 1 else ""
+
+
+def benchmark_selection_table(benchmark: Benchmark) -> Table:
+    """The algorithm that each measure selects, per seed and on the mean over seeds (Table 6)."""
+    groups: dict[int | None, str] = {**{seed: f"seed {seed}" for seed in benchmark.seeds}, None: "mean"}
+    lines = []
+    for line in benchmark.lines:
+        cells = _key_entries(line)
+        for seed, group in groups.items():
+            absent = set(benchmark.seeds if seed is None else [seed]) - set(line.seeds)
+            why = "fewer than 2 algorithms have this measure and the ideal one for these seeds"
+            if absent:
+                why = f"seed {', '.join(map(str, sorted(absent)))} was not trained in this setting"
+            chosen = {measure: () if absent else line.selections[measure, seed].names for measure in RANKED_BY}
+            for measure, title in RANKED_BY.items():
+                selected = chosen[measure]
+                right = measure != "ideal" and bool(selected) and selected[0] in chosen["ideal"]
+                reason = "" if selected else why
+                cells |= entry(f"{group}: {title}", " = ".join(selected) or None, best=right, reason=reason)
+        lines.append(cells)
+    columns = [Column(f"{group}: {title}") for group in groups.values() for title in RANKED_BY.values()]
+    notes = [
+        "Bold: the same algorithm as by the ideal measure, which alone knows all environments. "
+        "mean: the algorithm selected on the mean over seeds. Ties are shown as a = b.",
+        *([] if len(benchmark.seeds) > 1 else ["1 seed: a selection may be the luck of that seed."]),
+    ]
+    return _table(benchmark, lines, "suite_selected", "Algorithm each measure selects, every setting", columns, notes)
+
+
+def selection_costs(benchmark: Benchmark) -> pd.DataFrame:
+    """One line per measure, setting and seed (or their mean): what the selection costs.
+
+    Returns:
+        Columns ``measure``, ``line`` (position of the setting), ``seed`` (None: on the mean over seeds),
+        ``degradation`` (ideal error of the selected algorithm less the lowest one, a fraction).
+    """
+    lines = [
+        {"measure": measure, "line": at, "seed": seed, "degradation": chosen.cost}
+        for at, line in enumerate(benchmark.lines)
+        for (measure, seed), chosen in line.selections.items()
+        if chosen.cost is not None and measure in SHOWN
+    ]
+    frame = pd.DataFrame(lines, columns=["measure", "line", "seed", "degradation"])
+    return frame.astype({"seed": "Int64", "degradation": "float64"})
+
+
+@dataclass(frozen=True)
+class CorrectSelections:
+    """How well one measure selects."""
+
+    right: int  #: selections that are truly best
+    count: int  #: selections, one per setting and seed
+    cost: float  #: mean degradation, a fraction
+
+
+def correct_selections(benchmark: Benchmark) -> dict[str, CorrectSelections]:
+    """worst+gap and average, as far as some setting has ideal errors."""
+    costs = selection_costs(benchmark).dropna(subset="seed").groupby("measure")["degradation"].apply(list)
+    return {
+        title: CorrectSelections(sum(cost <= _ZERO for cost in of_measure), len(of_measure), mean(of_measure))
+        for measure, title in COMPARED.items()
+        if (of_measure := costs.get(measure))
+    }
+
+
+def benchmark_hit_table(benchmark: Benchmark) -> Table:
+    """How often each measure selects the truly best algorithm, and what its selections cost."""
+    columns = [
+        Column("measure", key=True),
+        Column("truly best", unit="count", help="selections with the lowest ideal error, over settings x seeds"),
+        Column("truly best on the mean", unit="count", help="the same on the mean over seeds, over settings"),
+        Column("degradation", unit="points", help="ideal error of it less the lowest, mean ± std"),
+        Column("largest degradation", unit="points", help="the costliest single selection"),
+    ]
+    costs = selection_costs(benchmark)
+    lines = []
+    for measure, title in SHOWN.items():
+        of_measure = costs[costs["measure"] == measure]
+        on_mean = of_measure["seed"].isna()
+        single = of_measure.loc[~on_mean, "degradation"].tolist()
+        if not single:
+            names = [column.name for column in columns[1:]]
+            lines.append({"measure": title} | entries(names, "no setting has ideal errors"))
+            continue
+        cells: dict[str, Any] = {"measure": title}
+        for name, losses in zip(columns[1:3], (single, of_measure.loc[on_mean, "degradation"].tolist()), strict=True):
+            right = sum(loss <= _ZERO for loss in losses)
+            cells |= entry(name.name, float(right), n=len(losses), flag=f"of {len(losses)}")
+        cells |= over_seeds("degradation", single, len(single))
+        lines.append(cells | entry("largest degradation", max(single), n=len(single)))
+    title = "How often each measure selects the truly best algorithm"
+    return table(lines, "suite_hits", title, columns, _on_hits(benchmark, costs))
+
+
+def _on_hits(benchmark: Benchmark, costs: pd.DataFrame) -> list[str]:
+    """How to read it, and what the selections by worst+gap cost against those by average."""
+    count = len(benchmark.algorithms)
+    sentences = [
+        f"A blind guess among {count} algorithms is right once in {count}. Degradation 0: truly best. Over settings "
+        "and seeds, which are no independent trials: seeds share their setting's environments."
+    ]
+    single = costs[costs["seed"].notna()].pivot(index=["line", "seed"], columns="measure", values="degradation")
+    if set(COMPARED) <= set(single.columns):
+        both = single[list(COMPARED)].dropna()
+        difference = both["worst_gap"] - both["average"]
+        better, worse = int((difference < 0).sum()), int((difference > 0).sum())
+        by_setting = difference.groupby("line").sum()
+        wins, losses = int((by_setting < 0).sum()), int((by_setting > 0).sum())
+        sentences += [
+            f"worst+gap selects a better algorithm than average in {better} of {len(both)} cases, a worse one in "
+            f"{worse} and an equally good one in {len(both) - better - worse}.",
+            f"Counted by setting, its selections cost less in {wins} and more in {losses} of {len(by_setting)}, which "
+            f"is {chance_words(wins, losses)}.",
+        ]
+    return sentences
+
+
+def benchmark_interval_table(benchmark: Benchmark, statistics: Statistics) -> Table:
+    """Confidence intervals of the Spearman correlations, of their difference, and the chance of a correct selection."""
+    columns = [Column(title, unit="correlation", help=f"Spearman of {title} with ideal") for title in COMPARED.values()]
+    columns += [Column("difference", unit="correlation", help="worst+gap less average, over the same resamples")]
+    for title in COMPARED.values():
+        help_text = f"probability that the one selected by {title} is truly best, over resampled algorithms and seeds"
+        columns.append(Column(f"P(best) {title}", unit="probability", help=help_text))
+    lines = []
+    for at, line in enumerate(benchmark.lines):
+        try:
+            lines.append(line.values | _intervals(line, (_RESAMPLES, at), statistics))
+        except MeasureError as problem:
+            lines.append(line.values | entries([column.name for column in columns], str(problem)))
+    made = pd.DataFrame(lines)
+    above = int((made["difference.low"] > 0).sum()) if "difference.low" in made else 0
+    below = int((made["difference.high"] < 0).sum()) if "difference.high" in made else 0
+    notes = [
+        f"[low, high]: {statistics.percent} bootstrap interval; algorithms and seeds are resampled ({statistics.draws} "
+        "times, percentiles), so it speaks of other algorithms and seeds like these, not of other environments.",
+        f"The interval of the difference lies above 0 in {above} and below 0 in {below} of {len(lines)} settings; "
+        "elsewhere these algorithms and seeds cannot tell the two measures apart.",
+        "P(best): share of the resamples in which the selected algorithm is truly best. A resample holds about two "
+        "thirds of the algorithms, so the chance among all of them is lower (docs/concepts/statistics.md).",
+    ]
+    axes = [Column(axis, key=True) for axis in benchmark.axes]
+    return table(made, "suite_intervals", "How sure the correlations are", [*axes, *columns], notes)
+
+
+def _intervals(line: BenchmarkLine, table_seed: tuple[object, ...], statistics: Statistics) -> dict[str, Any]:
+    """The intervals of one setting; ``table_seed`` makes all of them see the same resamples."""
+    values = {measure: matrix.to_numpy() for measure, matrix in complete(line.studies, list(RANKED_BY)).items()}
+    ideal, draws, level = values["ideal"], statistics.draws, statistics.level
+    algorithms, seeds = ideal.shape
+    if not seeds or algorithms < 3:
+        raise MeasureError(f"{algorithms} algorithms have all measures for every seed; 3 or more are needed")
+    cells: dict[str, Any] = {}
+    for measure, title in COMPARED.items():
+        rho = correlation_interval(values[measure], ideal, statistics.rng(*table_seed), draws=draws, level=level)
+        chance = pick_probability(values[measure], ideal, statistics.rng(*table_seed), draws=draws)
+        few = math.isnan(chance)
+        cells |= interval_entry(title, rho, seeds)
+        cells |= entry(f"P(best) {title}", None if few else chance, reason="too few candidates" if few else "")
+    more = correlation_difference(
+        values["worst_gap"], values["average"], ideal, statistics.rng(*table_seed), draws=draws, level=level
+    )
+    return cells | interval_entry("difference", more, seeds)
+
+
+def rankings(benchmark: Benchmark) -> tuple[dict[str, Ranking], str]:
+    """Measure -> ranking over the settings (each block: means over seeds), or why there is none."""
+    matrices = [complete(line.studies, list(RANKED_BY)) for line in benchmark.lines]
+    usable = [of_line for of_line in matrices if len(of_line["ideal"]) > 2]
+    common = sorted(set.intersection(*(set(of_line["ideal"].index) for of_line in usable))) if usable else []
+    if len(common) < 3 or len(usable) < 2:
+        return {}, (
+            f"{len(common)} algorithms are complete in {len(usable)} settings; "
+            "ranks need 3 or more algorithms in 2 or more"
+        )
+    made = {}
+    for measure in RANKED_BY:
+        blocks = np.array([of_line[measure].loc[common].to_numpy().mean(axis=1) for of_line in usable])
+        try:
+            made[measure] = Ranking.of(common, blocks)
+        except MeasureError as problem:
+            return {}, str(problem)
+    return made, ""
+
+
+def benchmark_rank_table(benchmark: Benchmark) -> Table:
+    """Mean rank of every algorithm over the settings, by ideal, worst+gap and average."""
+    ranked, why = rankings(benchmark)
+    columns = [Column("algorithm", key=True), *(Column(m, f"rank by {t}", "rank") for m, t in RANKED_BY.items())]
+    title = "Mean rank over settings"
+    if not ranked:
+        return table([], "suite_ranks", title, columns, [f"Not computed: {why}."])
+    blocks = ranked["ideal"].test.blocks
+    lines = []
+    for algorithm in ranked["ideal"].order:
+        cells: dict[str, Any] = {"algorithm": algorithm}
+        for measure, ranking in ranked.items():
+            cells |= entry(measure, ranking.ranks[algorithm], n=blocks, best=algorithm == ranking.leader)
+        lines.append(cells)
+    notes = [f"1 is the lowest error; a block is one of {blocks} settings, errors are means over seeds."]
+    notes += [f"{RANKED_BY[measure]}: {_verdict(ranking)}" for measure, ranking in ranked.items()]
+    notes.append("The settings share their images, so the tests see more blocks than there is evidence.")
+    return table(lines, "suite_ranks", title, columns, notes)
+
+
+def _verdict(ranking: Ranking) -> str:
+    test = ranking.test
+    text = f"Friedman chi2 = {test.statistic:.1f}, p = {test.p_value:.2g} (Iman-Davenport p = {test.p_value_f:.2g})"
+    if test.p_value_f >= ranking.alpha:
+        return f"{text}: no difference between the algorithms can be concluded."
+    return (
+        f"{text}; ranks differ where they are more than {ranking.difference:.1f} apart (Nemenyi, {ranking.alpha:g}): "
+        f"{ranking.first} is separated from {ranking.separated} of {len(ranking.ranks) - 1} others."
+    )
+
+
+def benchmark_published_tables(benchmark: Benchmark) -> list[Table]:
+    """One table for every published one (the paper's Tables 1 and 2) that holds a setting of this benchmark."""
+    tables = [published(name) for name in names()]
+    return [made for each in tables if each.match and (made := _beside(benchmark, each)) is not None]
+
+
+def _beside(benchmark: Benchmark, paper: Published) -> Table | None:
+    rows = [(line, row) for line in benchmark.lines if (row := _row(line, paper)) in paper.values]
+    if not rows:
+        return None
+    columns = []
+    for name in COEFFICIENTS:
+        for shown in COMPARED.values():
+            title = f"{name} {shown}"
+            columns += [
+                Column(f"{title} ours", unit="correlation", help=f"{name}: {shown} with ideal"),
+                Column(f"{title} paper", unit="correlation", help=paper.source),
+                Column(f"{title} difference", unit="correlation", help="ours less the paper's"),
+                Column(f"{title}: values", help="whether the interval of the difference holds 0"),
+            ]
+        columns.append(Column(f"{name}: worst+gap ahead", help="whose worst+gap has the higher mean correlation"))
+    lines, orders = [], []
+    for line, row in rows:
+        cells = _key_entries(line)
+        for name in COEFFICIENTS:
+            means: dict[str, tuple[float | None, float]] = {}
+            for measure, shown in COMPARED.items():
+                title = f"{name} {shown}"
+                rho, why = line.correlations[name, measure]
+                theirs = paper.values[row][f"{name.lower()}_{measure}"]
+                cells |= over_seeds(f"{title} ours", [*rho.values()], len(line.seeds), why)
+                cells |= entry(f"{title} paper", theirs.mean, std=theirs.error)
+                cells |= _difference(title, cells, theirs, paper.seeds)
+                means[measure] = cells[f"{title} ours"], theirs.mean
+            orders.append(_ordering(means))
+            cells[f"{name}: worst+gap ahead"] = orders[-1]
+        lines.append(cells)
+    verdicts = [line[f"{c} {shown}: values"] for line in lines for c in COEFFICIENTS for shown in COMPARED.values()]
+    compared = [word for word in verdicts if word]
+    same = sum(order in ("in both", "in neither") for order in orders)
+    notes = [
+        f"Paper: {paper.source}; {paper.note}.",
+        f"Values: {compared.count(AGREES)} of {len(compared)} that can be compared agree: the 95% interval of "
+        "ours less the paper's holds 0 (Welch's, from means and standard deviations over seeds; each is judged by "
+        "itself). Over a few seeds it is wide, so to agree is not to be equal.",
+        f"Ordering: on whether worst+gap is ahead of the average measure, the means say the same in {same} of "
+        f"{len(orders)} cells. The same ordering does not make the values agree.",
+    ]
+    title = "Rank correlation with the ideal measure beside the paper's"
+    return _table(benchmark, lines, "suite_published", title, columns, notes)
+
+
+def _row(line: BenchmarkLine, paper: Published) -> str:
+    """The name that the paper's table has for a setting; empty where a key is not of this dataset."""
+    identity = line.setting.identity
+    try:
+        return paper.match.format(**{"dataset": identity["dataset"], **identity["variant"]})
+    except KeyError:
+        return ""
+
+
+def _difference(title: str, cells: Mapping[str, Any], theirs: Value, seeds: int) -> dict[str, Any]:
+    """Ours less theirs with its interval, and whether that holds 0; why not where it cannot be told."""
+    mine = cells[f"{title} ours"]
+    columns = [f"{title} difference", f"{title}: values"]
+    if mine is None:
+        return entries(columns, cells[f"{title} ours.reason"])
+    ours = Sample(mine, cells.get(f"{title} ours.std"), cells[f"{title} ours.n"])
+    try:
+        difference = compatible(ours, Sample(theirs.mean, theirs.error, seeds))
+    except MeasureError as problem:
+        return entries(columns, str(problem))
+    return {**interval_entry(columns[0], difference), columns[1]: DIFFERS if difference.excludes_zero else AGREES}
+
+
+def _ordering(means: Mapping[str, tuple[float | None, float]]) -> str:
+    """Whether worst+gap has the higher mean correlation, here and in the paper."""
+    (ours, theirs), (our_average, their_average) = means["worst_gap"], means["average"]
+    there = theirs > their_average
+    if ours is None or our_average is None:
+        return "paper only" if there else "not in the paper"
+    words = {(True, True): "in both", (True, False): "ours only", (False, True): "paper only"}
+    return words.get((ours > our_average, there), "in neither")
