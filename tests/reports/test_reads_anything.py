@@ -26,11 +26,10 @@ from dgbench.records.rows import SUBSETS
 from dgbench.reports.archive.entries import packed, write_lines
 from dgbench.reports.importers.domainbed import read_domainbed
 from dgbench.reports.measuring.report import MeasuresReport
-from dgbench.reports.progress.status import status_text
+from dgbench.reports.progress.status import run_states, status_text
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.folders import Problem, RunFolder, fold_of, typed_overrides
-from dgbench.reports.reading.run_states import run_states
 from dgbench.reports.reading.shifts import read_shifts, shift_settings
 from dgbench.reports.render.files import write
 from dgbench.reports.results import measures, results

@@ -17,8 +17,7 @@ import pytest
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.commands import expect_jobs, forget_jobs, unended_jobs
 from dgbench.records.locks import RunLocks, is_locked
-from dgbench.reports.progress.status import StatusReport, status_text
-from dgbench.reports.reading.run_states import run_states
+from dgbench.reports.progress.status import StatusReport, run_states, status_text
 
 NOW = 1_000_000.0
 STUDY = "pacs-erm-resnet18-s0-0123456789ab"

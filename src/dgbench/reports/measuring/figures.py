@@ -59,14 +59,9 @@ def highlighted(studies: pd.DataFrame, baseline: str) -> dict[str, str]:
 
 
 def error_curves(evaluation: Evaluation, colors: Colors) -> Figure | None:
-    """Error of the model trained on all given environments in every environment, mean and band over seeds.
+    """Error of the model trained on all given environments in every environment of a setting; None without its fold.
 
-    Args:
-        evaluation: of one setting.
-        colors: see :func:`highlighted`.
-
-    Returns:
-        The figure, or None when no study has its ``full`` fold.
+    Mean and band over seeds, in the colors of :func:`highlighted`.
     """
     (setting,) = evaluation.settings
     if not _has_curves(evaluation):
@@ -280,8 +275,7 @@ def _sized_panels(
 
 
 def _legend_below(drawn: Any, axes: Any) -> None:
-    handles, names = axes.get_legend_handles_labels()
-    drawn.legend(handles, names, loc="outside lower center", ncols=2, frameon=False)
+    drawn.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
 
 
 def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:

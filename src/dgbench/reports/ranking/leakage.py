@@ -39,7 +39,7 @@ def leakage_table(models: pd.DataFrame, kind: str) -> Table:
     """One line per algorithm and way of choosing: mean over seeds and over the sets of test domains.
 
     Args:
-        models: of :func:`~dgbench.reports.ranking.leakage.leakages`.
+        models: of :func:`leakages`.
         kind: deviation over models, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
     """
     lines: list[dict[str, Any]] = []
@@ -72,7 +72,7 @@ def domain_table(models: pd.DataFrame, given: Sequence[str], kind: str) -> Table
     """One line per algorithm, set of test domains and way of choosing: accuracy of each domain (Table 4).
 
     Args:
-        models: of :func:`~dgbench.reports.ranking.leakage.leakages`.
+        models: of :func:`leakages`.
         given: the given environments.
         kind: deviation over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
     """
@@ -97,11 +97,7 @@ def domain_table(models: pd.DataFrame, given: Sequence[str], kind: str) -> Table
 
 
 def leakage_answer(models: pd.DataFrame) -> list[str]:
-    """What an oracle gains by looking at one test domain and at the most, as a range over algorithms; one sentence.
-
-    Args:
-        models: of :func:`~dgbench.reports.ranking.leakage.leakages`.
-    """
+    """What an oracle gains by looking at one test domain and at the most, as a range over algorithms; one sentence."""
     known = models[models["average"].notna()]
     if known.empty:
         return []

@@ -44,7 +44,6 @@ def leaderboard_table(leaderboard: Leaderboard, kind: str = "domainbed", baselin
     """One line per algorithm, best first: every dataset, their average, the place and how it moved.
 
     Args:
-        leaderboard: of :func:`~dgbench.reports.ranking.leaderboards.leaderboards`.
         kind: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
         baseline: leaderboard that places are compared with.
     """
@@ -97,8 +96,6 @@ def dataset_table(
     """One line per algorithm: every test environment, their average, the accuracy over all images, the deviation.
 
     Args:
-        leaderboard: of :func:`~dgbench.reports.ranking.leaderboards.leaderboards`.
-        dataset: one of its datasets.
         kind: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
         divisor: of the standard deviation over environments, ``K-1`` or ``K``.
     """
@@ -139,7 +136,6 @@ def chosen_table(leaderboard: Leaderboard, found: Sequence[Choice]) -> Table:
     """One line per model that counts on a leaderboard: its step, draw and hyperparameters.
 
     Args:
-        leaderboard: of :func:`~dgbench.reports.ranking.leaderboards.leaderboards`.
         found: of :func:`~dgbench.reports.hparams.choices`.
     """
     by_run = {(choice.run, choice.folder): choice for choice in found}
@@ -219,7 +215,6 @@ def score_table(leaderboard: Leaderboard, reference: str, shifts: ShiftSplit, ki
     """The ranking score of every algorithm, highest first; None where the reference has nothing to be compared with.
 
     Args:
-        leaderboard: of :func:`~dgbench.reports.ranking.leaderboards.leaderboards`.
         reference: algorithm whose error bar decides.
         shifts: the kind of shift that dominates each dataset.
         kind: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
@@ -335,7 +330,6 @@ def variance_table(leaderboard: Leaderboard, curves: pd.DataFrame, epochs: int) 
     """Per dataset: standard deviation over the last evaluations, over seeds, and the gain of an oracle, in points.
 
     Args:
-        leaderboard: of :func:`~dgbench.reports.ranking.leaderboards.leaderboards`.
         curves: of :func:`test_curves`.
         epochs: how many of the last evaluations they took.
     """
