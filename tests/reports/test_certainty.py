@@ -10,7 +10,8 @@ import numpy as np
 from dgbench.analysis import Statistics, separated
 from dgbench.analysis.selection import Last
 from dgbench.reports.evaluation import Evaluation, evaluate
-from dgbench.reports.measuring.certainty import certainty_table, difference_table, separation_words
+from dgbench.reports.measuring.tables import certainty_table, difference_table
+from dgbench.reports.over_seeds import separation_words
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
 from dgbench.reports.tables import cells, show

@@ -15,9 +15,10 @@ import pandas as pd
 from dgbench.analysis import Statistics
 from dgbench.errors import RecordError
 from dgbench.reports.evaluation import Evaluation, evaluate
-from dgbench.reports.measuring.certainty import certainty_table, difference_table
 from dgbench.reports.measuring.tables import (
+    certainty_table,
     correlation_table,
+    difference_table,
     held_out_table,
     measure_table,
     seed_table,

@@ -42,30 +42,25 @@ def algorithm_labels(identities: Sequence[Mapping[str, Any]], *, searches: bool 
         searches: the draws are to be chosen among, so they share the plain name.
     """
     sets: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
-    numbers: dict[str, dict[str, int]] = defaultdict(dict)
-    places: dict[str, dict[object, str]] = defaultdict(dict)
+    places: dict[tuple[object, ...], str] = {}
     muddled: set[str] = set()
     names = _search_names(identities)
     flat = [{**identity["hparams"], "draw": identity["draw"]} for identity in identities]
     texts = [json.dumps(values, sort_keys=True, default=str) for values in flat]
     for identity, name, values, text in zip(identities, names, flat, texts, strict=True):
         sets[name][text] = values
-        numbers[name][text] = identity["draw"]
-        place = (tuple(identity["held_out"]), identity["seed"], identity["draw"]) if identity["draw"] else 0
-        if places[name].setdefault(place, text) != text:
+        draw = identity["draw"]
+        place = (name, draw, tuple(identity["held_out"]), identity["seed"]) if draw else (name, draw)
+        if places.setdefault(place, text) != text:
             muddled.add(name)
-    labels: dict[tuple[str, str], str] = {}
+    extra: dict[str, dict[str, str]] = {}
     for name, variants in sets.items():
-        drawn = set(numbers[name].values())
+        drawn = {values["draw"] for values in variants.values()}
         if name in muddled or drawn == {0}:
-            extra = _differing(variants)
-        elif searches or len(drawn) == 1:
-            extra = {}
-        else:
-            extra = {text: f"draw={draw}" for text, draw in numbers[name].items()}
-        for text in variants:
-            labels[name, text] = _beside(name, extra.get(text, ""))
-    return [labels[name, text] for name, text in zip(names, texts, strict=True)]
+            extra[name] = _differing(variants)
+        elif not searches and len(drawn) > 1:
+            extra[name] = {text: f"draw={values['draw']}" for text, values in variants.items()}
+    return [_beside(name, extra.get(name, {}).get(text, "")) for name, text in zip(names, texts, strict=True)]
 
 
 def _search_names(identities: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -80,13 +75,11 @@ def _search_names(identities: Sequence[Mapping[str, Any]]) -> list[str]:
         spaces[name].add(identity["space"])
         trials[name][identity["seed"]].add(identity["trial"])
     apart = {name for name, seeds in trials.items() if any(len(found) > 1 for found in seeds.values())}
-    return [
-        _beside(
-            _beside(name, f"space={identity['space']}" if len(spaces[name]) > 1 else ""),
-            f"trial={identity['trial']}" if name in apart else "",
-        )
-        for identity, name in zip(identities, names, strict=True)
-    ]
+    labels = []
+    for identity, name in zip(identities, names, strict=True):
+        of_space = _beside(name, f"space={identity['space']}" if len(spaces[name]) > 1 else "")
+        labels.append(_beside(of_space, f"trial={identity['trial']}" if name in apart else ""))
+    return labels
 
 
 def _beside(name: str, extra: str) -> str:

@@ -1,10 +1,11 @@
-"""Values by algorithm and seed: means with error bars, which lines the seeds separate, ranks, and who is selected."""
+"""Values by algorithm and seed: means with error bars, ranks, who is selected, which the seeds separate, in words."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,14 @@ from numpy.typing import ArrayLike
 
 from dgbench.analysis import (
     Friedman,
+    Lead,
+    Separation,
     critical_difference,
     degradation,
     friedman,
     indistinct_groups,
     kendall,
+    lead,
     select,
     separated,
     spearman,
@@ -26,7 +30,6 @@ from dgbench.analysis.accuracy import mean, spread
 from dgbench.errors import MeasureError
 from dgbench.reports.tables import entry
 
-ErrorBar = Callable[[Sequence[float]], float | None]
 #: coefficients of rank correlation by name
 COEFFICIENTS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
     "Spearman": spearman,
@@ -89,7 +92,7 @@ def reasons(lines: pd.DataFrame, value: str) -> dict[str, str]:
 
 
 def over_seeds(
-    name: str, values: Sequence[float], seeds: int, reason: str = "", bar: ErrorBar = standard_deviation
+    name: str, values: Sequence[float], seeds: int, reason: str = "", bar: str = "standard_deviation"
 ) -> dict[str, Any]:
     """Mean ± error bar as part of a line, marked where fewer than ``seeds`` seeds stand behind it.
 
@@ -98,12 +101,12 @@ def over_seeds(
         values: one for each seed that has it.
         seeds: how many there should be.
         reason: why some are missing.
-        bar: the error bar of the values.
+        bar: the error bar, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
     """
     if not values:
         return entry(name, n=0, reason=reason or "no seed has this value")
     flag = f"(n={len(values)})" if len(values) != seeds else ""
-    return entry(name, mean(values), std=bar(values), n=len(values), flag=flag)
+    return entry(name, mean(values), std=spread(values, bar), n=len(values), flag=flag)
 
 
 def seed_columns(
@@ -113,7 +116,7 @@ def seed_columns(
     seeds: Mapping[str, int],
     reasons: Mapping[str, str],
     highest: bool = False,
-    bar: ErrorBar = standard_deviation,
+    bar: str = "standard_deviation",
 ) -> pd.DataFrame:
     """A column of means over seeds with what stands beside it (``NAME.std``, ...), one line for each name in ``order``.
 
@@ -126,7 +129,7 @@ def seed_columns(
         seeds: line -> how many seeds it should have.
         reasons: line -> why it has no value.
         highest: the highest value is the best one.
-        bar: the error bar of the values.
+        bar: the error bar, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
     """
     best = leader(values, highest)
     cells = [over_seeds(name, known(values, line), seeds.get(line, 0), reasons.get(line, ""), bar) for line in order]
@@ -166,23 +169,22 @@ class Ranking:
     ranks: dict[str, float]  #: algorithm -> mean rank, 1 is the best
     test: Friedman
     difference: float  #: mean ranks that are further apart differ
-    alpha: float  #: error probability of the test and of the difference
+    alpha: float = 0.05  #: error probability of the test and of the difference
 
     @classmethod
-    def of(cls, names: Sequence[str], blocks: ArrayLike, alpha: float = 0.05) -> Ranking:
+    def of(cls, names: Sequence[str], blocks: ArrayLike) -> Ranking:
         """Rank the algorithms within each block.
 
         Args:
             names: k algorithms.
             blocks: (n, k) values; lower is better.
-            alpha: error probability.
 
         Raises:
             MeasureError: fewer than 2 blocks or 3 algorithms, a missing value, or ties throughout.
         """
         test = friedman(blocks)
         ranks = dict(zip(names, test.mean_ranks, strict=True))
-        return cls(ranks, test, critical_difference(len(names), test.blocks, alpha), alpha)
+        return cls(ranks, test, critical_difference(len(names), test.blocks, cls.alpha))
 
     @property
     def order(self) -> list[str]:
@@ -291,3 +293,61 @@ def correlations(studies: pd.DataFrame, measure: str, coefficient: str) -> tuple
         except MeasureError as problem:
             why[seed] = str(problem)
     return found, why
+
+
+_MOST_NAMED = 6  # algorithms; of more, the first and the last are named
+
+
+def separation_words(order: Sequence[str], found: Separation) -> str:
+    """``3 seeds cannot separate it from b, c; 2 are worse.``, of the first of some algorithms.
+
+    Args:
+        order: names as in ``found``, best first.
+        found: of their values.
+    """
+    who = f"{found.seeds} seed{'s' * (found.seeds != 1)}"
+    others = [order[at] for at in found.candidates if at]
+    rest = found.algorithms - 1 - len(others)
+    if found.seeds < 2:
+        return "1 seed separates nothing: any difference may be the luck of the seed."
+    if not others:
+        return f"{who} separate it from {'the other' if rest == 1 else f'all {rest} others'}."
+    named = ", ".join(others)
+    if len(others) > _MOST_NAMED:
+        named = f"{len(others)} others, from {others[0]} to {others[-1]}"
+    return f"{who} cannot separate it from {named}" + (
+        f"; {rest} {'is' if rest == 1 else 'are'} worse." if rest else "."
+    )
+
+
+def verdict(values: pd.DataFrame, highest: bool = False) -> str:
+    """How likely the lead is between equal algorithms, and from which others the seeds separate the first one.
+
+    Args:
+        values: algorithm x seed, without gaps, the best algorithm first.
+        highest: the highest value is the best one.
+    """
+    order, table = list(map(str, values.index)), (-1.0 if highest else 1.0) * values.to_numpy()
+    if table.shape[1] < 2:
+        return separation_words(order, separated(table))
+    chance = f"One of two equal algorithms would lead by as much in {chance_of(lead(table))}."
+    return f"{chance} {separation_words(order, separated(table))}"
+
+
+def chance_of(found: Lead) -> str:
+    """``1 of 4 cases (permutation test), the fewest that 3 seeds can show``."""
+    share = Fraction(found.as_large, found.relabelings)
+    if found.p_value <= 0.05:
+        verdict = "few enough to tell the two apart"
+    elif found.p_value == found.least:
+        verdict = f"the fewest that {found.seeds} seeds can show"
+    else:
+        verdict = "too many to tell the two apart"
+    return f"{share.numerator} of {share.denominator} cases (permutation test), {verdict}"
+
+
+def too_few(names: Sequence[str], known: int, what: str) -> str:
+    """Why there is no answer: fewer than two algorithms have what is compared."""
+    if len(names) == 1:
+        return f"{names[0]} alone: train another algorithm to compare it with."
+    return f"{known} of {len(names)} algorithms have {what}: nothing to compare yet."

@@ -118,16 +118,9 @@ def entry(
     reason: str = "",
 ) -> dict[str, Any]:
     """One value and what stands beside it, as part of a line: ``{"NAME": value, "NAME.std": std, ...}``."""
-    beside = {
-        "std": std,
-        "n": n,
-        "low": low,
-        "high": high,
-        "best": best,
-        "flag": flag or None,
-        "reason": reason or None,
-    }
-    return {name: value, **{f"{name}.{kind}": kept for kind, kept in beside.items() if kept is not None}}
+    values = (std, n, low, high, best, flag or None, reason or None)
+    beside = {f"{name}.{kind}": value for kind, value in zip(BESIDE, values, strict=True) if value is not None}
+    return {name: value, **beside}
 
 
 def entries(names: Iterable[str], reason: str) -> dict[str, Any]:
@@ -172,7 +165,7 @@ def is_negative(cell: Cell, unit: Unit) -> bool:
     return unit == "correlation" and isinstance(cell.value, float) and cell.value < 0
 
 
-def show(cell: Cell, unit: Unit, *, digits: int | None = None) -> str:
+def show(cell: Cell, unit: Unit) -> str:
     """The text of a cell: ``28.1 ± 0.4``, a name, or ``-``. Only here fractions become percent."""
     if cell.value is None:
         return "-"
@@ -181,9 +174,8 @@ def show(cell: Cell, unit: Unit, *, digits: int | None = None) -> str:
     if unit == "signed":
         return f"{cell.value:+.0f}" if cell.value else "0"
     factor = 100.0 if unit in ("percent", "points") else 1.0
-    if unit == "rank" and cell.low is not None and cell.value.is_integer():
-        digits = 0 if digits is None else digits
-    places = digits if digits is not None else _PLACES.get(unit, 0)
+    whole_rank = unit == "rank" and cell.low is not None and cell.value.is_integer()
+    places = 0 if whole_rank else _PLACES.get(unit, 0)
     text = f"{cell.value * factor + 0.0:.{places}f}"
     if cell.low is not None and cell.high is not None:
         ends = 0 if unit == "rank" else places

@@ -35,8 +35,7 @@ from dgbench.reports.archive.entries import (
     tables_of,
 )
 from dgbench.reports.archive.index import INDEX_FILES, index_files
-from dgbench.reports.reading.archives import read_archive
-from dgbench.reports.reading.row_files import Names
+from dgbench.reports.reading.row_files import Names, read_archive
 
 LARGEST = 3_000_000  #: bytes of the whole archive
 BY_HAND = ("CONTRIBUTING.md",)  #: files of the archive that nothing generates

@@ -31,8 +31,8 @@ from dgbench.records.status import DONE, FAILED, PROGRESS_FILE
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.labels import words_of
 from dgbench.reports.measuring.tables import measure_table
-from dgbench.reports.reading.archives import ENTRY_FILE, ROWS
 from dgbench.reports.reading.collect import Collection, code_parts, collect
+from dgbench.reports.reading.folders import ENTRY_FILE, ROWS
 from dgbench.reports.reading.row_files import BY_SEED, ROW_COLUMNS, SEEDED
 from dgbench.reports.reading.selected import Selected, select_runs
 

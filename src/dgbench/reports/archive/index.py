@@ -32,8 +32,7 @@ from dgbench.reports.archive.entries import (
     read_table,
     selection_named,
 )
-from dgbench.reports.measuring.certainty import measures_answer
-from dgbench.reports.measuring.report import setting_facts
+from dgbench.reports.measuring.report import measures_answer, setting_facts
 from dgbench.reports.measuring.tables import FORMULAS, measure_table
 from dgbench.reports.reading.selected import beside_trained
 from dgbench.reports.render.text import markdown_table

@@ -27,6 +27,7 @@ from dgbench.analysis.accuracy import mean
 from dgbench.errors import MeasureError
 from dgbench.records.rows import Role, keys
 from dgbench.reports.measuring.benchmarks import SHOWN, Benchmark, BenchmarkLine
+from dgbench.reports.measuring.tables import COMPARED
 from dgbench.reports.over_seeds import (
     COEFFICIENTS,
     Ranking,
@@ -37,8 +38,6 @@ from dgbench.reports.over_seeds import (
 from dgbench.reports.published import Published, Value, names, published
 from dgbench.reports.tables import Column, Table, entries, entry, interval_entry, table
 
-#: those that are compared with each other
-COMPARED = {"worst_gap": "worst+gap", "average": "average"}
 #: those that rank and select algorithms
 RANKED_BY = {"ideal": "ideal", **COMPARED}
 #: what must be equal for datasets to share an average

@@ -17,8 +17,9 @@ import pandas as pd
 from dgbench.analysis.accuracy import mean
 from dgbench.reports.document import Figure
 from dgbench.reports.evaluation import Evaluation
-from dgbench.reports.measuring.benchmark_tables import COMPARED, RANKED_BY, rankings
+from dgbench.reports.measuring.benchmark_tables import RANKED_BY, rankings
 from dgbench.reports.measuring.benchmarks import Benchmark, BenchmarkLine
+from dgbench.reports.measuring.tables import COMPARED
 from dgbench.reports.over_seeds import Ranking, algorithms_of, by_seed, known, seeds_of, standard_deviation
 from dgbench.reports.render.drawing import (
     COLORS,

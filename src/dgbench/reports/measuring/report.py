@@ -5,8 +5,11 @@ A section for each setting; before them, where a dataset occurs in several setti
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import pandas as pd
 
 from dgbench.analysis import Statistics
 from dgbench.analysis.selection import Selection, describe
@@ -28,7 +31,6 @@ from dgbench.reports.measuring.benchmark_tables import (
     rankings,
 )
 from dgbench.reports.measuring.benchmarks import Benchmark, benchmarks
-from dgbench.reports.measuring.certainty import WORDS, certainty_table, difference_table, measures_answer
 from dgbench.reports.measuring.figures import (
     asymptotic_figure,
     baseline_figures,
@@ -40,12 +42,18 @@ from dgbench.reports.measuring.figures import (
     scatter_figures,
 )
 from dgbench.reports.measuring.tables import (
+    COMPARED,
+    WORDS,
+    certainty_table,
     correlation_table,
+    difference_table,
     held_out_table,
     measure_table,
+    resamples,
     seed_table,
     selection_table,
 )
+from dgbench.reports.over_seeds import algorithms_of, by_seed, complete, means, ranked_by, selections, too_few, verdict
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import select_runs
@@ -141,6 +149,61 @@ def _ranked_first(benchmark: Benchmark) -> list[str]:
         f"Lowest mean rank among {len(ranking.ranks)} algorithms over {ranking.test.blocks} settings: "
         f"{', '.join(firsts)}; Nemenyi's test separates {apart}."
     ]
+
+
+#: groups of algorithms with other seeds that an answer names
+_MOST_GROUPS = 4
+
+
+def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]:
+    """Who has the lowest worst+gap, whether that is certain, and whether it is truly best."""
+    studies = evaluation.studies
+    measure, title = ranked_by(studies)
+    names, values = algorithms_of(studies), complete(studies, [measure])[measure]
+    level = means(values)
+    if len(level) < 2:
+        return [too_few(names, len(level), "results in every seed"), *_by_seeds(studies, measure)]
+    order = sorted(level, key=lambda name: (level[name], name))
+    first, second = order[:2]
+    among = (
+        "" if len(level) == len(names) else f" of the {len(level)} of {len(names)} algorithms complete in every seed"
+    )
+    sentence = f"{first} has the lowest {title}{among}, {100 * level[first]:.1f}%"
+    sample = resamples(evaluation, statistics)[0].get(measure)
+    if sample is not None:
+        apart = sample.difference(second, first)
+        sentence += (
+            f", {100 * apart.estimate:.1f} points below {second} "
+            f"([{100 * apart.low:.1f}, {100 * apart.high:.1f}], {statistics.percent} interval)"
+        )
+    return [f"{sentence}. {verdict(values.loc[order])}", *_by_seeds(studies, measure), *_truth(evaluation, first)]
+
+
+def _by_seeds(studies: pd.DataFrame, measure: str) -> list[str]:
+    """How many algorithms have which seeds, where they differ: the most common first."""
+    table = by_seed(studies, measure)
+    groups = Counter(tuple(table.columns[own]) for own in table.notna().to_numpy()).most_common(_MOST_GROUPS)
+    if len(groups) < 2:
+        return []
+    parts = [f"{n} in seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}" for seeds, n in groups]
+    return [f"Only algorithms of the same seeds are compared. Results: {'; '.join(parts)}."]
+
+
+def _truth(evaluation: Evaluation, first: str) -> list[str]:
+    """The truly best algorithm, and what selecting by worst+gap and by average costs."""
+    studies = evaluation.studies
+    chosen = selections(studies, ["ideal", *COMPARED])
+    best = chosen["ideal", None].names
+    if not best:
+        return []
+    ideal = means(by_seed(studies, "ideal"))[best[0]]
+    text = f"Over all environments {best[0]} is truly best, with an ideal error of {100 * ideal:.1f}%"
+    costs = [
+        f"selecting by {title} ({chosen[measure, None].names[0]}) costs {100 * cost:.1f} points of it"
+        for measure, title in COMPARED.items()
+        if (cost := chosen[measure, None].cost) is not None
+    ]
+    return [f"{text}; {', '.join(costs)}." if costs else f"{text}."]
 
 
 #: more settings than these are folded away, one line each, so that the tables over all of them are found

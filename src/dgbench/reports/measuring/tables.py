@@ -1,5 +1,7 @@
 """The tables of one setting: measures, errors, selections and rank correlations (Hwang et al. 2024, Tables 1, 5 and 6).
 
+How sure they are, from paired resamples: differences, ranks and the chance of being lowest.
+
 Beside each stand plain sentences that say what it can and cannot tell.
 """
 
@@ -7,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
+from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from dgbench.analysis import MEASURES, PRACTICAL_MEASURES, Lead, lead
+from dgbench.analysis import MEASURES, PRACTICAL_MEASURES, Resamples, Statistics, lead, resample, separated
+from dgbench.errors import MeasureError
 from dgbench.plan.folds import LOO, tested_by_fold
 from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.evaluation import Evaluation, Setting
@@ -21,6 +25,7 @@ from dgbench.reports.over_seeds import (
     algorithms_of,
     by_seed,
     candidates,
+    chance_of,
     complete,
     correlations,
     means,
@@ -31,8 +36,9 @@ from dgbench.reports.over_seeds import (
     seed_counts,
     seeds_of,
     selections,
+    separation_words,
 )
-from dgbench.reports.tables import Column, Table, entry, table
+from dgbench.reports.tables import Column, Table, entries, entry, interval_entry, table
 
 FORMULAS = {
     "average": "mean error over the held-out environments (eq. 2)",
@@ -41,6 +47,17 @@ FORMULAS = {
     "worst_gap": "worst + gap / (N - 2), N given environments (eq. 6)",
     "ideal": "largest error over all environments of the model trained on all given ones (eq. 4)",
 }
+#: terms of the measure reports, explained where they first stand
+WORDS = {
+    "held-out environment": "a given environment that the judged model was not trained on.",
+    "worst+gap": "largest held-out error plus the spread of held-out errors over N - 2 (Hwang et al. 2024, eq. 6).",
+    "ideal": "largest error over all environments, known only where all can be tested: the truth that the other "
+    "measures try to predict (eq. 4).",
+    "selection": "how the step and hyperparameters of each model were chosen, from validation data alone unless it "
+    "says oracle.",
+}
+#: the measures that are compared with each other
+COMPARED = {"worst_gap": "worst+gap", "average": "average"}
 ALGORITHM = Column("algorithm", key=True)
 
 
@@ -192,18 +209,6 @@ def _winner(studies: pd.DataFrame) -> list[str]:
     ]
 
 
-def chance_of(found: Lead) -> str:
-    """``1 of 4 cases (permutation test), the fewest that 3 seeds can show``."""
-    share = Fraction(found.as_large, found.relabelings)
-    if found.p_value <= 0.05:
-        verdict = "few enough to tell the two apart"
-    elif found.p_value == found.least:
-        verdict = f"the fewest that {found.seeds} seeds can show"
-    else:
-        verdict = "too many to tell the two apart"
-    return f"{share.numerator} of {share.denominator} cases (permutation test), {verdict}"
-
-
 def _absent(studies: pd.DataFrame) -> list[str]:
     reasons = []
     for study in studies.to_dict("records"):
@@ -283,3 +288,105 @@ def correlation_table(evaluation: Evaluation) -> Table:
 
 def _names(column: str, selected: tuple[str, ...]) -> dict[str, Any]:
     return entry(column, " = ".join(selected) or None, reason="" if selected else "no algorithm has this measure")
+
+
+def certainty_table(evaluation: Evaluation, statistics: Statistics) -> Table:
+    """Per algorithm: difference to the lowest, rank and chance of being lowest, by worst+gap and by average."""
+    columns = [Column("algorithm", key=True)]
+    for title in COMPARED.values():
+        columns += [
+            Column(f"{title}: to the lowest", unit="points", help=f"{title} less the lowest of all algorithms"),
+            Column(f"{title}: rank", unit="rank", help="1 is the lowest"),
+            Column(f"{title}: P(lowest)", unit="probability", help="share of the resamples in which it is the lowest"),
+        ]
+    found, reasons = resamples(evaluation, statistics)
+    names = sorted({name for sample in found.values() for name in sample.names})
+    if found:
+        first = next(iter(found.values()))
+        level = dict(zip(first.names, first.estimate, strict=True))
+        names.sort(key=lambda name: (level.get(name, np.inf), name))
+    lines: list[dict[str, Any]] = [{"algorithm": name} for name in names]
+    notes = [_how(evaluation, statistics, found)] if found else []
+    for measure, title in COMPARED.items():
+        own = [f"{title}: {kind}" for kind in ("to the lowest", "rank", "P(lowest)")]
+        if measure not in found:
+            notes.append(f"{title}: not computed, {reasons[measure]}.")
+            for line in lines:
+                line |= entries(own, reasons[measure])
+            continue
+        sample = found[measure]
+        lowest = sample.names[int(np.argmin(sample.estimate))]
+        ranks, chance = sample.ranks(), sample.chance_of_best()
+        for line in lines:
+            name = line["algorithm"]
+            if name in ranks:
+                line |= interval_entry(own[0], sample.difference(name, lowest)) | interval_entry(own[1], ranks[name])
+                line |= entry(own[2], chance[name])
+            else:
+                line |= entries(own, "not complete in every seed")
+        notes.append(_separation(evaluation.studies, measure, title))
+    absent = sorted(set(algorithms_of(evaluation.studies)) - set(names))
+    if absent and found:
+        notes.append(f"Not complete in every seed, left out: {', '.join(absent)}.")
+    return table(lines, "certainty", "Which differences hold", columns, notes)
+
+
+def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
+    """Every pair of algorithms, with the interval of the difference."""
+    found, _ = resamples(evaluation, statistics)
+    columns = [Column("algorithm", key=True), Column("less", key=True)]
+    columns += [Column(title, unit="points", help=f"difference of {title}") for title in COMPARED.values()]
+    names = sorted({name for sample in found.values() for name in sample.names})
+    lines = []
+    for first, second in combinations(names, 2):
+        line: dict[str, Any] = {"algorithm": first, "less": second}
+        for measure, title in COMPARED.items():
+            sample = found.get(measure)
+            if sample is None or not {first, second} <= set(sample.names):
+                line |= entry(title, reason="not computed, see the table above")
+            else:
+                apart = sample.difference(first, second)
+                line |= {**interval_entry(title, apart), f"{title}.best": apart.excludes_zero}
+        lines.append(line)
+    notes = [f"Bold: the {statistics.percent} interval excludes 0. {len(lines)} pairs, each judged by itself."]
+    return table(lines, "differences", "Every difference", columns, notes if lines else [], detail=True)
+
+
+def resamples(evaluation: Evaluation, statistics: Statistics) -> tuple[dict[str, Resamples], dict[str, str]]:
+    """Measure -> resamples of the complete algorithms, and measure -> why there are none."""
+    found, reasons = {}, {}
+    for measure in COMPARED:
+        table = complete(evaluation.studies, [measure])[measure]
+        names, values = list(map(str, table.index)), table.to_numpy()
+        if measure == "average" and names:
+            held_out = evaluation.errors[evaluation.errors["role"] == "held_out"]
+            errors = held_out.groupby(["algorithm", "seed"], sort=False)["error"].apply(list).to_dict()
+            values = np.array([[errors[name, seed] for seed in table.columns] for name in names])
+        try:
+            if len(names) < 2:
+                here = f"{len(names)} of {len(algorithms_of(evaluation.studies))}"
+                raise MeasureError(f"a difference needs 2 algorithms with a value in every seed, here are {here}")
+            rng = statistics.rng("certainty", measure)
+            found[measure] = resample(names, values, rng, draws=statistics.draws, level=statistics.level)
+        except MeasureError as problem:
+            reasons[measure] = str(problem)
+    return found, reasons
+
+
+def _separation(studies: pd.DataFrame, measure: str, title: str) -> str:
+    """Which algorithms may have the lowest mean, of those that are complete."""
+    values = complete(studies, [measure])[measure]
+    level = means(values)
+    ranked = sorted(level, key=lambda name: (level[name], name))
+    return f"{title}: {ranked[0]} is lowest; {separation_words(ranked, separated(values.loc[ranked].to_numpy()))}"
+
+
+def _how(evaluation: Evaluation, statistics: Statistics, found: dict[str, Resamples]) -> str:
+    count = len(seeds_of(evaluation.studies))
+    seeds = "seeds are" if count > 1 else "1 seed, only environments are"
+    text = (
+        f"[low, high]: {statistics.percent} paired bootstrap interval, {statistics.draws} resamples, widened for the "
+        f"{min(item.units for item in found.values())} units resampled; {seeds} resampled"
+    )
+    both = " (for the average, held-out environments too)" if "average" in found and count > 1 else ""
+    return f"{text}{both}. Each difference is judged by itself."

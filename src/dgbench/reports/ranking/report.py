@@ -15,9 +15,8 @@ from dgbench.errors import ConfigError
 from dgbench.reports.document import Document, Section, leads, problem_table, warnings
 from dgbench.reports.hparams import choices
 from dgbench.reports.labels import slug, variant_text
-from dgbench.reports.measuring.certainty import WORDS as MEASURE_WORDS
-from dgbench.reports.measuring.certainty import too_few, verdict
-from dgbench.reports.over_seeds import comparable, known
+from dgbench.reports.measuring.tables import WORDS as MEASURE_WORDS
+from dgbench.reports.over_seeds import comparable, known, too_few, verdict
 from dgbench.reports.ranking.figures import leaderboard_figures
 from dgbench.reports.ranking.leaderboards import Leaderboard, leaderboards
 from dgbench.reports.ranking.published import (

@@ -7,7 +7,6 @@ section 3.2); how much a result depends on the epoch, the seed and an oracle (Zh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,11 +50,10 @@ def leaderboard_table(leaderboard: Leaderboard, kind: str = "domainbed", baselin
     order = [*level, *(name for name in leaderboard.algorithms if name not in level)]
     several = len(leaderboard.datasets) > 1
     columns = [ALGORITHM]
-    bar = partial(spread, kind=kind)
     parts = []
     for dataset in leaderboard.datasets:
         why = {name: dataset.why_absent(name) for name in order}
-        parts.append(seed_columns(dataset.averages, dataset.title, order, dataset.seeds, why, highest=True, bar=bar))
+        parts.append(seed_columns(dataset.averages, dataset.title, order, dataset.seeds, why, highest=True, bar=kind))
         form, held_out = variant_text(dataset.identity), ", ".join(dataset.environments)
         text = f"{form}: mean accuracy over {held_out}, each held out"
         columns.append(Column(dataset.title, f"{dataset.title} accuracy", "percent", text))
@@ -102,12 +100,11 @@ def dataset_table(
     order, seeds = leaderboard.algorithms, dataset.seeds
     how = "trained on its other images" if trained_on_tested(dataset.identity) else "held out"
     columns = [ALGORITHM]
-    bar = partial(spread, kind=kind)
     parts = []
     for env in dataset.environments:
         here = dataset.accuracies[dataset.accuracies["env"] == env]
         why = {name: reasons(here, "accuracy").get(name) or dataset.why_absent(name) for name in order}
-        parts.append(seed_columns(by_seed(here, "accuracy"), env, order, seeds, why, highest=True, bar=bar))
+        parts.append(seed_columns(by_seed(here, "accuracy"), env, order, seeds, why, highest=True, bar=kind))
         columns.append(Column(env, f"accuracy in {env}", "percent", f"accuracy in {env}, {how}"))
     deviation = f"standard deviation over the test environments, divisor {divisor}"
     columns += [

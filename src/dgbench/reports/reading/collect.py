@@ -20,11 +20,11 @@ from dgbench.errors import RecordError
 from dgbench.records.files import read_regular
 from dgbench.records.rows import DEFAULTS, IDENTITY_FILE, ROW_FILE, Role, identity_key, keys, shown
 from dgbench.records.status import DONE, FAILED, INTERRUPTED, RUNNING
-from dgbench.reports.reading.archives import read_archives
 from dgbench.reports.reading.folders import (
     UNREADABLE_FILE,
     Problem,
     RunFolder,
+    archives_in,
     find_runs,
     nothing_found,
     places,
@@ -40,6 +40,7 @@ from dgbench.reports.reading.row_files import (
     Names,
     RowCache,
     Run,
+    read_archive,
 )
 
 if TYPE_CHECKING:
@@ -107,6 +108,38 @@ def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repea
     identities = fold_seeds([run.identity for run, _ in found])
     runs = [replace(run, identity=identity) for (run, _), identity in zip(found, identities, strict=True)]
     return Collection(runs, _frame([rows for _, rows in found], names.listed), problems, silent)
+
+
+def read_archives(places: Sequence[Path], names: Names) -> tuple[list[Record], list[Problem]]:
+    """The runs of all archives that are named, or that a folder stands for (:func:`archives_in`).
+
+    Args:
+        places: files and folders.
+        names: receives the names that rows hold.
+
+    Returns:
+        the runs with their rows; and what is left out.
+
+    Raises:
+        RecordError: a file that is named is no archive.
+    """
+    found: list[Record] = []
+    problems: list[Problem] = []
+    for place in places:
+        named = os.path.isfile(place)
+        files, frozen = ([place], []) if named else archives_in(place)
+        problems += frozen
+        for file in files:
+            try:
+                runs, left_out = read_archive(file, names)
+            except RecordError as error:
+                if named:
+                    raise
+                problems.append(Problem("unreadable archive", printable(file), str(error)))
+                continue
+            found += runs
+            problems += left_out
+    return found, problems
 
 
 def _place(identity: Mapping[str, Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What counts as a run folder, and what its status says."""
+"""What counts as a run folder, what its status says, and which archives of runs lie in a folder."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ HIDING = frozenset({UNREADABLE_FOLDER, UNREADABLE_FILE, UNREADABLE_PLAN})  #: ki
 _CONFIG = "config.yaml"
 _OF_RUNS = (ROW_FILE, STATUS_FILE, _CONFIG)
 _NOT_OURS = {"checkpoints", "wandb", "tensorboard", "logger"}  # folders inside a run that hold no runs
+SUFFIX = ".jsonl.xz"
+ENTRY_FILE = "entry.yaml"  #: in the folder of an entry: what it is
+ROWS = f"rows{SUFFIX}"  #: beside it: its packed runs
 
 
 @dataclass(frozen=True)
@@ -183,3 +186,28 @@ def filling_command(run: Path, folds: Sequence[str]) -> str:
     narrow = [f"protocol.folds=[{','.join(folds)}]"] if folds else []
     hint = "" if typed is not None else f", with the other keys as in {run}"
     return shlex.join([*command_words("train"), *overrides, *narrow]) + hint
+
+
+def archives_in(folder: Path) -> tuple[list[Path], list[Problem]]:
+    """The packed files that lie in a folder, then those of entries in it that are not frozen.
+
+    Args:
+        folder: a folder with packed files, an entry, or an archive of entries such as ``results``.
+
+    Returns:
+        the files; and a problem for each frozen entry, which is read only where it is named itself.
+    """
+    files, problems = sorted(folder.glob(f"*{SUFFIX}")), []
+    for entry in sorted(folder.glob(f"*/{ENTRY_FILE}")):
+        if why := frozen_reason(entry):
+            problems.append(Problem("frozen entry", printable(entry.parent), f"{why}; name its folder to read it"))
+        else:
+            files.append(entry.parent / ROWS)
+    return files, problems
+
+
+def frozen_reason(entry: Path) -> str:
+    """What ``frozen:`` says in an ``entry.yaml``; empty where it says nothing or cannot be read."""
+    content = _yaml(entry)
+    found = content.get("frozen") if isinstance(content, dict) else None
+    return printable(" ".join(str(found).split())) if found else ""

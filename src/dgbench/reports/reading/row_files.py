@@ -1,4 +1,6 @@
-"""Runs and their rows as arrays: what a row file holds, what in it cannot be used, and the cache of many row files.
+"""Runs and their rows as arrays: from row files, archives of runs (:mod:`dgbench.reports.archive.entries`) and a cache.
+
+What cannot be used is a fault of its file.
 
 The cache is hidden in the folder that was searched, so that a report of many runs is fast the second time. It says
 nothing that the row files do not say: it may be deleted, one that is corrupt or of another version is passed over, and
@@ -11,11 +13,12 @@ import functools
 import hashlib
 import io
 import json
+import lzma
 import os
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from operator import itemgetter
@@ -25,9 +28,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import dgbench.records.rows
+from dgbench.errors import RecordError
 from dgbench.records.files import open_regular, write_whole
-from dgbench.records.rows import DEFAULTS, IDENTITY_CHECKS, ROW_FILE, ParsedRow, Role, keys, parse_rows, shown
-from dgbench.reports.reading.folders import Problem, printable
+from dgbench.records.rows import (
+    DEFAULTS,
+    IDENTITY_CHECKS,
+    LARGEST_COUNT,
+    ROW_CHECKS,
+    ROW_FILE,
+    ParsedRow,
+    Role,
+    first_fault,
+    keys,
+    misfit,
+    optional,
+    parse_rows,
+    shown,
+    whole,
+)
+from dgbench.records.status import WORDS
+from dgbench.reports.reading.folders import UNKNOWN, Problem, printable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -210,11 +230,104 @@ def _record(rows: Sequence[ParsedRow], identity: dict[str, Any], names: Names) -
     values = [row.own for row in kept.values()]
     latest = max(values, key=itemgetter("step"))
     codes = sorted({row.identity["code"] for row in kept.values()})
-    whole = {**DEFAULTS, **identity, "code": CODE_SEPARATOR.join(codes)}
+    identity = {**DEFAULTS, **identity, "code": CODE_SEPARATOR.join(codes)}
     number, counts = names.number, itemgetter("env_held_out", "seen", "wrong", "loss")
     array = row_array((own["step"], number(own["env"]), number(own["subset"]), *counts(own)) for own in values)
-    whole = {key: whole[key] for key in IDENTITY_KEYS}
-    return Run("", whole, "", "", latest["step"], len(array), latest["together"]), array
+    identity = {key: identity[key] for key in IDENTITY_KEYS}
+    return Run("", identity, "", "", latest["step"], len(array), latest["together"]), array
+
+
+_COUNT = whole(0, LARGEST_COUNT)
+#: of the keys of a run besides its identity
+_RUN_CHECKS = {
+    "folder": lambda value: "" if type(value) is str else f"is {shown(value)}, not text",
+    "status": lambda value: "" if value in (*WORDS, UNKNOWN) else f"is {shown(value)}, no status",
+    "reason": lambda value: "" if type(value) is str else f"is {shown(value)}, not text",
+    "last_step": _COUNT,
+    "row_count": _COUNT,
+    "together": optional(_COUNT),
+}
+
+
+def read_archive(file: Path, names: Names) -> tuple[list[Record], list[Problem]]:
+    """The runs of one archive, as :func:`read_archives`; a run that cannot be read is left out and named by its line.
+
+    Raises:
+        RecordError: the file is no archive: nothing in it is a run.
+    """
+    found: list[Record] = []
+    problems: list[Problem] = []
+    number, end = 0, ""
+    try:
+        with open_regular(file) as handle, lzma.open(handle) as lines:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    found.append(_archived(line, names))
+                except RecordError as error:
+                    problems.append(Problem("bad run in archive", f"{printable(file)}:{number}", str(error)))
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        end = printable(getattr(error, "strerror", None) or str(error))
+    if not found:
+        why = end or (f"{number} lines, the first {problems[0].reason}" if problems else "it is empty")
+        raise RecordError(
+            f"{printable(file)} is no whole archive of runs ({why}); name a folder of runs, or a file that "
+            "`dgbench results pack` wrote"
+        )
+    if end:
+        why = f"what follows its line {number} is lost ({end}); copy the file again"
+        problems.append(Problem("cut archive", printable(file), why))
+    return found, problems
+
+
+def _archived(line: bytes, names: Names) -> Record:
+    """One run with its rows.
+
+    Raises:
+        RecordError: it is none; why.
+    """
+    try:
+        content = json.loads(line.decode())
+        about, identity, columns = content["run"], content["run"]["identity"], content["rows"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise RecordError("is no JSON object with run, identity and rows (half-written?)") from None
+    for part, wanted in ((about, _RUN_CHECKS), (identity, IDENTITY_CHECKS), (columns, ROW_COLUMNS)):
+        known = {"together", *DEFAULTS} if part is not columns else ()
+        if type(part) is not dict or (missing := [key for key in wanted if key not in part and key not in known]):
+            raise RecordError(f"lacks {', '.join(missing) if type(part) is dict else 'a mapping'}")
+    checked = {**identity, **{key: 0 for key in SEEDED if identity[key] == BY_SEED}}
+    wrong = first_fault(about, _RUN_CHECKS) or first_fault(checked, IDENTITY_CHECKS) or misfit(identity)
+    if wrong or (wrong := _fault_of_columns(columns, about)):
+        raise RecordError(wrong)
+    env, subset = (list(map(names.number, columns[name])) for name in ("env", "subset"))
+    rows = row_array(zip(*({**columns, "env": env, "subset": subset}[name] for name in ROW_COLUMNS), strict=True))
+    run = Run(
+        printable(about["folder"]),
+        {key: identity.get(key, DEFAULTS.get(key)) for key in IDENTITY_CHECKS},
+        about["status"],
+        printable(about["reason"]),
+        about["last_step"],
+        about["row_count"],
+        about.get("together"),
+    )
+    return run, rows
+
+
+def _fault_of_columns(columns: Mapping[str, Any], about: Mapping[str, Any]) -> str:
+    """What is wrong with the rows of a run, in words; empty where nothing is."""
+    count = about["row_count"]
+    for name in ROW_COLUMNS:
+        if type(columns[name]) is not list or len(columns[name]) != count or not count:
+            size = len(columns[name]) if type(columns[name]) is list else "no"
+            return f"has {size} values of {name}, row_count is {count}"
+        check = ROW_CHECKS[name]
+        if wrong := next(filter(None, map(check, columns[name])), ""):
+            return f"{name} {wrong}"
+    if not all(0 <= wrong <= seen for wrong, seen in zip(columns["wrong"], columns["seen"], strict=True)):
+        return "counts more images wrong than seen, or fewer than none"
+    if max(columns["step"]) != about["last_step"]:
+        return f"last_step is {about['last_step']}, its last row is of step {max(columns['step'])}"
+    keys = set(zip(columns["step"], columns["env"], columns["subset"], strict=True))
+    return "" if len(keys) == count else f"has {count - len(keys)} rows twice"
 
 
 class RowCache:

@@ -57,10 +57,7 @@ _TITLES = {
     "concept": "Covariate and concept shift",
     "frechet": "Frechet distance",
 }
-_ORDER = tuple(_TITLES)
 _FORMULAS = {"ye2022": ("div", "cor"), "hellinger": ("div_plus", "cor_plus")}
-
-_Placed = tuple[str, ShiftRow]  # folder, row
 
 
 @dataclass(frozen=True)
@@ -142,7 +139,7 @@ def read_shifts(roots: str | Path | Iterable[str | Path]) -> ShiftCollection:
         RecordError: there is not one estimate.
     """
     where, problems = places(roots), []
-    rows: list[_Placed] = []
+    placed: list[tuple[str, ShiftRow]] = []  # folder, row
     seen: set[str] = set()
     for root in where:
         if not os.path.isdir(root):
@@ -151,19 +148,19 @@ def read_shifts(roots: str | Path | Iterable[str | Path]) -> ShiftCollection:
         for folder, files in searched(root, (SHIFT_FILE, STATUS_FILE), problems):
             if SHIFT_FILE in files and (real := os.path.realpath(folder)) not in seen:
                 seen.add(real)
-                rows += _read_folder(Path(folder), problems)
-    if not rows:
+                placed += _read_folder(Path(folder), problems)
+    if not placed:
         estimate = " ".join([*command_words("shift"), "dataset=pacs"])
         raise RecordError(
             f"{nothing_found(where, problems, f'rows of {SHIFT_FILE}')}; make some with `{estimate}`, or name a folder "
             "with runs=[DIR]"
         )
-    kept = _each_once(rows, problems)
-    folders = list(dict.fromkeys(folder for folder, _ in kept))
-    return ShiftCollection([row for _, row in kept], list(dict.fromkeys(problems)), folders)
+    placed = _each_once(placed, problems)
+    folders = list(dict.fromkeys(folder for folder, _ in placed))
+    return ShiftCollection([row for _, row in placed], list(dict.fromkeys(problems)), folders)
 
 
-def _read_folder(folder: Path, problems: list[Problem]) -> list[_Placed]:
+def _read_folder(folder: Path, problems: list[Problem]) -> list[tuple[str, ShiftRow]]:
     where, file = printable(folder), folder / SHIFT_FILE
     status = read_status(folder)
     if status.word not in ("", DONE):
@@ -182,13 +179,14 @@ def _read_folder(folder: Path, problems: list[Problem]) -> list[_Placed]:
     return [(where, row) for row in rows]
 
 
-def _each_once(rows: Sequence[_Placed], problems: list[Problem]) -> list[_Placed]:
+def _each_once(placed: Sequence[tuple[str, ShiftRow]], problems: list[Problem]) -> list[tuple[str, ShiftRow]]:
     """One row for each estimate: of the folder with the most rows, then the first by name."""
-    count = Counter(folder for folder, _ in rows)
-    same: dict[tuple[Any, ...], list[_Placed]] = defaultdict(list)
-    for folder, row in rows:
-        same[_content(row), *row.key].append((folder, row))
-    kept: list[_Placed] = []
+    count = Counter(folder for folder, _ in placed)
+    same: dict[tuple[Any, ...], list[tuple[str, ShiftRow]]] = defaultdict(list)
+    for folder, row in placed:  # what is estimated and how; not by which version of the code
+        identity = {key: value for key, value in asdict(row.identity).items() if key not in ("run", "code")}
+        same[_key(identity), *row.key].append((folder, row))
+    kept = []
     differences_of: dict[tuple[str, str], list[str]] = defaultdict(list)
     for copies in same.values():
         used, *rest = sorted(copies, key=lambda one: (-count[one[0]], one[0]))
@@ -203,27 +201,16 @@ def _each_once(rows: Sequence[_Placed], problems: list[Problem]) -> list[_Placed
     return kept
 
 
-def _content(row: ShiftRow) -> str:
-    """What is estimated and how; not by which version of the code."""
-    identity = {key: value for key, value in asdict(row.identity).items() if key not in ("run", "code")}
-    return json.dumps(identity, sort_keys=True, default=str)
-
-
 def _difference(used: ShiftRow, other: ShiftRow) -> str:
     """How two rows of one estimate differ, in words; empty where they agree."""
     who = f"{used.pair}, {used.kind} {used.number}, null={used.null}"
     code = "" if used.identity.code == other.identity.code else f"; code {used.identity.code}, {other.identity.code}"
     if bool(used.refused) != bool(other.refused):
         return f"{who}: one of them is refused{code}"
-    name, apart = _farthest(used.values, other.values)
-    return f"{who}: {name} differs by {apart:.3g}{code}" if apart > TOLERANCE else ""
-
-
-def _farthest(ours: Mapping[str, float], theirs: Mapping[str, float]) -> tuple[str, float]:
-    """The value that differs most, infinitely where only one has it."""
-    names = sorted({*ours, *theirs})
-    apart = [abs(ours[name] - theirs[name]) if name in ours and name in theirs else math.inf for name in names]
-    return max(zip(names, apart, strict=True), key=lambda one: one[1], default=("", 0.0))
+    ours, theirs = used.values, other.values  # infinitely apart where only one has a value
+    apart = {n: abs(ours[n] - theirs[n]) if n in ours and n in theirs else math.inf for n in sorted({*ours, *theirs})}
+    name = max(apart, key=apart.__getitem__, default="")
+    return f"{who}: {name} differs by {apart[name]:.3g}{code}" if name and apart[name] > TOLERANCE else ""
 
 
 def shift_settings(rows: Sequence[ShiftRow], split_by: str | None = None) -> tuple[list[ShiftSetting], list[Problem]]:
@@ -241,7 +228,8 @@ def shift_settings(rows: Sequence[ShiftRow], split_by: str | None = None) -> tup
         raise ConfigError(f"split_by={split_by} is no identity key of shifts; choose one of {', '.join(identity_keys)}")
     keys = SETTING_KEYS + ((split_by,) if split_by and split_by not in SETTING_KEYS else ())
     groups = _grouped([{key: getattr(row.identity, key) for key in keys} for row in rows], rows)
-    groups.sort(key=lambda group: (_place(group[0]["estimator"]), _key(group[0])))
+    order = {name: number for number, name in enumerate(_TITLES)}
+    groups.sort(key=lambda group: (order.get(name := group[0]["estimator"], len(order)), name, _key(group[0])))
     settings, problems = [], list[Problem]()
     for title, (identity, members) in zip(_titles([identity for identity, _ in groups]), groups, strict=True):
         lines = _lines(members)
@@ -263,10 +251,6 @@ def _grouped(
     for identity, row in zip(identities, rows, strict=True):
         groups.setdefault(_key(identity), (identity, []))[1].append(row)
     return list(groups.values())
-
-
-def _place(estimator: str) -> tuple[int, str]:
-    return (_ORDER.index(estimator) if estimator in _ORDER else len(_ORDER), estimator)
 
 
 def _key(values: Mapping[str, Any]) -> str:
@@ -325,7 +309,11 @@ def _estimates(rows: Sequence[ShiftRow]) -> dict[tuple[str, str, str, str], Esti
     estimates = {}
     for key, group in frame.groupby(keys[:3], sort=False):
         part, null, name = map(str, key)
-        trials, halves = _by_number(group, TRIAL), _by_number(group, HALF)
+        by_number = {
+            kind: group[group["kind"] == kind].pivot(index="pair", columns="number", values="value")
+            for kind in (TRIAL, HALF)
+        }
+        trials, halves = by_number[TRIAL], by_number[HALF]
         pairs = [pair for pair in group["pair"].unique() if pair in trials.index]
         trials, halves = trials.reindex(pairs), halves.reindex(pairs)
         true = [exact.get((pair, name)) if (part, null) == (VALUE, NO_NULL) else None for pair in pairs]
@@ -336,11 +324,6 @@ def _estimates(rows: Sequence[ShiftRow]) -> dict[tuple[str, str, str, str], Esti
             means = trials.mean(skipna=False), halves.mean(skipna=False)
             estimates[part, null, ALL_PAIRS, name] = _estimate(values.mean(), *means, true)
     return estimates
-
-
-def _by_number(group: pd.DataFrame, kind: str) -> pd.DataFrame:
-    """Values of trials or halves: a line for each pair, a column for each number."""
-    return group[group["kind"] == kind].pivot(index="pair", columns="number", values="value")
 
 
 def _estimate(value: Any, trials: pd.Series[Any], halves: pd.Series[Any], exact: Sequence[float | None]) -> Estimate:
