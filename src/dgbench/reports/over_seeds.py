@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -138,6 +138,11 @@ def seed_columns(
     return made
 
 
+def side_by_side(order: Sequence[str], parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Columns such as those of :func:`seed_columns` beside the algorithms of their lines."""
+    return pd.concat([pd.DataFrame(index=list(order)), *parts], axis=1).rename_axis("algorithm").reset_index()
+
+
 def seed_counts(lines: pd.DataFrame) -> dict[str, int]:
     """Algorithm -> seeds with at least one run."""
     return {str(name): int(count) for name, count in lines.groupby("algorithm")["seed"].nunique().items()}
@@ -149,8 +154,8 @@ def comparable(values: pd.DataFrame) -> pd.DataFrame:
     if not there.size:
         return values.iloc[:0, :0]
     most = there[there.sum(axis=1).argmax()]
-    found: pd.DataFrame = values.loc[(there == most).all(axis=1), most]
-    return found
+    lines: pd.DataFrame = values.loc[(there == most).all(axis=1), most]
+    return lines
 
 
 def leader(values: pd.DataFrame, highest: bool = False) -> str | None:
@@ -158,8 +163,8 @@ def leader(values: pd.DataFrame, highest: bool = False) -> str | None:
     judged = comparable(values)
     if min(judged.shape) < 2:
         return None
-    found = separated((-1.0 if highest else 1.0) * judged.to_numpy())
-    return str(judged.index[found.candidates[0]]) if len(found.candidates) == 1 else None
+    separation = separated((-1.0 if highest else 1.0) * judged.to_numpy())
+    return str(judged.index[separation.candidates[0]]) if len(separation.candidates) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -222,8 +227,8 @@ def ranked_by(studies: pd.DataFrame) -> tuple[str, str]:
 def complete(studies: pd.DataFrame, measures: Sequence[str]) -> dict[str, pd.DataFrame]:
     """Measure -> matrix, of the algorithms that have every one of these measures for every seed."""
     values = {measure: by_seed(studies, measure).dropna() for measure in measures}
-    names = [name for name in algorithms_of(studies) if all(name in each.index for each in values.values())]
-    return {measure: each.loc[names] for measure, each in values.items()}
+    names = [name for name in algorithms_of(studies) if all(name in matrix.index for matrix in values.values())]
+    return {measure: matrix.loc[names] for measure, matrix in values.items()}
 
 
 @dataclass(frozen=True)
@@ -247,8 +252,8 @@ def candidates(studies: pd.DataFrame) -> dict[int | None, list[str]]:
     there = there & ideal if ideal.any() else there
     masks: dict[int | None, Any] = {seed: there[:, at] for at, seed in enumerate(seeds)}
     masks[None] = there.all(axis=1)
-    found = {seed: [name for name, mine in zip(names, mask, strict=True) if mine] for seed, mask in masks.items()}
-    return {seed: own if len(own) > 1 or len(names) == 1 else [] for seed, own in found.items()}
+    pools = {seed: [name for name, mine in zip(names, mask, strict=True) if mine] for seed, mask in masks.items()}
+    return {seed: pool if len(pool) > 1 or len(names) == 1 else [] for seed, pool in pools.items()}
 
 
 def selections(studies: pd.DataFrame, measures: Sequence[str]) -> dict[tuple[str, int | None], Chosen]:
@@ -259,20 +264,22 @@ def selections(studies: pd.DataFrame, measures: Sequence[str]) -> dict[tuple[str
         values = by_seed(studies, measure)
         lines = dict(zip(values.index, values.to_numpy().tolist(), strict=True))
         for seed, pool in pools.items():
-            own = {
+            of_pool = {
                 name: lines[name] if seed is None else [lines[name][seeds.index(seed)]]
                 for name in pool
                 if name in lines
             }
-            levels[measure, seed] = {name: mean(line) for name, line in own.items() if not any(map(math.isnan, line))}
-    found = {}
+            levels[measure, seed] = {
+                name: mean(line) for name, line in of_pool.items() if not any(map(math.isnan, line))
+            }
+    chosen = {}
     for measure in measures:
         for seed in pools:
             level, ideal = levels[measure, seed], levels["ideal", seed]
             names = select(level) if level else ()
             cost = degradation(ideal, names[0]) if names and names[0] in ideal else None
-            found[measure, seed] = Chosen(names, cost)
-    return found
+            chosen[measure, seed] = Chosen(names, cost)
+    return chosen
 
 
 def correlations(studies: pd.DataFrame, measure: str, coefficient: str) -> tuple[dict[int, float], dict[int, str]]:
@@ -281,7 +288,7 @@ def correlations(studies: pd.DataFrame, measure: str, coefficient: str) -> tuple
     Returns:
         Seed -> correlation, and seed -> why there is none.
     """
-    found: dict[int, float] = {}
+    rho: dict[int, float] = {}
     why: dict[int, str] = {}
     values, ideal = by_seed(studies, measure), by_seed(studies, "ideal")
     names = values.index.intersection(ideal.index)
@@ -289,26 +296,26 @@ def correlations(studies: pd.DataFrame, measure: str, coefficient: str) -> tuple
     for at, seed in enumerate(seeds_of(studies)):
         both = ~np.isnan(first[:, at] + second[:, at])
         try:
-            found[seed] = COEFFICIENTS[coefficient](first[both, at].tolist(), second[both, at].tolist())
+            rho[seed] = COEFFICIENTS[coefficient](first[both, at].tolist(), second[both, at].tolist())
         except MeasureError as problem:
             why[seed] = str(problem)
-    return found, why
+    return rho, why
 
 
 _MOST_NAMED = 6  # algorithms; of more, the first and the last are named
 
 
-def separation_words(order: Sequence[str], found: Separation) -> str:
+def separation_words(order: Sequence[str], separation: Separation) -> str:
     """``3 seeds cannot separate it from b, c; 2 are worse.``, of the first of some algorithms.
 
     Args:
-        order: names as in ``found``, best first.
-        found: of their values.
+        order: names as in ``separation``, best first.
+        separation: of their values.
     """
-    who = f"{found.seeds} seed{'s' * (found.seeds != 1)}"
-    others = [order[at] for at in found.candidates if at]
-    rest = found.algorithms - 1 - len(others)
-    if found.seeds < 2:
+    who = f"{separation.seeds} seed{'s' * (separation.seeds != 1)}"
+    others = [order[at] for at in separation.candidates if at]
+    rest = separation.algorithms - 1 - len(others)
+    if separation.seeds < 2:
         return "1 seed separates nothing: any difference may be the luck of the seed."
     if not others:
         return f"{who} separate it from {'the other' if rest == 1 else f'all {rest} others'}."
@@ -334,20 +341,20 @@ def verdict(values: pd.DataFrame, highest: bool = False) -> str:
     return f"{chance} {separation_words(order, separated(table))}"
 
 
-def chance_of(found: Lead) -> str:
+def chance_of(leading: Lead) -> str:
     """``1 of 4 cases (permutation test), the fewest that 3 seeds can show``."""
-    share = Fraction(found.as_large, found.relabelings)
-    if found.p_value <= 0.05:
-        verdict = "few enough to tell the two apart"
-    elif found.p_value == found.least:
-        verdict = f"the fewest that {found.seeds} seeds can show"
+    share = Fraction(leading.as_large, leading.relabelings)
+    if leading.p_value <= 0.05:
+        judgment = "few enough to tell the two apart"
+    elif leading.p_value == leading.least:
+        judgment = f"the fewest that {leading.seeds} seeds can show"
     else:
-        verdict = "too many to tell the two apart"
-    return f"{share.numerator} of {share.denominator} cases (permutation test), {verdict}"
+        judgment = "too many to tell the two apart"
+    return f"{share.numerator} of {share.denominator} cases (permutation test), {judgment}"
 
 
-def too_few(names: Sequence[str], known: int, what: str) -> str:
+def too_few(names: Sequence[str], count: int, what: str) -> str:
     """Why there is no answer: fewer than two algorithms have what is compared."""
     if len(names) == 1:
         return f"{names[0]} alone: train another algorithm to compare it with."
-    return f"{known} of {len(names)} algorithms have {what}: nothing to compare yet."
+    return f"{count} of {len(names)} algorithms have {what}: nothing to compare yet."

@@ -149,10 +149,10 @@ def _draw(axes: Any, evaluation: Evaluation, colors: Colors, ticks: int = 6) -> 
 
 def _places(environments: Iterable[str], given: Sequence[str]) -> tuple[dict[str, float], bool]:
     """Environment -> place on the axis, its value where all are numbers; the given ones first where they are not."""
-    found = set(environments)
-    if all(map(_is_number, found)):
-        return {env: float(env) for env in sorted(found, key=float)}, True
-    return {env: float(at) for at, env in enumerate([*given, *sorted(found - set(given))])}, False
+    names = set(environments)
+    if all(map(_is_number, names)):
+        return {env: float(env) for env in sorted(names, key=float)}, True
+    return {env: float(at) for at, env in enumerate([*given, *sorted(names - set(given))])}, False
 
 
 def _curves(errors: pd.DataFrame, place: Mapping[str, float]) -> pd.DataFrame:
@@ -368,7 +368,7 @@ def scatter_figures(benchmark: Benchmark) -> list[Figure]:
 
 def rank_figures(benchmark: Benchmark) -> list[Figure]:
     """One diagram per measure; none where there are too few algorithms or settings."""
-    found, _ = rankings(benchmark)
+    ranked, _ = rankings(benchmark)
     return [
         rank_diagram(
             ranking,
@@ -376,7 +376,7 @@ def rank_figures(benchmark: Benchmark) -> list[Figure]:
             f"Ranks by {RANKED_BY[measure]} over settings",
             f"Mean rank over {ranking.test.blocks} settings, 1 is the lowest error.",
         )
-        for measure, ranking in found.items()
+        for measure, ranking in ranked.items()
     ]
 
 

@@ -124,8 +124,8 @@ def _facts(benchmark: Benchmark) -> list[tuple[str, str]]:
 def benchmark_answer(benchmark: Benchmark) -> list[str]:
     """Who ranks first by which measure, and how well worst+gap and average predict the truly best algorithm."""
     selected = [
-        f"by {title} in {found.right} of {found.count} (mean cost {100 * found.cost:.1f} points of ideal error)"
-        for title, found in correct_selections(benchmark).items()
+        f"by {title} in {correct.right} of {correct.count} (mean cost {100 * correct.cost:.1f} points of ideal error)"
+        for title, correct in correct_selections(benchmark).items()
     ]
     if not selected:
         return ["No setting has ideal errors: how well the measures predict the truly best algorithm is not known."]
@@ -139,11 +139,13 @@ def _ranked_first(benchmark: Benchmark) -> list[str]:
     ranked, _ = rankings(benchmark)
     if not ranked:
         return []
-    firsts = [f"{each.first} by {RANKED_BY[name]} ({each.ranks[each.first]:.1f})" for name, each in ranked.items()]
-    *most, last = [str(each.separated) for each in ranked.values()]
+    firsts = [
+        f"{ranking.first} by {RANKED_BY[name]} ({ranking.ranks[ranking.first]:.1f})" for name, ranking in ranked.items()
+    ]
+    *most, last = [str(ranking.separated) for ranking in ranked.values()]
     ranking = ranked["ideal"]
     apart = f"them from {', '.join(most)} and {last} of the {len(ranking.ranks) - 1} others"
-    if not any(each.separated for each in ranked.values()):
+    if not any(ranking.separated for ranking in ranked.values()):
         apart = "none of them from any other"
     return [
         f"Lowest mean rank among {len(ranking.ranks)} algorithms over {ranking.test.blocks} settings: "
@@ -182,7 +184,7 @@ def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]
 def _by_seeds(studies: pd.DataFrame, measure: str) -> list[str]:
     """How many algorithms have which seeds, where they differ: the most common first."""
     table = by_seed(studies, measure)
-    groups = Counter(tuple(table.columns[own]) for own in table.notna().to_numpy()).most_common(_MOST_GROUPS)
+    groups = Counter(tuple(table.columns[present]) for present in table.notna().to_numpy()).most_common(_MOST_GROUPS)
     if len(groups) < 2:
         return []
     parts = [f"{n} in seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}" for seeds, n in groups]

@@ -37,6 +37,7 @@ from dgbench.reports.over_seeds import (
     seeds_of,
     selections,
     separation_words,
+    side_by_side,
 )
 from dgbench.reports.tables import Column, Table, entries, entry, interval_entry, table
 
@@ -73,9 +74,7 @@ def measure_table(evaluation: Evaluation) -> Table:
     order = sorted(algorithms_of(studies), key=lambda a: (level.get(a, float("inf")), a))
     seeds = seed_counts(studies)
     parts = [seed_columns(by_seed(studies, m), m, order, seeds, reasons(studies, m)) for m in MEASURES]
-    lines = (
-        pd.concat(parts, axis=1).assign(seeds=[seeds[name] for name in order]).rename_axis("algorithm").reset_index()
-    )
+    lines = side_by_side(order, parts).assign(seeds=[seeds[name] for name in order])
     columns = [ALGORITHM, *measure_columns(), Column("seeds", unit="count", help="seeds with at least one run")]
     return table(lines, "measures", "Measures of every algorithm", columns, on_measures(studies))
 
@@ -84,9 +83,9 @@ def held_out_table(evaluation: Evaluation) -> Table:
     """One line per algorithm: the error in each given environment of the model that never saw it."""
     (setting,) = evaluation.settings
     tested = evaluation.errors[evaluation.errors["role"] == "held_out"]
-    own = bool(evaluation.studies["trained_on_tested"].any())
+    oracle = bool(evaluation.studies["trained_on_tested"].any())
     environments = list(dict.fromkeys(map(str, tested["env"])))
-    how = "trained on its other images" if own else "held out"
+    how = "trained on its other images" if oracle else "held out"
     columns = [ALGORITHM, *(Column(env, unit="percent", help=f"error in {env}, {how}") for env in environments)]
     order = algorithms_of(evaluation.studies)
     seeds = seed_counts(evaluation.studies)
@@ -94,9 +93,9 @@ def held_out_table(evaluation: Evaluation) -> Table:
         seed_columns(by_seed(here, "error"), str(env), order, seeds, reasons(here, "error"))
         for env, here in tested.groupby("env", sort=False)
     ]
-    lines = pd.concat([pd.DataFrame(index=order), *parts], axis=1).rename_axis("algorithm").reset_index()
-    title = f"Error in each {'tested' if own else 'held-out'} environment"
-    return table(lines, "held_out_errors", title, columns, [_whose_models(setting, own)])
+    lines = side_by_side(order, parts)
+    title = f"Error in each {'tested' if oracle else 'held-out'} environment"
+    return table(lines, "held_out_errors", title, columns, [_whose_models(setting, oracle)])
 
 
 def seed_table(evaluation: Evaluation) -> Table:
@@ -201,22 +200,22 @@ def _winner(studies: pd.DataFrame) -> list[str]:
     names = list(values.index)
     if len(names) < 2:
         return []
-    found = lead(values.to_numpy())
-    first, second = names[found.first], names[found.second]
+    leading = lead(values.to_numpy())
+    first, second = names[leading.first], names[leading.second]
     return [
-        f"Lowest {title}: {first}, then {second}, higher in {found.wins} of {found.seeds} seeds; one of two equal "
-        f"algorithms would lead by as much in {chance_of(found)}."
+        f"Lowest {title}: {first}, then {second}, higher in {leading.wins} of {leading.seeds} seeds; one of two equal "
+        f"algorithms would lead by as much in {chance_of(leading)}."
     ]
 
 
 def _absent(studies: pd.DataFrame) -> list[str]:
-    reasons = []
+    sentences = []
     for study in studies.to_dict("records"):
-        own = dict.fromkeys(study[f"{name}.reason"] for name in MEASURES)
-        reasons += [f"{study['algorithm']} seed {study['seed']}: {why}." for why in own if isinstance(why, str)]
-    if len(reasons) > 6:
-        reasons = [*reasons[:6], f"{len(reasons) - 6} more reasons stand in the table of every seed."]
-    return reasons
+        texts = dict.fromkeys(study[f"{name}.reason"] for name in MEASURES)
+        sentences += [f"{study['algorithm']} seed {study['seed']}: {why}." for why in texts if isinstance(why, str)]
+    if len(sentences) > 6:
+        sentences = [*sentences[:6], f"{len(sentences) - 6} more sentences stand in the table of every seed."]
+    return sentences
 
 
 MEASURE = Column("measure", key=True)
@@ -263,9 +262,9 @@ def correlation_table(evaluation: Evaluation) -> Table:
     columns += [Column("mean over seeds", unit="correlation", help="mean ± standard deviation of the values per seed")]
     parts = []
     for coefficient in COEFFICIENTS if count > 1 else ():
-        found = {title: correlations(studies, name, coefficient) for name, title in PRACTICAL_MEASURES.items()}
+        rhos = {title: correlations(studies, name, coefficient) for name, title in PRACTICAL_MEASURES.items()}
         lines: list[dict[str, Any]] = []
-        for (title, (rho, why)), measure in zip(found.items(), PRACTICAL_MEASURES, strict=True):
+        for (title, (rho, why)), measure in zip(rhos.items(), PRACTICAL_MEASURES, strict=True):
             lines.append({"measure": title, "coefficient": coefficient})
             there = studies[[measure, "ideal"]].notna().all(axis=1)
             for seed in seeds:
@@ -273,14 +272,14 @@ def correlation_table(evaluation: Evaluation) -> Table:
                 flag = f"({both} of {count})" if both < count and seed in rho else ""
                 lines[-1] |= entry(f"seed {seed}", rho.get(seed), flag=flag, reason=why.get(seed, ""))
         means_over = seed_columns(
-            pd.DataFrame.from_dict({title: rho for title, (rho, _) in found.items()}, orient="index"),
+            pd.DataFrame.from_dict({title: rho for title, (rho, _) in rhos.items()}, orient="index"),
             "mean over seeds",
-            list(found),
-            dict.fromkeys(found, len(seeds)),
-            {title: next(iter(why.values()), "") for title, (_, why) in found.items()},
+            list(rhos),
+            dict.fromkeys(rhos, len(seeds)),
+            {title: next(iter(why.values()), "") for title, (_, why) in rhos.items()},
             highest=True,
         )
-        parts.append(pd.DataFrame(lines, index=list(found)).join(means_over))
+        parts.append(pd.DataFrame(lines, index=list(rhos)).join(means_over))
     title = "Rank correlation with the ideal measure over algorithms"
     made = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
     return table(made, "correlation", title, columns, on_correlation(studies))
@@ -292,56 +291,57 @@ def _names(column: str, selected: tuple[str, ...]) -> dict[str, Any]:
 
 def certainty_table(evaluation: Evaluation, statistics: Statistics) -> Table:
     """Per algorithm: difference to the lowest, rank and chance of being lowest, by worst+gap and by average."""
-    columns = [Column("algorithm", key=True)]
-    for title in COMPARED.values():
-        columns += [
-            Column(f"{title}: to the lowest", unit="points", help=f"{title} less the lowest of all algorithms"),
-            Column(f"{title}: rank", unit="rank", help="1 is the lowest"),
-            Column(f"{title}: P(lowest)", unit="probability", help="share of the resamples in which it is the lowest"),
-        ]
-    found, reasons = resamples(evaluation, statistics)
-    names = sorted({name for sample in found.values() for name in sample.names})
-    if found:
-        first = next(iter(found.values()))
+    samples, why_not = resamples(evaluation, statistics)
+    names = sorted({name for sample in samples.values() for name in sample.names})
+    if samples:
+        first = next(iter(samples.values()))
         level = dict(zip(first.names, first.estimate, strict=True))
         names.sort(key=lambda name: (level.get(name, np.inf), name))
     lines: list[dict[str, Any]] = [{"algorithm": name} for name in names]
-    notes = [_how(evaluation, statistics, found)] if found else []
+    columns, notes = [ALGORITHM], [_how(evaluation, statistics, samples)] if samples else []
     for measure, title in COMPARED.items():
-        own = [f"{title}: {kind}" for kind in ("to the lowest", "rank", "P(lowest)")]
-        if measure not in found:
-            notes.append(f"{title}: not computed, {reasons[measure]}.")
+        apart, rank, lowest = (f"{title}: {kind}" for kind in ("to the lowest", "rank", "P(lowest)"))
+        columns += [
+            Column(apart, unit="points", help=f"{title} less the lowest of all algorithms"),
+            Column(rank, unit="rank", help="1 is the lowest"),
+            Column(lowest, unit="probability", help="share of the resamples in which it is the lowest"),
+        ]
+        if measure not in samples:
+            notes.append(f"{title}: not computed, {why_not[measure]}.")
             for line in lines:
-                line |= entries(own, reasons[measure])
+                line |= entries((apart, rank, lowest), why_not[measure])
             continue
-        sample = found[measure]
-        lowest = sample.names[int(np.argmin(sample.estimate))]
+        sample = samples[measure]
+        best = sample.names[int(np.argmin(sample.estimate))]
         ranks, chance = sample.ranks(), sample.chance_of_best()
         for line in lines:
-            name = line["algorithm"]
-            if name in ranks:
-                line |= interval_entry(own[0], sample.difference(name, lowest)) | interval_entry(own[1], ranks[name])
-                line |= entry(own[2], chance[name])
+            if (name := line["algorithm"]) in ranks:
+                line |= interval_entry(apart, sample.difference(name, best)) | interval_entry(rank, ranks[name])
+                line |= entry(lowest, chance[name])
             else:
-                line |= entries(own, "not complete in every seed")
-        notes.append(_separation(evaluation.studies, measure, title))
+                line |= entries((apart, rank, lowest), "not complete in every seed")
+        values = complete(evaluation.studies, [measure])[measure]
+        mean_of = means(values)
+        order = sorted(mean_of, key=lambda name: (mean_of[name], name))
+        apart_from = separation_words(order, separated(values.loc[order].to_numpy()))
+        notes.append(f"{title}: {order[0]} is lowest; {apart_from}")
     absent = sorted(set(algorithms_of(evaluation.studies)) - set(names))
-    if absent and found:
+    if absent and samples:
         notes.append(f"Not complete in every seed, left out: {', '.join(absent)}.")
     return table(lines, "certainty", "Which differences hold", columns, notes)
 
 
 def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
     """Every pair of algorithms, with the interval of the difference."""
-    found, _ = resamples(evaluation, statistics)
-    columns = [Column("algorithm", key=True), Column("less", key=True)]
+    samples, _ = resamples(evaluation, statistics)
+    columns = [ALGORITHM, Column("less", key=True)]
     columns += [Column(title, unit="points", help=f"difference of {title}") for title in COMPARED.values()]
-    names = sorted({name for sample in found.values() for name in sample.names})
+    names = sorted({name for sample in samples.values() for name in sample.names})
     lines = []
     for first, second in combinations(names, 2):
         line: dict[str, Any] = {"algorithm": first, "less": second}
         for measure, title in COMPARED.items():
-            sample = found.get(measure)
+            sample = samples.get(measure)
             if sample is None or not {first, second} <= set(sample.names):
                 line |= entry(title, reason="not computed, see the table above")
             else:
@@ -354,39 +354,31 @@ def difference_table(evaluation: Evaluation, statistics: Statistics) -> Table:
 
 def resamples(evaluation: Evaluation, statistics: Statistics) -> tuple[dict[str, Resamples], dict[str, str]]:
     """Measure -> resamples of the complete algorithms, and measure -> why there are none."""
-    found, reasons = {}, {}
+    samples, why_not = {}, {}
     for measure in COMPARED:
-        table = complete(evaluation.studies, [measure])[measure]
-        names, values = list(map(str, table.index)), table.to_numpy()
+        matrix = complete(evaluation.studies, [measure])[measure]
+        names, values = list(map(str, matrix.index)), matrix.to_numpy()
         if measure == "average" and names:
             held_out = evaluation.errors[evaluation.errors["role"] == "held_out"]
             errors = held_out.groupby(["algorithm", "seed"], sort=False)["error"].apply(list).to_dict()
-            values = np.array([[errors[name, seed] for seed in table.columns] for name in names])
+            values = np.array([[errors[name, seed] for seed in matrix.columns] for name in names])
         try:
             if len(names) < 2:
                 here = f"{len(names)} of {len(algorithms_of(evaluation.studies))}"
                 raise MeasureError(f"a difference needs 2 algorithms with a value in every seed, here are {here}")
             rng = statistics.rng("certainty", measure)
-            found[measure] = resample(names, values, rng, draws=statistics.draws, level=statistics.level)
+            samples[measure] = resample(names, values, rng, draws=statistics.draws, level=statistics.level)
         except MeasureError as problem:
-            reasons[measure] = str(problem)
-    return found, reasons
+            why_not[measure] = str(problem)
+    return samples, why_not
 
 
-def _separation(studies: pd.DataFrame, measure: str, title: str) -> str:
-    """Which algorithms may have the lowest mean, of those that are complete."""
-    values = complete(studies, [measure])[measure]
-    level = means(values)
-    ranked = sorted(level, key=lambda name: (level[name], name))
-    return f"{title}: {ranked[0]} is lowest; {separation_words(ranked, separated(values.loc[ranked].to_numpy()))}"
-
-
-def _how(evaluation: Evaluation, statistics: Statistics, found: dict[str, Resamples]) -> str:
+def _how(evaluation: Evaluation, statistics: Statistics, samples: dict[str, Resamples]) -> str:
     count = len(seeds_of(evaluation.studies))
     seeds = "seeds are" if count > 1 else "1 seed, only environments are"
     text = (
         f"[low, high]: {statistics.percent} paired bootstrap interval, {statistics.draws} resamples, widened for the "
-        f"{min(item.units for item in found.values())} units resampled; {seeds} resampled"
+        f"{min(sample.units for sample in samples.values())} units resampled; {seeds} resampled"
     )
-    both = " (for the average, held-out environments too)" if "average" in found and count > 1 else ""
+    both = " (for the average, held-out environments too)" if "average" in samples and count > 1 else ""
     return f"{text}{both}. Each difference is judged by itself."

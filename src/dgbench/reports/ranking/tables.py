@@ -23,7 +23,7 @@ from dgbench.reports.hparams import Choice, choices_table
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.tables import ALGORITHM
-from dgbench.reports.over_seeds import by_seed, known, leader, reasons, seed_columns, standard_deviation
+from dgbench.reports.over_seeds import by_seed, known, leader, reasons, seed_columns, side_by_side, standard_deviation
 from dgbench.reports.ranking.leaderboards import Leaderboard, RankedDataset
 from dgbench.reports.ranking.published import Baseline
 from dgbench.reports.ranking.shift_kinds import OTHER, ShiftSplit
@@ -78,7 +78,7 @@ def leaderboard_table(leaderboard: Leaderboard, kind: str = "domainbed", baselin
         won = f"places won against {baseline.title}, among the algorithms of both"
         columns.append(Column("Δ rank", unit="signed", help=won))
     title = f"Leaderboard: test accuracy ± {SPREADS[kind]}"
-    lines = pd.concat(parts, axis=1).rename_axis("algorithm").reset_index()
+    lines = side_by_side(order, parts)
     return table(lines, "leaderboard", title, columns, _notes(leaderboard, order, baseline))
 
 
@@ -115,7 +115,7 @@ def dataset_table(
         Column("std", "std (points)", "points", deviation),
     ]
     parts.append(pd.DataFrame([_summary(dataset, name, divisor) for name in order], index=order))
-    lines = pd.concat(parts, axis=1).rename_axis("algorithm").reset_index()
+    lines = side_by_side(order, parts)
     notes = [
         f"Higher is better. {_BOLD} ± {SPREADS[kind]}. Std over the K={len(dataset.environments)} test environments of "
         f"the means over seeds, divisor {_DIVISORS[divisor]}.",

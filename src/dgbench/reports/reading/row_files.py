@@ -255,19 +255,19 @@ def read_archive(file: Path, names: Names) -> tuple[list[Record], list[Problem]]
     Raises:
         RecordError: the file is no archive: nothing in it is a run.
     """
-    found: list[Record] = []
+    records: list[Record] = []
     problems: list[Problem] = []
     number, end = 0, ""
     try:
         with open_regular(file) as handle, lzma.open(handle) as lines:
             for number, line in enumerate(lines, start=1):
                 try:
-                    found.append(_archived(line, names))
+                    records.append(_archived(line, names))
                 except RecordError as error:
                     problems.append(Problem("bad run in archive", f"{printable(file)}:{number}", str(error)))
     except (OSError, EOFError, lzma.LZMAError) as error:
         end = printable(getattr(error, "strerror", None) or str(error))
-    if not found:
+    if not records:
         why = end or (f"{number} lines, the first {problems[0].reason}" if problems else "it is empty")
         raise RecordError(
             f"{printable(file)} is no whole archive of runs ({why}); name a folder of runs, or a file that "
@@ -276,7 +276,7 @@ def read_archive(file: Path, names: Names) -> tuple[list[Record], list[Problem]]
     if end:
         why = f"what follows its line {number} is lost ({end}); copy the file again"
         problems.append(Problem("cut archive", printable(file), why))
-    return found, problems
+    return records, problems
 
 
 def _archived(line: bytes, names: Names) -> Record:
@@ -352,12 +352,12 @@ class RowCache:
             OSError: it cannot be read, or is no regular file.
         """
         file, key = folder / ROW_FILE, os.path.relpath(folder, self._root)
-        known = self._kept.get(key)
-        if known is None or known.stamp != _stamp(os.stat(file)):
-            known = read_row_file(file, self._names)
-            self._anew += known.stamp[0] if known.stamp else 0
-        self._files[key] = known
-        return known
+        content = self._kept.get(key)
+        if content is None or content.stamp != _stamp(os.stat(file)):
+            content = read_row_file(file, self._names)
+            self._anew += content.stamp[0] if content.stamp else 0
+        self._files[key] = content
+        return content
 
     def save(self) -> None:
         """Replace the cache by what was read since, where that is worth it and the folder can be written."""
