@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 SHARPNESS = "sharpness.name"  #: key of a row's hyperparameters
+_LONG = ("folds", "given")  # keys that mostly follow from the others
 
 
 def algorithm_name(identity: Mapping[str, Any]) -> str:
@@ -98,43 +99,34 @@ def _differing(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 def setting_titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     """Dataset, base images and errors, with everything else in which settings of one dataset differ."""
-    flat = [
-        {**{key: value for key, value in identity.items() if key != "variant"}, **identity.get("variant", {})}
-        for identity in identities
-    ]
-    titles = []
-    for mine in flat:
-        others = [other for other in flat if other["dataset"] == mine["dataset"] and other is not mine]
-        keys = [key for key in sorted(mine) if key not in ("dataset", "base", "evaluation", "given", "folds")]
-        differing = [key for key in keys if any(other.get(key) != mine[key] for other in others)]
-        seen = ("base", "evaluation", *differing)
-        if any(all(other.get(key) == mine[key] for key in seen) for other in others):
-            long = [key for key in ("folds", "given") if any(other.get(key) != mine.get(key) for other in others)]
-            differing += long[:1]  # mostly follows from the other keys
-        words = [mine["dataset"], *(f"{key}={words_of(mine[key])}" for key in differing if key in mine)]
-        titles.append(f"{' '.join(words)}, {mine['base']}, {mine['evaluation']}")
-    return titles
+    keys = {key for identity in identities for key in identity}
+    titles = dataset_titles(identities, keys, ("base", "evaluation"))
+    return [f"{title}, {who['base']}, {who['evaluation']}" for title, who in zip(titles, identities, strict=True)]
 
 
-def dataset_titles(identities: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[str]:
+def dataset_titles(
+    identities: Sequence[Mapping[str, Any]], keys: Collection[str], beside: Sequence[str] = ()
+) -> list[str]:
     """The dataset's name, with whatever tells several forms of it apart.
 
     Args:
         identities: one per dataset.
         keys: of the identity, besides the dataset and its variant, that a title may name.
+        beside: of them, those whose values stand beside every title; the others are then named by the alphabet.
     """
-    flat = []
+    flat: list[dict[str, Any]] = []
     for identity in identities:
         form = {key: value for key, value in identity.items() if key in keys and key not in ("dataset", "variant")}
-        flat.append({"dataset": identity["dataset"], **form, **identity["variant"]})
+        mine = {**form, **identity.get("variant", {})}
+        flat.append({"dataset": identity["dataset"], **(dict(sorted(mine.items())) if beside else mine)})
     titles = []
     for mine in flat:
         others = [other for other in flat if other["dataset"] == mine["dataset"] and other is not mine]
-        differing = [key for key in mine if any(other.get(key) != mine[key] for other in others)]
-        short = [key for key in differing if key not in ("given", "folds")]  # which mostly follow from the other keys
-        enough = all(any(other.get(key) != mine[key] for key in short) for other in others)
-        differing = short if enough else differing
-        titles.append(" ".join([str(mine["dataset"]), *(f"{key}={words_of(mine[key])}" for key in differing)]))
+        differing = [key for key in mine if key not in beside and any(other.get(key) != mine[key] for other in others)]
+        named = [key for key in differing if key not in _LONG]
+        if any(all(other.get(key) == mine[key] for key in (*beside, *named)) for other in others):
+            named += [key for key in _LONG if key in differing][:1]
+        titles.append(" ".join([str(mine["dataset"]), *(f"{key}={words_of(mine[key])}" for key in named)]))
     return titles
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,18 +56,15 @@ def closing_table(
     ]
     title = f"{identity['dataset']} {study.algorithm} seed {study.seed} ({describe(selection)})"
     notes = [TARGET_ORACLE] if study.trained_on_tested else []
-    repeated = bool(held_out["env"].duplicated().any())
-    notes += ["Measures: of each environment's mean error over the folds that hold it out."] if repeated else []
-    notes += [*_trained(identity), *_reasons(measures.reasons)]
+    if held_out["env"].duplicated().any():
+        notes.append("Measures: of each environment's mean error over the folds that hold it out.")
+    trained, parameters = identity.get("n_trainable"), identity.get("n_parameters")
+    if None not in (trained, parameters) and trained != parameters:  # rows older than the counts do not say
+        notes.append(f"tuning {identity['tuning']}: {trained:,} of {parameters:,} parameters were trained")
+    for why in dict.fromkeys(measures.reasons.values()):
+        names = [MEASURES[name] for name, reason in measures.reasons.items() if reason == why]
+        notes.append(f"{', '.join(names)}: {why}")
     return plain_table(table(lines, "closing", title, columns, notes))
-
-
-def _trained(identity: Mapping[str, Any]) -> list[str]:
-    """How much of a partly frozen network was trained; rows older than the counts do not say."""
-    trained, whole = identity.get("n_trainable"), identity.get("n_parameters")
-    if trained is None or whole is None or trained == whole:
-        return []
-    return [f"tuning {identity['tuning']}: {trained:,} of {whole:,} parameters were trained"]
 
 
 def _fold_lines(study: Study, held_out: pd.DataFrame, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -91,11 +87,3 @@ def _fold_lines(study: Study, held_out: pd.DataFrame, rows: Sequence[Mapping[str
         for env in planned_tests(fold, planned) or held_out_by.get(fold, []):
             lines.append({"fold": fold, "env": env, "step": study.steps.get(fold), "error": errors.get((fold, env))})
     return lines
-
-
-def _reasons(reasons: Mapping[str, str]) -> list[str]:
-    """One line per reason, naming every measure it takes away."""
-    by_reason: dict[str, list[str]] = defaultdict(list)
-    for name, why in reasons.items():
-        by_reason[why].append(MEASURES[name])
-    return [f"{', '.join(names)}: {why}" for why, names in by_reason.items()]
