@@ -29,7 +29,7 @@ from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.progress.status import run_states, status_text
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import Collection, collect
-from dgbench.reports.reading.folders import Problem, RunFolder, fold_of, typed_overrides
+from dgbench.reports.reading.folders import Problem, RunFolder, filling_command, fold_of
 from dgbench.reports.reading.shifts import read_shifts, shift_settings
 from dgbench.reports.render.files import write
 from dgbench.reports.results import measures, results
@@ -166,7 +166,7 @@ def test_statuses_configurations_signs_of_life_and_plans(study: Path) -> None:
                 state = next(state for state in states if state.folder == run)
                 assert (state.state == "done") == (said[:1] == ["DONE"])
                 assert fold_of(RunFolder(run, "UNKNOWN", "")) is None or (run / "config.yaml").is_file()
-                typed_overrides(run)
+                filling_command(run, [])
 
 
 def test_archives(make: Any, tmp_path: Path) -> None:

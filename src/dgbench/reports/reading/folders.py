@@ -156,14 +156,6 @@ def fold_of(folder: RunFolder) -> str | None:
     return printable(str(name)) if isinstance(name, str | int) else None
 
 
-def typed_overrides(run: Path) -> list[str] | None:
-    """What the user typed after ``python train.py``, from Hydra's record in the study folder; None without one."""
-    words = _yaml(run.parent / ".hydra" / "overrides.yaml")
-    if not isinstance(words, list):
-        return None
-    return [printable(str(word)) for word in words if isinstance(word, str | int | float)]
-
-
 def _yaml(file: Path) -> Any:
     """The content of a YAML file; None where there is none, or what it holds is no YAML."""
     import yaml
@@ -181,10 +173,12 @@ def filling_command(run: Path, folds: Sequence[str]) -> str:
         run: folder of one of its runs.
         folds: to train; none names no folds.
     """
-    typed = typed_overrides(run)
-    overrides = [word for word in typed or [] if not word.startswith("protocol.folds=")]
+    typed = _yaml(run.parent / ".hydra" / "overrides.yaml")  # Hydra's record in the study folder
+    known = isinstance(typed, list)
+    words = [printable(str(word)) for word in typed if isinstance(word, str | int | float)] if known else []
+    overrides = [word for word in words if not word.startswith("protocol.folds=")]
     narrow = [f"protocol.folds=[{','.join(folds)}]"] if folds else []
-    hint = "" if typed is not None else f", with the other keys as in {run}"
+    hint = "" if known else f", with the other keys as in {run}"
     return shlex.join([*command_words("train"), *overrides, *narrow]) + hint
 
 
