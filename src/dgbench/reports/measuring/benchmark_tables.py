@@ -257,9 +257,9 @@ def benchmark_hit_table(benchmark: Benchmark) -> Table:
             lines.append({"measure": title} | entries(names, "no setting has ideal errors"))
             continue
         cells: dict[str, Any] = {"measure": title}
-        for name, losses in zip(columns[1:3], (single, of_measure.loc[on_mean, "degradation"].tolist()), strict=True):
+        for column, losses in zip(columns[1:3], (single, of_measure.loc[on_mean, "degradation"].tolist()), strict=True):
             right = sum(loss <= _ZERO for loss in losses)
-            cells |= entry(name.name, float(right), n=len(losses), flag=f"of {len(losses)}")
+            cells |= entry(column.name, float(right), n=len(losses), flag=f"of {len(losses)}")
         cells |= over_seeds("degradation", single, len(single))
         lines.append(cells | entry("largest degradation", max(single), n=len(single)))
     title = "How often each measure selects the truly best algorithm"

@@ -155,8 +155,9 @@ def _read_folder(folder: RunFolder, cache: RowCache) -> tuple[list[Record], list
     try:
         found = cache.read(folder.path)
         problems = [fault.in_file(file) for fault in found.faults]
-        about = {"folder": where, "status": folder.status, "reason": folder.reason}
-        records = [(replace(run, **about), rows) for run, rows in found.runs]
+        records = [
+            (replace(run, folder=where, status=folder.status, reason=folder.reason), rows) for run, rows in found.runs
+        ]
     except FileNotFoundError:
         pass
     except OSError as error:
