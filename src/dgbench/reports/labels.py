@@ -125,7 +125,7 @@ def dataset_titles(
         differing = [key for key in mine if key not in beside and any(other.get(key) != mine[key] for other in others)]
         named = [key for key in differing if key not in _LONG]
         if any(all(other.get(key) == mine[key] for key in (*beside, *named)) for other in others):
-            named += [key for key in _LONG if key in differing][:1]
+            named = [*named, *(key for key in _LONG if key in differing)][: len(named) + 1] if beside else differing
         titles.append(" ".join([str(mine["dataset"]), *(f"{key}={words_of(mine[key])}" for key in named)]))
     return titles
 
