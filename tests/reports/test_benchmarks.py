@@ -221,7 +221,7 @@ def test_the_size_axis_is_the_one_in_proportion_to_n() -> None:
     assert benchmarks(texts)[0].size_axis is None
 
 
-def test_other_base_images_are_another_suite() -> None:
+def test_other_base_images_are_another_benchmark() -> None:
     two = [setting(ordered([0.1, 0.2]), scale=scale) for scale in (1, 2)]
     other = [{**each, "identity": {**each["identity"], "base": "other"}} for each in two]
     found = benchmarks([*two, *other])

@@ -41,7 +41,7 @@ def test_the_baseline_and_the_leaders_of_every_setting_are_in_color(many: Evalua
     assert list(highlighted(many.studies, "absent"))[:3] == ["m6", "m7", "m0"]
 
 
-def test_a_suite_is_drawn_in_one_figure_with_shared_colors(many: Evaluation) -> None:
+def test_a_benchmark_is_drawn_in_one_figure_with_shared_colors(many: Evaluation) -> None:
     [benchmark] = benchmarks(many)
     [figure] = benchmark_curves(benchmark, highlighted(benchmark.studies, "m5"))
     assert "ratio=3" in figure.svg
