@@ -250,7 +250,7 @@ _RUN_CHECKS = {
 
 
 def read_archive(file: Path, names: Names) -> tuple[list[Record], list[Problem]]:
-    """The runs of one archive, as :func:`read_archives`; a run that cannot be read is left out and named by its line.
+    """The runs of one archive with their rows; a run that cannot be read is left out and named by its line.
 
     Raises:
         RecordError: the file is no archive: nothing in it is a run.
