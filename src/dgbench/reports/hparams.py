@@ -180,7 +180,7 @@ class HparamsReport:
         for choice in chosen:
             settings[json.dumps([choice.dataset, choice.variant, choice.setting], default=str)].append(choice)
         shared = [{"dataset": o[0].dataset, "variant": o[0].variant, **o[0].setting} for o in settings.values()]
-        sections = []
+        sections: list[Section] = []
         for title, identity, of_setting in zip(setting_titles(shared), shared, settings.values(), strict=True):
             facts = [("dataset", variant_text(identity))]
             facts += [

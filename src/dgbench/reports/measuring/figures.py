@@ -222,7 +222,7 @@ def asymptotic_figure(benchmark: Benchmark) -> Figure | None:
 def distances(line: BenchmarkLine, measure: str) -> dict[int, float]:
     """Seed -> |ideal - measure|, mean over the algorithms that have both, a fraction."""
     apart = line.studies.assign(apart=(line.studies["ideal"] - line.studies[measure]).abs()).dropna(subset="apart")
-    return {int(seed): mean(values.tolist()) for seed, values in apart.groupby("seed")["apart"]}  # type: ignore[call-overload]
+    return {seed: mean(apart.loc[apart["seed"] == seed, "apart"].tolist()) for seed in seeds_of(apart)}
 
 
 def _sized_panels(

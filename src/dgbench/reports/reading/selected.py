@@ -165,14 +165,14 @@ def _tests(runs: Sequence[SelectedRun], rows: pd.DataFrame) -> pd.DataFrame:
         is_result[at, [number_of[name] for name in names if name in number_of]] = True
     kept = is_result[rows["run"].to_numpy(), env.codes.to_numpy()] if len(rows) else np.zeros(0, dtype=bool)
     rows = rows[kept]
-    run = rows["run"].to_numpy()
+    numbers = rows["run"].to_numpy()
 
     def of_run(values: Iterable[Any]) -> Any:  # names as Python's strings: Arrow's make tables ten times slower
-        return np.array([*values], dtype=object)[run]
+        return np.array([*values], dtype=object)[numbers]
 
     return pd.DataFrame(
         {
-            "run": run,
+            "run": numbers,
             "algorithm": of_run(run.label for run in runs),
             "seed": of_run(run.identity["seed"] for run in runs).astype("int64"),
             "fold": of_run(run.identity["fold"] for run in runs),
