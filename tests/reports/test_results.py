@@ -132,7 +132,7 @@ def test_a_part_of_a_frame_is_not_taken_for_the_whole(small_study: Path) -> None
 def test_what_is_unknown_is_refused(small_study: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="selection=best is unknown; choose from last"):
         results(small_study, "best")
-    with pytest.raises(ConfigError, match="split_by=colour is unknown"):
+    with pytest.raises(ConfigError, match="split_by=colour is no identity key"):
         results(small_study, split_by="colour")
     with pytest.raises(ConfigError, match="split_by=colour is no identity key"):
         measures(results(small_study), split_by="colour")
