@@ -19,8 +19,7 @@ import numpy as np
 import torch
 from sklearn.datasets import load_sample_images
 
-from dgbench.data.transforms.corruptions import CORRUPTIONS, corrupt
-from dgbench.data.transforms.filters import Chance
+from dgbench.data.transforms.corruptions import CORRUPTIONS, Chance, corrupt
 
 SEVERITIES = (1, 3, 5)
 

@@ -14,8 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from dgbench.data.store.decoding import rgb
-from dgbench.data.transforms.corruptions import CORRUPTIONS, corrupt
-from dgbench.data.transforms.filters import Chance
+from dgbench.data.transforms.corruptions import CORRUPTIONS, Chance, corrupt
 
 SEVERITIES = (1, 3, 5)
 COLUMNS = 5  # corruptions side by side

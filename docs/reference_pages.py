@@ -17,7 +17,7 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
-from dgbench.data.fetch.sources import Archive, Form, Source, sources
+from dgbench.data.fetch.fetching import Archive, Form, Source, sources
 from dgbench.errors import ConfigError
 from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks

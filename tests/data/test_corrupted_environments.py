@@ -19,8 +19,7 @@ from dgbench.configuration import CONF
 from dgbench.data.datasets.corrupted import given_environments
 from dgbench.data.environments import Environments
 from dgbench.data.store import corrupted as corrupted_store
-from dgbench.data.transforms.corruptions import CORRUPTIONS, corrupt
-from dgbench.data.transforms.filters import Chance
+from dgbench.data.transforms.corruptions import CORRUPTIONS, Chance, corrupt
 from dgbench.errors import DgbenchError
 from dgbench.seeding import derive
 from tests.datasets import built

@@ -14,8 +14,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgbench.data.transforms.corruptions import CORRUPTIONS, corrupt
-from dgbench.data.transforms.filters import Chance, edge, gaussian, mirror, mirror_inside, motion, padded
+from dgbench.data.transforms.corruptions import (
+    CORRUPTIONS,
+    Chance,
+    corrupt,
+    edge,
+    gaussian,
+    mirror,
+    mirror_inside,
+    motion,
+    padded,
+)
 from dgbench.errors import ConfigError, DataError
 from tests.scripts import script
 

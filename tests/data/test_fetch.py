@@ -25,8 +25,7 @@ from dgbench import downloads
 from dgbench.data.fetch import command as fetching
 from dgbench.data.fetch.archives import extract
 from dgbench.data.fetch.arrange import terra_incognita
-from dgbench.data.fetch.fetching import fetch
-from dgbench.data.fetch.sources import DATASETS, Archive, Form, Source, sources
+from dgbench.data.fetch.fetching import DATASETS, Archive, Form, Source, fetch, sources
 from dgbench.downloads import Unavailable, download
 from dgbench.errors import ConfigError, DataError
 from dgbench.records.locks import try_alone
@@ -647,7 +646,7 @@ def test_ctrl_c_in_the_middle_and_once_more(tmp_path: Path) -> None:
         from pathlib import Path
         import dgbench.data.fetch.command as command
         import dgbench.downloads as downloads
-        from dgbench.data.fetch.sources import sources
+        from dgbench.data.fetch.fetching import sources
 
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
         downloads.any_answers = lambda *_: True

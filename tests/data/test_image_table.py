@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dgbench.data.datasets.image_table import ImageTable, table_of_folders, table_of_list
+from dgbench.data.datasets.image_table import ImageTable, rows_of_list, table_of_folders, table_of_rows
 from dgbench.errors import DgbenchError
 
 Tree = Callable[..., Path]
@@ -24,7 +24,8 @@ def folders(root: Path, **changes: Any) -> ImageTable:
 
 
 def listed(manifest: Path, root: Path, **changes: Any) -> ImageTable:
-    return table_of_list(manifest, root, **{"environments": None, "classes": "same", "bad_files": [], **changes})
+    keys = {"environments": None, "classes": "same", "bad_files": []}
+    return table_of_rows(rows_of_list(manifest), root, **{**keys, **changes})
 
 
 def test_sorted_names_give_the_order(image_tree: Tree) -> None:

@@ -12,8 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dgbench.data.datasets.base_images import BaseImages
-from dgbench.data.datasets.pictures import CIFAR_BATCHES, load_pictures
+from dgbench.data.datasets.base_images import CIFAR_BATCHES, BaseImages, load_pictures
 from dgbench.errors import DataError
 
 Load = Callable[..., BaseImages]

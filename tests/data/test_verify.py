@@ -16,8 +16,7 @@ from dgbench.data.description import unlike_published
 from dgbench.data.fetch import command as fetching
 from dgbench.data.fetch import command as verifying
 from dgbench.data.fetch.command import dataset_keys, verify
-from dgbench.data.fetch.fetching import Fetched, listing, note, noted
-from dgbench.data.fetch.sources import Archive, Source
+from dgbench.data.fetch.fetching import Archive, Fetched, Source, listing, note, noted
 
 ARCHIVE = b"an archive"
 SHA, MD5 = hashlib.sha256(ARCHIVE).hexdigest(), hashlib.md5(ARCHIVE).hexdigest()

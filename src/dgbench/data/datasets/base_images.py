@@ -1,4 +1,4 @@
-"""Real digits to build environments from: MNIST, or the 1,797 digits that scikit-learn carries. Imports no torch."""
+"""Images to build environments from: MNIST, scikit-learn's digits, CIFAR-10, any tree of class folders. No torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import gzip
 import hashlib
 import importlib.util
 import logging
+import pickle
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from dgbench.data.datasets.image_table import ImageTable, Row, images_below, known_bad, table_of, usable
 from dgbench.downloads import PROBE_SECONDS, any_answers
 from dgbench.errors import DataError
 
@@ -27,19 +30,12 @@ MNIST_PARTS = {"train": 60_000, "t10k": 10_000}
 MNIST_KINDS = ("images-idx3-ubyte", "labels-idx1-ubyte")
 IMAGES = {"mnist": 70_000, "mnist_train": 60_000, "digits": 1797}
 DIGITS_SIDE = 8
+CIFAR_BATCHES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
+CIFAR_SIDE = 32
+SAMPLED = 64  # every so manieth image of a CIFAR-10 batch is hashed
 
 #: data folder -> whether MNIST could be downloaded to it; a process tries once, so that all its answers agree
 _TRIED: dict[Path, bool] = {}
-
-
-def mnist_there(folder: Path, download: bool) -> bool:
-    """Whether MNIST is below ``folder``; ``download`` fetches it where it is not, once per process and folder."""
-    if mnist_present(folder):
-        return True
-    key = folder.resolve()
-    if download and key not in _TRIED:
-        _TRIED[key] = _mnist_fetched(folder)
-    return _TRIED.get(key, False)
 
 
 @dataclass(frozen=True)
@@ -48,15 +44,37 @@ class BaseFacts:
 
     Args:
         name: where they come from; part of every row's identity.
-        n_images: how many there are; 0 where the files are absent.
-        side: of an image, in pixels.
+        n_images: how many count; 0 where the files are absent.
+        n_classes: of the images themselves; 0 where the files are absent.
+        side: of an image, in pixels; 0 where the initial weights will say.
         content: 16 hexadecimal digits of what the files hold; empty where they are absent.
     """
 
     name: str
     n_images: int
+    n_classes: int
     side: int
     content: str
+
+
+@dataclass(frozen=True)
+class BaseImages:
+    """Images that environments are made from.
+
+    Args:
+        name: as of :class:`BaseFacts`.
+        images: (M, C, H, W) uint8.
+        classes: (M,) int64 original classes.
+        peak: pixel value that becomes 1.0.
+    """
+
+    name: str
+    images: Tensor
+    classes: Tensor
+    peak: int
+
+
+# Digits
 
 
 def base_facts(base: str, folder: Path, resolution: int, absent_ok: bool, download: bool) -> BaseFacts:
@@ -72,16 +90,48 @@ def base_facts(base: str, folder: Path, resolution: int, absent_ok: bool, downlo
     """
     name = base_name(base, folder, download)
     if name == "digits":
-        return BaseFacts(name, IMAGES[name], DIGITS_SIDE, _digits_content())
+        return BaseFacts(name, IMAGES[name], 10, DIGITS_SIDE, _digits_content())
     if not mnist_there(folder, download):
         if not absent_ok:
             need_mnist(folder, download)
-        return BaseFacts(name, 0, resolution, "")
-    parts = MNIST_PARTS if name == "mnist" else ("train",)
-    files = [mnist_folder(folder) / f"{part}-{kind}" for part in parts for kind in MNIST_KINDS]
+        return BaseFacts(name, 0, 0, resolution, "")
+    files = [mnist_folder(folder) / f"{part}-{kind}" for part in _parts(name) for kind in MNIST_KINDS]
     stats = [file.stat() for file in files]
     content = _files_content(tuple((str(f), s.st_size, s.st_mtime_ns) for f, s in zip(files, stats, strict=True)))
-    return BaseFacts(name, IMAGES[name], resolution, content)
+    return BaseFacts(name, IMAGES[name], 10, resolution, content)
+
+
+def load_base_images(base: Base, data_dir: str | Path, resolution: int) -> BaseImages:
+    """Base images by name.
+
+    Args:
+        base: ``mnist`` (70,000 images, read from ``data_dir/MNIST/raw`` or downloaded), ``mnist_train`` (its first
+            60,000), ``digits`` (1,797 images of 8 x 8 pixels, no network) or ``auto`` (MNIST when it is on disk or can
+            be downloaded, else digits).
+        data_dir: folder of datasets.
+        resolution: 28, or 14 for every second pixel of MNIST; digits stay 8 x 8.
+
+    Raises:
+        DataError: files missing and out of reach, cut short or corrupt.
+    """
+    folder = Path(data_dir)
+    name = base_name(base, folder, download=True)
+    if base == "auto":
+        log.warning("base images: %s (dataset.base=auto; set dataset.base=mnist or digits to insist)", name)
+    import torch
+
+    if name == "digits":
+        from sklearn.datasets import load_digits
+
+        bunch = load_digits()
+        images = torch.from_numpy(bunch.images.astype(np.uint8))[:, None]
+        return BaseImages(name, images, torch.from_numpy(bunch.target.astype(np.int64)), peak=16)
+    need_mnist(folder, download=True)
+    pixels, labels = MNIST_KINDS
+    images = torch.cat([_read_idx(folder, part, pixels, (n, 28, 28)) for part, n in _parts(name).items()])
+    classes = torch.cat([_read_idx(folder, part, labels, (n,)) for part, n in _parts(name).items()])
+    step = 28 // resolution
+    return BaseImages(name, images[:, None, ::step, ::step].contiguous(), classes.long(), peak=255)
 
 
 def base_name(base: str, folder: Path, download: bool) -> str:
@@ -89,6 +139,34 @@ def base_name(base: str, folder: Path, download: bool) -> str:
     if base != "auto":
         return base
     return "mnist" if mnist_there(folder, download) else "digits"
+
+
+def mnist_there(folder: Path, download: bool) -> bool:
+    """Whether MNIST is below ``folder``; ``download`` fetches it where it is not, once per process and folder."""
+    if all((mnist_folder(folder) / f"{part}-{kind}").is_file() for part in MNIST_PARTS for kind in MNIST_KINDS):
+        return True
+    key = folder.resolve()
+    if download and key not in _TRIED:
+        _TRIED[key] = _mnist_fetched(folder)
+    return _TRIED.get(key, False)
+
+
+def _mnist_fetched(folder: Path) -> bool:
+    """Download MNIST through torchvision if a mirror answers at once; False when none does."""
+    from torchvision.datasets import MNIST
+
+    if not any_answers(MNIST.mirrors, PROBE_SECONDS):
+        return False
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(30)
+    try:
+        MNIST(str(folder), download=True)
+    except (OSError, RuntimeError) as error:
+        log.warning("MNIST could not be downloaded: %s", error)
+        return False
+    finally:
+        socket.setdefaulttimeout(before)
+    return True
 
 
 def need_mnist(folder: Path, download: bool) -> None:
@@ -110,9 +188,9 @@ def mnist_folder(folder: Path) -> Path:
     return folder / "MNIST" / "raw"
 
 
-def mnist_present(folder: Path) -> bool:
-    """Whether all four files of MNIST are there."""
-    return all((mnist_folder(folder) / f"{part}-{kind}").is_file() for part in MNIST_PARTS for kind in MNIST_KINDS)
+def _parts(name: str) -> dict[str, int]:
+    """The files of ``mnist`` or ``mnist_train``, and how many images each holds."""
+    return MNIST_PARTS if name == "mnist" else {"train": MNIST_PARTS["train"]}
 
 
 @lru_cache(maxsize=8)
@@ -134,85 +212,6 @@ def _digits_content() -> str:
     return hashlib.sha256(gzip.decompress(packed.read_bytes())).hexdigest()[:16]
 
 
-def _mnist_fetched(folder: Path) -> bool:
-    """Download MNIST through torchvision if a mirror answers at once; False when none does."""
-    from torchvision.datasets import MNIST
-
-    if not any_answers(MNIST.mirrors, PROBE_SECONDS):
-        return False
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(30)
-    try:
-        MNIST(str(folder), download=True)
-    except (OSError, RuntimeError) as error:
-        log.warning("MNIST could not be downloaded: %s", error)
-        return False
-    finally:
-        socket.setdefaulttimeout(before)
-    return True
-
-
-@dataclass(frozen=True)
-class BaseImages:
-    """Images that environments are made from.
-
-    Args:
-        name: where they come from; part of every row's identity.
-        images: (M, C, H, W) uint8.
-        classes: (M,) int64 original classes.
-        peak: pixel value that becomes 1.0.
-    """
-
-    name: str
-    images: Tensor
-    classes: Tensor
-    peak: int
-
-
-def load_base_images(base: Base, data_dir: str | Path, resolution: int) -> BaseImages:
-    """Base images by name.
-
-    Args:
-        base: ``mnist`` (70,000 images, read from ``data_dir/MNIST/raw`` or downloaded), ``mnist_train`` (its first
-            60,000), ``digits`` (1,797 images of 8 x 8 pixels, no network) or ``auto`` (MNIST when it is on disk or can
-            be downloaded, else digits).
-        data_dir: folder of datasets.
-        resolution: 28, or 14 for every second pixel of MNIST; digits stay 8 x 8.
-
-    Raises:
-        DataError: files missing and out of reach, cut short or corrupt.
-    """
-    folder = Path(data_dir)
-    name = base_name(base, folder, download=True)
-    if base == "auto":
-        log.warning("base images: %s (dataset.base=auto; set dataset.base=mnist or digits to insist)", name)
-    return {"mnist": _mnist, "mnist_train": _mnist_train, "digits": _digits}[name](folder, resolution)
-
-
-def _digits(folder: Path, resolution: int) -> BaseImages:
-    import torch
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    images = torch.from_numpy(bunch.images.astype(np.uint8))[:, None]
-    return BaseImages("digits", images, torch.from_numpy(bunch.target.astype(np.int64)), peak=16)
-
-
-def _mnist(folder: Path, resolution: int) -> BaseImages:
-    import torch
-
-    need_mnist(folder, download=True)
-    images = torch.cat([_read_idx(folder, part, MNIST_KINDS[0], (n, 28, 28)) for part, n in MNIST_PARTS.items()])
-    classes = torch.cat([_read_idx(folder, part, MNIST_KINDS[1], (n,)) for part, n in MNIST_PARTS.items()])
-    step = 28 // resolution
-    return BaseImages("mnist", images[:, None, ::step, ::step].contiguous(), classes.long(), peak=255)
-
-
-def _mnist_train(folder: Path, resolution: int) -> BaseImages:
-    whole, n = _mnist(folder, resolution), MNIST_PARTS["train"]
-    return BaseImages("mnist_train", whole.images[:n].clone(), whole.classes[:n].clone(), peak=255)
-
-
 def _read_idx(folder: Path, part: str, kind: str, shape: tuple[int, ...]) -> Tensor:
     from torchvision.datasets.mnist import read_sn3_pascalvincent_tensor
 
@@ -226,3 +225,146 @@ def _read_idx(folder: Path, part: str, kind: str, shape: tuple[int, ...]) -> Ten
     if tuple(tensor.shape) != shape:
         raise DataError(f"{path} holds {tuple(tensor.shape)}, not {shape}; delete it and fetch MNIST again")
     return tensor
+
+
+# Pictures
+
+
+def describe_pictures(root: str | Path, image_size: int | None, on_bad_image: str, cache: Path) -> BaseFacts:
+    """What lies below a folder. Images that cannot be decoded are known once they were decoded.
+
+    Args:
+        root, on_bad_image: see :func:`load_pictures`.
+        image_size: in pixels; None where the initial weights will say.
+        cache: folder of caches.
+
+    Raises:
+        DataError: no such folder, no images, fewer than two classes, or damaged batches.
+    """
+    folder, side = _picture_folder(root), image_size or 0
+    batches = _cifar_folder(folder)
+    if batches is None:
+        table = _picture_table(folder)
+        kept = usable(table, known_bad(table, image_size, cache), on_bad_image)
+        n_classes = 1 + int(table.label[kept].max())
+        return BaseFacts(_picture_name(table, kept), int(kept.sum()), n_classes, side, table.content())
+    digest, classes = hashlib.sha256(), []
+    for pixels, labels in _cifar_batches(batches):
+        digest.update(pixels[::SAMPLED].tobytes() + labels.astype("<i8").tobytes())
+        classes.append(labels)
+    labels = np.concatenate(classes)
+    return BaseFacts(_cifar_name(batches), len(labels), 1 + int(labels.max()), side, digest.hexdigest()[:16])
+
+
+def load_pictures(
+    root: str | Path, image_size: int, on_bad_image: str, cache_dir: str | Path, workers: int | None = None
+) -> BaseImages:
+    """All images below a folder, (M, 3, S, S).
+
+    Args:
+        root: a folder with CIFAR-10's batches (as its makers and torchvision lay it out), or any tree whose images
+            lie in class folders. A class is the name of the folder that holds an image, so ``root/cat/1.png`` and
+            ``root/train/cat/1.png`` are both cats. Classes are numbered by name, images ordered by path.
+        image_size: S; images are resized to a square without a crop (DomainBed).
+        on_bad_image: ``fail`` names an image that cannot be decoded; ``skip`` leaves such images out.
+        cache_dir: where images go once they are decoded.
+        workers: decoding threads; None is one per core.
+
+    The name of the result is that of the folder and a checksum of the files' names and sizes: rows tell base images
+    apart by it, wherever they lie.
+
+    Raises:
+        DataError: no such folder, no images, fewer than two classes, or an image that cannot be decoded.
+    """
+    import torch
+    from PIL import Image
+
+    from dgbench.data.store.image_store import ResidentStore, image_store
+
+    folder = _picture_folder(root)
+    batches = _cifar_folder(folder)
+    if batches is None:
+        table = _picture_table(folder)
+        cache = Path(cache_dir)
+        store = image_store(table, side=image_size, kind="auto", cache=cache, workers=workers, device_share=0)
+        assert isinstance(store, ResidentStore)
+        kept = usable(table, store.bad, on_bad_image)
+        images = store.images if kept.all() else store.images[torch.from_numpy(kept)]
+        return BaseImages(_picture_name(table, kept), images, torch.from_numpy(table.label[kept]), 255)
+    stacked, labels = map(np.concatenate, zip(*_cifar_batches(batches), strict=True))
+    if image_size != CIFAR_SIDE:
+        pictures = (Image.fromarray(pixels.transpose(1, 2, 0)) for pixels in stacked)
+        resized = [picture.resize((image_size, image_size), Image.Resampling.BILINEAR) for picture in pictures]
+        stacked = np.stack([np.asarray(picture).transpose(2, 0, 1) for picture in resized])
+    return BaseImages(_cifar_name(batches), torch.from_numpy(stacked), torch.from_numpy(labels).long(), 255)
+
+
+def _picture_folder(root: str | Path) -> Path:
+    """The folder, resolved.
+
+    Raises:
+        DataError: it is not there.
+    """
+    folder = Path(root).expanduser().resolve()
+    if not folder.is_dir():
+        raise DataError(
+            f"dataset.root={root} is no folder; name one that holds CLASS/IMAGE.png, or download the images "
+            "(python -m dgbench.data.fetch list)"
+        )
+    return folder
+
+
+def _picture_name(table: ImageTable, kept: np.ndarray) -> str:
+    return f"{table.root.name}-{table.fingerprint(kept)}"
+
+
+def _picture_table(folder: Path) -> ImageTable:
+    """All images in class folders, at any depth; a class is the name of the folder that holds an image."""
+    rows: list[Row] = [(path, "all", Path(path).parent.name, None) for path in images_below(folder) if "/" in path]
+    return table_of(folder, rows, ["all"], "same")
+
+
+def _cifar_folder(folder: Path) -> Path | None:
+    """Where CIFAR-10's batches lie; None where there are none."""
+    for inner in (folder, folder / "cifar-10-batches-py"):
+        if (inner / CIFAR_BATCHES[0]).is_file():
+            return inner
+    return None
+
+
+def _cifar_batches(folder: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(n, 3, 32, 32) uint8 images and (n,) labels of each of the six batches, training batches first.
+
+    Raises:
+        DataError: a file is missing, cut short or corrupt.
+    """
+    for name in CIFAR_BATCHES:
+        path = folder / name
+        if not path.is_file():
+            raise DataError(f"{path} is missing; fetch CIFAR-10 again: python -m dgbench.data.fetch l_cifar10")
+        try:
+            with path.open("rb") as file:
+                batch = _Plain(file, encoding="bytes").load()
+            pixels = np.asarray(batch[b"data"], dtype=np.uint8).reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE)
+            labels = np.asarray(batch[b"labels"])
+        except (OSError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
+            raise DataError(f"{path} is cut short or corrupt; fetch CIFAR-10 again") from error
+        if labels.shape != (len(pixels),) or not ((labels >= 0) & (labels < 10)).all():
+            raise DataError(f"{path} has {len(pixels)} images and other labels than 0..9; fetch CIFAR-10 again")
+        yield pixels, labels
+
+
+def _cifar_name(folder: Path) -> str:
+    """``cifar10`` with a checksum of the files' sizes."""
+    listing = [f"{name}:{(folder / name).stat().st_size}" for name in CIFAR_BATCHES]
+    return "cifar10-" + hashlib.sha256("\n".join(listing).encode()).hexdigest()[:12]
+
+
+class _Plain(pickle.Unpickler):
+    """Reads arrays and plain values only: a pickle may otherwise run any code."""
+
+    def find_class(self, module: str, name: str) -> object:
+        plain = module.split(".")[0] == "numpy" and name in ("_reconstruct", "ndarray", "dtype")
+        if plain or (module, name) == ("_codecs", "encode"):  # bytes, as Python 3 writes them for Python 2
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name} does not belong into CIFAR-10")

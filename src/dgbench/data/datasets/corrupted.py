@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, SkipValidation, model_validator
 
 from dgbench.data.datasets.image_folders import ImageFolders
 from dgbench.data.datasets.image_table import DECODED
-from dgbench.data.datasets.splits import Section, Subsets, cut
+from dgbench.data.datasets.splits import Subsets, cut
 from dgbench.data.description import SUBSETS, DatasetInfo
 from dgbench.data.options import PoolFraction, Seed, different, expanded
 from dgbench.data.transforms.values import NAMES, SMALLEST, VERSION
@@ -22,6 +22,21 @@ from dgbench.validation import Number, Refusal, shown
 
 if TYPE_CHECKING:
     from dgbench.data.environments import Environments
+
+
+@dataclass(frozen=True)
+class Section:
+    """Images that are corrupted alike.
+
+    Args:
+        name: unique; part of the seed and of the file's name.
+        corruption: what is done to them; None leaves them clean.
+        positions: (m,) of the clean images in their store.
+    """
+
+    name: str
+    corruption: str | None
+    positions: np.ndarray
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import SkipValidation
 
-from dgbench.data.datasets.image_table import check_classes, chosen_environments
-from dgbench.data.datasets.splits import Subsets, counts_of, subsets_of
+from dgbench.data.datasets.splits import (
+    LabeledRows,
+    Subsets,
+    check_classes,
+    chosen_environments,
+    counts_of,
+    subsets_of,
+)
 from dgbench.data.description import SUBSETS, Counts, DatasetInfo, Preprocessing
 from dgbench.data.options import DatasetOptions, PathText, Seed, ValFraction, expanded, list_of_names
 from dgbench.errors import ConfigError, DataError
@@ -156,32 +162,17 @@ Reader = Callable[[Path, "str | Sequence[str] | None"], Columns]
 READERS: Mapping[str, Reader] = {".npz": _npz, ".parquet": _parquet, ".csv": _csv}
 
 
-@dataclass(frozen=True)
-class FeatureTable:
-    """n rows of features, in the order of their file.
+@dataclass(frozen=True, kw_only=True)
+class FeatureTable(LabeledRows):
+    """Rows of features, in the order of their file.
 
     Args:
         features: (n, d) float32.
         rows: (n,) number of each row in the file, from 0.
-        environments, classes: names; positions in them are what ``env`` and ``label`` hold.
-        env: (n,) int64.
-        label: (n,) int64.
-        listed: (n,) subset that the file gives each row, an index of ``SUBSETS``, or -1 where it gives none.
-        attributes: what the file says besides: name -> n values. No hash holds them, they change nothing that is
-            trained.
     """
 
     features: np.ndarray
     rows: np.ndarray
-    environments: list[str]
-    classes: list[str]
-    env: np.ndarray
-    label: np.ndarray
-    listed: np.ndarray
-    attributes: Mapping[str, list[str]]
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     def content(self) -> str:
         """16 hexadecimal digits of the numbers, environments, classes and subsets, however the file stores them."""

@@ -13,13 +13,15 @@ from pydantic import AfterValidator, BeforeValidator, Field, SkipValidation, mod
 
 from dgbench.data.datasets.image_table import (
     ImageTable,
+    Row,
     known_bad,
     need_folder,
+    rows_of_list,
     table_of_folders,
-    table_of_list,
     table_of_rows,
+    usable,
 )
-from dgbench.data.datasets.splits import Subsets, counts_of, subsets_of, usable
+from dgbench.data.datasets.splits import Subsets, counts_of, subsets_of
 from dgbench.data.description import Counts, DatasetInfo, Preprocessing, unlike_published
 from dgbench.data.options import (
     NO_SIDE,
@@ -210,19 +212,16 @@ class ImageFolders(DatasetOptions):
         root = expanded(self.root)
         if self.reader is not None:
             need_folder(root, self.name)
-            rows = self._read(root)
-            attributes = {row[0]: row[4] for row in rows if len(row) > 4}
-            plain = [row[:4] for row in rows]
-            table = table_of_rows(plain, root, self.environments, self.classes, self.bad_files, attributes)
+            table = table_of_rows(self._read(root), root, self.environments, self.classes, self.bad_files)
         elif self.manifest is not None:
-            list_file = expanded(self.manifest)
-            table = table_of_list(list_file, root, self.environments, self.classes, self.bad_files)
+            rows = rows_of_list(expanded(self.manifest))
+            table = table_of_rows(rows, root, self.environments, self.classes, self.bad_files)
         else:
             table = table_of_folders(root, self.environments, self.classes, self.bad_files, self.name)
         _compare(table, self.published or {}, whole=self.environments is None)
         return table
 
-    def _read(self, root: Path) -> list[Any]:
+    def _read(self, root: Path) -> list[Row]:
         """What the reader of an official layout lists."""
         try:
             reader: Any = instantiate(self.reader) if isinstance(self.reader, Mapping) else self.reader

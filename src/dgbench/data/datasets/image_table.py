@@ -6,19 +6,24 @@ import csv
 import errno
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
+from dgbench.data.datasets.splits import LabeledRows, check_classes, chosen_environments
 from dgbench.data.description import SUBSETS
 from dgbench.data.options import list_of_names
 from dgbench.data.store.array_cache import notes_of
 from dgbench.errors import ConfigError, DataError
+
+log = logging.getLogger(__name__)
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 
@@ -28,11 +33,10 @@ SAMPLED, SAMPLED_BYTES = 128, 2**20  # files that `content` reads, and bytes of 
 DECODED = 2
 
 #: path below the root, environment, class, subset or None
-Row = tuple[str, str, str, str | None]
+PlainRow = tuple[str, str, str, str | None]
 #: the same, and what else is known of the image: name -> text
 DescribedRow = tuple[str, str, str, str | None, Mapping[str, str]]
-#: path -> name -> what is known of an image besides its environment, class and subset
-Attributes = Mapping[str, Mapping[str, str]]
+Row = PlainRow | DescribedRow
 
 _FIXES = {
     errno.EACCES: "make it readable (chmod -R a+rX)",
@@ -83,78 +87,21 @@ def unreadable(error: OSError, path: Path) -> NoReturn:
     raise DataError(f"{error.filename or path} cannot be read ({error.strerror or error}); {fix}") from error
 
 
-def chosen_environments(found: Sequence[str], environments: Sequence[str] | None) -> list[str]:
-    """The environments to take, in order; all that were found where none are chosen.
-
-    Raises:
-        ConfigError: ``dataset.environments`` is no list, empty, or names one that is not there.
-    """
-    if environments is None:
-        return list(found)
-    names = list_of_names("environments", environments, f"choose from [{','.join(found)}]")
-    if not names:
-        raise ConfigError(f"dataset.environments=[] is no list of names; choose from [{','.join(found)}]")
-    for env in names:
-        if env not in found:
-            raise ConfigError(f"dataset.environments names {env}, which is not there; choose from {', '.join(found)}")
-    return names
-
-
-def check_classes(names: Sequence[str], labels: Sequence[str], present: set[tuple[str, str]], classes: str) -> None:
-    """Refuse a table without images in an environment, or whose environments have different classes.
-
-    Args:
-        names: of the environments.
-        labels: names of the classes.
-        present: (environment, class) pairs that have images.
-        classes: ``same`` refuses environments with different classes, ``union`` allows them.
-
-    Raises:
-        DataError: an environment lacks a class, or all.
-    """
-    for env in names:
-        lacking = [label for label in labels if (env, label) not in present]
-        if len(lacking) == len(labels):
-            raise DataError(
-                f"environment {env} holds no images; fill its folder or leave it out of dataset.environments"
-            )
-        if lacking and classes == "same":
-            more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
-            raise DataError(
-                f"environment {env} has no images of class {', '.join(lacking[:3])}{more}, which others have; "
-                "add some, or allow it with dataset.classes=union"
-            )
-
-
-@dataclass(frozen=True)
-class ImageTable:
+@dataclass(frozen=True, kw_only=True)
+class ImageTable(LabeledRows):
     """Images by file, in the order of their names; the store keeps them in this order.
 
     Args:
         root: folder that the paths are below.
         paths: (n,) paths below ``root``, with forward slashes.
-        environments, classes: names; positions in them are what ``env`` and ``label`` hold.
-        env: (n,) int64.
-        label: (n,) int64.
-        listed: (n,) subset that a list gives each image, an index of ``SUBSETS``, or -1 where it gives none.
         sizes: (n,) bytes of each file.
         mtimes: (n,) nanoseconds of each file's last change.
-        attributes: what a list says besides: name -> n values. No hash holds them, they change nothing that is trained.
     """
 
     root: Path
     paths: list[str]
-    environments: list[str]
-    classes: list[str]
-    env: np.ndarray
-    label: np.ndarray
-    listed: np.ndarray
     sizes: np.ndarray
     mtimes: np.ndarray
-    attributes: Mapping[str, list[str]] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.paths)
 
     def fingerprint(self, kept: np.ndarray | None = None) -> str:
         """12 hexadecimal digits of names, environments, classes, listed subsets and file sizes: equal in every copy.
@@ -205,7 +152,8 @@ def table_of_folders(
     found = folders_in(root)
     if not found:
         raise DataError(f"dataset.root={root} holds no environment folders; lay images out as environment/class/image")
-    rows, chosen = [], chosen_environments(found, environments)
+    rows: list[Row] = []
+    chosen = chosen_environments(found, environments)
     for env in chosen:
         for label in folders_in(root / env):
             rows += [(path, env, label, None) for path in images_below(root, f"{env}/{label}")]
@@ -213,42 +161,24 @@ def table_of_folders(
 
 
 def table_of_rows(
-    rows: Sequence[Row],
-    root: Path,
-    environments: Sequence[str] | None,
-    classes: str,
-    bad_files: Sequence[str],
-    attributes: Attributes | None = None,
+    rows: Sequence[Row], root: Path, environments: Sequence[str] | None, classes: str, bad_files: Sequence[str]
 ) -> ImageTable:
-    """The images of (path below ``root``, environment, class, subset or None), of the chosen environments.
-
-    Args:
-        attributes: path -> what else is known of the image.
-
-    Raises:
-        ConfigError, DataError: see :func:`table_of`.
-    """
-    chosen = chosen_environments(sorted({env for _, env, _, _ in rows}), environments)
-    return table_of(root, [row for row in rows if row[1] in chosen], chosen, classes, bad_files, attributes)
+    """The images of the chosen environments among rows; arguments and errors as of :func:`table_of_folders`."""
+    chosen = chosen_environments(sorted({row[1] for row in rows}), environments)
+    return table_of(root, [row for row in rows if row[1] in chosen], chosen, classes, bad_files)
 
 
 def table_of(
-    root: Path,
-    rows: Iterable[Row],
-    environments: Sequence[str],
-    classes: str,
-    bad_files: Sequence[str] = (),
-    attributes: Attributes | None = None,
+    root: Path, rows: Sequence[Row], environments: Sequence[str], classes: str, bad_files: Sequence[str] = ()
 ) -> ImageTable:
-    """A table from (path below ``root``, environment, class, subset or None), sorted by path.
+    """A table of rows, sorted by path.
 
     Raises:
         ConfigError: ``bad_files`` names others.
         DataError: a file is missing or named twice, an unknown subset, no images, environments whose classes differ.
     """
-    rows = list(rows)
     left_out = _left_out(root, {row[0] for row in rows}, bad_files)
-    kept = sorted(row for row in rows if row[0] not in left_out)
+    kept = sorted((row for row in rows if row[0] not in left_out), key=itemgetter(0))
     if not kept:
         raise DataError(
             f"dataset.root={root} holds no images ({', '.join(sorted(SUFFIXES))}); fill it or correct the key"
@@ -257,9 +187,9 @@ def table_of(
     for one, next_ in pairwise(paths):
         if one == next_:
             raise DataError(f"{one} is listed twice; list each image once")
-    for path, _, _, subset in kept:
-        if subset is not None and subset not in SUBSETS:
-            raise DataError(f"{path} is listed in subset {subset}; use train, val, test or leave it empty")
+    for row in kept:
+        if row[3] is not None and row[3] not in SUBSETS:
+            raise DataError(f"{row[0]} is listed in subset {row[3]}; use train, val, test or leave it empty")
     names = list(environments)
     labels = sorted({row[2] for row in kept})
     if len(labels) < 2:
@@ -267,6 +197,7 @@ def table_of(
     check_classes(names, labels, {(row[1], row[2]) for row in kept}, classes)
     sizes, mtimes = _stats(root, paths)
     env_of, label_of = {e: i for i, e in enumerate(names)}, {c: i for i, c in enumerate(labels)}
+    attributes = [row[4] if len(row) > 4 else {} for row in kept]
     return ImageTable(
         root=root,
         paths=paths,
@@ -277,14 +208,10 @@ def table_of(
         listed=np.array([-1 if row[3] is None else SUBSETS.index(row[3]) for row in kept]),
         sizes=sizes,
         mtimes=mtimes,
-        attributes=_columns(paths, attributes or {}),
+        attributes={
+            name: [of.get(name, "") for of in attributes] for name in dict.fromkeys(n for of in attributes for n in of)
+        },
     )
-
-
-def _columns(paths: Sequence[str], attributes: Attributes) -> dict[str, list[str]]:
-    """Attributes in the order of the images; an image that lacks one has the empty text."""
-    own = [attributes.get(path, {}) for path in paths]
-    return {name: [each.get(name, "") for each in own] for name in dict.fromkeys(n for each in own for n in each)}
 
 
 def _left_out(root: Path, listed: set[str], bad_files: Sequence[str]) -> set[str]:
@@ -327,34 +254,29 @@ def _sha256(entries: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def table_of_list(
-    manifest: Path, root: Path, environments: Sequence[str] | None, classes: str, bad_files: Sequence[str]
-) -> ImageTable:
-    """The images of a CSV or JSON file with ``path``, ``environment``, ``class`` and, optionally, ``subset``.
+def rows_of_list(manifest: Path) -> list[Row]:
+    """The rows of a CSV or JSON file with ``path``, ``environment``, ``class`` and, optionally, ``subset``.
 
-    CSV has these names in its first line; JSON is a list of objects. Paths are below ``root``. A subset is ``train``,
+    CSV has these names in its first line; JSON is a list of objects. Paths are below the root. A subset is ``train``,
     ``val``, ``test`` or empty. Further columns become attributes, which predictions and ``report=errors`` show.
 
     Raises:
-        ConfigError, DataError: see :func:`~dgbench.data.datasets.image_table.table_of`; also a list that cannot be
-            read.
+        DataError: it cannot be read.
     """
     if not manifest.is_file():
         raise DataError(f"dataset.manifest={manifest} is no file; give a CSV or JSON list of path, environment, class")
     try:
         text = manifest.read_text(encoding="utf-8-sig")
         entries = json.loads(text) if manifest.suffix == ".json" else list(csv.DictReader(text.splitlines()))
-        rows = [
-            (str(e["path"]), str(e["environment"]), str(e["class"]), str(e.get("subset") or "") or None)
+        return [
+            (str(e["path"]), str(e["environment"]), str(e["class"]), str(e.get("subset") or "") or None, _attributes(e))
             for e in entries
         ]
-        attributes = {str(e["path"]): _attributes(e) for e in entries}
     except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
         raise DataError(
             f"dataset.manifest={manifest} cannot be read ({type(error).__name__}: {error}); give a CSV with a first "
             "line path,environment,class or a JSON list of objects with these keys"
         ) from error
-    return table_of_rows(rows, root, environments, classes, bad_files, attributes)
 
 
 def _attributes(entry: Mapping[Any, Any]) -> dict[str, str]:
@@ -374,3 +296,30 @@ def known_bad(table: ImageTable, side: int | None, cache: Path) -> dict[int, str
     if side is None:
         return {}
     return {i: why for _, _, note in notes_of(decoded_folder(table, side, cache)) for i, why in note["bad"]}
+
+
+def usable(table: ImageTable, bad: Mapping[int, str], on_bad_image: str) -> np.ndarray:
+    """(n,) bool: which images count.
+
+    Args:
+        table: the images.
+        bad: position -> why an image cannot be decoded.
+        on_bad_image: ``fail`` or ``skip``.
+
+    Raises:
+        DataError: an image that cannot be decoded, with ``fail``; no image that can.
+    """
+    kept = np.ones(len(table), bool)
+    if not bad:
+        return kept
+    kept[list(bad)] = False
+    first, why = min(bad.items())
+    text = f"{table.root / table.paths[first]} cannot be decoded ({why})"
+    if len(bad) > 1:
+        text += f", nor can {len(bad) - 1} other images"
+    if not kept.any():
+        raise DataError(f"{text}; no image is left")
+    if on_bad_image == "fail":
+        raise DataError(f"{text}; fix or delete it, or use dataset.on_bad_image=skip")
+    log.warning("%s; left out (dataset.on_bad_image=skip)", text)
+    return kept

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dgbench.data.datasets.image_table import SUFFIXES, Row
+from dgbench.data.datasets.image_table import SUFFIXES, PlainRow
 from dgbench.data.datasets.readers import cells_of, lines_of, text_of
 from dgbench.errors import ConfigError, DataError
 from dgbench.seeding import derive
@@ -39,7 +39,7 @@ CELEBA: Counts = {
 }
 
 
-def camelyon17(root: Path) -> list[Row]:
+def camelyon17(root: Path) -> list[PlainRow]:
     """Camelyon17-WILDS: every patch of ``metadata.csv``; the environments are the five hospitals.
 
     Args:
@@ -48,7 +48,7 @@ def camelyon17(root: Path) -> list[Row]:
     Raises:
         DataError: the list is missing or has other columns.
     """
-    rows: list[Row] = []
+    rows: list[PlainRow] = []
     for line in lines_of(root / "metadata.csv", ("patient", "node", "x_coord", "y_coord", "tumor", "center")):
         place = f"patient_{line['patient']}_node_{line['node']}"
         path = f"patches/{place}/patch_{place}_x_{line['x_coord']}_y_{line['y_coord']}.png"
@@ -56,7 +56,7 @@ def camelyon17(root: Path) -> list[Row]:
     return rows
 
 
-def nico_mixed(root: Path, lists: str, data_seed: int, counts: Counts = NICO) -> list[Row]:
+def nico_mixed(root: Path, lists: str, data_seed: int, counts: Counts = NICO) -> list[PlainRow]:
     """NICO with animals and vehicles in four contexts that go with the class, in Table 9's numbers.
 
     Args:
@@ -72,7 +72,7 @@ def nico_mixed(root: Path, lists: str, data_seed: int, counts: Counts = NICO) ->
     """
     if _published(lists):
         folder = root / "mixed_split_corrected"
-        rows: list[Row] = []
+        rows: list[PlainRow] = []
         for env in counts:
             for line in cells_of(folder / f"env_{env}.csv"):
                 if len(line) != 4 or line[3] not in ("animal", "vehicle"):
@@ -90,7 +90,7 @@ def nico_mixed(root: Path, lists: str, data_seed: int, counts: Counts = NICO) ->
     return _drawn(root, groups, dict.fromkeys(counts, ""), counts, NICO_CONTEXTS, data_seed)
 
 
-def celeba_blond(root: Path, lists: str, data_seed: int, counts: Counts = CELEBA) -> list[Row]:
+def celeba_blond(root: Path, lists: str, data_seed: int, counts: Counts = CELEBA) -> list[PlainRow]:
     """CelebA with hair color as class and gender as what goes with it, in Table 10's numbers.
 
     A deviation: the whole picture of 178 x 218 pixels is resized to a square, while OoD-Bench evaluates on the central
@@ -141,13 +141,13 @@ def _drawn(
     counts: Counts,
     contexts: Sequence[str],
     data_seed: int,
-) -> list[Row]:
+) -> list[PlainRow]:
     """Rows in the wanted numbers, no image twice: each group is shuffled once and dealt to environments in order."""
     decks: dict[Group, Iterator[str]] = {}
     for group, paths in groups.items():
         order = np.random.default_rng(derive(data_seed, "draw", *group)).permutation(len(paths))
         decks[group] = iter([paths[i] for i in order])
-    rows: list[Row] = []
+    rows: list[PlainRow] = []
     for env, classes in counts.items():
         for label, numbers in classes.items():
             for context, number in zip(contexts, numbers, strict=True):

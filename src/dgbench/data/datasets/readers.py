@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from dgbench.data.datasets.image_table import DescribedRow, Row, unreadable
+from dgbench.data.datasets.image_table import DescribedRow, PlainRow, unreadable
 from dgbench.data.description import SUBSETS
 from dgbench.errors import ConfigError, DataError
 
@@ -63,7 +63,7 @@ def lines_of(file: Path, columns: tuple[str, ...]) -> list[dict[str, str]]:
     return [dict(zip(heading, line, strict=False)) for line in lines]
 
 
-def official_lists(*, root: Path, folder: str) -> list[Row]:
+def official_lists(*, root: Path, folder: str) -> list[PlainRow]:
     """The images of ``CONTEXT_train.txt``, ``CONTEXT_test.txt``, ... in a folder below ``root``.
 
     A line is a path below ``root`` and a number, parted by the last blank; the class is the folder of the image, since
@@ -81,7 +81,7 @@ def official_lists(*, root: Path, folder: str) -> list[Row]:
             f"{lists} is no folder of CONTEXT_train.txt and CONTEXT_test.txt; put NICO++'s official lists there, or "
             "take a tree environment/class/image with dataset.reader=null"
         )
-    rows: list[Row] = []
+    rows: list[PlainRow] = []
     for file in sorted(lists.glob("*.txt")):
         context, _, subset = file.stem.rpartition("_")
         if subset not in SUBSETS:
@@ -232,7 +232,7 @@ VARIANTS: Mapping[str, Locations] = {
 }
 
 
-def spawrious(root: Path, variant: str, per_class: int = PER_CLASS) -> list[Row]:
+def spawrious(root: Path, variant: str, per_class: int = PER_CLASS) -> list[PlainRow]:
     """The environments ``Test``, ``SC_group_1`` and ``SC_group_2`` of a variant.
 
     One-to-one: each breed has a location of its own in both groups, with 97 % of its images in the first group and

@@ -1,53 +1,84 @@
-"""Which rows of a table of images or features count, and how each environment's are split; no torch."""
+"""Rows of images or features: their environments and classes, and how each environment's are split; no torch."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
-from dgbench.data.datasets.image_table import ImageTable
 from dgbench.data.description import SUBSETS, Counts
+from dgbench.data.options import list_of_names
 from dgbench.errors import ConfigError, DataError
 from dgbench.seeding import derive
-
-log = logging.getLogger(__name__)
 
 Subsets = Mapping[tuple[str, str], np.ndarray]  # (environment, subset) -> positions in the table
 
 
-class LabeledRows(Protocol):
-    """What tables of images and of features have in common: environments and listed subsets of n rows."""
-
-    @property
-    def environments(self) -> list[str]:
-        """Names; positions in them are what ``env`` holds."""
-
-    @property
-    def env(self) -> np.ndarray:
-        """(n,) int64."""
-
-    @property
-    def listed(self) -> np.ndarray:
-        """(n,) subset that a list gives each row, an index of ``SUBSETS``, or -1 where it gives none."""
-
-
-@dataclass(frozen=True)
-class Section:
-    """Images that are corrupted alike.
+@dataclass(frozen=True, kw_only=True)
+class LabeledRows:
+    """What tables of n images and of n features have in common.
 
     Args:
-        name: unique; part of the seed and of the file's name.
-        corruption: what is done to them; None leaves them clean.
-        positions: (m,) of the clean images in their store.
+        environments, classes: names; positions in them are what ``env`` and ``label`` hold.
+        env: (n,) int64.
+        label: (n,) int64.
+        listed: (n,) subset that a list gives each row, an index of ``SUBSETS``, or -1 where it gives none.
+        attributes: what a list says besides: name -> n values. No hash holds them, they change nothing that is trained.
     """
 
-    name: str
-    corruption: str | None
-    positions: np.ndarray
+    environments: list[str]
+    classes: list[str]
+    env: np.ndarray
+    label: np.ndarray
+    listed: np.ndarray
+    attributes: Mapping[str, list[str]]
+
+    def __len__(self) -> int:
+        return len(self.env)
+
+
+def chosen_environments(found: Sequence[str], environments: Sequence[str] | None) -> list[str]:
+    """The environments to take, in order; all that were found where none are chosen.
+
+    Raises:
+        ConfigError: ``dataset.environments`` is no list, empty, or names one that is not there.
+    """
+    if environments is None:
+        return list(found)
+    names = list_of_names("environments", environments, f"choose from [{','.join(found)}]")
+    if not names:
+        raise ConfigError(f"dataset.environments=[] is no list of names; choose from [{','.join(found)}]")
+    for env in names:
+        if env not in found:
+            raise ConfigError(f"dataset.environments names {env}, which is not there; choose from {', '.join(found)}")
+    return names
+
+
+def check_classes(names: Sequence[str], labels: Sequence[str], present: set[tuple[str, str]], classes: str) -> None:
+    """Refuse a table without images in an environment, or whose environments have different classes.
+
+    Args:
+        names: of the environments.
+        labels: names of the classes.
+        present: (environment, class) pairs that have images.
+        classes: ``same`` refuses environments with different classes, ``union`` allows them.
+
+    Raises:
+        DataError: an environment lacks a class, or all.
+    """
+    for env in names:
+        lacking = [label for label in labels if (env, label) not in present]
+        if len(lacking) == len(labels):
+            raise DataError(
+                f"environment {env} holds no images; fill its folder or leave it out of dataset.environments"
+            )
+        if lacking and classes == "same":
+            more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+            raise DataError(
+                f"environment {env} has no images of class {', '.join(lacking[:3])}{more}, which others have; "
+                "add some, or allow it with dataset.classes=union"
+            )
 
 
 def cut(images: np.ndarray, share: float, seed: int, *purpose: str) -> tuple[np.ndarray, np.ndarray]:
@@ -63,33 +94,6 @@ def counts_of(subsets: Subsets) -> Counts:
     for (env, subset), positions in subsets.items():
         counts.setdefault(env, dict.fromkeys(SUBSETS, 0))[subset] = len(positions)
     return counts
-
-
-def usable(table: ImageTable, bad: Mapping[int, str], on_bad_image: str) -> np.ndarray:
-    """(n,) bool: which images count.
-
-    Args:
-        table: the images.
-        bad: position -> why an image cannot be decoded.
-        on_bad_image: ``fail`` or ``skip``.
-
-    Raises:
-        DataError: an image that cannot be decoded, with ``fail``; no image that can.
-    """
-    kept = np.ones(len(table), bool)
-    if not bad:
-        return kept
-    kept[list(bad)] = False
-    first, why = min(bad.items())
-    text = f"{table.root / table.paths[first]} cannot be decoded ({why})"
-    if len(bad) > 1:
-        text += f", nor can {len(bad) - 1} other images"
-    if not kept.any():
-        raise DataError(f"{text}; no image is left")
-    if on_bad_image == "fail":
-        raise DataError(f"{text}; fix or delete it, or use dataset.on_bad_image=skip")
-    log.warning("%s; left out (dataset.on_bad_image=skip)", text)
-    return kept
 
 
 def subsets_of(table: LabeledRows, kept: np.ndarray, val_fraction: float, seed: int) -> Subsets:

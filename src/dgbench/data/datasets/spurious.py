@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -10,8 +11,14 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from dgbench.data.datasets.base_images import Base, BaseImages, base_facts, load_base_images
-from dgbench.data.datasets.pictures import SIDES, PictureFiles, describe_pictures, load_pictures
+from dgbench.data.datasets.base_images import (
+    Base,
+    BaseFacts,
+    base_facts,
+    describe_pictures,
+    load_base_images,
+    load_pictures,
+)
 from dgbench.data.datasets.splits import Subsets, counts_of, cut
 from dgbench.data.description import DatasetInfo
 from dgbench.data.options import (
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
     from dgbench.data.store.tensors import Painter
 
 GRID = [round(0.01 * i, 2) for i in range(101)]  # e of all environments
+SIDES = "32, 64, 224 are usual"
 MOST = 1000  # of ratio and of scale: there are 101 environments
 
 
@@ -96,23 +104,18 @@ class SpuriousOptions(DatasetOptions):
         self,
         given: Sequence[float],
         variant: Mapping[str, Any],
-        *,
-        base: str,
-        n_images: int,
+        base: BaseFacts,
         n_classes: int,
-        image: tuple[int, int, int],
-        content: str,
+        channels: int,
     ) -> tuple[DatasetInfo, Subsets]:
         """Deal the images: the dataset, and which images are in which subset.
 
         Args:
             given: e of the given environments.
             variant: what tells this form of the dataset from others, besides the keys of this class.
-            base: name of the base images.
-            n_images: how many there are; 0 where the files are absent, and nothing is dealt.
+            base: the base images; where their files are absent, nothing is dealt.
             n_classes: K.
-            image: C, H, W after painting.
-            content: of the files.
+            channels: of an image after painting.
 
         Raises:
             ConfigError: an environment that is repeated, or that only ``val_only`` names; a fraction that leaves a
@@ -127,7 +130,7 @@ class SpuriousOptions(DatasetOptions):
                 f"dataset.val_only={shown(self.val_only)} names others than dataset.given={shown(given)}; correct it"
             )
         everywhere = tuple(dict.fromkeys([*map(environment_name, GRID), *names]))
-        pool, dealt = self._dealt(n_images, names)
+        pool, dealt = self._dealt(base.n_images, names)
         info = DatasetInfo(
             name=self.name,
             variant={
@@ -138,17 +141,17 @@ class SpuriousOptions(DatasetOptions):
                 **({} if self.shares is None else {"shares": list(self.shares)}),
                 **({} if not self.val_only else {"val_only": list(self.val_only)}),
             },
-            base=base,
+            base=base.name,
             evaluation=self.evaluation,
             data_seed=self.data_seed,
             split_seed=self.split_seed,
             given=tuple(names),
             everywhere=everywhere,
             n_classes=n_classes,
-            image=image,
+            image=(channels, base.side, base.side),
             beyond=True,
-            counts=counts_of({**dealt, **{(env, "test"): pool for env in names}}) if n_images else {},
-            content=content,
+            counts=counts_of({**dealt, **{(env, "test"): pool for env in names}}) if base.n_images else {},
+            content=base.content,
         )
         return info, {**dealt, **{(env, "test"): pool for env in everywhere}}
 
@@ -240,15 +243,7 @@ class SRCMNIST(SpuriousOptions):
     def _planned(self, absent_ok: bool, download: bool) -> tuple[DatasetInfo, Subsets]:
         given, variant = self._given()
         base = base_facts(self.base, expanded(self.data_dir), self.resolution, absent_ok, download)
-        return self.plan(
-            given,
-            {**variant, "resolution": base.side},
-            base=base.name,
-            n_images=base.n_images,
-            n_classes=2,
-            image=(2, base.side, base.side),
-            content=base.content,
-        )
+        return self.plan(given, {**variant, "resolution": base.side}, base, n_classes=2, channels=2)
 
     def _given(self) -> tuple[Sequence[float], dict[str, Any]]:
         if self.given is not None:
@@ -295,7 +290,8 @@ class SpuriousPictures(SpuriousOptions):
     all given environments are among the 101.
 
     Args:
-        root, image_size, on_bad_image, cache_dir, workers: see :func:`~dgbench.data.datasets.pictures.load_pictures`.
+        root, image_size, on_bad_image, cache_dir, workers: see
+            :func:`~dgbench.data.datasets.base_images.load_pictures`.
         paint: draws the feature into (n, 3, S, S) images; or what Hydra makes it from, so that a plan needs no torch.
         ratio: a key of ``given_sets``; read where ``given`` is None.
         given_sets: e of the given environments by ratio.
@@ -317,7 +313,7 @@ class SpuriousPictures(SpuriousOptions):
         taken to leave the number of channels as it is.
         """
         if absent_ok and not expanded(self.root).is_dir():
-            return self._planned(PictureFiles("absent", np.empty(0, np.int64), ""))[0]
+            return self._planned(BaseFacts("absent", 0, 0, self.image_size or 0, ""))[0]
         return self._planned(self._files())[0]
 
     def build(self) -> Environments:
@@ -326,24 +322,30 @@ class SpuriousPictures(SpuriousOptions):
         files = self._files()
         self._planned(files)  # refuses what needs no pixels
 
+        import torch
+
         from dgbench.data.datasets.painted import painted
 
-        paint = self._painter()
-        base = load_pictures(self.root, side, self.on_bad_image, expanded(self.cache_dir), self.workers)
-        info, subsets = self._planned(PictureFiles(base.name, base.classes.numpy(), files.content))
-        self._check_painter(paint, base, info.n_classes)
-        disagreement = self.disagreement(self._given()[0])
-        return painted(info, subsets, disagreement, base, base.classes, self.label_noise, paint)
-
-    def _painter(self) -> Painter:
         try:
-            painter: Painter = instantiate(self.paint) if isinstance(self.paint, Mapping) else self.paint
+            paint: Painter = instantiate(self.paint) if isinstance(self.paint, Mapping) else self.paint
         except InstantiationException as error:
             reason = " ".join(str(error).split())
             raise ConfigError(f"dataset.paint={shown(self.paint)} cannot be had: {reason}; correct it") from error
-        return painter
+        base = load_pictures(self.root, side, self.on_bad_image, expanded(self.cache_dir), self.workers)
+        n_classes = 1 + int(base.classes.max())
+        files = replace(files, name=base.name, n_images=len(base.classes), n_classes=n_classes)  # without bad images
+        info, subsets = self._planned(files)
+        try:
+            paint(base.images[:1] / base.peak, torch.tensor([n_classes - 1]))
+        except IndexError as error:
+            raise ConfigError(
+                f"dataset.root={self.root} has {n_classes} classes, more than this dataset's painter has features; "
+                "name a folder with fewer classes"
+            ) from error
+        disagreement = self.disagreement(self._given()[0])
+        return painted(info, subsets, disagreement, base, base.classes, self.label_noise, paint)
 
-    def _files(self) -> PictureFiles:
+    def _files(self) -> BaseFacts:
         return describe_pictures(self.root, self.image_size, self.on_bad_image, expanded(self.cache_dir))
 
     def _given(self) -> tuple[Sequence[float], dict[str, Any]]:
@@ -355,26 +357,7 @@ class SpuriousPictures(SpuriousOptions):
             )
         return list(self.given_sets[self.ratio]), {"ratio": self.ratio}
 
-    def _planned(self, files: PictureFiles) -> tuple[DatasetInfo, Subsets]:
+    def _planned(self, files: BaseFacts) -> tuple[DatasetInfo, Subsets]:
         given, variant = self._given()
-        side = self.image_size or 0
-        return self.plan(
-            given,
-            {"e_means": self.e_means, **variant, "image_size": self.image_size},
-            base=files.name,
-            n_images=len(files.classes),
-            n_classes=files.n_classes,
-            image=(3, side, side),
-            content=files.content,
-        )
-
-    def _check_painter(self, paint: Painter, base: BaseImages, n_classes: int) -> None:
-        import torch
-
-        try:
-            paint(base.images[:1] / base.peak, torch.tensor([n_classes - 1]))
-        except IndexError as error:
-            raise ConfigError(
-                f"dataset.root={self.root} has {n_classes} classes, more than this dataset's painter has features; "
-                "name a folder with fewer classes"
-            ) from error
+        variant = {"e_means": self.e_means, **variant, "image_size": self.image_size}
+        return self.plan(given, variant, files, files.n_classes, channels=3)

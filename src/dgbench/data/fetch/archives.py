@@ -13,7 +13,6 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -90,21 +89,15 @@ def _zip(archive: Path) -> Iterator[Member]:
 
 
 def _tar(archive: Path) -> Iterator[Member]:
-    with _opened_tar(archive) as opened:
-        for info in opened:
-            if not (info.isfile() or info.isdir()):
-                raise DataError(f"{archive} holds a link or device, {info.name}; do not trust it")
-            yield info.name, info.size, opened.extractfile(info)
-
-
-@contextmanager
-def _opened_tar(archive: Path) -> Iterator[tarfile.TarFile]:
     try:
         opened = tarfile.open(archive, "r:*")  # noqa: SIM115
     except tarfile.ReadError as error:
         raise DataError(f"{archive} is no zip or tar archive, or is cut short; delete it and fetch it again") from error
     with opened:
-        yield opened
+        for info in opened:
+            if not (info.isfile() or info.isdir()):
+                raise DataError(f"{archive} holds a link or device, {info.name}; do not trust it")
+            yield info.name, info.size, opened.extractfile(info)
 
 
 def _inside(target: Path, name: str, archive: Path) -> Path | None:

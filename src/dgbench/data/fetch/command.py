@@ -6,7 +6,7 @@ import argparse
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,7 @@ from tqdm import tqdm
 from dgbench.configuration import CONF
 from dgbench.data.datasets.image_table import images_below
 from dgbench.data.description import DatasetInfo, unlike_published
-from dgbench.data.fetch.fetching import Fetched, fetch, listing, noted
-from dgbench.data.fetch.sources import Archive, Source, sources
+from dgbench.data.fetch.fetching import Archive, Fetched, Source, fetch, listing, noted, sources
 from dgbench.downloads import checksum
 from dgbench.errors import ConfigError, DgbenchError
 
@@ -54,49 +53,33 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", action="store_true", help="keep the archives, in .fetch/NAME")
     parser.add_argument("--decode", action="store_true", help="verify: also decode every image")
     taken = parser.parse_args(words)
+    code, verifies = 0, taken.names[0] == "verify"
     try:
         known = sources()
     except DgbenchError as error:
-        return _refused(error)
+        print(f"dgbench: {error}", file=sys.stderr)
+        return 1
     if taken.names == ["list"]:
         print(table(taken.to, known))
         return 0
-    if taken.names[0] == "verify":
-        there = [name for name, source in known.items() if name == source.name and _there(source, taken.to)]
-        names = taken.names[1:] or there
-        return max((_verify(name, known, taken.to, taken.decode) for name in names), default=0)
-    return max(_fetch(name, known, taken.to, taken.keep) for name in taken.names)
-
-
-def _fetch(name: str, known: Mapping[str, Source], data: Path, keep: bool) -> int:
-    try:
-        fetch(_source(name, known), data, keep=keep)
-    except (DgbenchError, OSError) as error:
-        return _refused(error)
-    return 0
-
-
-def _verify(name: str, known: Mapping[str, Source], data: Path, decode: bool) -> int:
-    try:
-        return int(not shown(verify(_source(name, known), data, decode=decode), name))
-    except (DgbenchError, OSError) as error:
-        return _refused(error)
-
-
-def _source(name: str, known: Mapping[str, Source]) -> Source:
-    if name not in known:
-        raise ConfigError(f"{name} has nothing to fetch; choose from {', '.join(known)}, or list")
-    return known[name]
+    there = [name for name, source in known.items() if name == source.name and _there(source, taken.to)]
+    for name in (taken.names[1:] or there) if verifies else taken.names:
+        try:
+            if name not in known:
+                raise ConfigError(f"{name} has nothing to fetch; choose from {', '.join(known)}, or list")
+            if not verifies:
+                fetch(known[name], taken.to, keep=taken.keep)
+            elif not shown(verify(known[name], taken.to, decode=taken.decode), name):
+                code = 1
+        except (DgbenchError, OSError) as error:
+            print(f"dgbench: {error}", file=sys.stderr)
+            code = 1
+    return code
 
 
 def _there(source: Source, data: Path) -> bool:
     folder = data / source.folder
     return folder.is_dir() and any(folder.iterdir())
-
-
-def _refused(error: Exception) -> int:
-    print(f"dgbench: {error}", file=sys.stderr)
-    return 1
 
 
 SHOWN = 10  # files of one kind that are named; the others are counted
@@ -124,7 +107,7 @@ def verify(source: Source, data: Path, *, decode: bool = False) -> Iterator[Find
         decode: whether to decode every image; else only empty ones are found.
     """
     folder = data / source.folder
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if not _there(source, data):
         yield Finding("wrong", f"{folder} is not there; python -m dgbench.data.fetch {source.name}")
         return
     keys = dataset_keys(source.name, data)
@@ -162,9 +145,15 @@ def dataset_keys(name: str, data: Path) -> dict[str, Any]:
 
 
 def _counts(keys: Mapping[str, Any], file: str) -> Iterator[Finding]:
+    from hydra.utils import get_class, instantiate
+
     published = keys.get("published") or {}
     try:
-        info = _described({**keys, "published": None} if "published" in keys else keys)
+        # without an image decoded; keys that others read are left out
+        names = {*inspect.signature(get_class(keys["_target_"])).parameters, "_target_"}
+        own = {key: value for key, value in keys.items() if key in names}
+        own |= {"published": None} if "published" in keys else {}
+        info: DatasetInfo = instantiate(own, _recursive_=False, _convert_="all").describe()
     except DgbenchError as error:
         yield Finding("wrong", str(error))
         return
@@ -178,16 +167,6 @@ def _counts(keys: Mapping[str, Any], file: str) -> Iterator[Finding]:
     if not unlike:
         counted = f"{images} images, {info.n_classes} classes, {len(info.given)} environments"
         yield Finding("ok", f"{counted}: as published")
-
-
-def _described(keys: Mapping[str, Any]) -> DatasetInfo:
-    """The dataset without an image decoded; keys that others read are left out."""
-    from hydra.utils import get_class, instantiate
-
-    taken = {*inspect.signature(get_class(keys["_target_"])).parameters, "_target_"}
-    own = {key: value for key, value in keys.items() if key in taken}
-    info: DatasetInfo = instantiate(own, _recursive_=False, _convert_="all").describe()
-    return info
 
 
 def _images(folder: Path, decode: bool, skipped: bool) -> Iterator[Finding]:
@@ -241,10 +220,10 @@ def _noted(archive: Archive, came: Fetched) -> Finding:
     return Finding("ok", f"{archive.name}: {came.compared} was as published; not kept")
 
 
-def shown(findings: Iterator[Finding], name: str, say: Callable[[str], None] = print) -> bool:
+def shown(findings: Iterator[Finding], name: str) -> bool:
     """Print findings, one line each; whether all is well."""
     well = True
     for finding in findings:
-        say(f"{finding.verdict:10}  {name}: {finding.text}")
+        print(f"{finding.verdict:10}  {name}: {finding.text}")
         well = well and finding.verdict != "wrong"
     return well

@@ -1,8 +1,8 @@
-"""Getting one dataset: downloaded, unpacked, arranged, and noted in ``data/.fetch/NAME.json``.
+"""Getting one dataset, as the ``fetch:`` block of its ``conf/dataset`` says: downloaded, unpacked, arranged, noted.
 
-The note shows later, or on another machine, what changed. It is what :func:`listing` finds of the folder, and the
-sha256 of each archive. Names and sizes tell what is missing or cut short, not a changed byte; that no file is read
-again makes it quick.
+The note, ``data/.fetch/NAME.json``, shows later, or on another machine, what changed. It is what :func:`listing` finds
+of the folder, and the sha256 of each archive. Names and sizes tell what is missing or cut short, not a changed byte;
+that no file is read again makes it quick.
 """
 
 from __future__ import annotations
@@ -13,18 +13,226 @@ import importlib.util
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import yaml
+
+from dgbench.configuration import CONF
 from dgbench.data.fetch.archives import extract
 from dgbench.data.fetch.arrange import link_or_copy
-from dgbench.data.fetch.sources import Archive, Form, Source, by_hand
 from dgbench.downloads import Unavailable, download, need_answer
-from dgbench.errors import DataError
+from dgbench.errors import ConfigError, DataError
 from dgbench.records.locks import try_alone
+
+DATASETS = CONF / "dataset"
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Archive:
+    """One file to download.
+
+    Args:
+        urls: addresses of the same file, tried in order.
+        name: its name on disk.
+        sha256: its checksum; None where no public source states one.
+        md5: likewise.
+    """
+
+    urls: Sequence[str]
+    name: str
+    sha256: str | None = None
+    md5: str | None = None
+
+    @property
+    def published(self) -> Mapping[str, str]:
+        """Checksums that a public source states, by algorithm."""
+        return {key: value for key, value in (("sha256", self.sha256), ("md5", self.md5)) if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """One form in which a dataset is handed out.
+
+    Args:
+        files: archives, all unpacked into one place; none where it can only be had by hand.
+        inner: folder in the archives that becomes the dataset's; empty for their whole content.
+        arrange: function of the unpacked folder that brings it into the layout that is read; None for none.
+        unpack: whether the files are archives; others are handed to ``arrange`` as they come.
+        needs: module that ``arrange`` imports and that may be missing; empty for none.
+    """
+
+    files: Sequence[Archive]
+    inner: str = ""
+    arrange: str | None = None
+    unpack: bool = True
+    needs: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(Form):
+    """How one dataset is got: in the form described here, or in another one.
+
+    Args:
+        name: of the dataset.
+        folder: what it becomes, below the data folder.
+        otherwise: other forms of the same images, tried in order where a file of the one before cannot be had.
+        license: what its makers allow.
+        manual: what to do by hand, where that is needed or if the addresses have gone.
+    """
+
+    name: str
+    folder: str
+    otherwise: Sequence[Form] = ()
+    license: str = "not stated"
+    manual: str = ""
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        """All forms, the preferred one first."""
+        return (self, *self.otherwise)
+
+    def by_hand(self, data: Path) -> str:
+        """What a user can do without this program, in one line."""
+        steps = " ".join(self.manual.split()) or "get it from its makers"
+        return f"{steps.rstrip('.')}, so that its content lies in {data / self.folder}"
+
+
+def sources(conf: Path = DATASETS) -> dict[str, Source]:
+    """Every dataset that has a ``fetch:`` block in its configuration or in the one that it builds on, by name.
+
+    Datasets that are read from one folder have one source, named as the one whose block it is.
+
+    Raises:
+        ConfigError: a block with an unknown key, or without one that it needs.
+    """
+    files = {file.stem: yaml.safe_load(file.read_text()) or {} for file in sorted(conf.glob("*.yaml"))}
+    blocks = {name: file["fetch"] for name, file in files.items() if file.get("fetch")}
+    own = {name: _source(conf / f"{name}.yaml", block) for name, block in blocks.items() if "like" not in block}
+    found = {}
+    for name, file in files.items():
+        bases = [base for base in file.get("defaults") or [] if isinstance(base, str) and base in own]
+        if name in own:
+            found[name] = own[name]
+        elif block := blocks.get(name):
+            if list(block) != ["like"] or block["like"] not in own:
+                raise ConfigError(
+                    f"the fetch block of {conf / name}.yaml is not {{like: NAME}} of a dataset that has one of its own"
+                )
+            found[name] = own[block["like"]]
+        elif bases:
+            found[name] = own[bases[-1]]
+    return found
+
+
+def _source(file: Path, block: Mapping[str, Any]) -> Source:
+    try:
+        otherwise = [Form(**_keys(form, Form)) for form in block.get("otherwise") or []]
+        if not all(form.files for form in otherwise):
+            raise ValueError("a form in otherwise has no files")
+        return Source(**{"name": file.stem, "files": [], **_keys(block, Source), "otherwise": otherwise})
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the fetch block of {file} cannot be read ({error}); see docs/how_to/fetching.md") from error
+
+
+def _keys(block: Mapping[str, Any], kind: type[Form]) -> dict[str, Any]:
+    """The keys of a form, its files as such."""
+    if unknown := block.keys() - {field.name for field in fields(kind)}:
+        raise ValueError(f"key {sorted(unknown)[0]} is unknown")
+    return {**block, "files": [Archive(**archive) for archive in block.get("files") or []]}
+
+
+def fetch(source: Source, data: Path, *, keep: bool = False, say: Say = print) -> Path:
+    """Download and unpack one dataset; do nothing if its folder is there.
+
+    The folder appears under its name only when it is complete. Until then everything lies in ``data/.fetch/NAME``,
+    where the next call continues. What came is noted in ``data/.fetch/NAME.json``.
+
+    Args:
+        source: what to get.
+        data: folder of datasets.
+        keep: whether to keep the archives.
+        say: where to tell of progress, and of each address that failed.
+
+    Returns:
+        The folder.
+
+    Raises:
+        DataError: it can only be had by hand, or something went wrong on the way.
+    """
+    target, stage = data / source.folder, data / ".fetch" / source.name
+    if target.is_dir() and any(target.iterdir()):
+        say(f"{source.name}: {target} is there, nothing to do")
+        return target
+    if not source.files:
+        raise DataError(f"{source.name} cannot be downloaded by a program; {source.by_hand(data)}")
+    stage.mkdir(parents=True, exist_ok=True)
+    with try_alone(stage.parent / f"{source.name}.lock") as mine:
+        if not mine:
+            raise DataError(f"another process is fetching {source.name} into {stage}; wait for it")
+        unpacked = stage / "unpacked"
+        shutil.rmtree(unpacked, ignore_errors=True)
+        try:
+            form, checksums = _downloaded(source, stage, say)
+            unpacked.mkdir()
+            for archive in form.files:
+                if form.unpack:
+                    extract(stage / archive.name, unpacked)
+                else:
+                    link_or_copy(stage / archive.name, unpacked / archive.name)
+            inner = unpacked / form.inner
+            if not inner.is_dir():
+                raise DataError(f"the archives of {source.name} hold no folder {form.inner}; correct fetch.inner")
+            if form.arrange:
+                module, _, name = form.arrange.rpartition(".")
+                getattr(importlib.import_module(module), name)(inner)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.is_dir():  # an empty one
+                target.rmdir()
+            inner.rename(target)
+        except DataError as error:
+            if not source.manual:
+                raise
+            raise DataError(f"{error}. Otherwise: {source.by_hand(data)}") from error
+        finally:
+            shutil.rmtree(unpacked, ignore_errors=True)
+            with suppress(OSError):  # unless something is left to continue with
+                stage.rmdir()
+        if not keep:
+            shutil.rmtree(stage, ignore_errors=True)
+        compared = {archive.name: next(iter(archive.published), None) for archive in form.files}
+        came = note(source, data, {name: Fetched(checksums[name], compared[name]) for name in compared})
+        say(f"{source.name}: {came.files} files in {target} (license: {source.license})")
+    return target
+
+
+def _downloaded(source: Source, stage: Path, say: Say) -> tuple[Form, Mapping[str, str]]:
+    """The first form all of whose files can be had, and the sha256 of each file by its name."""
+    if source.otherwise:  # or each would be waited for without a network
+        need_answer(source.name, [url for form in source.forms for url in form.files[0].urls])
+    *others, last = source.forms
+    for form in others:
+        try:
+            return form, _files(form, stage, say)
+        except Unavailable as error:
+            say(f"{source.name}: {str(error).split(';')[0]}; trying another form of it")
+    return last, _files(last, stage, say)
+
+
+def _files(form: Form, stage: Path, say: Say) -> dict[str, str]:
+    if form.needs and importlib.util.find_spec(form.needs) is None:
+        raise Unavailable(f"{form.files[0].name} needs {form.needs}, which is not installed; pip install {form.needs}")
+    found = {}
+    for archive in form.files:
+        found[archive.name] = download(archive.urls, stage / archive.name, archive.sha256, archive.md5, say=say)
+        if archive.sha256 is None:
+            otherwise = "; the md5 is as published" if archive.md5 else " to compare it with"
+            say(f"{archive.name}: sha256 {found[archive.name]} (none is published{otherwise})")
+    return found
 
 
 class Fetched(NamedTuple):
@@ -70,131 +278,15 @@ def note(source: Source, data: Path, archives: Mapping[str, Fetched]) -> Listing
     """Write down what came; returns the listing of the dataset's folder."""
     found = listing(data / source.folder)
     content = {"listing": asdict(found), "archives": {name: each._asdict() for name, each in archives.items()}}
-    _file(source, data).write_text(json.dumps(content, indent=2) + "\n")
+    (data / ".fetch" / f"{source.name}.json").write_text(json.dumps(content, indent=2) + "\n")
     return found
 
 
 def noted(source: Source, data: Path) -> tuple[Listing | None, Mapping[str, Fetched]]:
     """What :func:`note` wrote; nothing where it was fetched by hand, or the note cannot be read."""
     try:
-        content = json.loads(_file(source, data).read_text())
+        content = json.loads((data / ".fetch" / f"{source.name}.json").read_text())
         archives = {name: Fetched(**each) for name, each in content["archives"].items()}
         return Listing(**content["listing"]), archives
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None, {}
-
-
-def _file(source: Source, data: Path) -> Path:
-    return data / ".fetch" / f"{source.name}.json"
-
-
-Say = Callable[[str], None]
-
-
-def fetch(source: Source, data: Path, *, keep: bool = False, say: Say = print) -> Path:
-    """Download and unpack one dataset; do nothing if its folder is there.
-
-    The folder appears under its name only when it is complete. Until then everything lies in ``data/.fetch/NAME``,
-    where the next call continues. What came is noted in ``data/.fetch/NAME.json``.
-
-    Args:
-        source: what to get.
-        data: folder of datasets.
-        keep: whether to keep the archives.
-        say: where to tell of progress, and of each address that failed.
-
-    Returns:
-        The folder.
-
-    Raises:
-        DataError: it can only be had by hand, or something went wrong on the way.
-    """
-    target, stage = data / source.folder, data / ".fetch" / source.name
-    if target.is_dir() and any(target.iterdir()):
-        say(f"{source.name}: {target} is there, nothing to do")
-        return target
-    if not source.files:
-        raise DataError(f"{source.name} cannot be downloaded by a program; {by_hand(source, data)}")
-    stage.mkdir(parents=True, exist_ok=True)
-    with try_alone(stage.parent / f"{source.name}.lock") as mine:
-        if not mine:
-            raise DataError(f"another process is fetching {source.name} into {stage}; wait for it")
-        unpacked = stage / "unpacked"
-        shutil.rmtree(unpacked, ignore_errors=True)
-        try:
-            form, checksums = _downloaded(source, stage, say)
-            _unpack(form, stage, unpacked)
-            _arrange(source, form, unpacked).rename(_place(target))
-        except DataError as error:
-            if not source.manual:
-                raise
-            raise DataError(f"{error}. Otherwise: {by_hand(source, data)}") from error
-        finally:
-            shutil.rmtree(unpacked, ignore_errors=True)
-            with suppress(OSError):  # unless something is left to continue with
-                stage.rmdir()
-        if not keep:
-            shutil.rmtree(stage, ignore_errors=True)
-        came = note(source, data, {name: Fetched(checksums[name], compared) for name, compared in _compared(form)})
-        say(f"{source.name}: {came.files} files in {target} (license: {source.license})")
-    return target
-
-
-def _downloaded(source: Source, stage: Path, say: Say) -> tuple[Form, Mapping[str, str]]:
-    """The first form all of whose files can be had, and the sha256 of each file by its name."""
-    if source.otherwise:  # or each would be waited for without a network
-        need_answer(source.name, [url for form in source.forms for url in form.files[0].urls])
-    *others, last = source.forms
-    for form in others:
-        try:
-            return form, _files(form, stage, say)
-        except Unavailable as error:
-            say(f"{source.name}: {str(error).split(';')[0]}; trying another form of it")
-    return last, _files(last, stage, say)
-
-
-def _files(form: Form, stage: Path, say: Say) -> dict[str, str]:
-    if form.needs and importlib.util.find_spec(form.needs) is None:
-        raise Unavailable(f"{form.files[0].name} needs {form.needs}, which is not installed; pip install {form.needs}")
-    found = {}
-    for archive in form.files:
-        found[archive.name] = download(archive.urls, stage / archive.name, archive.sha256, archive.md5, say=say)
-        if archive.sha256 is None:
-            say(f"{archive.name}: sha256 {found[archive.name]} ({_no_sha256(archive)})")
-    return found
-
-
-def _no_sha256(archive: Archive) -> str:
-    return "none is published; the md5 is as published" if archive.md5 else "none is published to compare it with"
-
-
-def _unpack(form: Form, stage: Path, unpacked: Path) -> None:
-    unpacked.mkdir()
-    for archive in form.files:
-        if form.unpack:
-            extract(stage / archive.name, unpacked)
-        else:
-            link_or_copy(stage / archive.name, unpacked / archive.name)
-
-
-def _arrange(source: Source, form: Form, unpacked: Path) -> Path:
-    inner = unpacked / form.inner
-    if not inner.is_dir():
-        raise DataError(f"the archives of {source.name} hold no folder {form.inner}; correct fetch.inner")
-    if form.arrange:
-        module, _, name = form.arrange.rpartition(".")
-        getattr(importlib.import_module(module), name)(inner)
-    return inner
-
-
-def _place(target: Path) -> Path:
-    """Room for a folder under its name."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if target.is_dir():
-        target.rmdir()
-    return target
-
-
-def _compared(form: Form) -> list[tuple[str, str | None]]:
-    """Name of each file, and with which published checksum it was compared."""
-    return [(archive.name, next(iter(archive.published), None)) for archive in form.files]

@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from dgbench.data.datasets.splits import Section
+from dgbench.data.datasets.corrupted import Section
 from dgbench.data.store.array_cache import cached_array, is_complete
 from dgbench.data.store.image_store import ImageStore, cores, resident
-from dgbench.data.transforms.corruptions import corrupt
-from dgbench.data.transforms.filters import Chance
+from dgbench.data.transforms.corruptions import Chance, corrupt
 from dgbench.data.transforms.values import VERSION
 from dgbench.seeding import derive
 
