@@ -38,7 +38,7 @@ from torchvision import transforms
 from dgbench.callbacks.predictions import Predictions
 from dgbench.data.datasets.image_table import ImageTable
 from dgbench.data.minibatches import EnvironmentData
-from dgbench.data.store.image_store import cores
+from dgbench.data.store.photographs import cores
 from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.training.fit import Fit, make_trainer
 from dgbench.training.groups import plan_groups

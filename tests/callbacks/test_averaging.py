@@ -19,9 +19,8 @@ from dgbench.callbacks.checkpointer import Checkpointer
 from dgbench.callbacks.recorder import Recorder, RunRecord
 from dgbench.containers import Networks
 from dgbench.data.description import DatasetInfo, Preprocessing
-from dgbench.data.environments import Catalog, Environments, Table
+from dgbench.data.environments import Catalog, Environments, Table, TensorStore
 from dgbench.data.minibatches import EnvironmentData
-from dgbench.data.store.tensors import TensorStore
 from dgbench.network_specs import Sizes
 from dgbench.records.rows import RunIdentity
 from dgbench.training.modules import SingleRun

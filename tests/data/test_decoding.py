@@ -13,7 +13,7 @@ from PIL import ExifTags, Image
 
 from dgbench.data.datasets.image_table import ImageTable, decoded_folder, table_of
 from dgbench.data.store.decoding import decode
-from dgbench.data.store.image_store import image_store
+from dgbench.data.store.photographs import image_store
 
 SIDE = 16
 VALUES = np.linspace(0, 65535, SIDE * SIDE).round().astype(np.uint16).reshape(SIDE, SIDE)

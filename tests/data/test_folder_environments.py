@@ -19,7 +19,7 @@ from dgbench.batches import EnvBatch
 from dgbench.configuration import CONF
 from dgbench.data.environments import Environments
 from dgbench.data.minibatches import EnvironmentData, IntervalLoader
-from dgbench.data.store.image_store import FileStore, ResidentStore
+from dgbench.data.store.photographs import FileStore, ResidentStore
 from dgbench.errors import DgbenchError
 from tests.datasets import built
 

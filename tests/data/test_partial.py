@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from dgbench.data.description import DatasetInfo, Preprocessing
-from dgbench.data.environments import Catalog, Environments, EvalSet, Table
+from dgbench.data.environments import Catalog, Environments, EvalSet, Table, TensorStore
 from dgbench.data.partial import partial
-from dgbench.data.store.tensors import TensorStore
 from dgbench.errors import DataError
 
 SPLIT_SEED = 3

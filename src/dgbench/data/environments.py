@@ -171,6 +171,28 @@ class Store(ABC):
         """A hint: these positions will be gathered some time. For stores that make images when they are first asked."""
 
 
+class TensorStore(Store):
+    """Images or vectors in memory, or on the device of training, without augmentation.
+
+    Args:
+        values: (n, C, H, W) images or (n, d) vectors.
+        labels: (n,) int64.
+        peak: value that becomes 1.0.
+    """
+
+    def __init__(self, values: Tensor, labels: Tensor, peak: int = 1) -> None:
+        self.values, self.labels, self.peak = values, labels, peak
+        self.image = tuple(values.shape[1:])
+
+    def to(self, device: torch.device) -> None:
+        self.values, self.labels = self.values.to(device), self.labels.to(device)
+
+    def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        indices = indices.to(self.values.device)
+        values = self.values[indices].to(torch.get_default_dtype())
+        return values if self.peak == 1 else values.div_(self.peak), self.labels[indices]
+
+
 @dataclass(frozen=True, eq=False)
 class Environments:
     """Named environments: which images each has, what is known of the images, and their pixels.

@@ -17,8 +17,7 @@ from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
 from dgbench.data.description import DatasetInfo, Preprocessing
-from dgbench.data.environments import Catalog, Environments, Table
-from dgbench.data.store.tensors import TensorStore
+from dgbench.data.environments import Catalog, Environments, Table, TensorStore
 from dgbench.errors import ConfigError, DataError, DgbenchError
 from dgbench.plan.building import build
 from dgbench.plan.overrides import options

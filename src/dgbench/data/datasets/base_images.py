@@ -279,7 +279,7 @@ def load_pictures(
     import torch
     from PIL import Image
 
-    from dgbench.data.store.image_store import ResidentStore, image_store
+    from dgbench.data.store.photographs import ResidentStore, image_store
 
     folder = _picture_folder(root)
     batches = _cifar_folder(folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -37,22 +37,6 @@ class Section:
     name: str
     corruption: str | None
     positions: np.ndarray
-
-
-@dataclass(frozen=True)
-class CorruptedPlan:
-    """The images of every environment.
-
-    Args:
-        info: the dataset.
-        sections: the images, as they lie in the store: of each domain first its pool under every corruption, named
-            ``ENVIRONMENT-pool``, then the images dealt to its given environments, ``ENVIRONMENT-dealt``.
-        n_train: given environment -> how many of its dealt images train; they come first.
-    """
-
-    info: DatasetInfo
-    sections: Sequence[Section]
-    n_train: Mapping[str, int]
 
 
 def environments_of(domains: Sequence[str], corruptions: Sequence[str]) -> dict[str, tuple[str, str | None]]:
@@ -132,7 +116,7 @@ class CorruptedFolders(ImageFolders):
         absent = self.known_info(absent_ok)
         if absent:
             return self._corrupted(absent, self._given(absent.given))
-        return self._plan(*self.planned()).info
+        return self._plan(*self.planned())[0]
 
     def build(self) -> Environments:
         """The environments; images are decoded once into the cache, and corrupted when they are first asked for."""
@@ -143,12 +127,12 @@ class CorruptedFolders(ImageFolders):
 
         table = self.table()
         clean = self.built_from(table)
-        plan = self._plan(clean.info, clean.table.subsets)
+        info, sections = self._plan(clean.info, clean.table.subsets)
         side = clean.store.image[1]
         photographs: Any = clean.store
         pixels = CorruptedStore(
             photographs.pixels,
-            plan.sections,
+            sections,
             severity=self.severity,
             seed=self.corruption_seed,
             side=side,
@@ -158,12 +142,11 @@ class CorruptedFolders(ImageFolders):
             workers=self.workers,
             device_share=self.device_share,
         )
-        subsets = {(env, "test"): pixels.span(f"{env}-pool") for env in plan.info.everywhere}
-        for env, n_train in plan.n_train.items():
-            span = pixels.span(f"{env}-dealt")
-            subsets[env, "train"], subsets[env, "val"] = span[:n_train], span[n_train:]
+        subsets = {(env, "test"): pixels.span(f"{env}-pool") for env in info.everywhere}
+        for env, count in info.counts.items():
+            subsets[env, "train"], subsets[env, "val"] = np.split(pixels.span(f"{env}-dealt"), [count["train"]])
         catalog = clean.catalog.at(pixels.positions.numpy())
-        return Environments(Table(plan.info, subsets), catalog, photographs.over(pixels, pixels.positions))
+        return Environments(Table(info, subsets), catalog, photographs.over(pixels, pixels.positions))
 
     def expected_environments(self) -> list[str]:
         """Names of the domains that the configuration knows, or numbers in their place."""
@@ -179,8 +162,11 @@ class CorruptedFolders(ImageFolders):
     def _given(self, domains: Sequence[str]) -> list[str]:
         return given_environments(self.given, domains, self._names(), self.data_seed)
 
-    def _plan(self, clean: DatasetInfo, subsets: Subsets) -> CorruptedPlan:
-        """Deal the images of every domain to its environments.
+    def _plan(self, clean: DatasetInfo, subsets: Subsets) -> tuple[DatasetInfo, list[Section]]:
+        """Deal the images of every domain to its environments: the dataset, and the images as they lie in the store.
+
+        These are of each domain first its pool under every corruption, ``ENVIRONMENT-pool``, then the images dealt to
+        its given environments, ``ENVIRONMENT-dealt``, those that train first.
 
         Args:
             clean: the dataset without corruptions.
@@ -191,7 +177,7 @@ class CorruptedFolders(ImageFolders):
         """
         info = self._corrupted(clean, self._given(clean.given))
         parts = environments_of(clean.given, self._names())
-        sections, n_train, counts = [], {}, {}
+        sections, counts = [], {}
         for domain in clean.given:
             images = np.sort(np.concatenate([subsets[domain, name] for name in SUBSETS]))
             pool, rest = cut(images, self.pool_fraction, self.split_seed, "pool", domain)
@@ -206,9 +192,8 @@ class CorruptedFolders(ImageFolders):
                         f"{len(pool)}: one is empty; use more images, fewer given environments or other fractions"
                     )
                 sections.append(Section(f"{env}-dealt", parts[env][1], np.concatenate([train, val])))
-                n_train[env] = len(train)
                 counts[env] = {"train": len(train), "val": len(val), "test": len(pool)}
-        return CorruptedPlan(replace(info, counts=counts), sections, n_train)
+        return replace(info, counts=counts), sections
 
     def _corrupted(self, clean: DatasetInfo, given: Sequence[str]) -> DatasetInfo:
         names = self._names()

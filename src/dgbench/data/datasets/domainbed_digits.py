@@ -61,11 +61,7 @@ class DealtDigits(DatasetOptions):
     n_classes: ClassVar[int]
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
-        """As :meth:`~dgbench.data.options.DatasetOptions.describe`.
-
-        With ``base=auto`` this is MNIST where it is on disk. Only ``download`` (or :meth:`build`) tries to fetch it,
-        once per process and folder; from then on every answer is the outcome of that.
-        """
+        """As :meth:`SRCMNIST.describe <dgbench.data.datasets.spurious.SRCMNIST.describe>`."""
         return self._planned(absent_ok, download)[0]
 
     def build(self) -> Environments:
@@ -74,8 +70,7 @@ class DealtDigits(DatasetOptions):
 
         import torch
 
-        from dgbench.data.environments import Catalog, Environments, Table
-        from dgbench.data.store.tensors import TensorStore
+        from dgbench.data.environments import Catalog, Environments, Table, TensorStore
 
         base, make = load_base_images(self.base, expanded(self.data_dir), SIDE), self._maker()
         generator = torch.Generator().manual_seed(info.data_seed)

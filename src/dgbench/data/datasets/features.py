@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -24,7 +24,7 @@ from dgbench.data.datasets.splits import (
     counts_of,
     subsets_of,
 )
-from dgbench.data.description import SUBSETS, Counts, DatasetInfo, Preprocessing
+from dgbench.data.description import SUBSETS, DatasetInfo, Preprocessing
 from dgbench.data.options import DatasetOptions, PathText, Seed, ValFraction, expanded, list_of_names
 from dgbench.errors import ConfigError, DataError
 from dgbench.records.predictions import need_pyarrow
@@ -305,7 +305,7 @@ class FeatureOptions(DatasetOptions):
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
         """As :meth:`~dgbench.data.options.DatasetOptions.describe`; reads the file whole."""
         if absent_ok and not expanded(self.path).is_file() and self.environments:
-            return self._info(list(map(str, self.environments)), 0, 0)
+            return self._info(map(str, self.environments))
         return self._described(self._table())[0]
 
     def build(self) -> Environments:
@@ -315,8 +315,7 @@ class FeatureOptions(DatasetOptions):
 
         import torch
 
-        from dgbench.data.environments import Catalog, Environments, Table
-        from dgbench.data.store.tensors import TensorStore
+        from dgbench.data.environments import Catalog, Environments, Table, TensorStore
 
         preprocessing = Preprocessing(info.image, (), (), pictures=False)
         names = table.rows.tolist()
@@ -329,30 +328,28 @@ class FeatureOptions(DatasetOptions):
 
     def _described(self, table: FeatureTable) -> tuple[DatasetInfo, Subsets]:
         subsets = subsets_of(table, np.ones(len(table), bool), self.val_fraction, self.split_seed)
-        content = table.content()
-        variant = {"images": len(table), "files": content[:12]}
-        d = table.features.shape[1]
-        return self._info(table.environments, len(table.classes), d, variant, counts_of(subsets), content), subsets
+        content, d = table.content(), table.features.shape[1]
+        info = self._info(table.environments)
+        info = replace(
+            info,
+            variant={**info.variant, "features": d, "images": len(table), "files": content[:12]},
+            n_classes=len(table.classes),
+            image=(d,),
+            counts=counts_of(subsets),
+            content=content,
+        )
+        return info, subsets
 
-    def _info(
-        self,
-        given: Sequence[str],
-        n_classes: int,
-        d: int,
-        variant: Mapping[str, Any] | None = None,
-        counts: Counts | None = None,
-        content: str = "",
-    ) -> DatasetInfo:
-        """The dataset with these environments; what the file tells is left out where it is absent."""
+    def _info(self, environments: Iterable[str]) -> DatasetInfo:
+        """The dataset with these environments, as far as it is known without its file."""
+        given = tuple(environments)
         return DatasetInfo(
             name=self.name,
-            variant={"val_fraction": self.val_fraction, "features": d, **(variant or {})},
+            variant={"val_fraction": self.val_fraction, "features": 0},
             base="features",
             split_seed=self.split_seed,
-            given=tuple(given),
-            everywhere=tuple(given),
-            n_classes=n_classes,
-            image=(d,),
-            counts=counts or {},
-            content=content,
+            given=given,
+            everywhere=given,
+            n_classes=0,
+            image=(0,),
         )

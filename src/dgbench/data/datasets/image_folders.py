@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -22,7 +23,7 @@ from dgbench.data.datasets.image_table import (
     usable,
 )
 from dgbench.data.datasets.splits import Subsets, counts_of, subsets_of
-from dgbench.data.description import Counts, DatasetInfo, Preprocessing, unlike_published
+from dgbench.data.description import DatasetInfo, Preprocessing, unlike_published
 from dgbench.data.options import (
     NO_SIDE,
     CacheFolder,
@@ -154,8 +155,7 @@ class ImageFolders(DatasetOptions):
         import torch
 
         from dgbench.data.environments import Catalog, Environments, Table
-        from dgbench.data.store.image_store import image_store
-        from dgbench.data.store.photographs import PhotographStore
+        from dgbench.data.store.photographs import PhotographStore, image_store
         from dgbench.data.transforms.augment import Augmentation
 
         cache = expanded(self.cache_dir)
@@ -163,24 +163,16 @@ class ImageFolders(DatasetOptions):
             table, side=side, kind=self.store, cache=cache, workers=self.workers, device_share=self.device_share
         )
         info, subsets = self.described(table, usable(table, pixels.bad, self.on_bad_image))
-        mean, std = (
-            tuple(map(float, values or IMAGENET[key]))
-            for key, values in (("mean", self.normalize.mean), ("std", self.normalize.std))
-        )
-        preprocessing = Preprocessing(info.image, mean, std)
+        mean, std = self.normalize.mean or IMAGENET["mean"], self.normalize.std or IMAGENET["std"]
+        preprocessing = Preprocessing(info.image, tuple(map(float, mean)), tuple(map(float, std)))
         augmentation = None if self.augment == "none" else Augmentation(self.augmentations[self.augment])
-        plain = np.isin(np.array(table.environments)[table.env], [str(env) for env in self.plain_environments])
-        return Environments(
-            Table(info, subsets),
-            Catalog(table.label, tuple(table.classes), preprocessing, table.paths, table.attributes),
-            PhotographStore(
-                pixels,
-                torch.from_numpy(table.label),
-                preprocessing,
-                augmentation,
-                torch.from_numpy(plain) if self.plain_environments else None,
-            ),
-        )
+        plain = None
+        if self.plain_environments:
+            names = np.array(table.environments)[table.env]
+            plain = torch.from_numpy(np.isin(names, [str(env) for env in self.plain_environments]))
+        catalog = Catalog(table.label, tuple(table.classes), preprocessing, table.paths, table.attributes)
+        store = PhotographStore(pixels, torch.from_numpy(table.label), preprocessing, augmentation, plain)
+        return Environments(Table(info, subsets), catalog, store)
 
     def known_info(self, absent_ok: bool) -> DatasetInfo | None:
         """What the configuration knows, where the files are absent and may be; else None."""
@@ -218,7 +210,8 @@ class ImageFolders(DatasetOptions):
             table = table_of_rows(rows, root, self.environments, self.classes, self.bad_files)
         else:
             table = table_of_folders(root, self.environments, self.classes, self.bad_files, self.name)
-        _compare(table, self.published or {}, whole=self.environments is None)
+        if self.environments is None:
+            _compare(table, self.published or {})
         return table
 
     def _read(self, root: Path) -> list[Row]:
@@ -247,39 +240,27 @@ class ImageFolders(DatasetOptions):
             ConfigError: a fraction that leaves a subset empty.
         """
         subsets = subsets_of(table, kept, self.val_fraction, self.split_seed)
-        counts = counts_of(subsets)
-        variant = {"images": int(kept.sum()), "files": table.fingerprint(kept)}
-        return self.info(table.environments, len(table.classes), variant, counts, table.content()), subsets
+        info = self.info(table.environments, len(table.classes))
+        variant = {**info.variant, "images": int(kept.sum()), "files": table.fingerprint(kept)}
+        return replace(info, variant=variant, counts=counts_of(subsets), content=table.content()), subsets
 
-    def info(
-        self,
-        given: Sequence[str],
-        n_classes: int,
-        variant: Mapping[str, Any] | None = None,
-        counts: Counts | None = None,
-        content: str = "",
-    ) -> DatasetInfo:
-        """The dataset with these environments; what the files tell is left out where they are absent."""
+    def info(self, given: Sequence[str], n_classes: int) -> DatasetInfo:
+        """The dataset with these environments, as far as it is known without its files."""
         side = self.image_size or 0
-        own = {"augment": self.augment, "image_size": self.image_size, "val_fraction": self.val_fraction}
         return DatasetInfo(
             name=self.name,
-            variant={**own, **(variant or {})},
+            variant={"augment": self.augment, "image_size": self.image_size, "val_fraction": self.val_fraction},
             base="files",
             split_seed=self.split_seed,
             given=tuple(given),
             everywhere=tuple(given),
             n_classes=n_classes,
             image=(3, side, side),
-            counts=counts or {},
-            content=content,
         )
 
 
-def _compare(table: ImageTable, published: Mapping[str, Any], whole: bool) -> None:
+def _compare(table: ImageTable, published: Mapping[str, Any]) -> None:
     """Warn where a copy differs from what was published, once per process; it may still be what the user wants."""
-    if not whole:
-        return
     for key, value, expected in unlike_published(published, len(table), len(table.classes), table.environments):
         text = f"{table.root} has {key} {value}, the published dataset {expected}"
         if text not in _WARNED:

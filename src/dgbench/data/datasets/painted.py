@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -12,9 +12,11 @@ from torch import Tensor
 from dgbench.data.datasets.base_images import BaseImages
 from dgbench.data.datasets.splits import Subsets
 from dgbench.data.description import DatasetInfo, Preprocessing
-from dgbench.data.environments import Catalog, Environments, EvalSet, Table
-from dgbench.data.store.tensors import PaintedStore, Painter
+from dgbench.data.environments import Catalog, Environments, EvalSet, Table, TensorStore
 from dgbench.seeding import derive
+
+#: (n, C, H, W) images in [0, 1] and (n,) feature values in 0..K-1 -> (n, C', H, W)
+Painter = Callable[[Tensor, Tensor], Tensor]
 
 
 class PaintedTable(Table):
@@ -58,6 +60,33 @@ class PaintedTable(Table):
             rng = np.random.default_rng(derive(self.info.data_seed, "pool feature", env))
             return EvalSet(pool, replaced(labels, self.disagreement[env], n_classes, rng))
         return EvalSet(pool, (labels + int(subset.removeprefix("test+"))) % n_classes)
+
+
+class PaintedStore(TensorStore):
+    """Images into which a spurious feature is painted when they are gathered.
+
+    Args:
+        images: (n, C, H, W).
+        labels: (n,) int64.
+        peak: value that becomes 1.0.
+        feature: (n,) each image's own, one of K values.
+        paint: draws a feature.
+    """
+
+    def __init__(self, images: Tensor, labels: Tensor, peak: int, feature: Tensor, paint: Painter) -> None:
+        super().__init__(images, labels, peak)
+        self.feature, self.paint = feature, paint
+        probe = paint(images[:1] / peak, feature[:1])
+        self.image = tuple(probe.shape[1:])
+
+    def to(self, device: torch.device) -> None:
+        super().to(device)
+        self.feature = self.feature.to(device)
+
+    def gather(self, indices: Tensor, feature: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        images, labels = super().gather(indices)
+        indices = indices.to(self.feature.device)
+        return self.paint(images, self.feature[indices] if feature is None else feature.to(images.device)), labels
 
 
 def painted(

@@ -41,8 +41,8 @@ from dgbench.seeding import derive
 from dgbench.validation import Number, Refusal, shown
 
 if TYPE_CHECKING:
+    from dgbench.data.datasets.painted import Painter
     from dgbench.data.environments import Environments
-    from dgbench.data.store.tensors import Painter
 
 GRID = [round(0.01 * i, 2) for i in range(101)]  # e of all environments
 SIDES = "32, 64, 224 are usual"

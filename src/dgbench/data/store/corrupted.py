@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from dgbench.data.datasets.corrupted import Section
 from dgbench.data.store.array_cache import cached_array, is_complete
-from dgbench.data.store.image_store import ImageStore, cores, resident
+from dgbench.data.store.photographs import ImageStore, cores, resident
 from dgbench.data.transforms.corruptions import Chance, corrupt
 from dgbench.data.transforms.values import VERSION
 from dgbench.seeding import derive
