@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from dgbench import downloads
-from dgbench.data.fetch import command as fetching
+from dgbench.data.fetch import __main__ as fetching
 from dgbench.data.fetch.archives import extract
 from dgbench.data.fetch.arrange import terra_incognita
 from dgbench.data.fetch.fetching import DATASETS, Archive, Form, Source, fetch, sources
@@ -644,13 +644,13 @@ def test_ctrl_c_in_the_middle_and_once_more(tmp_path: Path) -> None:
     code = f"""if True:
         import runpy, signal, sys
         from pathlib import Path
-        import dgbench.data.fetch.command as command
+        import dgbench.data.fetch.fetching as fetching
         import dgbench.downloads as downloads
         from dgbench.data.fetch.fetching import sources
 
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
         downloads.any_answers = lambda *_: True
-        command.sources = lambda: sources(Path({str(tmp_path / "conf")!r}))
+        fetching.sources = lambda: sources(Path({str(tmp_path / "conf")!r}))
         sys.argv = ["fetch", "pictures", "--to", {str(tmp_path / "data")!r}]
         runpy.run_module("dgbench.data.fetch", run_name="__main__")
     """

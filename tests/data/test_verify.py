@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 from dgbench.data.description import unlike_published
-from dgbench.data.fetch import command as fetching
-from dgbench.data.fetch import command as verifying
-from dgbench.data.fetch.command import dataset_keys, verify
+from dgbench.data.fetch import __main__ as fetching
+from dgbench.data.fetch import __main__ as verifying
+from dgbench.data.fetch.__main__ import dataset_keys, verify
 from dgbench.data.fetch.fetching import Archive, Fetched, Source, listing, note, noted
 
 ARCHIVE = b"an archive"

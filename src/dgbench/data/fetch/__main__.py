@@ -1,8 +1,233 @@
-"""``python -m dgbench.data.fetch pacs``."""
+"""``python -m dgbench.data.fetch pacs``: download datasets to where their configuration looks, and verify them."""
 
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from dgbench.data.fetch.command import main
+from tqdm import tqdm
+
+from dgbench.configuration import CONF
+from dgbench.data.datasets.image_table import images_below
+from dgbench.data.description import DatasetInfo, unlike_published
+from dgbench.data.fetch.fetching import Archive, Fetched, Source, fetch, listing, noted, sources
+from dgbench.downloads import checksum
+from dgbench.errors import ConfigError, DgbenchError
+
+ABOUT = """Download datasets, and look what is there.
+
+  NAME ...           download datasets of conf/dataset
+  list               what there is, what is on disk, what can be downloaded
+  verify [NAME ...]  compare what is on disk with what was published; without names, all that is there
+"""
+
+
+def table(data: Path, known: Mapping[str, Source]) -> str:
+    """One line per dataset: is it there, can it be downloaded, its license."""
+    rows = [("dataset", "folder", "there", "download", "license")]
+    for name, source in known.items():
+        how = "yes" if source.files else "by hand"
+        rows.append((name, source.folder, "yes" if _there(source, data) else "no", how, source.license))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command; 0, or 1 with one line of explanation per dataset that could not be got, or is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="python -m dgbench.data.fetch",
+        usage="%(prog)s NAME ... | list | verify [NAME ...] [options]",
+        description=ABOUT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="+", metavar="NAME", help="datasets, after the word verify where they are there")
+    default = os.environ.get("DGBENCH_DATA_DIR") or "data"
+    parser.add_argument("--to", type=Path, default=default, help=f"folder of datasets, as paths.data_dir ({default})")
+    parser.add_argument("--keep", action="store_true", help="keep the archives, in .fetch/NAME")
+    parser.add_argument("--decode", action="store_true", help="verify: also decode every image")
+    taken = parser.parse_args(words)
+    code, verifies = 0, taken.names[0] == "verify"
+    try:
+        known = sources()
+    except DgbenchError as error:
+        print(f"dgbench: {error}", file=sys.stderr)
+        return 1
+    if taken.names == ["list"]:
+        print(table(taken.to, known))
+        return 0
+    there = [name for name, source in known.items() if name == source.name and _there(source, taken.to)]
+    for name in (taken.names[1:] or there) if verifies else taken.names:
+        try:
+            if name not in known:
+                raise ConfigError(f"{name} has nothing to fetch; choose from {', '.join(known)}, or list")
+            if not verifies:
+                fetch(known[name], taken.to, keep=taken.keep)
+            elif not shown(verify(known[name], taken.to, decode=taken.decode), name):
+                code = 1
+        except (DgbenchError, OSError) as error:
+            print(f"dgbench: {error}", file=sys.stderr)
+            code = 1
+    return code
+
+
+def _there(source: Source, data: Path) -> bool:
+    folder = data / source.folder
+    return folder.is_dir() and any(folder.iterdir())
+
+
+SHOWN = 10  # files of one kind that are named; the others are counted
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Args:
+        verdict: ``ok``, ``wrong``, or ``unverified`` where nothing is known to compare it with.
+        text: what was found, in one line.
+    """
+
+    verdict: str
+    text: str
+
+
+def verify(source: Source, data: Path, *, decode: bool = False) -> Iterator[Finding]:
+    """Everything that can be said of a dataset on disk: its counts, its files, and the archives that it came in.
+
+    Args:
+        source: the dataset.
+        data: folder of datasets.
+        decode: whether to decode every image; else only empty ones are found.
+    """
+    folder = data / source.folder
+    if not _there(source, data):
+        yield Finding("wrong", f"{folder} is not there; python -m dgbench.data.fetch {source.name}")
+        return
+    keys = dataset_keys(source.name, data)
+    yield from _counts(keys, f"conf/dataset/{source.name}.yaml")
+    yield from _images(folder, decode, skipped=keys.get("on_bad_image") == "skip")
+    note, came = noted(source, data)
+    found = listing(folder)
+    text = f"{found.files} files, listing {found.sha256}"
+    if note is None:
+        yield Finding("unverified", f"{text}: no note of a download; compare it with that of another machine")
+    elif note == found:
+        yield Finding("ok", f"{text}: as downloaded")
+    else:
+        yield Finding("wrong", f"{text}: other names or sizes than the {note.files} files that were downloaded")
+    for archive in (archive for form in source.forms for archive in form.files):
+        kept = data / ".fetch" / source.name / archive.name
+        if kept.is_file():
+            yield _kept(archive, kept)
+        elif archive.name in came:
+            yield _noted(archive, came[archive.name])
+    if not came and source.files:
+        yield Finding("unverified", "no note of its archives: their checksums cannot be compared")
+
+
+def dataset_keys(name: str, data: Path) -> dict[str, Any]:
+    """The keys of a dataset's configuration, composed and resolved, with this folder of datasets."""
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("train", [f"dataset={name}"])
+    config.paths.data_dir = str(data)
+    keys: Any = OmegaConf.to_container(config.dataset, resolve=True)
+    return {str(key): value for key, value in keys.items()}
+
+
+def _counts(keys: Mapping[str, Any], file: str) -> Iterator[Finding]:
+    from hydra.utils import get_class, instantiate
+
+    published = keys.get("published") or {}
+    try:
+        # without an image decoded; keys that others read are left out
+        names = {*inspect.signature(get_class(keys["_target_"])).parameters, "_target_"}
+        own = {key: value for key, value in keys.items() if key in names}
+        own |= {"published": None} if "published" in keys else {}
+        info: DatasetInfo = instantiate(own, _recursive_=False, _convert_="all").describe()
+    except DgbenchError as error:
+        yield Finding("wrong", str(error))
+        return
+    if not published:
+        yield Finding("unverified", f"{file} states no published counts")
+        return
+    images = sum(sum(of.values()) for of in info.counts.values())
+    unlike = unlike_published(published, images, info.n_classes, info.given)
+    for key, found, expected in unlike:
+        yield Finding("wrong", f"{key} {found}, published {expected}")
+    if not unlike:
+        counted = f"{images} images, {info.n_classes} classes, {len(info.given)} environments"
+        yield Finding("ok", f"{counted}: as published")
+
+
+def _images(folder: Path, decode: bool, skipped: bool) -> Iterator[Finding]:
+    paths = sorted(images_below(folder))
+    empty = [path for path in paths if (folder / path).stat().st_size == 0]
+    broken: dict[str, str] = dict.fromkeys(empty, "empty")
+    if decode:
+        reasons = _decoded(folder, [path for path in paths if path not in broken])
+        broken |= {path: reason for path, reason in reasons if reason}
+    verdict, note = ("ok", "; left out of training") if skipped else ("wrong", "")
+    for path, reason in list(broken.items())[:SHOWN]:
+        yield Finding(verdict, f"{path}: {reason}{note}")
+    if len(broken) > SHOWN:
+        yield Finding(verdict, f"... and {len(broken) - SHOWN} more of {len(broken)} images that cannot be read{note}")
+    if not decode and paths:
+        yield Finding("unverified", f"{len(paths)} images are not decoded; --decode does")
+    elif not broken and paths:
+        yield Finding("ok", f"{len(paths)} images can be decoded")
+
+
+def _decoded(folder: Path, paths: list[str]) -> list[tuple[str, str]]:
+    """Each image and why it cannot be decoded; empty where it can."""
+    from dgbench.data.store.decoding import rgb
+
+    def reason(path: str) -> tuple[str, str]:
+        try:
+            rgb(folder / path)
+        except Exception as error:  # whatever PIL raises over a broken file
+            return path, f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return path, ""
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(tqdm(pool.map(reason, paths), total=len(paths), unit="image", disable=None, leave=False))
+
+
+def _kept(archive: Archive, file: Path) -> Finding:
+    found = {algorithm: checksum(file, algorithm) for algorithm in archive.published}
+    for algorithm, expected in archive.published.items():
+        if found[algorithm] != expected:
+            return Finding("wrong", f"{archive.name}: {algorithm} is {found[algorithm]}, not {expected}")
+    if not found:
+        return Finding("unverified", f"{archive.name}: no checksum is published; sha256 {checksum(file)}")
+    return Finding("ok", f"{archive.name}: {' and '.join(found)} as published")
+
+
+def _noted(archive: Archive, came: Fetched) -> Finding:
+    if archive.sha256 is not None and came.sha256 != archive.sha256:
+        return Finding("wrong", f"{archive.name}: came with sha256 {came.sha256}, not {archive.sha256}")
+    if came.compared is None:
+        return Finding("unverified", f"{archive.name}: no checksum is published; it came with sha256 {came.sha256}")
+    return Finding("ok", f"{archive.name}: {came.compared} was as published; not kept")
+
+
+def shown(findings: Iterator[Finding], name: str) -> bool:
+    """Print findings, one line each; whether all is well."""
+    well = True
+    for finding in findings:
+        print(f"{finding.verdict:10}  {name}: {finding.text}")
+        well = well and finding.verdict != "wrong"
+    return well
+
 
 if __name__ == "__main__":
     try:

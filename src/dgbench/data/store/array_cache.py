@@ -9,6 +9,7 @@ import shutil
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,14 +77,16 @@ def cached_array(
     Raises:
         DataError: the folder cannot be written or has too little space.
     """
-    done = _complete(folder, shape)
-    if done:
+    if done := _complete(folder, shape):
         return done
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with alone(folder.with_name(folder.name + ".lock"), f"waiting for another process that fills {folder}"):
+            if not is_complete(folder):
+                _make(folder, shape, produce, chunk, workers, title)
             done = _complete(folder, shape)
-            return done or _make(folder, shape, produce, chunk, workers, title)
+            assert done
+            return done
     except OSError as error:
         raise DataError(
             f"{folder} cannot be written ({error.strerror}); set paths.cache_dir to a folder with space"
@@ -108,12 +111,10 @@ def _complete(folder: Path, shape: tuple[int, ...]) -> CachedArray | None:
     return CachedArray(folder, shape, notes_of(folder))
 
 
-def _make(
-    folder: Path, shape: tuple[int, ...], produce: Produce, chunk: int, workers: int, title: str | None
-) -> CachedArray:
+def _make(folder: Path, shape: tuple[int, ...], produce: Produce, chunk: int, workers: int, title: str | None) -> None:
     row = int(np.prod(shape[1:]))
     data, progress = folder / DATA, folder / PROGRESS
-    known = {first: note for first, *note in _notes(progress)} if data.is_file() else {}
+    known = {first for first, _, _ in _notes(progress)} if data.is_file() and progress.is_file() else set()
     missing = [first for first in range(0, shape[0], chunk) if first not in known]
     needed, free = len(missing) * chunk * row, shutil.disk_usage(folder).free
     if needed > free:
@@ -152,18 +153,13 @@ def _make(
     finally:
         os.close(descriptor)
     os.replace(progress, folder / COMPLETE)
-    done = _complete(folder, shape)
-    assert done is not None
-    return done
 
 
 def _notes(file: Path) -> list[tuple[int, int, Any]]:
     """The whole lines of a progress file."""
     notes = []
-    for line in file.read_text().splitlines() if file.is_file() else []:
-        try:
+    for line in file.read_text().splitlines():
+        with suppress(ValueError):
             first, checksum, note = json.loads(line)
-        except ValueError:
-            continue
-        notes.append((first, checksum, note))
+            notes.append((first, checksum, note))
     return notes

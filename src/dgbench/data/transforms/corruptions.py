@@ -22,7 +22,7 @@ from PIL import Image
 from scipy.fft import next_fast_len
 from torch import Tensor
 
-from dgbench.data.transforms.values import SMALLEST
+from dgbench.data.transforms.values import NAMES, SMALLEST
 from dgbench.errors import ConfigError, DataError
 
 
@@ -267,26 +267,7 @@ def _one_by_one(x: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tens
     return torch.from_numpy(changed).permute(0, 3, 1, 2) / 255
 
 
-CORRUPTIONS: dict[str, Callable[[Tensor, int, Chance], Tensor]] = {
-    function.__name__: function
-    for function in (
-        gaussian_noise,
-        shot_noise,
-        impulse_noise,
-        defocus_blur,
-        glass_blur,
-        motion_blur,
-        zoom_blur,
-        snow,
-        frost,
-        fog,
-        brightness,
-        contrast,
-        elastic_transform,
-        pixelate,
-        jpeg_compression,
-    )
-}
+CORRUPTIONS: dict[str, Callable[[Tensor, int, Chance], Tensor]] = {name: globals()[name] for name in NAMES}
 
 
 def corrupt(images: Tensor, name: str, severity: int, chance: Chance) -> Tensor:
@@ -309,8 +290,8 @@ def corrupt(images: Tensor, name: str, severity: int, chance: Chance) -> Tensor:
         raise ConfigError(f"corruption {name} is unknown; choose from {', '.join(CORRUPTIONS)}")
     if severity not in (1, 2, 3, 4, 5):
         raise ConfigError(f"severity {severity} is unknown; choose 1 (mild) to 5 (strong)")
-    if images.shape[1] != 3 or min(images.shape[2:]) < SMALLEST:
-        channels, height, width = images.shape[1:]
+    channels, height, width = images.shape[1:]
+    if channels != 3 or min(height, width) < SMALLEST:
         raise DataError(
             f"images of {channels} x {height} x {width} cannot be corrupted; "
             f"give three channels and at least {SMALLEST} pixels a side"
