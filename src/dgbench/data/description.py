@@ -87,10 +87,10 @@ def unlike_published(
         images, classes: how many the copy has.
         environments: its environments, in any order.
     """
-    found = {"images": images, "classes": classes, "environments": sorted(environments)}
-    wanted = {key: published.get(key) for key in found}
-    expected = {key: sorted(value) if key == "environments" and value else value for key, value in wanted.items()}
-    return [(key, found[key], value) for key, value in expected.items() if value is not None and value != found[key]]
+    names = published.get("environments")
+    expected = {**published, "environments": names and sorted(names)}
+    copy = {"images": images, "classes": classes, "environments": sorted(environments)}
+    return [(key, value, expected[key]) for key, value in copy.items() if expected.get(key) not in (None, value)]
 
 
 @dataclass(frozen=True)

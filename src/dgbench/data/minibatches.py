@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytorch_lightning as pl
@@ -86,15 +86,15 @@ class RunOrder:
         if self._noise_block is None or self._noise_block[0] != block:
             n = ORDER_BLOCK * self.batch_size
             drawn = [
-                {
-                    name: values.reshape(ORDER_BLOCK, self.batch_size, *values.shape[1:])
-                    for name, values in self.environments.store.training_noise(
-                        np.random.default_rng(derive(self.noise_seed, env, block)), n
-                    ).items()
-                }
+                self.environments.store.training_noise(np.random.default_rng(derive(self.noise_seed, env, block)), n)
                 for env in self.training
             ]
-            self._noise_block = (block, joined(drawn, axis=1))
+            shape = (ORDER_BLOCK, self.batch_size)
+            noise = {
+                name: np.concatenate([of[name].reshape(*shape, *of[name].shape[1:]) for of in drawn], axis=1)
+                for name in drawn[0]
+            }
+            self._noise_block = (block, noise)
         return {name: values[offset] for name, values in self._noise_block[1].items()}
 
 
@@ -228,9 +228,8 @@ class EnvironmentData(pl.LightningDataModule):
             part: (k, n) takes the k-th of n equal parts of every environment's rows.
         """
         rows, steps = self._rows(part), range(first, first + n)
-        noise = joined(
-            [{name: values[rows] for name, values in run.noise(step).items()} for step in steps for run in self.runs]
-        )
+        drawn = [run.noise(step) for step in steps for run in self.runs]
+        noise = {name: np.concatenate([of[name][rows] for of in drawn]) for name in drawn[0]}
         positions = self.indices(first, n, part)
         x, y = self.environments.store.gather_for_training(positions, noise)
         sizes = (self.batch_size // part[1],) * len(self.training)
@@ -265,11 +264,6 @@ def shuffled(scored: EvalSet, name: str) -> EvalSet:
     """The images of an eval set in an order that depends on its name alone."""
     order = np.random.default_rng(derive(0, "groups", name)).permutation(len(scored.indices))
     return scored.at(torch.from_numpy(order))
-
-
-def joined(parts: Sequence[Mapping[str, np.ndarray]], axis: int = 0) -> dict[str, np.ndarray]:
-    """Dictionaries of arrays with the same names as one."""
-    return {name: np.concatenate([part[name] for part in parts], axis) for name in parts[0]}
 
 
 class IntervalLoader:

@@ -6,9 +6,9 @@ import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
@@ -32,6 +32,17 @@ def _no_blank(value: str) -> str:
     if not value.strip():
         raise ValueError
     return value
+
+
+def mapping_or(fault: str) -> BeforeValidator:
+    """Refuse what is no mapping."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise ValueError(fault)
+        return value
+
+    return BeforeValidator(check)
 
 
 def different(values: Sequence[str | float]) -> Sequence[str | float]:

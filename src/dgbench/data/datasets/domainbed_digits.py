@@ -100,7 +100,17 @@ class DealtDigits(DatasetOptions):
         """The dataset, and the positions of each subset; images lie environment after environment."""
         names = self._environments()
         base = base_facts(self.base, expanded(self.data_dir), SIDE, absent_ok, download)
-        subsets = self._split(names, base.n_images) if base.n_images else {}
+        subsets, first = {}, 0
+        for i, name in enumerate(names if base.n_images else ()):
+            end = first + len(range(i, base.n_images, len(names)))
+            val, train = cut(np.arange(first, end), self.val_fraction, self.split_seed, "split", name)
+            if not len(val) or not len(train):
+                raise ConfigError(
+                    f"environment {name} has {end - first} images, {len(val)} of them for val: one subset is empty; "
+                    "use fewer environments, more images (dataset.base=mnist) or another dataset.val_fraction"
+                )
+            subsets[name, "val"], subsets[name, "train"] = val, train
+            first = end
         info = DatasetInfo(
             name=self.name,
             variant={**self._variant(), "val_fraction": self.val_fraction},
@@ -115,21 +125,6 @@ class DealtDigits(DatasetOptions):
             content=base.content,
         )
         return info, subsets
-
-    def _split(self, names: list[str], n: int) -> Subsets:
-        """Which of n images dealt to the environments are whose ``train`` and ``val``."""
-        subsets, first = {}, 0
-        for i, name in enumerate(names):
-            end = first + len(range(i, n, len(names)))
-            val, train = cut(np.arange(first, end), self.val_fraction, self.split_seed, "split", name)
-            if not len(val) or not len(train):
-                raise ConfigError(
-                    f"environment {name} has {end - first} images, {len(val)} of them for val: one subset is empty; "
-                    "use fewer environments, more images (dataset.base=mnist) or another dataset.val_fraction"
-                )
-            subsets[name, "val"], subsets[name, "train"] = val, train
-            first = end
-        return subsets
 
 
 class RotatedMNIST(DealtDigits):

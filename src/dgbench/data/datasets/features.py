@@ -115,12 +115,17 @@ def _columns_of_frame(path: Path, frame: pd.DataFrame, features: str | Sequence[
                 f"dataset.path={path} has no column features of lists of numbers; add it, or name columns of numbers, "
                 f"e.g. dataset.columns=[{next((name for name in names if name not in OWN), 'f*')}]"
             )
-        found: Columns = {FEATURES: _stacked(path, frame[FEATURES].to_numpy())}
-        used = [FEATURES]
+        used, values = [FEATURES], _stacked(path, frame[FEATURES].to_numpy())
     else:
         used = _matching(path, names, features)
-        found = {FEATURES: np.stack([_numbers(path, name, frame[name].to_numpy()) for name in used], axis=1)}
-    return {**found, **{name: frame[name].to_numpy() for name in names if name not in used}}
+        for name in used:
+            if frame[name].to_numpy().dtype.kind not in "biuf":
+                raise DataError(
+                    f"dataset.path={path}: column {name} holds {frame[name].to_numpy().dtype}, not numbers alone; fill "
+                    "or drop it, or leave it out of dataset.columns"
+                )
+        values = np.stack([frame[name].to_numpy() for name in used], axis=1)
+    return {FEATURES: values, **{name: frame[name].to_numpy() for name in names if name not in used}}
 
 
 def _matching(path: Path, names: Sequence[str], features: str | Sequence[str]) -> list[str]:
@@ -138,15 +143,6 @@ def _matching(path: Path, names: Sequence[str], features: str | Sequence[str]) -
 
 def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
-
-def _numbers(path: Path, name: str, values: np.ndarray) -> np.ndarray:
-    if values.dtype.kind not in "biuf":
-        raise DataError(
-            f"dataset.path={path}: column {name} holds {values.dtype}, not numbers alone; fill or drop it, or leave it "
-            "out of dataset.columns"
-        )
-    return values
 
 
 def _stacked(path: Path, lists: np.ndarray) -> np.ndarray:
@@ -200,7 +196,12 @@ def table_of_features(
     """
     found = columns_of(path, columns)
     features = _matrix(path, found[FEATURES])
-    _check_lengths(path, found, len(features))
+    for name, values in found.items():
+        if name != FEATURES and values.shape != (len(features),):
+            raise DataError(
+                f"dataset.path={path}: {name} has the shape {values.shape} beside {len(features)} rows of features; "
+                "give one value for each row, or leave it out"
+            )
     env_names, env = _named(path, ENVIRONMENT, found[ENVIRONMENT])
     chosen = chosen_environments(env_names, environments)
     kept = np.flatnonzero(np.isin(env, [env_names.index(name) for name in chosen]))
@@ -244,15 +245,6 @@ def _matrix(path: Path, features: np.ndarray) -> np.ndarray:
             f"{len(np.unique(wrong[:, 0]))} row(s) hold no finite single-precision number; fill or drop them"
         )
     return single
-
-
-def _check_lengths(path: Path, found: Columns, n: int) -> None:
-    for name, values in found.items():
-        if name != FEATURES and values.shape != (n,):
-            raise DataError(
-                f"dataset.path={path}: {name} has the shape {values.shape} beside {n} rows of features; give one value "
-                "for each row, or leave it out"
-            )
 
 
 def _named(path: Path, column: str, values: np.ndarray) -> tuple[list[str], np.ndarray]:

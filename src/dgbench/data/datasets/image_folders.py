@@ -36,6 +36,7 @@ from dgbench.data.options import (
     different,
     expanded,
     known_size,
+    mapping_or,
 )
 from dgbench.data.transforms.values import AugmentationScheme
 from dgbench.errors import ConfigError, DgbenchError
@@ -73,22 +74,13 @@ def _mean_and_std(value: Any) -> Any:
     return value
 
 
-def _schemes(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        raise ValueError("names no schemes; leave the key as it is")
-    return value
-
-
-def _a_scheme(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        raise ValueError("is no scheme; give it the keys of domainbed in conf/dataset/image_folder.yaml")
-    return value
-
-
 def _listed_environments(published: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     if published is not None and isinstance(published.get("environments") or [], (str, int, float)):
         raise ValueError
     return published
+
+
+_KEYS = mapping_or("is no scheme; give it the keys of domainbed in conf/dataset/image_folder.yaml")
 
 
 class ImageFolders(DatasetOptions):
@@ -104,7 +96,7 @@ class ImageFolders(DatasetOptions):
     normalize: Annotated[Normalization, BeforeValidator(_mean_and_std)]
     augment: SkipValidation[str]
     augmentations: Annotated[
-        Mapping[str, Annotated[AugmentationScheme, BeforeValidator(_a_scheme)]], BeforeValidator(_schemes)
+        Mapping[str, Annotated[AugmentationScheme, _KEYS]], mapping_or("names no schemes; leave the key as it is")
     ]
     val_fraction: ValFraction
     on_bad_image: Literal["fail", "skip"]

@@ -195,7 +195,12 @@ def table_of(
     if len(labels) < 2:
         raise DataError(f"the images have one class, {labels[0]}; lay them out as environment/class/image")
     check_classes(names, labels, {(row[1], row[2]) for row in kept}, classes)
-    sizes, mtimes = _stats(root, paths)
+    stats = []
+    for path in paths:
+        try:
+            stats.append((root / path).stat())
+        except OSError as error:
+            unreadable(error, root / path)
     env_of, label_of = {e: i for i, e in enumerate(names)}, {c: i for i, c in enumerate(labels)}
     attributes = [row[4] if len(row) > 4 else {} for row in kept]
     return ImageTable(
@@ -206,8 +211,8 @@ def table_of(
         env=np.array([env_of[row[1]] for row in kept]),
         label=np.array([label_of[row[2]] for row in kept]),
         listed=np.array([-1 if row[3] is None else SUBSETS.index(row[3]) for row in kept]),
-        sizes=sizes,
-        mtimes=mtimes,
+        sizes=np.array([stat.st_size for stat in stats]),
+        mtimes=np.array([stat.st_mtime_ns for stat in stats]),
         attributes={
             name: [of.get(name, "") for of in attributes] for name in dict.fromkeys(n for of in attributes for n in of)
         },
@@ -234,17 +239,6 @@ def need_folder(root: Path, name: str) -> None:
             f"dataset.root={root} is no folder; set dataset.root to where the images are, or download them where "
             f"they can be had: python -m dgbench.data.fetch {name}"
         )
-
-
-def _stats(root: Path, paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    sizes, mtimes = np.empty(len(paths), np.int64), np.empty(len(paths), np.int64)
-    for i, path in enumerate(paths):
-        try:
-            stat = (root / path).stat()
-        except OSError as error:
-            unreadable(error, root / path)
-        sizes[i], mtimes[i] = stat.st_size, stat.st_mtime_ns
-    return sizes, mtimes
 
 
 def _sha256(entries: Iterable[str]) -> str:

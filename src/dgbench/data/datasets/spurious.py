@@ -35,6 +35,7 @@ from dgbench.data.options import (
     Workers,
     expanded,
     known_size,
+    mapping_or,
 )
 from dgbench.errors import ConfigError
 from dgbench.seeding import derive
@@ -195,11 +196,7 @@ def given_environments(ratio: int, scale: int) -> list[float]:
 
     A group of one is the lower end of its range (the paper says so for the minority; the majority follows suit).
     """
-    return [*_spread(0.8, 0.9, ratio * scale), *_spread(0.1, 0.2, scale)]
-
-
-def _spread(low: float, high: float, n: int) -> list[float]:
-    return [low] if n == 1 else [float(e) for e in np.linspace(low, high, n)]
+    return [*np.linspace(0.8, 0.9, ratio * scale).tolist(), *np.linspace(0.1, 0.2, scale).tolist()]
 
 
 class SRCMNIST(SpuriousOptions):
@@ -261,12 +258,6 @@ def _function(value: Any) -> Any:
     return value
 
 
-def _sets(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        raise ValueError("names no sets; use dataset.given=[0.9,0.1]")
-    return value
-
-
 class SpuriousPictures(SpuriousOptions):
     """C-Cats&Dogs, L-CIFAR10 (Hwang et al., 2024, section 4.2) and the next one: pictures with a painted feature.
 
@@ -304,7 +295,7 @@ class SpuriousPictures(SpuriousOptions):
     workers: Workers
     paint: Annotated[Any, AfterValidator(_function)]
     ratio: Any
-    given_sets: Annotated[Mapping[str, Given], BeforeValidator(_sets)]
+    given_sets: Annotated[Mapping[str, Given], mapping_or("names no sets; use dataset.given=[0.9,0.1]")]
 
     def describe(self, *, absent_ok: bool = False, download: bool = False) -> DatasetInfo:
         """As :meth:`~dgbench.data.options.DatasetOptions.describe`; nothing is downloaded.
