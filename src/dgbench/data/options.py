@@ -110,7 +110,7 @@ class DatasetOptions(Checked):
         """
 
 
-def known_size(image_size: int | None, usual: str) -> int:
+def known_size(image_size: int | None, usual: str = "224 is usual") -> int:
     """The side of decoded images.
 
     Raises:

@@ -11,10 +11,9 @@ import numpy as np
 from pydantic import AfterValidator, Field, SkipValidation, model_validator
 
 from dgbench.data.datasets.image_folders import ImageFolders
-from dgbench.data.datasets.image_table import DECODED
 from dgbench.data.datasets.splits import Subsets, cut
 from dgbench.data.description import SUBSETS, DatasetInfo
-from dgbench.data.options import PoolFraction, Seed, different, expanded
+from dgbench.data.options import PoolFraction, Seed, different
 from dgbench.data.transforms.values import NAMES, SMALLEST, VERSION
 from dgbench.errors import ConfigError
 from dgbench.seeding import derive
@@ -128,20 +127,8 @@ class CorruptedFolders(ImageFolders):
         table = self.table()
         clean = self.built_from(table)
         info, sections = self._plan(clean.info, clean.table.subsets)
-        side = clean.store.image[1]
         photographs: Any = clean.store
-        pixels = CorruptedStore(
-            photographs.pixels,
-            sections,
-            severity=self.severity,
-            seed=self.corruption_seed,
-            side=side,
-            state=table.state(side, DECODED),
-            folder=expanded(self.cache_dir) / "corrupted" / f"{table.root.name}-{side}",
-            kind="file" if self.store == "none" else self.store,
-            workers=self.workers,
-            device_share=self.device_share,
-        )
+        pixels = CorruptedStore(photographs.pixels, sections, self, table)
         subsets = {(env, "test"): pixels.span(f"{env}-pool") for env in info.everywhere}
         for env, count in info.counts.items():
             subsets[env, "train"], subsets[env, "val"] = np.split(pixels.span(f"{env}-dealt"), [count["train"]])

@@ -141,7 +141,7 @@ class ImageFolders(DatasetOptions):
 
     def built_from(self, table: ImageTable) -> Environments:
         """The environments of a table; images are decoded once into the cache."""
-        side = known_size(self.image_size, "224 is usual")
+        side = known_size(self.image_size)
         self.described(table, np.ones(len(table), bool))  # refuses what needs no pixels
 
         import torch
@@ -168,19 +168,16 @@ class ImageFolders(DatasetOptions):
 
     def known_info(self, absent_ok: bool) -> DatasetInfo | None:
         """What the configuration knows, where the files are absent and may be; else None."""
-        if not absent_ok or self.present() or not self.expected_environments():
+        there = expanded(self.root).is_dir() if self.manifest is None else expanded(self.manifest).is_file()
+        if there or not absent_ok or not (names := self.expected_environments()):
             return None
-        return self.info(self.expected_environments(), int((self.published or {}).get("classes") or 0))
+        return self.info(names, int((self.published or {}).get("classes") or 0))
 
     def planned(self) -> tuple[DatasetInfo, Subsets]:
         """The dataset and its subsets, as far as they are known without decoding."""
         table = self.table()
         bad = {} if self.store == "none" else known_bad(table, self.image_size, expanded(self.cache_dir))
         return self.described(table, usable(table, bad, self.on_bad_image))
-
-    def present(self) -> bool:
-        """Whether the folder of images, or their list, is there."""
-        return expanded(self.root).is_dir() if self.manifest is None else expanded(self.manifest).is_file()
 
     def expected_environments(self) -> list[str]:
         """Names of the environments that the configuration knows; none where only the files tell."""
