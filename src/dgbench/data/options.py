@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from annotated_types import Predicate
+from pydantic import BeforeValidator, Field
 
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
@@ -20,18 +21,6 @@ if TYPE_CHECKING:
 MOST_PIXELS = 8192  # of a side: 200 MB an image
 MOST_WORKERS = 1024
 NO_SIDE = f"is not a positive number of pixels up to {MOST_PIXELS}"
-
-
-def _folder_name(value: str) -> str:
-    if not re.fullmatch(r"(?![._])[^/\\\x00-\x1f\x7f]+", value):
-        raise ValueError
-    return value
-
-
-def _no_blank(value: str) -> str:
-    if not value.strip():
-        raise ValueError
-    return value
 
 
 def mapping_or(fault: str) -> BeforeValidator:
@@ -56,7 +45,7 @@ def different(values: Sequence[str | float]) -> Sequence[str | float]:
 #: part of a folder's name
 FolderName = Annotated[
     str,
-    AfterValidator(_folder_name),
+    Predicate(lambda name: re.fullmatch(r"(?![._])[^/\\\x00-\x1f\x7f]+", name) is not None),
     Refusal("cannot name a folder", "use letters, digits, - and _, with a letter or digit first"),
 ]
 Seed = Annotated[int, Field(ge=0), Refusal("is not an integer >= 0", "0 is the default")]
@@ -70,7 +59,7 @@ Workers = Annotated[
 ]
 Numbers = Annotated[Sequence[Number], Refusal("is no list of finite numbers", "correct it")]
 #: text that is not blank; ``~`` is expanded where it is used
-PathText = Annotated[str, AfterValidator(_no_blank)]
+PathText = Annotated[str, Predicate(lambda path: path.strip() != "")]
 CacheFolder = Annotated[PathText, Refusal("is no path", "name a folder with space for decoded images")]
 DataFolder = Annotated[PathText, Refusal("is no path", "name the folder that holds MNIST/raw, or set paths.data_dir")]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
+from annotated_types import Predicate
 from hydra.utils import instantiate
 from pydantic import AfterValidator, BeforeValidator, Field, SkipValidation, model_validator
 
@@ -51,12 +52,6 @@ IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 _WARNED: set[str] = set()  # differences from the published form that this process has reported
 
 
-def _positive(values: Sequence[float] | None) -> Sequence[float] | None:
-    if values is not None and min(values) <= 0:
-        raise ValueError
-    return values
-
-
 _Three = Annotated[Sequence[Number], Field(min_length=3, max_length=3)] | None
 _NO_THREE = Refusal("is not three numbers (std above 0)", "ImageNet's are the default, null takes them")
 
@@ -65,19 +60,13 @@ class Normalization(Keys):
     """Mean and deviation of the three channels, of values in [0, 1]; ImageNet's where they are None."""
 
     mean: Annotated[_Three, _NO_THREE]
-    std: Annotated[_Three, AfterValidator(_positive), _NO_THREE]
+    std: Annotated[_Three, Predicate(lambda std: std is None or min(std) > 0), _NO_THREE]
 
 
 def _mean_and_std(value: Any) -> Any:
     if not isinstance(value, Mapping) or set(value) != set(IMAGENET):
         raise ValueError("is not a mean and a std; use {mean:null,std:null}")
     return value
-
-
-def _listed_environments(published: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    if published is not None and isinstance(published.get("environments") or [], (str, int, float)):
-        raise ValueError
-    return published
 
 
 _KEYS = mapping_or("is no scheme; give it the keys of domainbed in conf/dataset/image_folder.yaml")
@@ -107,7 +96,7 @@ class ImageFolders(DatasetOptions):
     split_seed: Seed
     published: Annotated[
         Mapping[str, Any] | None,
-        AfterValidator(_listed_environments),
+        Predicate(lambda form: form is None or not isinstance(form.get("environments") or [], (str, int, float))),
         Refusal("is not images, classes and a list of environments", "null compares with nothing"),
     ]
     plain_environments: Annotated[

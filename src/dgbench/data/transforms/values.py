@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from annotated_types import Predicate
+from pydantic import Field
 
 from dgbench.validation import Keys, Number, Refusal
 
@@ -20,21 +21,9 @@ VERSION = 1  # raise whenever a corruption's output changes: files made by older
 SMALLEST = 32  # pixels; trails and kernels are up to 41 pixels long
 
 
-def _rising(values: Sequence[float]) -> Sequence[float]:
-    if not 0 < values[0] <= values[1]:
-        raise ValueError
-    return values
-
-
-_Two = Annotated[Sequence[Number], Field(min_length=2, max_length=2), AfterValidator(_rising)]
+_Two = Annotated[Sequence[Number], Field(min_length=2, max_length=2), Predicate(lambda two: 0 < two[0] <= two[1])]
 _Probability = Annotated[Number, Field(ge=0, le=1), Refusal("is not a number in [0, 1]", "correct it")]
 _Strength = Annotated[Number, Field(ge=0), Refusal("is not a number >= 0", "correct it")]
-
-
-def _a_share(values: Sequence[float]) -> Sequence[float]:
-    if values[1] > 1:
-        raise ValueError
-    return values
 
 
 class AugmentationScheme(Keys):
@@ -55,7 +44,7 @@ class AugmentationScheme(Keys):
 
     crop_area: Annotated[
         _Two,
-        AfterValidator(_a_share),
+        Predicate(lambda two: two[1] <= 1),
         Refusal("is not two numbers above 0, the smaller first, at most 1", "correct it"),
     ]
     crop_aspect: Annotated[_Two, Refusal("is not two numbers above 0, the smaller first", "correct it")]
