@@ -135,6 +135,11 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     server.stdout.close()
 
 
+def rows_in(folder: Path) -> list[dict[str, Any]]:
+    """The rows of every run under a folder."""
+    return [json.loads(line) for file in folder.rglob("errors.jsonl") for line in file.read_text().splitlines()]
+
+
 TINY = (
     "dataset.base=digits",
     "execution=single",
@@ -205,3 +210,8 @@ def shared_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three environments of three classes with 8 images each, one tree for the tests of a file that only read it."""
     counts = {"cat": 8, "dog": 8, "emu": 8}
     return draw_tree(tmp_path_factory.mktemp("shared") / "tree", dict.fromkeys("abc", counts))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slurm's tests mostly wait: they begin first, beside others."""
+    items.sort(key=lambda item: item.get_closest_marker("slurm") is None)

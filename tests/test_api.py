@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -48,7 +47,7 @@ def test_every_public_name_exists_and_is_listed(name: str) -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="has no attribute 'trian'"):
+    with pytest.raises(AttributeError, match="attribute 'trian'"):
         dgbench.trian  # type: ignore[attr-defined]  # noqa: B018
 
 
@@ -123,10 +122,10 @@ def test_inside_a_hydra_application_its_state_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "kind", "message"),
     [
-        (["algorithm=vrexx"], ConfigError, "algorithm=vrexx is unknown; did you mean vrex?"),
+        (["algorithm=vrexx"], ConfigError, r"algorithm=vrexx.*unknown.*vrex\?"),
         (["trainer.stepz=1"], ConfigError, "key trainer.stepz is unknown"),
         (["trainer.steps=abc"], ConfigError, "trainer.steps"),
-        (["-m", "seed=0,1"], ConfigError, "-m is an option of the command line"),
+        (["-m", "seed=0,1"], ConfigError, "-m.*option.*command line"),
         (["dataset=pacs"], DataError, "pacs"),
     ],
 )
@@ -134,6 +133,6 @@ def test_what_cannot_work_is_raised_and_hydra_stays_usable(
     words: list[str], kind: type[Exception], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DGBENCH_DATA_DIR", str(tmp_path / "nothing"))
-    with pytest.raises(kind, match=re.escape(message)):
+    with pytest.raises(kind, match=message):
         dgbench.train(words, tmp_path)
     assert not GlobalHydra.instance().is_initialized()

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from dgbench.errors import ConfigError
 from dgbench.validation import Checked, Number, Refusal
+from tests.complaints import refused
 
 Probability = Annotated[Number, Field(ge=0, le=1), Refusal("is not a number in [0, 1]", "0.2 is usual")]
 
@@ -26,25 +27,24 @@ class Options(Checked):
 
 
 @pytest.mark.parametrize(
-    ("keys", "line"),
+    ("keys", "said"),
     [
-        ({"share": 2}, "dataset.share=2 is not a number in [0, 1]; 0.2 is usual"),
-        ({"share": "0.5"}, "dataset.share=0.5 is not a number in [0, 1]; 0.2 is usual"),
-        ({"share": True}, "dataset.share=true is not a number in [0, 1]; 0.2 is usual"),
-        ({"share": float("nan")}, "dataset.share=nan is not a number in [0, 1]; 0.2 is usual"),
-        ({"store": ["ram"]}, "dataset.store=[ram] is unknown; choose auto, ram, file"),
-        ({"bad": None}, "dataset.bad=null is unknown; choose fail or skip"),
-        ({"given": [1, None]}, "dataset.given holds null, which is not a number in [0, 1]; 0.2 is usual"),
-        ({"given": []}, "dataset.given is empty; correct it"),
-        ({"root": ""}, "dataset.root is empty; name a folder"),
-        ({"sides": {"a": "x"}}, "dataset.sides.a=x is refused (Input should be a valid integer); correct it"),
-        ({"sid": 1}, "dataset.sid is no key of dataset; remove it, or see the keys in conf/dataset"),
+        ({"share": 2}, r"dataset\.share=2.*number.*\[0, 1\]; 0\.2.*usual"),
+        ({"share": "0.5"}, r"dataset\.share=0\.5.*number.*\[0, 1\]; 0\.2.*usual"),
+        ({"share": True}, r"dataset\.share=true.*number.*\[0, 1\]; 0\.2.*usual"),
+        ({"share": float("nan")}, r"dataset\.share=nan.*number.*\[0, 1\]; 0\.2.*usual"),
+        ({"store": ["ram"]}, r"dataset\.store=\[ram\].*unknown.*auto, ram"),
+        ({"bad": None}, r"dataset\.bad=null.*unknown.*fail.*skip"),
+        ({"given": [1, None]}, r"dataset\.given.*null.*number.*\[0, 1\]; 0\.2.*usual"),
+        ({"given": []}, r"dataset\.given.*empty; correct"),
+        ({"root": ""}, r"dataset\.root.*empty.*folder"),
+        ({"sides": {"a": "x"}}, r"dataset\.sides\.a=x.*refused \(Input.*valid integer\)"),
+        ({"sid": 1}, r"dataset\.sid.*dataset; remove.*see.*conf/dataset"),
     ],
 )
-def test_a_refused_value(keys: dict[str, Any], line: str) -> None:
-    with pytest.raises(ConfigError) as found:
+def test_a_refused_value(keys: dict[str, Any], said: str) -> None:
+    with refused(said):
         Options(**keys)
-    assert str(found.value) == line
 
 
 def test_a_missing_key() -> None:

@@ -177,6 +177,6 @@ def test_published_networks(image: tuple[int, ...], translator: int, discriminat
 
 @pytest.mark.parametrize("steps", [STEPS, 2.5])
 def test_stages_that_do_not_fit_are_refused(steps: float) -> None:
-    with pytest.raises(ConfigError, match=f"translator_steps={steps} leaves no steps of {STEPS}"):
+    with pytest.raises(ConfigError, match=f"translator_steps={steps} .*{STEPS}"):
         made("mlp", translator_steps=steps)
     assert made("mlp", translator_steps=0.5).algorithm.values["translator_steps"] == STEPS // 2

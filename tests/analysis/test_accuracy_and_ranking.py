@@ -28,7 +28,7 @@ def test_error_bars_have_their_names() -> None:
     assert spread(values, "standard_error") == pytest.approx(1 / math.sqrt(3))
     assert spread([1.0], "domainbed") == 0
     assert spread([1.0], "standard_error") is None
-    with pytest.raises(MeasureError, match="choose one of domainbed"):
+    with pytest.raises(MeasureError, match="domainbed"):
         spread(values, "sem")
 
 
@@ -37,7 +37,7 @@ def test_interval_of_a_mean_by_hand() -> None:
     found = mean_interval([0.6, 0.7, 0.8])
     assert (found.estimate, found.low, found.high) == pytest.approx((0.7, 0.4516, 0.9484), abs=1e-4)
     assert mean_interval([0.6, 0.7, 0.8], level=0.5).high == pytest.approx(0.7 + 0.8165 * 0.1 / 3**0.5, abs=1e-5)
-    with pytest.raises(MeasureError, match="1 value has no interval"):
+    with pytest.raises(MeasureError, match=r"1 value.*interval"):
         mean_interval([0.6])
 
 
@@ -53,13 +53,13 @@ def test_nico_summaries() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: overall({"a": 0.5}, {}), "number of images unknown for a"),
-        (lambda: domain_std([0.5]), "over 1 test domain with divisor K-1 does not exist"),
+        (lambda: overall({"a": 0.5}, {}), "number.*images unknown"),
+        (lambda: domain_std([0.5]), "1 test domain.*divisor K-1.*exist"),
         (lambda: domain_std([0.5, 0.6], "N"), "choose one of K-1, K"),
         (lambda: mean([]), "no accuracy"),
-        (lambda: ranks({"a": math.nan}), "value of a is NaN"),
+        (lambda: ranks({"a": math.nan}), "value.*NaN"),
         (lambda: ranking_score(0.5, 0.5, -0.1), "error bar of -0.1"),
-        (lambda: oracle_leakage([0.1], [[0.1], [0.2]]), "1 validation accuracies against test accuracies"),
+        (lambda: oracle_leakage([0.1], [[0.1], [0.2]]), "1 validation accuracies.*test accuracies"),
         (lambda: oracle_leakage([0.1], [[math.nan]]), "NaN"),
     ],
 )

@@ -42,7 +42,7 @@ def test_ties() -> None:
         ([0.1, math.nan], [0.2, 0.3], "NaN"),
         ([0.1, 0.2], [0.2], "2 values against 1"),
         ({"erm": 0.1, "irm": 0.2}, {"erm": 0.1, "mmd": 0.2}, r"irm, mmd"),
-        ({"erm": 0.1, "irm": 0.2}, [0.1, 0.2], "two mappings or two sequences"),
+        ({"erm": 0.1, "irm": 0.2}, [0.1, 0.2], "two mappings.*two sequences"),
     ],
 )
 def test_bad_input(correlate, first, second, message) -> None:  # type: ignore[no-untyped-def]
@@ -67,5 +67,5 @@ def test_bad_selection() -> None:
         select({})
     with pytest.raises(MeasureError, match="erm is NaN"):
         select({"erm": math.nan})
-    with pytest.raises(MeasureError, match="no ideal error for irm"):
+    with pytest.raises(MeasureError, match=r"ideal error.*irm"):
         degradation({"erm": 0.1}, "irm")

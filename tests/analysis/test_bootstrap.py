@@ -103,7 +103,7 @@ def test_chance_of_a_correct_selection() -> None:
 
 
 def test_what_cannot_be_resampled() -> None:
-    with pytest.raises(MeasureError, match="1 seed: nothing can be resampled; train more seeds"):
+    with pytest.raises(MeasureError, match=r"1 seed: nothing.*resampled; train.*seeds"):
         resample("ab", [[0.1], [0.2]], rng())
     with pytest.raises(MeasureError, match="lacks a value"):
         resample("ab", [[0.1, np.nan], [0.2, 0.1]], rng())

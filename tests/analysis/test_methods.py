@@ -88,7 +88,7 @@ def test_oracle_is_always_marked() -> None:
     [
         (Last(), [], "no rows"),
         (TrainVal(), [row(1, "a", 1, "test")], "no val rows"),
-        (Oracle(), [*ROWS, row(40, "a", 1)], "no val rows of the held-out environment at step 40"),
+        (Oracle(), [*ROWS, row(40, "a", 1)], "environment at step 40"),
     ],
 )
 def test_rows_that_lack_what_is_needed(selection: Any, rows: Any, message: str) -> None:

@@ -75,7 +75,7 @@ def test_groups_are_largest_and_overlap() -> None:
 def test_too_little_to_rank() -> None:
     with pytest.raises(MeasureError, match="2 or more blocks"):
         friedman(np.zeros((1, 4)))
-    with pytest.raises(MeasureError, match="tie in every block"):
+    with pytest.raises(MeasureError, match=r"tie.*block"):
         friedman(np.zeros((3, 4)))
     with pytest.raises(MeasureError, match="no critical difference"):
         critical_difference(1, 3)

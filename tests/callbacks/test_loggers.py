@@ -29,6 +29,7 @@ from dgbench.records.metrics import Lines, read_metrics
 from dgbench.training.modules import RunModule
 from dgbench.training.study import Run, Study
 from tests.callbacks.test_wandb_log import inspect
+from tests.complaints import one_line
 from tests.studies import composed, small_study, stopping_at, train_study
 
 DOUBLE = "trainer.precision=64-true"
@@ -279,8 +280,8 @@ def test_a_logger_that_raises_stops_no_training(fails: str, tmp_path: Path, capl
     study = small_study(tmp_path, "trainer.steps=8", "trainer.eval_every=4", FOLDS, "execution=single")
     with caplog.at_level(logging.WARNING):
         assert all(train_study(study, logger=LightningLog(Memory, "my.Memory")).values())
-    said = [record.getMessage() for record in caplog.records]
-    assert said == [f"my.Memory is off for the rest of this job: ConnectionError: {fails} failed"]
+    (record,) = caplog.records
+    one_line(record.getMessage(), f"^my.Memory is off .*: ConnectionError: {fails} failed$")
     assert all(len(read_metrics(run.folder / "metrics.csv")) == 2 for run in study.runs)
 
 
@@ -290,7 +291,8 @@ def test_a_file_that_cannot_be_written_stops_no_training(tmp_path: Path, caplog:
         (run.folder / "metrics.csv").mkdir(parents=True)
     with caplog.at_level(logging.WARNING):
         assert all(train_study(study, logger=CsvLog()).values())
-    assert [r.getMessage().partition(":")[0] for r in caplog.records] == ["metrics.csv is off for the rest of this job"]
+    (record,) = caplog.records
+    assert record.getMessage().startswith("metrics.csv is off")
 
 
 def test_without_a_logger_nothing_is_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

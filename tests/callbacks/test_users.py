@@ -16,6 +16,7 @@ from dgbench.records.metrics import METRICS_FILE, read_metrics
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.records.status import read_status
 from dgbench.training.study import Study
+from tests.complaints import refused
 from tests.studies import small_study, stopping_at, train_study
 
 HERE = "tests.callbacks.test_users"
@@ -169,9 +170,8 @@ def test_a_stack_has_no_callback_that_may_change_a_run(tmp_path: Path) -> None:
     ids=str,
 )
 def test_what_is_no_callback_is_refused_in_one_line(words: tuple[str, ...], key: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=key) as error:
+    with refused(key):
         small_study(tmp_path, *words)
-    assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from dgbench.callbacks.loggers import RunInfo, WandbLog, error_values, positions
+from tests.complaints import one_line
 
 WANDB = Path(sys.executable).with_name("wandb")
 
@@ -188,7 +189,7 @@ def test_the_dashboard_without_its_package() -> None:
     words = [sys.executable, "-c", code + "sys.exit(main(['somebody', 'dgbench', '--print']))"]
     ended = subprocess.run(words, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr == "dgbench: the view needs wandb-workspaces; pip install 'dgbench[wandb]'\n"
+    one_line(ended.stderr.rstrip("\n"), r"wandb-workspaces; pip install 'dgbench\[wandb\]'$")
 
 
 BROKEN = {
@@ -211,7 +212,7 @@ def test_a_broken_wandb_never_stops_training(train: Any, tmp_path: Path, rows_of
     assert train("protocol.folds=[0,1]", cwd=plain).code == 0
     ended = train("protocol.folds=[0,1]", "logger=wandb", cwd=logged, before=BROKEN[kind])
     assert ended.code == 0, ended.err
-    assert ended.err.count("W&B is off for the rest of this job") == 1
+    assert ended.err.count("W&B is off for") == 1
     assert "Traceback" not in ended.err
     assert rows_of(logged) == rows_of(plain)
 
@@ -293,4 +294,5 @@ def test_after_a_failure_nothing_is_tried_again(
             logger.log(1, {})
             logger.finish()
     assert len(tries) == 1
-    assert [r.getMessage() for r in caplog.records] == ["W&B is off for the rest of this job: OSError: no network"]
+    (record,) = caplog.records
+    one_line(record.getMessage(), "^W&B is off .*: OSError: no network$")

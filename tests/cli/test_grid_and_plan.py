@@ -13,6 +13,7 @@ import pytest
 from dgbench.records.locks import RunLocks
 from dgbench.records.status import PROGRESS_FILE, write_status
 from dgbench.sweeps.sizes import Speeds
+from tests.complaints import one_line
 
 SMALL = ["dataset.base=digits", "backbone.width=8", "trainer.steps=20", "trainer.eval_every=10", "trainer.device=cpu"]
 PLANNING = "planning the studies ...\n"
@@ -144,7 +145,7 @@ def test_a_plan_that_does_not_exist(command: Any, tmp_path: Path) -> None:
 def test_a_grid_entry_that_is_no_list(command: Any, tmp_path: Path) -> None:
     ended = command("train.py", *SMALL, "grid.seed=3", cwd=tmp_path)
     assert ended.code == 1
-    assert ended.complaints == ["dgbench: grid.seed=3 is no list; write grid.seed=[...], or null to leave it out"]
+    one_line(*ended.complaints, r"grid\.seed=3 .*list; ")
 
 
 def test_an_entry_of_an_experiments_grid_is_taken_out(command: Any, tmp_path: Path) -> None:
@@ -177,7 +178,7 @@ def test_plan_of_a_dataset_that_is_not_here(command: Any, tmp_path: Path) -> Non
     told = ended.out.splitlines()[-3:]
     assert told[0] == "pacs: 32 images of each of 2 environments per model and step"
     fetch = "python -m dgbench.data.fetch pacs --to nowhere"
-    assert told[1] == f"not here yet: images of pacs, in nowhere/PACS; first: {fetch}"
+    assert told[1].endswith(f" pacs, in nowhere/PACS; first: {fetch}")
     assert re.fullmatch(r"not clocked, pacs with mlp-\d+: .*nowhere/.*", told[2])
 
 
@@ -188,7 +189,7 @@ def test_plan_of_weights_that_are_not_here(command: Any, tmp_path: Path) -> None
     assert ended.code == 0, ended.err
     assert counts(ended.out, "all") == [1, 4, 0, 0, 0, 0, 4]
     (line,) = [line for line in ended.out.splitlines() if "weights of" in line]
-    assert line.startswith("not here yet: weights of init=supervised for resnet18; where the jobs have no network, ")
+    assert line.startswith("not here yet: weights of init=supervised for resnet18")
     target, url = re.findall(r"curl -fL --create-dirs -o (\S+) (\S+)$", line)[0]
     assert url == "http://x/w.pt" and not list(tmp_path.iterdir())
     (tmp_path / target).parent.mkdir(parents=True)
@@ -219,6 +220,4 @@ def test_a_study_typed_twice_is_trained_once(command: Any, tmp_path: Path) -> No
 def test_a_launcher_without_a_sweep_is_refused(launcher: str, command: Any, tmp_path: Path) -> None:
     ended = command("train.py", f"hydra/launcher={launcher}", cwd=tmp_path)
     assert (ended.code, list(tmp_path.iterdir())) == (1, [])
-    assert ended.complaints == [
-        f"dgbench: hydra/launcher={launcher} starts the jobs of a sweep; add -m, or leave it out"
-    ]
+    one_line(*ended.complaints, f"hydra/launcher={launcher} .*add -m")

@@ -10,7 +10,9 @@ import pytest
 
 from tests.conftest import ROOT
 
-RESULTS_CHECK = "from dgbench.cli.main import main; main(['results', 'check'])"
+RESULTS_CHECK = (
+    "from dgbench.cli.main import main; main(['results', 'check', '--entry', 'sr_cmnist_14_four_algorithms'])"
+)
 
 
 def unread(*words: str) -> tuple[str, int]:

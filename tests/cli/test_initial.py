@@ -127,7 +127,7 @@ def test_image_size_of_the_weights(file: Path) -> None:
 @pytest.mark.parametrize("init", ["supervised", "moco", "simclr", "file"])
 @pytest.mark.parametrize("backbone", ["mlp", "mnist_cnn", "wide_resnet"])
 def test_small_networks_have_no_published_weights(init: str, backbone: str) -> None:
-    with pytest.raises(ConfigError, match=f"init={init} has no weights for this backbone; use init=random"):
+    with pytest.raises(ConfigError, match=rf"init={init}.*weights.*backbone.*init=random"):
         named_weights(plain(composed(f"init={init}", f"backbone={backbone}")))
 
 
@@ -146,7 +146,7 @@ def test_published_versions_of_each_network(monkeypatch: pytest.MonkeyPatch) -> 
     assert version("init=moco", "backbone=vit_b16") == "v3"
     assert version("init=supervised", "backbone=resnet18") == "tv_in1k"
     assert version("init=simclr", "backbone=resnet50") == "vissl_800ep"
-    with pytest.raises(ConfigError, match=r"init=moco has no weights for resnet18 \(but for: resnet50, vit_base"):
+    with pytest.raises(ConfigError, match=r"init=moco.*weights.*resnet18.*resnet50, vit_base"):
         version("init=moco", "backbone=resnet18")
     with pytest.raises(ConfigError, match=r"init.version=v1 is unknown for vit_base_patch16_224; choose from v3"):
         version("init=moco", "backbone=vit_b16", "init.version=v1")

@@ -28,6 +28,7 @@ def faults(how: str) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="of glibc")
 def test_later_steps_ask_the_kernel_for_no_new_pages() -> None:
     assert faults("prepared") * 10 < faults("plain")

@@ -147,6 +147,7 @@ threading.Thread(target=send, daemon=True).start()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=str)
 def test_no_process_is_left_behind(number: signal.Signals, train: Command, tmp_path: Path) -> None:

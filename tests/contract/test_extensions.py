@@ -256,7 +256,7 @@ def test_further_featurizers_and_numbers_for_each_channel() -> None:
 
 
 def test_a_featurizer_without_maps_is_refused() -> None:
-    with pytest.raises(ConfigError, match="the featurizer, Linear, does not take maps=True"):
+    with pytest.raises(ConfigError, match=r"featurizer, Linear.*take maps=True"):
         assembled({"featurizer": nn.Linear(2, M)}, {"scales": PerChannelSpec(1.0)}, (1, 2, 2), Body)
 
 
@@ -356,7 +356,7 @@ def test_survey_sees_all_images_in_evaluation_mode() -> None:
 def test_survey_without_images_and_images_without_numbers_are_refused() -> None:
     run = run_of(Remembers)
     optimizers = dict(zip(run.trained_groups(), run.configure_optimizers(), strict=True))
-    with pytest.raises(ConfigError, match="looks at all training images"):
+    with pytest.raises(ConfigError, match=r"looks.*training images"):
         run.train_steps([batch()], optimizers)
     one = batch(1)
     run.steps_done = 1

@@ -6,12 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-from hydra import compose, initialize_config_dir
 from PIL import Image
 
-from dgbench.configuration import CONF
 from dgbench.data.environments import Environments
 from tests.datasets import built
+from tests.studies import composed
 
 RNG = np.random.default_rng(0)
 
@@ -32,9 +31,7 @@ def made(name: str, root: Path, *words: str) -> Environments:
         f"paths.cache_dir={root}-cache",
         *words,
     ]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", overrides)
-    return built(config)  # type: ignore[no-any-return]
+    return built(composed(*overrides))  # type: ignore[no-any-return]
 
 
 def contents(environments: Environments) -> dict[tuple[str, str], int]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import yaml
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
@@ -16,12 +15,12 @@ from dgbench.data.description import DatasetInfo
 from dgbench.errors import DataError
 from dgbench.plan.protocols import MultiTest
 from tests.datasets import described
+from tests.studies import composed
 
 
 def absent(name: str, **changes: Any) -> DatasetInfo:
     """The dataset as a plan sees it, with a data folder that is not there."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", [f"dataset={name}", "paths.data_dir=nowhere"])
+    config = composed(f"dataset={name}", "paths.data_dir=nowhere")
     OmegaConf.set_struct(config, False)
     if OmegaConf.is_missing(config.dataset, "root"):
         config.dataset.root = "nowhere"
@@ -62,11 +61,8 @@ def test_what_a_configuration_tells(
 
 
 def test_corruptions_of_domains_that_are_not_known_are_counted() -> None:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose(
-            "train", ["dataset=image_folder", "dataset.root=nowhere", "corruptions=hendrycks", "dataset.given=2-0-1"]
-        )
-    assert [env.partition("+")[0] for env in described(config, absent_ok=True).given] == ["0", "0", "2"]
+    words = ("dataset=image_folder", "dataset.root=nowhere", "corruptions=hendrycks", "dataset.given=2-0-1")
+    assert [env.partition("+")[0] for env in described(composed(*words), absent_ok=True).given] == ["0", "0", "2"]
 
 
 def test_what_no_configuration_tells() -> None:
@@ -77,11 +73,9 @@ def test_what_no_configuration_tells() -> None:
 
 
 def test_absent_files_are_refused_where_they_are_needed() -> None:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        for name in ("pacs", "pacs_corrupted", "c_cats_dogs", "cmnist_irm"):
-            config = compose("train", [f"dataset={name}", "paths.data_dir=nowhere"])
-            with pytest.raises(DataError, match="nowhere"):
-                described(config)
+    for name in ("pacs", "pacs_corrupted", "c_cats_dogs", "cmnist_irm"):
+        with pytest.raises(DataError, match="nowhere"):
+            described(composed(f"dataset={name}", "paths.data_dir=nowhere"))
 
 
 @pytest.mark.parametrize("ratio", [3, 4, 5])

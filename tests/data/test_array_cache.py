@@ -73,7 +73,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
     done = make(tmp_path / "a", Producer())
     data = tmp_path / "a" / DATA
     data.write_bytes(b"\xff" + data.read_bytes()[1:])
-    with pytest.raises(DataError, match=r"a is damaged; delete that folder and start again"):
+    with pytest.raises(DataError, match=r"damaged; delete.*folder.*start again"):
         done.loaded()
     data.write_bytes(data.read_bytes()[:-1])
     with pytest.raises(DataError, match=r"a is damaged"):
@@ -82,7 +82,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
 
 def test_no_folder_and_no_room(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match=r"file/a cannot be written \(Not a directory\); set paths\.cache_dir"):
+    with pytest.raises(DataError, match=r"file/a.*written.*directory\).*paths\.cache_dir"):
         make(tmp_path / "file" / "a", Producer())
     with pytest.raises(DataError, match=r"needs .* GB and .* GB are free; .* or dataset\.store=none"):
         cached_array(tmp_path / "b", (10**12, 10**6), Producer(), chunk=10**12, workers=1, title="test")

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from dgbench.configuration import CONF
 from dgbench.data.datasets.corrupted import given_environments
 from dgbench.data.environments import Environments
 from dgbench.data.store import corrupted as corrupted_store
 from dgbench.data.transforms.corruptions import CORRUPTIONS, Chance, corrupt
 from dgbench.errors import DgbenchError
 from dgbench.seeding import derive
+from tests.complaints import refused
 from tests.datasets import built
+from tests.studies import composed
 
 DOMAINS = ["art_painting", "cartoon", "photo", "sketch"]
 CLASSES = {"cat": 14, "dog": 11}
@@ -34,8 +34,7 @@ def build(tmp_path: Path, image_tree: Callable[..., Path]) -> Callable[..., Any]
     root = image_tree(**dict.fromkeys(DOMAINS, CLASSES))
 
     def make(dataset: str = "pacs_corrupted", words: tuple[str, ...] = (), **changes: Any) -> Environments:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            config = compose("train", [f"dataset={dataset}", f"paths.cache_dir={tmp_path}/cache", *words])
+        config = composed(f"dataset={dataset}", f"paths.cache_dir={tmp_path}/cache", *words)
         OmegaConf.set_struct(config, False)
         config.dataset.update({"root": str(root), "image_size": 32, "workers": 2, **changes})
         return built(config)  # type: ignore[no-any-return]
@@ -294,35 +293,33 @@ def test_files_are_named_by_what_decides_their_content(build: Build, tmp_path: P
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"given": "1-1-1"}, "given=1-1-1 is not one number of corruptions, at most 15, for each of art_painting"),
-        ({"given": "16-1-1-1"}, "given=16-1-1-1 is not one number"),
-        ({"given": "0-0-0-0"}, "given=0-0-0-0 is not one number"),
+        ({"given": "1-1-1"}, "given=1-1-1.*number.*corruptions.*most 15.*art_painting"),
+        ({"given": "16-1-1-1"}, "given=16-1-1-1.*number"),
+        ({"given": "0-0-0-0"}, "given=0-0-0-0.*number"),
         ({"given": "one"}, "use e.g. dataset.given=1-1-1-1"),
         ({"given": 3}, "given=3 is no list"),
         ({"given": []}, "is no list"),
-        ({"given": ["photo+rain"]}, r"holds photo\+rain, which does not exist; .* e.g. art_painting\+gaussian_noise"),
-        ({"given": ["photos"]}, "holds photos, which does not exist"),
-        ({"given": ["photo+"]}, r"holds photo\+, which does not exist"),
-        ({"given": ["photo", "photo"]}, "holds photo more than once"),
-        ({"corruptions": ["rain"]}, r"corruptions=\[rain\] names rain, which is unknown; choose from gaussian_noise"),
+        ({"given": ["photo+rain"]}, r"photo\+rain.*exist.*e.g. art_painting\+gaussian_noise"),
+        ({"given": ["photos"]}, "photos.*exist"),
+        ({"given": ["photo+"]}, r"photo\+.*exist"),
+        ({"given": ["photo", "photo"]}, "photo more.*once"),
+        ({"corruptions": ["rain"]}, r"corruptions=\[rain\].*rain.*unknown.*gaussian_noise"),
         ({"corruptions": "fog"}, "corruptions=fog is no list"),
         ({"severity": 0}, "severity=0 is unknown; choose 1"),
         ({"severity": 2.5}, "severity=2.5 is unknown"),
         ({"pool_fraction": 0}, "pool_fraction=0 is not in"),
-        ({"pool_fraction": 0.99}, "one is empty; use more images"),
+        ({"pool_fraction": 0.99}, "empty.*more images"),
         ({"pool_fraction": 0.01}, "the pool of art_painting 0: one is empty"),
-        ({"image_size": 28}, "dataset.image_size=28 is too small to corrupt; use 32 or more"),
+        ({"image_size": 28}, "dataset.image_size=28.*small.*corrupt.*32.*more"),
     ],
     ids=str,
 )
 def test_what_cannot_work(build: Build, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(DgbenchError, match=message) as caught:
+    with refused(message, DgbenchError):
         build(**changes)
-    assert "\n" not in str(caught.value)
 
 
 def test_only_image_files_can_be_corrupted() -> None:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", ["dataset=sr_cmnist", "corruptions=hendrycks"])
-    with pytest.raises(DgbenchError, match="corruptions=hendrycks does not go with dataset=sr_cmnist"):
+    config = composed("dataset=sr_cmnist", "corruptions=hendrycks")
+    with pytest.raises(DgbenchError, match=r"corruptions=hendrycks.*go.*dataset=sr_cmnist"):
         built(config)

@@ -15,7 +15,7 @@ from torchvision.transforms import InterpolationMode, functional
 from dgbench.data.datasets.base_images import IMAGES, BaseImages, load_base_images
 from dgbench.data.datasets.domainbed_digits import ColoredMNIST, DealtDigits, RotatedMNIST
 from dgbench.data.transforms.paint import rotated
-from dgbench.errors import ConfigError
+from tests.complaints import refused
 
 ANGLES = [0, 15, 30, 45, 60, 75]
 COMMON: dict[str, Any] = {
@@ -185,20 +185,19 @@ def test_a_held_out_environment_is_tested_on_its_in_split() -> None:
 @pytest.mark.parametrize(
     ("make", "changes", "said"),
     [
-        (turned, {"angles": "15"}, "dataset.angles=15 is no list of finite numbers"),
-        (turned, {"angles": [15]}, "dataset.angles=[15] is not two or more different environments"),
-        (turned, {"angles": [15, 15.0]}, "dataset.angles=[15,15.0] is not two or more different environments"),
-        (turned, {"data_seed": 2**64}, "is not below 2^64"),
-        (turned, {"val_fraction": 0.001}, "environment 0 has 300 images, 0 of them for val"),
+        (turned, {"angles": "15"}, r"dataset\.angles=15.*list.*finite numbers"),
+        (turned, {"angles": [15]}, r"dataset\.angles=\[15\].*two.*more different"),
+        (turned, {"angles": [15, 15.0]}, r"dataset\.angles=\[15,15\.0\].*two.*more different"),
+        (turned, {"data_seed": 2**64}, r"is not below 2\^64"),
+        (turned, {"val_fraction": 0.001}, "environment 0.*300 images, 0.*val"),
         (turned, {"base": "letters"}, "dataset.base=letters is unknown"),
-        (colored, {"given": [0.1, 1.5]}, "dataset.given holds 1.5, which is not a number in [0, 1]"),
-        (colored, {"given": [0.1, 0.1]}, "is not two or more different environments"),
+        (colored, {"given": [0.1, 1.5]}, r"dataset\.given.*1\.5.*number.*\[0, 1\]"),
+        (colored, {"given": [0.1, 0.1]}, "two.*more different"),
         (colored, {"given": 0.1}, "dataset.given=0.1 is no list"),
-        (colored, {"label_noise": 1}, "dataset.label_noise=1 is not in [0, 1)"),
-        (colored, {"name": "a/b"}, "cannot name a folder"),
+        (colored, {"label_noise": 1}, r"dataset\.label_noise=1 is not in \[0, 1\)"),
+        (colored, {"name": "a/b"}, "folder"),
     ],
 )
 def test_wrong_values_in_one_line(make: Any, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with refused(said):
         make(**changes).describe()
-    assert said in str(caught.value) and "\n" not in str(caught.value)

@@ -16,7 +16,6 @@ import PIL.Image
 import pytest
 import sklearn.datasets
 import torchvision.datasets.mnist
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from dgbench.configuration import CONF
@@ -25,18 +24,15 @@ from dgbench.data.environments import Environments
 from dgbench.data.transforms.corruptions import CORRUPTIONS
 from dgbench.data.transforms.values import NAMES
 from dgbench.errors import ConfigError, DataError
+from tests.complaints import refused
 from tests.datasets import built, described, options_of
+from tests.studies import composed
 from tests.vectors import save
 
 Tree = Callable[..., Path]
 DATASETS = sorted(path.stem for path in (CONF / "dataset").glob("*.yaml"))
 REAL = Path(os.environ.get("DGBENCH_DATA_DIR", "nowhere"))
 CLASSES = {"cat": 22, "dog": 20}
-
-
-def composed(*words: str) -> DictConfig:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("train", list(words))
 
 
 @pytest.fixture
@@ -228,7 +224,7 @@ def test_broken_images_are_known_once_they_were_decoded(make: Make, tmp_path: Pa
     for file in (tmp_path / "tree").rglob("*.png"):
         file.write_bytes(b"no image")
     config.dataset.on_bad_image = "skip"
-    with pytest.raises(DataError, match=r"nor can .* other images; no image is left"):
+    with pytest.raises(DataError, match=r"images.*image.*left"):
         built(config)
 
 
@@ -293,46 +289,44 @@ def test_names_of_corruptions() -> None:
 def test_a_name_that_cannot_be_a_folder(make: Make, name: str, bad: object) -> None:
     config = make(name)
     config.dataset.name = bad
-    with pytest.raises(ConfigError, match=r"^dataset\.name(=.* cannot name a folder| is empty); use letters") as caught:
+    with refused(r"^dataset\.name(=.*folder|.*empty).*letters"):
         described(config)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("name", "changes", "said"),
     [
-        ("sr_cmnist", {"data_seed": "x"}, "dataset.data_seed=x is not an integer"),
-        ("sr_cmnist", {"split_seed": 0.5}, "dataset.split_seed=0.5 is not an integer"),
-        ("sr_cmnist", {"label_noise": "x"}, "dataset.label_noise=x is not in [0, 1)"),
-        ("sr_cmnist", {"val_fraction": "x"}, "dataset.val_fraction=x is not in (0, 1)"),
-        ("sr_cmnist", {"colour": "red"}, "dataset.colour is no key of dataset"),
-        ("image_folder", {"split_seed": None}, "dataset.split_seed=null is not an integer"),
-        ("image_folder", {"val_fraction": "x"}, "dataset.val_fraction=x is not in (0, 1)"),
+        ("sr_cmnist", {"data_seed": "x"}, r"dataset\.data_seed=x.*integer"),
+        ("sr_cmnist", {"split_seed": 0.5}, r"dataset\.split_seed=0\.5.*integer"),
+        ("sr_cmnist", {"label_noise": "x"}, r"dataset\.label_noise=x is not in \[0, 1\)"),
+        ("sr_cmnist", {"val_fraction": "x"}, r"dataset\.val_fraction=x is not in \(0, 1\)"),
+        ("sr_cmnist", {"colour": "red"}, r"dataset\.colour.*dataset"),
+        ("image_folder", {"split_seed": None}, r"dataset\.split_seed=null.*integer"),
+        ("image_folder", {"val_fraction": "x"}, r"dataset\.val_fraction=x is not in \(0, 1\)"),
         ("image_folder", {"augment": "auto"}, "dataset.augment=auto is unknown"),
         ("image_folder", {"store": "disk"}, "dataset.store=disk is unknown"),
-        ("image_folder", {"image_size": 0}, "dataset.image_size=0 is not a positive number of pixels"),
-        ("pacs_corrupted", {"corruption_seed": 1.5}, "dataset.corruption_seed=1.5 is not an integer"),
+        ("image_folder", {"image_size": 0}, r"dataset\.image_size=0.*positive number.*pixels"),
+        ("pacs_corrupted", {"corruption_seed": 1.5}, r"dataset\.corruption_seed=1\.5.*integer"),
         ("pacs_corrupted", {"severity": 6}, "dataset.severity=6 is unknown"),
-        ("pacs_corrupted", {"image_size": 28}, "dataset.image_size=28 is too small to corrupt"),
+        ("pacs_corrupted", {"image_size": 28}, r"dataset\.image_size=28.*small.*corrupt"),
         ("c_cats_dogs", {"on_bad_image": "shrug"}, "dataset.on_bad_image=shrug is unknown"),
         (
             "image_folder",
             {"reader": {"_target_": "no.such.reader"}},
-            "dataset.reader={_target_:no.such.reader} cannot list the images",
+            r"dataset\.reader=\{_target_:no\.such\.reader\}.*list.*images",
         ),
     ],
 )
 def test_values_are_refused_without_an_image(make: Make, name: str, changes: dict[str, Any], said: str) -> None:
     config = make(name)
     config.dataset.update(changes)
-    with no_decoding(), pytest.raises(ConfigError) as caught:
+    with no_decoding(), refused(said):
         described(config)
-    assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_an_image_size_that_the_weights_decide(make: Make) -> None:
     config = make("image_folder")
     config.dataset.image_size = None
     assert described(config).image == (3, 0, 0)
-    with pytest.raises(ConfigError, match=r"dataset\.image_size=null is not a positive number"):
+    with pytest.raises(ConfigError, match=r"dataset\.image_size=null.*positive number"):
         built(config)

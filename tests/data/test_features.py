@@ -14,6 +14,7 @@ import torch
 
 from dgbench.data.datasets.features import FeatureOptions
 from dgbench.errors import ConfigError, DataError, DgbenchError
+from tests.complaints import refused
 from tests.vectors import EACH, ENVIRONMENTS, D, columns, save
 
 
@@ -130,73 +131,68 @@ LARGE[9, 1] = 1e39
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"environment": None}, "has no environment, only features, label; add an array features"),
+        ({"environment": None}, "environment.*features, label.*array features"),
         ({"label": None}, "has no label"),
         ({"features": None}, "has no features"),
-        ({"features": np.zeros((60, 2, 2))}, "features is an array (60, 2, 2) of float64; give numbers (n, d)"),
-        ({"features": np.zeros((60, 0))}, "features is an array (60, 0) of float64"),
-        ({"features": np.full((60, 2), "x")}, "features is an array (60, 2) of <U1; give numbers"),
-        ({"features": NAN}, "features has nan in row 7, column 2, as 1 row(s) hold no finite"),
-        ({"features": LARGE}, "features has 1e+39 in row 9, column 1"),
-        ({"label": np.tile(["cat", "dog"], 29)}, "label has the shape (58,) beside 60 rows of features"),
-        ({"extra": np.zeros((60, 2))}, "extra has the shape (60, 2) beside 60 rows"),
-        ({"label": np.full(60, "cat")}, "every row has the label cat; give two classes or more"),
-        ({"label": np.tile([0.0, 1.0], 30)}, "label holds 0.0 in row 0; give names or integers"),
-        ({"environment": np.array([*"abc" * 19, "a", "", "c"])}, "row 58 has no environment; give it one"),
+        ({"features": np.zeros((60, 2, 2))}, r"features.*array \(60, 2, 2\).*float64.*numbers \(n"),
+        ({"features": np.zeros((60, 0))}, r"features.*array \(60, 0\).*float64"),
+        ({"features": np.full((60, 2), "x")}, r"features.*array \(60, 2\).*<U1.*numbers"),
+        ({"features": NAN}, r"features.*nan.*row 7, column 2.*1 row\(s\) hold.*finite"),
+        ({"features": LARGE}, r"features has 1e\+39 in row 9, column 1"),
+        ({"label": np.tile(["cat", "dog"], 29)}, r"label.*shape \(58,\).*60 rows.*features"),
+        ({"extra": np.zeros((60, 2))}, r"extra.*shape \(60, 2\).*60 rows"),
+        ({"label": np.full(60, "cat")}, "row.*label cat.*two classes.*more"),
+        ({"label": np.tile([0.0, 1.0], 30)}, r"label.*0\.0.*row 0.*integers"),
+        ({"environment": np.array([*"abc" * 19, "a", "", "c"])}, "row 58.*environment"),
         ({"environment": np.array([*"aaaabbbb" * 7, *"cccc"])}, "environment c has 4 train and 0 val images"),
         ({"environment": np.repeat(["a", "b"], 30), "label": np.repeat(["cat", "dog"], 30)},
-         "environment a has no images of class dog, which others have; add some, or allow it with "
-         "dataset.classes=union"),
-        ({"environment": np.array([*"abc"] * 20, dtype=object)}, "environment holds Python objects"),
-        ({"subset": np.full(60, "dev")}, "row 0 is in subset dev; use train, val, test or leave it empty"),
+         "environment a.*class dog.*dataset.classes=union"),
+        ({"environment": np.array([*"abc"] * 20, dtype=object)}, "environment.*Python objects"),
+        ({"subset": np.full(60, "dev")}, "row 0.*subset dev.*train, val.*leave.*empty"),
     ],
 )  # fmt: skip
 def test_wrong_content(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
-    with pytest.raises(DgbenchError) as caught:
+    with refused(said, DgbenchError):
         options(save(tmp_path / "x.npz", **changed)).describe()
-    assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"path": ""}, "dataset.path is empty; name a .npz, .parquet or .csv file"),
+        ({"path": ""}, r"dataset\.path.*empty.*\.npz, \.parquet.*\.csv file"),
         ({"path": "nowhere.npz"}, "dataset.path=nowhere.npz is no file"),
         ({"path": "features.pt"}, "dataset.path=features.pt is no .npz, .parquet, .csv file"),
-        ({"columns": ["f0"]}, "dataset.columns=[f0] names columns of .parquet and .csv files"),
-        ({"environments": ["a", "z"]}, "dataset.environments names z, which is not there; choose from a, b, c"),
-        ({"environments": []}, "dataset.environments=[] is no list of names"),
+        ({"columns": ["f0"]}, r"dataset\.columns=\[f0\] names columns of .parquet and .csv files"),
+        ({"environments": ["a", "z"]}, r"dataset\.environments.*z.*b, c"),
+        ({"environments": []}, r"dataset\.environments=\[\].*list"),
         ({"classes": "some"}, "dataset.classes=some is unknown"),
-        ({"val_fraction": 1}, "dataset.val_fraction=1 is not in (0, 1)"),
+        ({"val_fraction": 1}, r"dataset\.val_fraction=1 is not in \(0, 1\)"),
         ({"val_fraction": 0.01}, "environment a has 20 train and 0 val images"),
-        ({"split_seed": -1}, "dataset.split_seed=-1 is not an integer >= 0"),
-        ({"name": "a/b"}, "cannot name a folder"),
+        ({"split_seed": -1}, r"dataset\.split_seed=-1.*integer >= 0"),
+        ({"name": "a/b"}, "folder"),
     ],
 )
 def test_wrong_values(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(DgbenchError) as caught:
+    with refused(said, DgbenchError):
         options(**{"path": save(tmp_path / "x.npz"), **changes}).describe()
-    assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("chosen", "said"),
     [
-        (None, "has no column features of lists of numbers; add it, or name columns of numbers, e.g. "
-               "dataset.columns=[f0]"),
+        (None, r"column features.*dataset\.columns=\[f0\]"),
         (["f0", "zz"], "dataset.columns names zz, which"),
         ("label", "dataset.columns names label, which"),
-        ([], "dataset.columns=[] names no features; choose from f0, f1, f2, f3, site"),
-        (3, "dataset.columns=3 is no list of names"),
+        ([], r"dataset\.columns=\[\].*features.*f0, f1, f2, f3, site"),
+        (3, r"dataset\.columns=3.*list"),
         (["f0", "site"], "column site holds"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("suffix", [".parquet", ".csv"])
 def test_wrong_columns(tmp_path: Path, suffix: str, chosen: Any, said: str) -> None:
     file = save(tmp_path / f"x{suffix}", site=np.tile(["north", "south"], 30))
-    with pytest.raises(DgbenchError) as caught:
+    with refused(said, DgbenchError):
         options(file, columns=chosen).describe()
-    assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
 def ragged(file: Path) -> None:
@@ -215,26 +211,25 @@ def without_an_environment(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "write", "said"),
     [
-        ("x.npz", lambda file: file.write_text("hello"), "cannot be read (BadZipFile"),
+        ("x.npz", lambda file: file.write_text("hello"), r"cannot be read \(BadZipFile"),
         ("x.npz", lambda file: file.write_bytes(b""), "cannot be read"),
-        ("x.parquet", lambda file: file.write_text("hello"), "cannot be read (ArrowInvalid"),
-        ("x.csv", lambda file: file.write_text(""), "cannot be read (EmptyDataError"),
-        ("x.parquet", ragged, "values of features have the shapes (2,), (4,); give each d numbers"),
+        ("x.parquet", lambda file: file.write_text("hello"), r"cannot be read \(ArrowInvalid"),
+        ("x.csv", lambda file: file.write_text(""), r"cannot be read \(EmptyDataError"),
+        ("x.parquet", ragged, r"values.*features.*shapes \(2,\), \(4,\).*d numbers"),
         ("x.parquet", without_an_environment, "row 0 has no environment"),
     ],
 )
 def test_files_that_are_something_else(tmp_path: Path, name: str, write: Callable[[Path], Any], said: str) -> None:
     write(tmp_path / name)
-    with pytest.raises(DataError) as caught:
+    with refused(said, DataError):
         options(tmp_path / name).describe()
-    assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = save(tmp_path / "x.parquet")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ConfigError, match=r"needs pyarrow, which is not installed; pip install 'dgbench\[parquet\]'$"):
+    with pytest.raises(ConfigError, match=r"needs pyarrow.*installed; pip.*'dgbench\[parquet\]'$"):
         options(file, columns="f*").describe()
 
 

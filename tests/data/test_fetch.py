@@ -29,6 +29,7 @@ from dgbench.data.fetch.fetching import DATASETS, Archive, Form, Source, fetch, 
 from dgbench.downloads import Unavailable, download
 from dgbench.errors import ConfigError, DataError
 from dgbench.records.locks import try_alone
+from tests.complaints import one_line
 
 CONTENT = bytes(range(256)) * 1024  # 256 KiB
 SHA = hashlib.sha256(CONTENT).hexdigest()
@@ -121,7 +122,7 @@ def test_a_broken_transfer_goes_on_where_it_stopped(server: Server, tmp_path: Pa
 
 def test_the_next_call_goes_on_where_the_last_one_stopped(server: Server, tmp_path: Path) -> None:
     server.files["a"], server.cut["a"] = CONTENT, [100_000, 0]
-    with pytest.raises(Unavailable, match=r"a could not be downloaded from its only address; .* where it stopped$"):
+    with pytest.raises(Unavailable, match=r"downloaded.*address.*stopped$"):
         download([server.url("a")], tmp_path / "a", None)
     assert download([server.url("a")], tmp_path / "a", None) == SHA
     assert server.ranges[-1] == ("a", "bytes=100000-")
@@ -170,10 +171,9 @@ def test_dead_then_wrong_then_right(server: Server, tmp_path: Path, published: d
     assert download(urls, tmp_path / "a", **published, say=said.append) == SHA  # type: ignore[arg-type]
     algorithm = next(key for key, value in published.items() if value)
     found = hashlib.new(algorithm, b"another file").hexdigest()
-    assert said == [
-        f"a: {DEAD}: [Errno 111] Connection refused; trying the next address",
-        f"a: {server.url('bad')}: {algorithm} is {found}, not {published[algorithm]}; trying the next address",
-    ]
+    dead, bad = said
+    one_line(dead, rf"^a: {DEAD}: \[Errno 111\] ")
+    one_line(bad, f"^a: {server.url('bad')}: {algorithm} is {found}, not {published[algorithm]}; ")
     assert tree(tmp_path) == {"a": CONTENT}
 
 
@@ -182,9 +182,9 @@ def test_where_all_mirrors_fail_nothing_is_left(server: Server, tmp_path: Path) 
     server.files.update(bad=b"another file", also_bad=b"a third file")
     said: list[str] = []
     urls = [server.url("bad"), DEAD, server.url("nowhere"), server.url("also_bad")]
-    with pytest.raises(Unavailable, match=r"^a could not be downloaded from any of 4 addresses; start again later$"):
+    with pytest.raises(Unavailable, match=r"^a.*downloaded.*4 addresses; start.*later$"):
         download(urls, tmp_path / "a", SHA, say=said.append)
-    assert [line.endswith("; trying the next address") for line in said] == [True, True, True, False]
+    assert [line.endswith("the next address") for line in said] == [True, True, True, False]
     assert "404" in said[2] or "Not Found" in said[2]
     assert not list(tmp_path.iterdir())
 
@@ -240,7 +240,7 @@ def test_a_web_page_is_not_taken_for_the_file(server: Server, tmp_path: Path) ->
     said: list[str] = []
     with pytest.raises(Unavailable):
         download([server.url("a")], tmp_path / "a", None, say=said.append)
-    assert said == [f"a: {server.url('a')}: sent a web page instead of the file"]
+    one_line(*said, f"^a: {server.url('a')}: .*web page")
 
 
 def test_a_full_disk_is_told_before_anything_is_written(
@@ -249,13 +249,13 @@ def test_a_full_disk_is_told_before_anything_is_written(
     server.files["a"] = CONTENT
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr(downloads.shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(DataError, match=r"has 0.0 GB free, a needs 0.0 GB more; free some space"):
+    with pytest.raises(DataError, match=r"0.0 GB free.*needs 0.0 GB more; free.*space"):
         download([server.url("a")], tmp_path / "a", None)
     assert not list(tmp_path.iterdir())
 
 
 def test_offline_is_told_at_once(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a: no-such-host\.invalid cannot be reached; check the network"):
+    with pytest.raises(DataError, match=r"no-such-host\.invalid.*reached; check.*network"):
         download(["http://no-such-host.invalid/a"], tmp_path / "a", None)
 
 
@@ -310,7 +310,7 @@ def test_no_path_leaves_the_folder(tmp_path: Path, name: str, kind: str) -> None
         else tarred(tmp_path / "a", [(tarfile.TarInfo(n), c) for n, c in files.items()])
     )
     (tmp_path / "deep").mkdir()
-    with pytest.raises(DataError, match="leads out of the folder; do not trust it"):
+    with pytest.raises(DataError, match=r"leads.*folder.*trust"):
         extract(archive, tmp_path / "deep" / "out")
     assert set(tree(tmp_path)) <= {"a", "deep/out/ok"}
 
@@ -321,7 +321,7 @@ def test_links_and_devices_in_tar_are_refused(tmp_path: Path, kind: bytes) -> No
     link = tarfile.TarInfo("door")
     link.type, link.linkname = kind, str(tmp_path)
     archive = tarred(tmp_path / "a", [(link, b""), (tarfile.TarInfo("door/x"), b"evil")])
-    with pytest.raises(DataError, match="holds a link or device, door"):
+    with pytest.raises(DataError, match=r"link.*device, door"):
         extract(archive, tmp_path / "out")
     assert not (tmp_path / "x").exists()
 
@@ -331,7 +331,7 @@ def test_links_in_zip_are_refused(tmp_path: Path) -> None:
         info.external_attr = 0o120777 << 16
 
     archive = zipped(tmp_path / "a", {"door": str(tmp_path).encode()}, link)
-    with pytest.raises(DataError, match="holds a link or device, door"):
+    with pytest.raises(DataError, match=r"link.*device, door"):
         extract(archive, tmp_path / "out")
 
 
@@ -344,7 +344,7 @@ def test_bombs_are_refused(tmp_path: Path, kind: str) -> None:
         if kind == "zip"
         else tarred(tmp_path / "a", [(tarfile.TarInfo(n), c) for n, c in files.items()])
     )
-    with pytest.raises(DataError, match="100 times its size; do not trust it"):
+    with pytest.raises(DataError, match=r"100 times.*size.*trust"):
         extract(archive, tmp_path / "out")
     assert sum(map(len, tree(tmp_path / "out").values())) <= 100 * archive.stat().st_size
 
@@ -352,7 +352,7 @@ def test_bombs_are_refused(tmp_path: Path, kind: str) -> None:
 def test_what_the_disk_cannot_hold_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 2000})
     monkeypatch.setattr("dgbench.data.fetch.archives.shutil.disk_usage", lambda _: usage)
-    with pytest.raises(DataError, match="unpacks to more; free space"):
+    with pytest.raises(DataError, match=r"unpacks.*more; free"):
         extract(zipped(tmp_path / "a", FILES), tmp_path / "out")
 
 
@@ -375,7 +375,7 @@ def test_a_damaged_zip_is_told(tmp_path: Path) -> None:
     content = bytearray(archive.read_bytes())
     content[500] ^= 255
     archive.write_bytes(content)
-    with pytest.raises(DataError, match="is cut short or corrupt"):
+    with pytest.raises(DataError, match=r"cut short.*corrupt"):
         extract(archive, tmp_path / "out")
 
 
@@ -383,13 +383,13 @@ def test_a_zip_that_lies_about_its_sizes_writes_no_more_than_it_declares(tmp_pat
     archive = zipped(tmp_path / "a", {"x": bytes(1000)})
     content = archive.read_bytes().replace((1000).to_bytes(4, "little"), (10).to_bytes(4, "little"))
     archive.write_bytes(content)
-    with pytest.raises(DataError, match=r"cut short or corrupt|other sizes than it declares"):
+    with pytest.raises(DataError, match=r"cut short.*corrupt|other sizes.*declares"):
         extract(archive, tmp_path / "out")
     assert (tmp_path / "out/x").stat().st_size <= 10
 
 
 def test_a_file_and_a_folder_of_one_name(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="a file and a folder of one name"):
+    with pytest.raises(DataError, match=r"file.*folder"):
         extract(zipped(tmp_path / "a", {"x": b"1", "x/y": b"2"}), tmp_path / "out")
 
 
@@ -411,11 +411,9 @@ def test_fetch_unpacks_under_the_right_name_and_does_nothing_twice(server: Serve
     assert tree(data / "Pictures") == {name.removeprefix("top/"): content for name, content in FILES.items()}
     assert len(server.ranges) == 1
     sha256 = hashlib.sha256(server.files["top.zip"]).hexdigest()
-    assert said == [
-        f"top.zip: sha256 {sha256} (none is published to compare it with)",
-        f"pictures: 3 files in {data / 'Pictures'} (license: free)",
-        f"pictures: {data / 'Pictures'} is there, nothing to do",
-    ]
+    assert said[0].startswith(f"top.zip: sha256 {sha256} ")
+    assert said[1] == f"pictures: 3 files in {data / 'Pictures'} (license: free)"
+    assert said[2:] == [f"pictures: {data / 'Pictures'} is there, nothing to do"]
     own = {".fetch/pictures.lock", ".fetch/pictures.json"}
     assert tree(data).keys() == {f"Pictures/{name.removeprefix('top/')}" for name in FILES} | own
 
@@ -455,7 +453,7 @@ def test_what_goes_wrong_names_the_way_by_hand(server: Server, tmp_path: Path) -
     for changes in ({"files": []}, {"files": [Archive([server.url("gone")], "gone.zip")]}, {"inner": "other"}):
         assert set(tree(data)) <= {".fetch/pictures.lock"} and not (data / ".fetch" / "pictures").exists()
         source = served(server, tmp_path, manual="ask its makers.", **changes)
-        with pytest.raises(DataError, match=f"ask its makers, so that its content lies in {data / 'Pictures'}$"):
+        with pytest.raises(DataError, match=rf"ask.*makers.*content lies.*{data / 'Pictures'}$"):
             fetch(source, data, say=lambda _: None)
     assert set(tree(data)) == {".fetch/pictures.lock", ".fetch/pictures/top.zip"}
 
@@ -470,12 +468,10 @@ def test_where_a_file_cannot_be_had_another_form_is(server: Server, tmp_path: Pa
     source, data, said = served(server, tmp_path, files=files, otherwise=[other]), tmp_path / "data", list[str]()
     fetch(source, data, say=said.append)
     assert tree(data / "Pictures") == {"a/plain": b"1"}
-    assert said[1:3] == [
-        f"gone.zip: {DEAD}: [Errno 111] Connection refused",
-        "pictures: gone.zip could not be downloaded from its only address; trying another form of it",
-    ]
+    assert said[1] == f"gone.zip: {DEAD}: [Errno 111] Connection refused"
+    one_line(said[2], "^pictures: gone.zip .*another form")
     missing = served(server, tmp_path, files=files, otherwise=[Form(files=other.files, needs="no_such_module")])
-    with pytest.raises(DataError, match="plain needs no_such_module, which is not installed; pip install no_such_m"):
+    with pytest.raises(DataError, match=r"plain needs no_such_module.*installed; pip.*no_such_m"):
         fetch(missing, tmp_path / "elsewhere", say=lambda _: None)
 
 
@@ -485,9 +481,7 @@ def test_offline_is_told_once_for_all_forms(tmp_path: Path, monkeypatch: pytest.
     urls = ["http://a.invalid/x", "http://b.invalid/x", "http://c.invalid/x"]
     other = Form(files=[Archive(urls[2:], "z")])
     source = Source(name="pictures", folder="Pictures", files=[Archive(urls[:2], "y")], otherwise=[other])
-    with pytest.raises(
-        DataError, match=r"^pictures: a\.invalid, b\.invalid, c\.invalid cannot be reached; check the net"
-    ):
+    with pytest.raises(DataError, match=r"^pictures: a\.invalid, b\.invalid, c\.invalid.*reached; check.*net"):
         fetch(source, tmp_path, say=lambda _: None)
     assert asked == [urls]
 
@@ -502,7 +496,7 @@ def test_two_processes_do_not_fetch_the_same(server: Server, tmp_path: Path) -> 
     (data / ".fetch" / "pictures").mkdir(parents=True)
     with (
         try_alone(data / ".fetch" / "pictures.lock"),
-        pytest.raises(DataError, match="another process is fetching pictures"),
+        pytest.raises(DataError, match=r"process.*fetching pictures"),
     ):
         fetch(served(server, tmp_path), data, say=lambda _: None)
 
@@ -534,16 +528,16 @@ def test_the_blocks_of_the_configuration() -> None:
 @pytest.mark.parametrize(
     ("block", "said"),
     [
-        ("{folder: x, flies: []}", "key flies is unknown"),
+        ("{folder: x, flies: []}", "flies is unknown"),
         ("{license: x}", "folder"),
         ("{folder: x, files: [{name: x, urls: [], crc: 1}]}", "crc"),
-        ("{folder: x, otherwise: [{files: [], manual: x}]}", "key manual is unknown"),
-        ("{folder: x, otherwise: [{inner: x}]}", "a form in otherwise has no files"),
+        ("{folder: x, otherwise: [{files: [], manual: x}]}", "manual is unknown"),
+        ("{folder: x, otherwise: [{inner: x}]}", "form in otherwise"),
     ],
 )
 def test_a_block_that_cannot_be_read(tmp_path: Path, block: str, said: str) -> None:
     (tmp_path / "x.yaml").write_text(f"fetch: {block}\n")
-    with pytest.raises(ConfigError, match=f"cannot be read .*{said}"):
+    with pytest.raises(ConfigError, match=rf"cannot be read.*{said}"):
         sources(tmp_path)
 
 
@@ -563,9 +557,7 @@ def test_datasets_of_one_folder_have_one_source(tmp_path: Path) -> None:
     assert {(source.name, source.folder) for source in found.values()} == {("z", "Z")}
     for block in ("{like: nowhere}", "{like: z, folder: x}", "{like: alike}"):
         (tmp_path / "wrong.yaml").write_text(f"fetch: {block}")
-        with pytest.raises(
-            ConfigError, match=r"wrong\.yaml is not \{like: NAME\} of a dataset that has one of its own"
-        ):
+        with pytest.raises(ConfigError, match=r"wrong\.yaml.*\{like: NAME\}.*dataset.*own"):
             sources(tmp_path)
 
 
@@ -577,9 +569,9 @@ def test_the_command(
     assert fetching.main(["list", *data]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["pictures", "Pictures", "no", "yes", "not", "stated"]
     assert fetching.main(["nothing", "pictures", *data]) == 1
-    assert capsys.readouterr().err == ("dgbench: nothing has nothing to fetch; choose from pictures, or list\n")
+    one_line(capsys.readouterr().err.rstrip("\n"), "^dgbench: nothing has .*pictures, or list$")
     assert fetching.main(["pictures", *data]) == 0
-    assert "is there, nothing to do" in capsys.readouterr().out
+    assert "is there, nothing" in capsys.readouterr().out
 
 
 def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
@@ -604,9 +596,7 @@ def test_ctrl_c_is_one_line(tmp_path: Path) -> None:
         time.sleep(0.02)
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=30)[1] == (
-        "dgbench: interrupted; the same command continues where this one stopped\n"
-    )
+    one_line(process.communicate(timeout=30)[1].rstrip("\n"), "^dgbench: interrupted; ")
     assert process.returncode == 130
 
 
@@ -660,9 +650,7 @@ def test_ctrl_c_in_the_middle_and_once_more(tmp_path: Path) -> None:
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=30)[1].splitlines()[-1] == (
-        "dgbench: interrupted; the same command continues where this one stopped"
-    )
+    assert process.communicate(timeout=30)[1].splitlines()[-1].startswith("dgbench: interrupted; ")
     have = part.stat().st_size
     assert 0 < have <= 2_000_000 and not (tmp_path / "data/Pictures").exists()
     go_on.set()

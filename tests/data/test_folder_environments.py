@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from PIL import Image
 from torchvision import transforms
 
 from dgbench.batches import EnvBatch
-from dgbench.configuration import CONF
 from dgbench.data.environments import Environments
 from dgbench.data.minibatches import EnvironmentData, IntervalLoader
 from dgbench.data.store.photographs import FileStore, ResidentStore
 from dgbench.errors import DgbenchError
+from tests.complaints import refused
 from tests.datasets import built
+from tests.studies import composed
 
 Tree = Callable[..., Path]
 TWO = {"cat": 6, "dog": 4}
@@ -34,8 +34,7 @@ def build(tmp_path: Path) -> Callable[..., Any]:
     """``build(root, val_fraction=0.5)``: conf/dataset/image_folder.yaml at 8 x 8 pixels, with changes."""
 
     def make(root: Path, dataset: str = "image_folder", **changes: Any) -> Environments:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            config = compose("train", [f"dataset={dataset}", f"paths.cache_dir={tmp_path}/cache"])
+        config = composed(f"dataset={dataset}", f"paths.cache_dir={tmp_path}/cache")
         config.dataset.root = str(root)
         OmegaConf.set_struct(config, False)
         config.dataset.update({"image_size": 8, **changes})
@@ -143,9 +142,8 @@ def test_a_broken_image(image_tree: Tree, build: Build, caplog: Any, content: st
     file = root / "a" / "dog" / "02.png"
     whole = file.read_bytes()
     file.write_bytes({"empty": b"", "half": whole[: len(whole) // 2], "text": b"<html>not found</html>"}[content])
-    with pytest.raises(DgbenchError, match=r"a/dog/02\.png cannot be decoded \(.*\); fix or delete it, or") as caught:
+    with refused(r"a/dog/02\.png.*decoded \(.*\); fix.*delete", DgbenchError):
         build(root)
-    assert "\n" not in str(caught.value)
     with caplog.at_level(logging.WARNING):
         environments = build(root, on_bad_image="skip")
     assert "a/dog/02.png cannot be decoded" in caplog.text
@@ -159,16 +157,16 @@ def test_a_broken_image(image_tree: Tree, build: Build, caplog: Any, content: st
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"on_bad_image": "ignore"}, r"dataset\.on_bad_image=ignore is unknown; choose fail or skip"),
-        ({"store": "none", "on_bad_image": "skip"}, r"on_bad_image=skip needs every image decoded beforehand; use"),
-        ({"store": "disk"}, r"dataset\.store=disk is unknown; choose auto, ram, file, none"),
-        ({"image_size": 0}, r"dataset\.image_size=0 is not a positive number of pixels"),
+        ({"on_bad_image": "ignore"}, r"dataset\.on_bad_image=ignore.*unknown.*fail.*skip"),
+        ({"store": "none", "on_bad_image": "skip"}, r"on_bad_image=skip needs.*image decoded"),
+        ({"store": "disk"}, r"dataset\.store=disk.*unknown.*auto, ram.*none"),
+        ({"image_size": 0}, r"dataset\.image_size=0.*positive number.*pixels"),
         ({"val_fraction": 1}, r"dataset\.val_fraction=1 is not in \(0, 1\)"),
         ({"val_fraction": 0.01}, r"environment a has 10 train and 0 val images"),
-        ({"normalize": {"mean": [0.5], "std": [1, 1, 1]}}, r"dataset\.normalize\.mean=\[0\.5\] is not three numbers"),
+        ({"normalize": {"mean": [0.5], "std": [1, 1, 1]}}, r"dataset\.normalize\.mean=\[0\.5\].*three numbers"),
         (
             {"normalize": {"mean": [0, 0, 0], "std": [1, 0, 1]}},
-            r"dataset\.normalize\.std=\[1,0,1\] is not three numbers",
+            r"dataset\.normalize\.std=\[1,0,1\].*three numbers",
         ),
     ],
 )
@@ -244,15 +242,11 @@ def test_training_images_are_augmented_and_scored_ones_are_not(image_tree: Tree,
 
 def test_unknown_augmentation(image_tree: Tree, build: Build) -> None:
     root = image_tree(a=TWO, b=TWO)
-    with pytest.raises(
-        DgbenchError, match=r"dataset\.augment=auto is unknown; choose none, domainbed, ood_bench, nico"
-    ):
+    with pytest.raises(DgbenchError, match=r"dataset\.augment=auto.*unknown.*none, domainbed, ood_bench, nico"):
         build(root, augment="auto")
     with pytest.raises(DgbenchError, match=r"dataset\.augmentations\.mine\.crop_aspect is missing"):
         build(root, augment="mine", augmentations={"mine": {"crop_area": [1, 1]}})
-    with pytest.raises(
-        DgbenchError, match=r"dataset\.augmentations\.mine\.crop_in=center is unknown; choose file or square"
-    ):
+    with pytest.raises(DgbenchError, match=r"dataset\.augmentations\.mine\.crop_in=center.*unknown.*file.*square"):
         build(root, augment="mine", augmentations={"mine": {**UNCHANGED, "crop_in": "center"}})
 
 

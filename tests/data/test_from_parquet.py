@@ -81,23 +81,21 @@ def test_camelyon17_is_laid_out_as_its_reader_wants_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../x", "a/b", "a\\b", "", ".hidden", None, 3])
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: object) -> None:
     table(tmp_path / "0.parquet", {"image": [PNG], "domain": [name], "label": [0]}, {"label": ["dog"]})
-    with pytest.raises(DataError, match="which is no name of a folder; do not trust it"):
+    with pytest.raises(DataError, match=r"folder.*trust"):
         domains(tmp_path)
     assert [path.name for path in tmp_path.rglob("*")] == ["0.parquet"]
 
 
 def test_tables_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"holds no table .*; fetch the dataset again"):
+    with pytest.raises(DataError, match=r"table.*; fetch.*dataset again"):
         domains(tmp_path)
     table(tmp_path / "0.parquet", {"image": [PNG], "domain": ["a"], "label": [0]})
-    with pytest.raises(DataError, match=r"0\.parquet has no column patient; it is another table than expected"):
+    with pytest.raises(DataError, match=r"0\.parquet.*column patient.*table.*expected"):
         camelyon17(tmp_path)
-    with pytest.raises(DataError, match=r"0\.parquet calls a domain or class 0"):  # no names of classes
+    with pytest.raises(DataError, match=r"0\.parquet calls.*domain.*class 0"):  # no names of classes
         domains(tmp_path)
     content = (tmp_path / "0.parquet").read_bytes()
     for broken in (content[:100], content[:20] + bytes(40) + content[60:], b""):
         (tmp_path / "0.parquet").write_bytes(broken)
-        with pytest.raises(
-            DataError, match=r"^0\.parquet is cut short or corrupt \(.*\); delete it and fetch it again$"
-        ):
+        with pytest.raises(DataError, match=r"^0\.parquet.*cut short.*corrupt \(.*\); delete.*fetch.*again$"):
             domains(tmp_path)

@@ -34,11 +34,7 @@ def test_official_lists(image_tree: Callable[..., Path]) -> None:
     assert table.label.tolist() == [0, 1, 1, 0, 1]
     assert table.listed.tolist() == [0, 0, 2, 2, 2]
     (lists / "rock_test.txt").write_text("NICO_DG/rock/cat/00.png\n")
-    with pytest.raises(
-        DataError, match=r"rock_test\.txt line 1 is no path and number: NICO_DG/rock/cat/00\.png; correct"
-    ):
+    with pytest.raises(DataError, match=r"rock_test\.txt line 1.*path.*number: NICO_DG/rock/cat/00\.png; correct"):
         official_lists(root=root, folder=FOLDER)
-    with pytest.raises(
-        DataError, match=r"nowhere is no folder of .*; put NICO\+\+'s official lists there, or take a tree"
-    ):
+    with pytest.raises(DataError, match=r"nowhere.*folder.*; put NICO\+\+'s official lists.*take.*tree"):
         official_lists(root=root, folder="nowhere")

@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
 
-from dgbench.configuration import CONF
 from dgbench.data.datasets import ood_bench
 from dgbench.data.datasets.image_folders import ImageFolders
 from dgbench.errors import ConfigError, DataError
 from dgbench.plan.building import NOT_BUILT, without
 from tests.data.layouts import contents, image, made
 from tests.datasets import built
-from tests.studies import plain
+from tests.studies import composed, plain
 
 # ---- Camelyon17 -------------------------------------------------------------------------------------------------
 
@@ -53,7 +51,7 @@ def test_camelyon17_that_will_not_do(camelyon: Path) -> None:
     list_file = camelyon / "metadata.csv"
     text = list_file.read_text()
     list_file.write_text(text.replace("tumor", "label"))
-    with pytest.raises(DataError, match=r"metadata\.csv has no column 'tumor' in its first line"):
+    with pytest.raises(DataError, match=r"metadata\.csv.*column 'tumor'.*first line"):
         made("camelyon17", camelyon)
     list_file.write_text(text + "20,009,9,9,9,1,4,4,0\n")
     with pytest.raises(DataError, match=r"patient_009_node_9_x_9_y_9\.png cannot be read"):
@@ -130,7 +128,7 @@ def test_the_draw_depends_on_the_data_seed_alone(tmp_path: Path) -> None:
 
 def test_a_context_with_too_few_images(tmp_path: Path) -> None:
     root = nico(tmp_path / "NICO", 3)
-    with pytest.raises(DataError, match="has 3 images of animal, in forest: too few for 1 of them in environment test"):
+    with pytest.raises(DataError, match=r"3 images.*animal.*forest.*few.*1.*environment test"):
         ood_bench.nico_mixed(root, "drawn", 0, COUNTS)
 
 
@@ -221,9 +219,9 @@ def test_celeba_published_lists(tmp_path: Path) -> None:
     assert contents(environments) == {
         (env, label): 6 for env in environments.info.given for label in ("blond", "not blond")
     }
-    with pytest.raises(DataError, match="has 3 images of blond, male: too few for 462 of them in environment train1"):
+    with pytest.raises(DataError, match=r"3 images.*blond, male.*few.*462.*environment train1"):
         made("celeba_blond", root, "dataset.reader.lists=drawn")
-    with pytest.raises(ConfigError, match=r"dataset\.reader\.lists=both is unknown; choose published or drawn"):
+    with pytest.raises(ConfigError, match=r"dataset\.reader\.lists=both.*unknown.*published.*drawn"):
         made("celeba_blond", root, "dataset.reader.lists=both")
     (root / "blond_split" / "te_env.csv").unlink()
     with pytest.raises(DataError, match=r"te_env\.csv cannot be read .*dataset\.reader\.lists=published\|drawn"):
@@ -234,7 +232,7 @@ def test_celeba_without_its_attributes(tmp_path: Path) -> None:
     celeba(tmp_path, 1)
     file = tmp_path / "list_attr_celeba.txt"
     file.write_text(file.read_text().replace("Blond_Hair", "Hair"))
-    with pytest.raises(DataError, match="names no Blond_Hair and Male in its second line"):
+    with pytest.raises(DataError, match=r"Blond_Hair.*Male.*second line"):
         ood_bench.celeba_blond(tmp_path, "drawn", 0, SMALL)
 
 
@@ -243,8 +241,7 @@ def test_celeba_without_its_attributes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["camelyon17", "nico_mixed", "celeba_blond", "cmnist_irm"])
 def test_the_fixed_split_names_environments_that_exist(name: str) -> None:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        dataset = compose("train", [f"dataset={name}"]).dataset
+    dataset = composed(f"dataset={name}").dataset
     known = dataset.published.environments if "published" in dataset else [f"{e:.2f}" for e in dataset.given]
     split: dict[str, Any] = dict(dataset.split)
     assert sorted(env for part in split.values() for env in part) == sorted(known)
@@ -260,8 +257,7 @@ def test_any_reader_is_taken(tmp_path: Path) -> None:
     def reader(root: Path) -> list[tuple[str, str, str, str | None]]:
         return [(f"{i}.png", f"env{i % 2}", f"class{i // 2 % 2}", None) for i in range(8)]
 
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", ["dataset=image_folder", f"dataset.root={tmp_path}", "dataset.image_size=4"])
+    config = composed("dataset=image_folder", f"dataset.root={tmp_path}", "dataset.image_size=4")
     keys = without(plain(config), "dataset", *NOT_BUILT, "_target_")["dataset"]
     given = {**keys, "reader": reader, "val_fraction": 0.5, "cache_dir": str(tmp_path / "cache")}
     assert ImageFolders(**given).build().info.given == ("env0", "env1")  # type: ignore[arg-type]
@@ -276,9 +272,7 @@ def test_any_reader_is_taken(tmp_path: Path) -> None:
 )
 def test_cmnist_irm_sizes() -> None:
     """60,000 digits: 25,000 (2,500 val) in 0.1 and in 0.2; for 0.9 a pool of 9,000 and 1,000 val."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", ["dataset=cmnist_irm"])
-    environments = built(config)
+    environments = built(composed("dataset=cmnist_irm"))
     sizes = {
         env: [len(environments.table.subset(env, part)) for part in ("train", "val")] for env in environments.info.given
     }

@@ -77,5 +77,5 @@ def test_which_images_a_limit_keeps_depends_on_the_split_seed_alone(view: Enviro
 
 
 def test_nothing_left_is_told_before_training() -> None:
-    with pytest.raises(DataError, match=r"environment b has no test image of class 2; choose another protocol\.seed"):
+    with pytest.raises(DataError, match=r"environment b.*test image.*class 2.*protocol\.seed"):
         partial(small(), TRAINING, {"b": {2: None}}).table.error_recipes(False, ["test"])

@@ -14,6 +14,7 @@ from PIL import Image
 
 from dgbench.data.datasets.base_images import CIFAR_BATCHES, BaseImages, load_pictures
 from dgbench.errors import DataError
+from tests.complaints import refused
 
 Load = Callable[..., BaseImages]
 
@@ -135,7 +136,7 @@ def test_a_pickle_that_would_run_code_is_refused(load: Load, tmp_path: Path) -> 
 
     cifar(tmp_path / "cifar-10-batches-py")
     (tmp_path / "cifar-10-batches-py" / "data_batch_2").write_bytes(pickle.dumps({b"data": Evil()}))
-    with pytest.raises(DataError, match="data_batch_2 is cut short or corrupt"):
+    with pytest.raises(DataError, match=r"data_batch_2.*cut short.*corrupt"):
         load(tmp_path, 32)
     assert not (tmp_path / "ran").exists()
 
@@ -150,17 +151,15 @@ def test_a_pickle_that_would_run_code_is_refused(load: Load, tmp_path: Path) -> 
             lambda f: (f / "test_batch").write_bytes(
                 pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": [10]})
             ),
-            "test_batch has 1 images and other labels than 0..9",
+            "test_batch.*1 images.*labels.*0..9",
         ),
     ],
 )
 def test_damaged_cifar10_is_named(load: Load, tmp_path: Path, damage: object, said: str) -> None:
     cifar(tmp_path / "cifar-10-batches-py")
     damage(tmp_path / "cifar-10-batches-py")  # type: ignore[operator]
-    with pytest.raises(DataError) as caught:
+    with refused(said, DataError):
         load(tmp_path, 32)
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"no image at all", None])
@@ -179,8 +178,8 @@ def test_an_unreadable_image_is_named_or_skipped(load: Load, tmp_path: Path, con
     ("files", "said"),
     [
         ([], "holds no images"),
-        (["a/1.png"], "the images have one class, a"),
-        (["1.png", "a/1.png"], "the images have one class, a"),
+        (["a/1.png"], "images.*class"),
+        (["1.png", "a/1.png"], "images.*class"),
     ],
 )
 def test_a_folder_that_will_not_do(load: Load, tmp_path: Path, files: list[str], said: str) -> None:

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from PIL import Image
 from torch import Tensor
 
 from dgbench.cli import contact_sheet
-from dgbench.configuration import CONF
 from dgbench.data.environments import Environments
 from dgbench.data.minibatches import EvalSetLoader
 from dgbench.data.transforms.paint import LINE_COLORS, colored_line, tint
 from dgbench.errors import ConfigError
+from tests.complaints import refused
 from tests.datasets import built
+from tests.studies import composed
 
 CACHE = tempfile.TemporaryDirectory()
 CLASSES = {"c_cats_dogs": 2, "l_cifar10": 10}
@@ -43,8 +43,7 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def made(name: str, root: Path | str, **changes: Any) -> Environments:
     """The dataset as its YAML has it, on 8 x 8 pictures."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", [f"dataset={name}"])
+    config = composed(f"dataset={name}")
     here = {"root": str(root), "image_size": 8, "cache_dir": str(CACHE.name), "workers": 1}
     config.dataset = {**config.dataset, **here, **changes}
     return built(config)  # type: ignore[no-any-return]
@@ -166,23 +165,22 @@ def test_colored_line(width: int, columns: list[int]) -> None:
 
 
 def test_a_tree_with_too_many_classes_is_refused(trees: dict[str, Path]) -> None:
-    with pytest.raises(ConfigError, match="has 10 classes, more than this dataset's painter has features"):
+    with pytest.raises(ConfigError, match=r"10 classes, more.*dataset's painter.*features"):
         made("c_cats_dogs", trees["l_cifar10"])
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"ratio": "2:3"}, "dataset.ratio=2:3 has no given set; choose from 3:2, 4:1, 5:0"),
-        ({"ratio": None}, "dataset.ratio=null has no given set"),
-        ({"e_means": "both"}, "dataset.e_means=both is unknown; choose agree or disagree"),
-        ({"given": [0.5, 2]}, "dataset.given holds 2, which is not a number in [0, 1]"),
+        ({"ratio": "2:3"}, r"dataset\.ratio=2:3.*given.*3:2, 4:1, 5:0"),
+        ({"ratio": None}, r"dataset\.ratio=null.*given"),
+        ({"e_means": "both"}, r"dataset\.e_means=both.*unknown.*agree.*disagree"),
+        ({"given": [0.5, 2]}, r"dataset\.given.*2.*number.*\[0, 1\]"),
     ],
 )
 def test_bad_values_are_named(trees: dict[str, Path], changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with refused(said):
         made("c_cats_dogs", trees["c_cats_dogs"], **changes)
-    assert said in str(caught.value)
 
 
 def test_contact_sheet(trees: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,7 +198,7 @@ def test_contact_sheet(trees: dict[str, Path], tmp_path: Path, capsys: pytest.Ca
         assert written.width > 600
     capsys.readouterr()
     assert contact_sheet.main(["--to", str(tmp_path / "no.png"), "--environments", "7", words[1]]) == 1
-    assert capsys.readouterr().err.startswith("dgbench: there is no environment 7; choose from 0.00")
+    assert capsys.readouterr().err.startswith("dgbench: there is no environment 7")
 
 
 REAL = Path(os.environ.get("DGBENCH_DATA_DIR", ""))

@@ -14,8 +14,8 @@ import torch
 from dgbench.data.datasets.base_images import load_base_images
 from dgbench.data.environments import Environments
 from dgbench.data.transforms.paint import two_channel_color
-from dgbench.errors import ConfigError
 from dgbench.validation import shown
+from tests.complaints import refused
 
 Make = Callable[..., Any]
 DIGITS = 1797
@@ -211,15 +211,12 @@ def test_identity_says_what_the_data_are(make: Make, given: list[float]) -> None
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        *(({"ratio": bad}, f"dataset.ratio={shown(bad)} is not an integer >= 1") for bad in (0, -1, 1.5, "3", True)),
-        *(
-            ({"scale": bad}, f"dataset.scale={shown(bad)} is not an integer >= 1")
-            for bad in (0, -2, 2.0, "many", False)
-        ),
+        *(({"ratio": bad}, rf"dataset\.ratio={shown(bad)}.*integer >= 1") for bad in (0, -1, 1.5, "3", True)),
+        *(({"scale": bad}, rf"dataset\.scale={shown(bad)}.*integer >= 1") for bad in (0, -2, 2.0, "many", False)),
         ({"ratio": None}, "dataset.ratio"),
         ({"scale": None}, "dataset.scale"),
         *(
-            ({"given": [0.9, bad]}, f"dataset.given holds {shown(bad)}, which is not a number")
+            ({"given": [0.9, bad]}, rf"dataset\.given.*{shown(bad)}.*number")
             for bad in (1.01, -0.01, float("nan"), float("inf"), "0.5", None, True, [0.1])
         ),
         ({"given": []}, "dataset.given is empty"),
@@ -233,18 +230,16 @@ def test_identity_says_what_the_data_are(make: Make, given: list[float]) -> None
         ({"label_noise": 1.0}, "dataset.label_noise=1.0"),
         ({"label_noise": -0.1}, "dataset.label_noise=-0.1"),
         ({"pool_fraction": 1}, "dataset.pool_fraction=1"),
-        ({"pool_fraction": 0.0}, "dataset.pool_fraction=0.0 is not in (0, 1)"),
-        ({"val_fraction": 0.0}, "dataset.val_fraction=0.0 is not in (0, 1)"),
-        ({"val_fraction": 1.0}, "dataset.val_fraction=1.0 is not in (0, 1)"),
-        ({"ratio": 100, "scale": 10}, "one subset is empty; use fewer environments"),
+        ({"pool_fraction": 0.0}, r"dataset\.pool_fraction=0.0 is not in \(0, 1\)"),
+        ({"val_fraction": 0.0}, r"dataset\.val_fraction=0.0 is not in \(0, 1\)"),
+        ({"val_fraction": 1.0}, r"dataset\.val_fraction=1.0 is not in \(0, 1\)"),
+        ({"ratio": 100, "scale": 10}, "subset.*empty.*fewer environments"),
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
 )
 def test_bad_values_are_named(make: Make, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with refused(said):
         make(**changes)
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_shares_and_environments_that_only_validate(make: Make) -> None:
@@ -266,12 +261,11 @@ def test_shares_and_environments_that_only_validate(make: Make) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"shares": [1, 1]}, "dataset.shares=[1,1] is not 3 positive numbers"),
-        ({"shares": [1, 0, 1]}, "dataset.shares=[1,0,1] is not 3 positive numbers"),
-        ({"val_only": [0.5]}, "dataset.val_only=[0.5] names others than dataset.given"),
+        ({"shares": [1, 1]}, r"dataset\.shares=\[1,1\] is not 3 positive numbers"),
+        ({"shares": [1, 0, 1]}, r"dataset\.shares=\[1,0,1\] is not 3 positive numbers"),
+        ({"val_only": [0.5]}, r"dataset\.val_only=\[0\.5\] names others than dataset\.given"),
     ],
 )
 def test_bad_shares_are_named(make: Make, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with refused(said):
         make(given=[0.1, 0.2, 0.9], **changes)
-    assert said in str(caught.value)

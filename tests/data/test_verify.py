@@ -17,6 +17,7 @@ from dgbench.data.fetch import __main__ as fetching
 from dgbench.data.fetch import __main__ as verifying
 from dgbench.data.fetch.__main__ import dataset_keys, verify
 from dgbench.data.fetch.fetching import Archive, Fetched, Source, listing, note, noted
+from tests.complaints import one_line
 
 ARCHIVE = b"an archive"
 SHA, MD5 = hashlib.sha256(ARCHIVE).hexdigest(), hashlib.md5(ARCHIVE).hexdigest()
@@ -104,11 +105,9 @@ def test_an_image_that_is_missing_and_one_that_is_empty(make: Make) -> None:
     (data / "Pictures/a/cat/0.png").unlink()
     (data / "Pictures/b/dog/1.png").write_bytes(b"")
     now = listing(data / "Pictures")
-    assert [text for verdict, text in found(source, data) if verdict == "wrong"] == [
-        "images 7, published 8",
-        "b/dog/1.png: empty",
-        f"7 files, listing {now.sha256}: other names or sizes than the 8 files that were downloaded",
-    ]
+    *images, files = [text for verdict, text in found(source, data) if verdict == "wrong"]
+    assert images == ["images 7, published 8", "b/dog/1.png: empty"]
+    one_line(files, f"^7 files, listing {now.sha256}: .*8 files")
 
 
 def test_an_image_that_is_cut_short_is_found_by_decoding(make: Make) -> None:
@@ -125,10 +124,8 @@ def test_many_broken_images_are_counted(make: Make, monkeypatch: pytest.MonkeyPa
     source, data = make()
     for name in ("a/cat/0", "a/cat/1", "a/dog/0"):
         (data / f"Pictures/{name}.png").write_bytes(b"")
-    assert [text for verdict, text in found(source, data) if verdict == "wrong"] == [
-        "a/cat/0.png: empty",
-        "... and 2 more of 3 images that cannot be read",
-    ]
+    first, others = [text for verdict, text in found(source, data) if verdict == "wrong"]
+    assert first == "a/cat/0.png: empty" and "2 more of 3 images" in others
 
 
 def test_broken_images_that_training_leaves_out_are_no_fault(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +133,8 @@ def test_broken_images_that_training_leaves_out_are_no_fault(make: Make, monkeyp
     own = {**verifying.dataset_keys("", data), "on_bad_image": "skip"}
     monkeypatch.setattr(verifying, "dataset_keys", lambda *_: own)
     (data / "Pictures/a/cat/0.png").write_bytes(b"")
-    assert found(source, data)[1] == ("ok", "a/cat/0.png: empty; left out of training")
+    verdict, text = found(source, data)[1]
+    assert verdict == "ok" and text.startswith("a/cat/0.png: empty; ")
 
 
 @pytest.mark.parametrize(
@@ -167,9 +165,9 @@ def test_a_folder_that_is_not_there_or_cannot_be_listed(make: Make) -> None:
     verdict, text = found(source, data)[0]
     assert verdict == "wrong" and "image" in text
     absent = Source(name="pictures", folder="Elsewhere", files=[])
-    assert found(absent, data) == [
-        ("wrong", f"{data / 'Elsewhere'} is not there; python -m dgbench.data.fetch pictures")
-    ]
+    ((verdict, text),) = found(absent, data)
+    assert verdict == "wrong"
+    one_line(text, f"^{data / 'Elsewhere'} .*; python -m dgbench.data.fetch pictures$")
 
 
 def test_notes_that_are_not_there(tmp_path: Path) -> None:
@@ -197,6 +195,6 @@ def test_the_command(make: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert fetching.main(["verify", "pictures", "absent", "nothing", "--to", str(data)]) == 1
     told = capsys.readouterr()
     assert told.out.splitlines()[-1].startswith("wrong       absent: ")
-    assert told.err == "dgbench: nothing has nothing to fetch; choose from pictures, same_pictures, absent, or list\n"
+    one_line(told.err.rstrip("\n"), "^dgbench: nothing .*pictures, same_pictures, absent, or list$")
     assert fetching.main(["verify", "same_pictures", "--decode", "--to", str(data)]) == 0
-    assert "same_pictures: 8 images can be decoded" in capsys.readouterr().out
+    assert "same_pictures: 8 images can" in capsys.readouterr().out

@@ -94,10 +94,10 @@ def test_fmow(fmow: Path) -> None:
 def test_fmow_that_will_not_do(fmow: Path) -> None:
     text = (fmow / "rgb_metadata.csv").read_text()
     write(fmow / "rgb_metadata.csv", text.replace("country_code", "country"))
-    with pytest.raises(DataError, match=r"rgb_metadata\.csv has no column 'country_code' in its first line"):
+    with pytest.raises(DataError, match=r"rgb_metadata\.csv.*column 'country_code'.*first line"):
         wilds.fmow(fmow)
     write(fmow / "rgb_metadata.csv", text, "train,x,zoo")
-    with pytest.raises(DataError, match=r"rgb_metadata\.csv has a line that is cut short, 'train,x,zoo'; .*$"):
+    with pytest.raises(DataError, match=r"rgb_metadata\.csv.*line.*cut short, 'train,x,zoo'.*$"):
         wilds.fmow(fmow)
     (fmow / "country_code_mapping.csv").unlink()
     with pytest.raises(DataError, match=r"country_code_mapping\.csv cannot be read"):
@@ -151,7 +151,7 @@ def test_iwildcam_is_tested_on_all_images_of_the_test_cameras(iwildcam: Path) ->
 
 
 def test_an_environment_that_only_judges_is_not_trained_on(iwildcam: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^environment test has no training images, .*protocol=fixed$"):
+    with pytest.raises(ConfigError, match=r"^environment test.*training images.*protocol=fixed$"):
         RunOrder(made("iwildcam", iwildcam), ["train", "test"], 1, 0)
 
 
@@ -165,11 +165,11 @@ def test_iwildcam_by_camera(iwildcam: Path) -> None:
 
 
 def test_iwildcam_that_will_not_do(iwildcam: Path) -> None:
-    with pytest.raises(ConfigError, match=r"dataset\.reader\.environment=camera is unknown; choose split or location"):
+    with pytest.raises(ConfigError, match=r"dataset\.reader\.environment=camera.*unknown.*split.*location"):
         wilds.iwildcam(iwildcam, "camera")
     text = (iwildcam / "metadata.csv").read_text()
     write(iwildcam / "metadata.csv", text.replace("id_val", "cis_val"))
-    with pytest.raises(DataError, match=r"metadata\.csv has a line with split 'cis_val' and y '0', which"):
+    with pytest.raises(DataError, match=r"metadata\.csv.*line.*split 'cis_val'.*y '0'"):
         wilds.iwildcam(iwildcam, "split")
     write(iwildcam / "metadata.csv", text.replace("location_remapped", "location_id"))
     with pytest.raises(DataError, match=r"has no column 'location_remapped'"):
@@ -219,8 +219,8 @@ def test_waterbirds(birds: Path) -> None:
 def test_waterbirds_that_will_not_do(birds: Path) -> None:
     text = (birds / "metadata.csv").read_text()
     write(birds / "metadata.csv", text, "99,1.jpg,1,3,0,x")
-    with pytest.raises(DataError, match=r"metadata\.csv has a line with y '1', split '3' and place '0', which"):
+    with pytest.raises(DataError, match=r"metadata\.csv.*line.*y '1', split '3'.*place '0'"):
         wilds.waterbirds(birds)
     write(birds / "metadata.csv", text.replace("place,", "background,"))
-    with pytest.raises(DataError, match=r"has no column 'place'"):
+    with pytest.raises(DataError, match=r"column 'place'"):
         wilds.waterbirds(birds)

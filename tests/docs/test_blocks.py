@@ -219,6 +219,7 @@ def folder(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_block_is_run_or_marked(
@@ -235,6 +236,7 @@ def test_the_other_test_is_about_that_page(page: str, kind: str) -> None:
     assert Path(page).name in (Path(__file__).parent / ELSEWHERE[page, kind]).read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "fault"),
     [

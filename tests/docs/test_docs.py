@@ -60,6 +60,7 @@ def follow(page: str, folder: Path, extra: str) -> tuple[list[dict[str, Any]], s
     return rows, ended.stdout
 
 
+@pytest.mark.slow
 def test_adding_an_algorithm_works_as_the_page_says(tmp_path: Path) -> None:
     rows, printed = follow("own_algorithm.md", tmp_path, "backbone.width=16")
     assert [line for line in printed.splitlines() if "0.80" in line or "worst" in line], printed
@@ -80,6 +81,7 @@ def test_examples_of_adding_an_algorithm_run(tmp_path: Path, monkeypatch: pytest
         exec(compile(program, f"example {number}", "exec"), {"__name__": f"example_{number}"})
 
 
+@pytest.mark.slow
 def test_adding_a_dataset_works_as_the_page_says(tmp_path: Path) -> None:
     """Four classes of 60 pictures; the full fold is judged in all 101 environments and the given ones."""
     rng = np.random.default_rng(0)

@@ -17,6 +17,7 @@ PROGRAMS, COMMANDS = (
 SHORT = ("trainer.steps=4", "trainer.eval_every=2", "trainer.device=cpu")
 
 
+@pytest.mark.slow
 def test_what_the_page_shows(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for program in PROGRAMS:

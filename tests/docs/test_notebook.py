@@ -40,6 +40,7 @@ def shown(notebook: ModuleType) -> list[Any]:
     return cells
 
 
+@pytest.mark.slow
 def test_it_runs_and_shows_what_it_prints(
     notebook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ def test_every_output_is_known() -> None:
     assert {command for page, command in shown - known if page == "README.md"} == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "block"), [each for each in SHOWN if any(part in each.values[1].command for part in CHEAP)]
 )

@@ -36,6 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "html"
 
 
+@pytest.mark.slow
 def test_every_page_is_there_and_fetches_nothing_from_elsewhere(site: Path) -> None:
     pages = [page.relative_to(DOCS) for page in DOCS.rglob("*") if page.suffix in (".md", ".ipynb")]
     assert {page.with_suffix(".html") for page in pages if page.parts[0] != "data"} <= {
@@ -47,6 +48,7 @@ def test_every_page_is_there_and_fetches_nothing_from_elsewhere(site: Path) -> N
         assert not re.search(r"@import|url\(['\"]?(?:https?:)?//", style.read_text()), style
 
 
+@pytest.mark.slow
 def test_links_of_the_gallery_open_reports(site: Path) -> None:
     page = re.sub(r"</?span[^>]*>", "", (site / "gallery" / "index.html").read_text())
     links = re.findall(r'href="(\w+\.html)">Open the report', page)
@@ -54,6 +56,7 @@ def test_links_of_the_gallery_open_reports(site: Path) -> None:
     assert all((site / "gallery" / link).stat().st_size > 10_000 for link in links)
 
 
+@pytest.mark.slow
 def test_a_link_out_of_docs_leads_to_the_repository(site: Path) -> None:
     page = (site / "how_to/networks.html").read_text()
     assert re.search(r'href="https://[^"]+/blob/main/src/dgbench/networks/featurizer.py"', page)

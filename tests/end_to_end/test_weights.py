@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,9 @@ from typing import Any
 import pytest
 import timm
 import torch
+
+from tests.complaints import one_line
+from tests.conftest import rows_in
 
 CLASSES = {"cat": 7, "dog": 6}
 # an address where nothing listens, and no file of this machine's own cache
@@ -29,10 +31,6 @@ def resnet(command: Any, image_tree: Callable[..., Path]) -> Callable[..., Any]:
         )  # fmt: skip
 
     return run
-
-
-def rows_in(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for file in folder.rglob("errors.jsonl") for line in file.read_text().splitlines()]
 
 
 def test_two_files_of_weights_make_two_runs_and_two_boards(resnet: Any, command: Any, tmp_path: Path) -> None:
@@ -72,18 +70,18 @@ def test_mixstyle_trains_on_a_resnet(resnet: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("init=file", "init.path=gone.pth"), "init.path=gone.pth is no file; give a .pth"),
+        (("init=file", "init.path=gone.pth"), r"init\.path=gone\.pth.*file.*\.pth"),
         (("init=file", "init.path=other.pth"), "other.pth does not fit test_resnet: lacks "),
-        (("init=file", "init.path=text.pth"), "text.pth cannot be read ("),
+        (("init=file", "init.path=text.pth"), r"text\.pth cannot be read \("),
         (("init=file",), "init=file names no file"),
-        (("init=moco",), "init=moco has no weights for test_resnet (but for: resnet50, vit_base_patch16_224)"),
+        (("init=moco",), r"init=moco.*weights.*test_resnet.*resnet50, vit_base_patch16_224\)"),
         (
             ("init=supervised", "backbone.arch=resnet18"),
-            "resnet18.tv_in1k/resolve/main/model.safetensors cannot be downloaded (",
+            r"resnet18\.tv_in1k/.*\.safetensors.*downloaded \(",
         ),
         (("init=file", "init.url=http://127.0.0.1:9/x.pth"), "http://127.0.0.1:9/x.pth cannot be downloaded"),
-        (("backbone.norm=no",), "backbone.norm=no is unknown; choose train, frozen or fixed"),
-        (("dataset.image_size=16",), "takes images of at least 32 x 32, these are 16 x 16; set dataset.image_size"),
+        (("backbone.norm=no",), r"backbone\.norm=no.*unknown.*train, frozen.*fixed"),
+        (("dataset.image_size=16",), r"takes images.*least 32 x 32.*16 x 16.*dataset\.image_size"),
     ],
 )
 def test_bad_weights_are_one_line_before_anything_is_trained(
@@ -96,5 +94,5 @@ def test_bad_weights_are_one_line_before_anything_is_trained(
     ended = resnet(*words, cwd=tmp_path, before=before)
     assert ended.code == 1
     assert len(ended.complaints) == 1
-    assert says in ended.complaints[0]
+    one_line(ended.complaints[0], says)
     assert not list(tmp_path.rglob("errors.jsonl"))

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +15,9 @@ import yaml
 from dgbench.configuration import CONF
 from dgbench.plan import code
 from dgbench.plan.code import class_name, named, present_path, present_paths, user_code
+from tests.conftest import Command
 from tests.studies import SMALL, make_plan
 
-ROOT = Path(__file__).resolve().parents[2]
 OBJECTIVE = """\
 from dgbench.objectives.contract import Algorithm
 from dgbench.objectives.step import Outcome
@@ -153,29 +150,17 @@ def test_a_class_that_moved_is_found_by_its_name() -> None:
         assert present_path(path) == path
 
 
-def train(folder: Path) -> str:
-    """Train one fold with the objective in a folder, and give what the command says."""
-    words = [
-        *SMALL, "algorithm.name=mine", "algorithm.objective=mine_for_code.Mine", "trainer.steps=2",
-        "protocol.folds=[0]", f"paths.output_dir={folder / 'runs'}",
-    ]  # fmt: skip
-    ended = subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), *words],
-        capture_output=True, text=True, timeout=300, cwd=folder,
-        env={**os.environ, "PYTHONPATH": f"{folder}:{ROOT / 'src'}"},
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout + ended.stderr
-
-
-def test_an_edited_objective_trains_anew(tmp_path: Path) -> None:
+def test_an_edited_objective_trains_anew(command: Command, tmp_path: Path) -> None:
     """Its helper function is edited, then a comment."""
+    words = (*SMALL, "algorithm.name=mine", "algorithm.objective=mine_for_code.Mine", "trainer.steps=2")
+    here = f"import sys; sys.path.insert(0, {str(tmp_path)!r})"
     file = tmp_path / "mine_for_code.py"
     counts = []
     edited = OBJECTIVE.replace("1.0", "2.0")
     for text in (OBJECTIVE, edited, edited + "# said\n"):
         file.write_text(text)
-        said = train(tmp_path)
+        ended = command("train.py", *words, "protocol.folds=[0]", "paths.output_dir=runs", cwd=tmp_path, before=here)
+        assert ended.code == 0, ended.err
         counts.append(len(list((tmp_path / "runs").rglob("errors.jsonl"))))
     assert counts == [1, 2, 2]
-    assert "was done before" in said
+    assert "was done before" in ended.err

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from hydra.errors import ConfigCompositionException
 from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from dgbench.configuration import CONF
 from dgbench.data.environments import Environments
@@ -42,22 +42,15 @@ def test_defaults_compose_and_resolve(name: str) -> None:
 
 
 @pytest.mark.parametrize(("group", "name"), CHOICES, ids=NAMES)
-def test_every_choice_composes_and_resolves(group: str, name: str) -> None:
+def test_every_choice_composes_and_resolves_and_refuses_a_mistyped_key(group: str, name: str) -> None:
     config = composed(f"{group}={name}", name=root_of(group))
     assert isinstance(OmegaConf.to_container(config, resolve=True, throw_on_missing=False), dict)
-
-
-@pytest.mark.parametrize(("group", "name"), CHOICES, ids=NAMES)
-def test_every_choice_refuses_a_mistyped_key(group: str, name: str) -> None:
-    if (
-        group == "hparams"
-    ):  # keys of hyperparameters stand in no file: those that exist are known once a study is planned
-        with pytest.raises(ConfigError, match=r"hparams\.namme is read by nothing in this study"):
+    if group == "hparams":  # its keys stand in no file: those that exist are known once a study is planned
+        with pytest.raises(ConfigError, match=r"hparams\.namme.*read.*nothing.*study"):
             make_plan(Path("outputs"), "dataset.base=digits", f"{group}={name}", "hparams.namme=1")
         return
-    key = "trainer.stepps" if group == "experiment" else f"{group}.namme"
-    with pytest.raises(ConfigCompositionException, match=f"Could not override '{re.escape(key)}'"):
-        composed(f"{group}={name}", f"{key}=1", name=root_of(group))
+    with pytest.raises(OmegaConfBaseException):  # as Hydra sets the value of an override
+        OmegaConf.update(config, "trainer.stepps" if group == "experiment" else f"{group}.namme", 1)
 
 
 BUILD: dict[str, Callable[[DictConfig], Any]] = {

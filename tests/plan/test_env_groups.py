@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from dgbench.errors import ConfigError
 from dgbench.plan.folds import Fold
 from dgbench.plan.protocols import MultiTest, TargetOracle
+from tests.complaints import refused
 
 GIVEN = ["clipart", "infograph", "painting", "quickdraw", "real", "sketch"]
 PAIRS = (("clipart", "infograph"), ("painting", "quickdraw"), ("real", "sketch"))
@@ -57,27 +57,26 @@ def test_numbers_are_names_as_yaml_reads_them() -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"groups": [["clipart"], ["photo"]]}, r"protocol\.groups names photo, .*choose from clipart, infograph"),
-        ({"groups": [["clipart", "real"], ["real"]]}, r"protocol\.groups has real in two groups"),
+        ({"groups": [["clipart"], ["photo"]]}, r"protocol\.groups.*photo.*clipart, infograph"),
+        ({"groups": [["clipart", "real"], ["real"]]}, r"protocol\.groups.*real.*two groups"),
         ({"groups": [["clipart", "clipart"]]}, r"protocol\.groups holds clipart twice"),
-        ({"groups": [GIVEN]}, r"holding out clipart, .*, sketch leaves no environment to train on; split"),
-        ({"groups": [[]]}, r"protocol\.groups holds an empty group"),
+        ({"groups": [GIVEN]}, r"holding.*clipart.*, sketch leaves.*environment.*train.*split"),
+        ({"groups": [[]]}, r"protocol\.groups.*empty group"),
         ({"groups": []}, r"protocol\.groups is empty; name"),
-        ({"groups": ["clipart", "real"]}, r"protocol\.groups=\[clipart,real\] is no list of lists"),
-        ({"groups": "clipart"}, r"is no list of lists"),
+        ({"groups": ["clipart", "real"]}, r"protocol\.groups=\[clipart,real\].*list.*lists"),
+        ({"groups": "clipart"}, r"list.*lists"),
         ({"default_groups": [["nowhere"]]}, r"dataset\.test_groups names nowhere"),
-        ({"k": 0}, r"protocol\.k=0 is not an integer >= 1"),
+        ({"k": 0}, r"protocol\.k=0.*integer >= 1"),
         ({"k": 6}, r"protocol\.k=6 must be 1 to 5"),
-        ({"k": "two"}, r"protocol\.k=two is not an integer >= 1"),
-        ({"k": 4}, r"k=4 does not divide the 6 .*groups=\[\[clipart,infograph,painting,quickdraw\],\[real,sketch\]\]"),
+        ({"k": "two"}, r"protocol\.k=two.*integer >= 1"),
+        ({"k": 4}, r"k=4.*divide.*6.*groups=\[\[clipart,infograph,painting,quickdraw\],\[real,sketch\]\]"),
         ({"k": 2, "groups": [["real"]]}, r"protocol\.groups and protocol\.k are both set"),
         ({"folds": [3]}, r"protocol\.folds=\[3\] has no fold \['3'\]; choose from 0, 1, 2"),
     ],
 )
 def test_one_clear_line(keys: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
+    with refused(said):
         MultiTest(**keys)(GIVEN)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_part_of_the_folds_knows_the_whole_plan() -> None:

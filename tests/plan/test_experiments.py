@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.utils import get_class, instantiate
 from omegaconf import DictConfig, OmegaConf
 
@@ -26,7 +25,7 @@ from dgbench.plan.hyperparameters import hyperparameters
 from dgbench.plan.settings import TrainerSettings
 from dgbench.reports.published import published
 from dgbench.training.modules import SingleRun
-from tests.studies import plain
+from tests.studies import composed, plain
 
 TABLES = sorted(path for path in (CONF / "experiment").glob("*.yaml") if re.match(r"[a-z]+\d{4}", path.stem))
 APART = {"algorithm", "seed"}  # multiplied, not composed: every algorithm composes with everything (test_conf.py)
@@ -35,11 +34,10 @@ APART = {"algorithm", "seed"}  # multiplied, not composed: every algorithm compo
 @cache
 def combinations(name: str) -> tuple[list[DictConfig], int, dict[str, Any]]:
     """The configurations of a preset, how many studies each stands for, and its grid."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        grid: dict[str, Any] = OmegaConf.to_container(compose("train", [f"experiment={name}"]).grid)  # type: ignore[assignment]
-        keys = [key for key in grid if key not in APART]
-        chosen = product(*([f"{key}={value}" for value in grid[key]] for key in keys))
-        configs = [compose("train", [f"experiment={name}", *words]) for words in chosen]
+    grid: dict[str, Any] = OmegaConf.to_container(composed(f"experiment={name}").grid)  # type: ignore[assignment]
+    keys = [key for key in grid if key not in APART]
+    chosen = product(*([f"{key}={value}" for value in grid[key]] for key in keys))
+    configs = [composed(f"experiment={name}", *words) for words in chosen]
     return configs, len(grid.get("algorithm", [0])) * len(grid.get("seed", [0])), grid
 
 
@@ -151,9 +149,7 @@ def test_networks_and_splits_of_trials(name: str) -> None:
         assert [len(fold.held_out) for fold in folds(config)] == [1] * len(config.dataset.published.environments)
         assert config.backbone.name == f"resnet50-bn_{'train' if 'erm_pp' in name else 'frozen'}"
         assert config.init.version == (None if "erm_pp" in name else "tv_in1k")
-    words = [f"experiment={name}", "seed=2", "grid={}"]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", words)
+    config = composed(f"experiment={name}", "seed=2", "grid={}")
     trials = config.hparams.scheme.varies if config.hparams.scheme else ["dataset.split_seed"]
     assert "dataset.split_seed" in trials
     assert config.dataset.split_seed == (0 if config.hparams.scheme else 2)
@@ -177,8 +173,7 @@ def test_pairs_are_held_out_once_each() -> None:
 
 def test_draws_of_diwa() -> None:
     """Its ranges, by DomainBed's generators: every value of each occurs in 60 draws, and draw 0 is the default set."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", ["experiment=rame2022_diwa"])
+    config = composed("experiment=rame2022_diwa")
     drawn: dict[str, set[float]] = {}
     for number, trial in product(range(20), range(3)):
         config.hparams.draw, config.hparams.trial = number, trial
@@ -204,6 +199,7 @@ def test_published_tables_that_headers_name_exist() -> None:
 TRAINED = [path for path in TABLES if path.stem != "domainbed2020"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", TRAINED, ids=lambda path: path.stem)
 def test_every_algorithm_can_train_on_as_many_environments(path: Path) -> None:
     """The preset's algorithms, default and drawn, on a tiny network with the fewest and most environments of a fold."""
@@ -211,8 +207,7 @@ def test_every_algorithm_can_train_on_as_many_environments(path: Path) -> None:
     counts = [len(fold.training) for config in configs for fold in folds(config)]
     sizes = {(n_envs, draw) for n_envs in (min(counts), max(counts)) for draw in (0, 1)}
     for chosen in [[f"algorithm={name}"] for name in grid.get("algorithm", [])] or [[]]:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            config = compose("train", [f"experiment={path.stem}", *chosen])
+        config = composed(f"experiment={path.stem}", *chosen)
         found = get_class(config.algorithm.objective)
         for n_envs, draw in sorted(sizes):
             config.hparams.draw = draw

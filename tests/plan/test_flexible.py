@@ -74,14 +74,14 @@ def test_all_images() -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"setting": "mixed"}, r"protocol\.setting=mixed is unknown; choose random or compositional"),
-        ({"dominant": 0}, r"protocol\.dominant=0 is not an integer >= 1"),
-        ({"test": "two"}, r"protocol\.test=two is not an integer >= 1"),
-        ({"minor_images": 0}, r"protocol\.minor_images=0 is not an integer >= 1"),
-        ({"minor": 3}, r"dominant \+ minor \+ test = 7 is more than the 6 given environments"),
+        ({"setting": "mixed"}, r"protocol\.setting=mixed.*unknown.*random.*compositional"),
+        ({"dominant": 0}, r"protocol\.dominant=0.*integer >= 1"),
+        ({"test": "two"}, r"protocol\.test=two.*integer >= 1"),
+        ({"minor_images": 0}, r"protocol\.minor_images=0.*integer >= 1"),
+        ({"minor": 3}, r"dominant \+ minor \+ test = 7.*more.*6 given environments"),
         ({"setting": "compositional", "exclusive": 1}, r"protocol\.exclusive=1 must be protocol\.dominant=2 to 5"),
         ({"setting": "compositional", "exclusive": 6}, r"protocol\.exclusive=6 must be"),
-        ({"setting": "compositional"}, r"minor \+ test = 4 is more than the 3 environments that are not exclusive"),
+        ({"setting": "compositional"}, r"minor \+ test = 4.*more.*3 environments.*exclusive"),
     ],
 )
 def test_one_clear_line(keys: dict[str, Any], said: str) -> None:

@@ -35,7 +35,7 @@ def test_an_unknown_fold_is_named(asked: list[str | int]) -> None:
 
 @pytest.mark.parametrize("given", [[], ["0.10"]])
 def test_fewer_than_two_environments(given: list[str]) -> None:
-    with pytest.raises(ConfigError, match=f"at least 2 given environments, these are {len(given)}"):
+    with pytest.raises(ConfigError, match=rf"least 2 given environments.*{len(given)}"):
         LeaveOneOut()(given)
 
 

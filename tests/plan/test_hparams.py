@@ -156,10 +156,10 @@ def test_every_algorithm_draws_in_every_space(name: str, space: str) -> None:
     [
         (
             {"chosen": {"vrex": 1}},
-            "hparams.vrex is read by nothing in this study; choose from lr, batch_size",
+            "hparams.vrex.*read.*nothing.*study.*lr, batch_size",
         ),
-        ({"space": "mine"}, "hparams.space mine is unknown; choose from domainbed, ood_bench, yu2024"),
-        ({"kind": None}, "dataset.image_kind None is unknown; choose from small, large"),
+        ({"space": "mine"}, "hparams.space mine.*unknown.*domainbed, ood_bench, yu2024"),
+        ({"kind": None}, "dataset.image_kind None.*unknown.*small, large"),
     ],
 )
 def test_what_cannot_work_is_refused(changes: dict[str, Any], match: str) -> None:
@@ -170,7 +170,7 @@ def test_what_cannot_work_is_refused(changes: dict[str, Any], match: str) -> Non
 @pytest.mark.parametrize(
     ("how", "match"),
     [
-        ({"normal": [0, 1]}, "normal is unknown; choose from uniform"),
+        ({"normal": [0, 1]}, "normal.*unknown.*uniform"),
         ([0, 1], "is no distribution"),
         ({}, "is no dist"),
     ],

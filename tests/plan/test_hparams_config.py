@@ -64,10 +64,10 @@ def test_any_known_key_can_be_set_without_a_plus() -> None:
 @pytest.mark.parametrize(
     ("override", "match"),
     [
-        ("hparams.vrex_lambda=3", "hparams.vrex_lambda is read by nothing in this study; choose from lr"),
-        ("hparams.lr=fast", "hparams.lr=fast is not a number"),
+        ("hparams.vrex_lambda=3", "hparams.vrex_lambda.*read.*nothing.*study.*lr"),
+        ("hparams.lr=fast", "hparams.lr=fast.*number"),
         ("hparams.set=3", "hparams.set is set by hparams.NAME"),
-        ("hparams.batch_size=0", "hparams.batch_size=0 is not an integer >= 1"),
+        ("hparams.batch_size=0", "hparams.batch_size=0.*integer >= 1"),
     ],
 )
 def test_what_cannot_work_is_refused(override: str, match: str) -> None:
@@ -76,7 +76,7 @@ def test_what_cannot_work_is_refused(override: str, match: str) -> None:
 
 
 def test_a_value_that_is_no_number_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"hparams.vrex_lambda=much is not a number"):
+    with pytest.raises(ConfigError, match=r"hparams.vrex_lambda=much.*number"):
         _resolved("algorithm=vrex", "hparams.vrex_lambda=much")
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.utils import get_class
 from omegaconf import OmegaConf
 
@@ -379,8 +378,7 @@ def test_no_reason_is_stale(tree: Path) -> None:
     groups = ("dataset", "tuning", "init", "algorithm")
     configs += [composed(f"{group}={name}") for group, name in FILES if group in groups]
     configs += [composed("averaging=swad"), composed("backbone=resnet18")]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        configs.append(compose("train", return_hydra_config=True))
+    configs.append(composed(hydra=True))
     known = {path.replace("\0", ".") for config in configs for path, _ in leaves(OmegaConf.to_container(config))}
     heads = {head for key in known if (head := reason(key, NO_RESULT))}
     assert set(NO_RESULT) - heads == set()

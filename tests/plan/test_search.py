@@ -47,8 +47,8 @@ def test_named_trials_keep_their_numbers() -> None:
         ({"trials": "3"}, "hparams.scheme.trials=3 is neither"),
         ({"trials": [-1]}, r"hparams.scheme.trials=\[-1\] is neither"),
         ({"draws": True}, "hparams.scheme.draws=true is neither"),
-        ({"repeats": -1}, "hparams.scheme.repeats=-1 is not an integer >= 0"),
-        ({"repeats": 2, "trials": 3}, "needs a search with one trial"),
+        ({"repeats": -1}, "hparams.scheme.repeats=-1.*integer >= 0"),
+        ({"repeats": 2, "trials": 3}, "needs.*search.*trial"),
         ({"chosen_by": Last()}, "chosen_by=last step cannot choose"),
     ],
 )

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
 from dgbench.plan.hyperparameters import Entry, checked, entry_of, resolve
+from tests.complaints import one_line
 from tests.studies import make_plan
 
 NAMES = sorted(path.stem for path in (CONF / "algorithm").glob("*.yaml"))
@@ -21,28 +22,28 @@ SHARED: Any = OmegaConf.to_container(OmegaConf.load(CONF / "hparams" / "default.
 
 # as a user typed them; each was trained once, or failed without naming the key
 TYPED = [
-    ("irm irm_lambda=-1", "is not a number >= 0"),
-    ("irm irm_lambda=nan", "is not a number >= 0"),
-    ("irm irm_lambda=inf", "is not a number >= 0"),
-    ("vrex vrex_lambda=-100", "is not a number >= 0"),
-    ("vrex vrex_lambda=true", "is not a number >= 0"),
-    ("vrex vrex_penalty_anneal_iters=-1", "is not an integer >= 0"),
-    ("vrex vrex_penalty_anneal_iters=1.5", "is not an integer >= 0"),
-    ("mmd mmd_gamma=-1", "is not a number >= 0"),
-    ("group_dro groupdro_eta=-1", "is not a number >= 0"),
-    ("group_dro groupdro_divide_by_n=1", "is unknown; choose one of true, false"),
-    ("rsc rsc_f_drop_factor=3", "is not a number >= 0 and < 1"),
-    ("and_mask tau=9", "is not a number >= 0 and <= 1"),
-    ("mixup mixup_alpha=0", "is not a number > 0"),
-    ("dann beta1=2", "is not a number >= 0 and < 1"),
-    ("dann mlp_width=0.5", "is not an integer >= 1"),
-    ("dann dann_gp=cee", "is unknown; choose one of ce, softmax_column"),
-    ("eqrm eqrm_quantile=1", "is not a number > 0 and < 1"),
-    ("fishr ema=1", "is not a number >= 0 and < 1"),
-    ("mixstyle ms_layers=4", "is unknown; choose one of 1, 2, 3, 12, 13, 23, 123"),
-    ("erm lr=-1", "is not a number >= 0"),
-    ("erm batch_size=2.5", "is not an integer >= 1"),
-    ("erm weight_decay=much", "is not a number >= 0"),
+    ("irm irm_lambda=-1", "number >= 0"),
+    ("irm irm_lambda=nan", "number >= 0"),
+    ("irm irm_lambda=inf", "number >= 0"),
+    ("vrex vrex_lambda=-100", "number >= 0"),
+    ("vrex vrex_lambda=true", "number >= 0"),
+    ("vrex vrex_penalty_anneal_iters=-1", "integer >= 0"),
+    ("vrex vrex_penalty_anneal_iters=1.5", "integer >= 0"),
+    ("mmd mmd_gamma=-1", "number >= 0"),
+    ("group_dro groupdro_eta=-1", "number >= 0"),
+    ("group_dro groupdro_divide_by_n=1", "unknown.*true, false"),
+    ("rsc rsc_f_drop_factor=3", "number >= 0.*< 1"),
+    ("and_mask tau=9", "number >= 0.*<= 1"),
+    ("mixup mixup_alpha=0", "number > 0"),
+    ("dann beta1=2", "number >= 0.*< 1"),
+    ("dann mlp_width=0.5", "integer >= 1"),
+    ("dann dann_gp=cee", "unknown.*ce, softmax_column"),
+    ("eqrm eqrm_quantile=1", "number > 0.*< 1"),
+    ("fishr ema=1", "number >= 0.*< 1"),
+    ("mixstyle ms_layers=4", "unknown.*1, 2, 3, 12, 13, 23, 123"),
+    ("erm lr=-1", "number >= 0"),
+    ("erm batch_size=2.5", "integer >= 1"),
+    ("erm weight_decay=much", "number >= 0"),
 ]
 
 
@@ -54,7 +55,8 @@ def test_refused_before_training(tmp_path: Path, typed: str, said: str, mode: st
     with pytest.raises(ConfigError) as refused:
         make_plan(tmp_path, "dataset.base=digits", f"algorithm={algorithm}", f"execution={mode}", f"hparams.{word}")
     line = str(refused.value)
-    assert re.match(rf"hparams\.{key}=({value}|True) ", line) and said in line and "\n" not in line
+    assert re.match(rf"hparams\.{key}=({value}|True) ", line)
+    one_line(line, said)
     assert not list(tmp_path.iterdir())
 
 
@@ -108,11 +110,11 @@ def test_one_value_has_one_form(declared: Any, value: Any, kept: Any) -> None:
     ("declared", "said"),
     [
         ({"default": 1, "range": "above 3"}, "range 'above 3' cannot be read"),
-        ({"default": 1, "range": "number >= x"}, "a bound that is no number"),
-        ({"default": 1, "ranges": "number"}, "x has default, range and help, not ranges; to give another default"),
-        ({"default": {"small": 1}, "large": 2}, "not large; to give another default write x: {default: ...}"),
+        ({"default": 1, "range": "number >= x"}, "bound.*number"),
+        ({"default": 1, "ranges": "number"}, "x.*default, range.*help.*ranges.*default"),
+        ({"default": {"small": 1}, "large": 2}, r"large.*default.*x: \{default: \.\.\.\}"),
     ],
 )
 def test_an_entry_that_cannot_be_read(declared: Mapping[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(said)):
+    with pytest.raises(ConfigError, match=said):
         checked("x", 1, entry_of(declared, "x"))

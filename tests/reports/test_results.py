@@ -108,7 +108,7 @@ def test_code_versions_do_not_share_a_line_unless_declared_the_same(tmp_path: Pa
     for algorithm, code in (("erm", "0.1.0"), ("vrex", "0.2.0")):
         make.write_run(tmp_path, make.identity(algorithm, code=code))
     frame = results(tmp_path)
-    with pytest.raises(RecordError, match=r"2 code versions would share a table: 0\.1\.0 .*, 0\.2\.0"):
+    with pytest.raises(RecordError, match=r"2 code versions.*share.*table: 0\.1\.0.*, 0\.2\.0"):
         measures(frame)
     assert measures(frame, split_by="code")["code"].tolist() == ["0.1.0", "0.2.0"]
     assert len(measures(frame.assign(code="0.1.0"))) == 2
@@ -130,11 +130,11 @@ def test_a_part_of_a_frame_is_not_taken_for_the_whole(small_study: Path) -> None
 
 
 def test_what_is_unknown_is_refused(small_study: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="selection=best is unknown; choose from last"):
+    with pytest.raises(ConfigError, match=r"selection=best.*unknown.*last"):
         results(small_study, "best")
     with pytest.raises(ConfigError, match="split_by=colour is no identity key"):
         results(small_study, split_by="colour")
-    with pytest.raises(ConfigError, match="split_by=colour is no identity key"):
+    with pytest.raises(ConfigError, match=r"split_by=colour.*identity"):
         measures(results(small_study), split_by="colour")
     with pytest.raises(RecordError, match="no runs under"):
         results(tmp_path / "nothing")

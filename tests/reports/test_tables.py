@@ -31,7 +31,7 @@ def test_no_module_hides_a_public_name(name: str) -> None:
 
 
 def test_a_name_that_does_not_exist() -> None:
-    with pytest.raises(AttributeError, match="has no attribute 'leaderbord'"):
+    with pytest.raises(AttributeError, match="attribute 'leaderbord'"):
         reports.leaderbord  # type: ignore[attr-defined]  # noqa: B018
 
 
@@ -70,7 +70,7 @@ def test_several_settings_come_first(make: Any, small_study: Path) -> None:
     assert board.columns[0] == "setting"
     assert board["setting"].str.contains("wide").tolist() == [False, False, True]
     (wide,) = board[board["setting"].str.contains("wide")].to_dict("records")
-    assert "no run in these results holds out 0.80. To fill: python train.py" in wide["sr_cmnist.reason"]
+    assert "holds out 0.80. To fill: python train.py" in wide["sr_cmnist.reason"]
     assert [why for why in board.attrs["problems"] if why.startswith("missing cells: ")]
     notes = board.attrs["notes"]
     assert any(note.startswith("wide, ") and "Without a place" in note for note in notes)
@@ -89,9 +89,9 @@ def test_environments_that_chose_are_not_reported(make: Any, tmp_path: Path) -> 
 
 def test_what_cannot_be_made_is_refused(small_study: Path) -> None:
     frame = dgbench.results(small_study)
-    with pytest.raises(RecordError, match="no run of this frame was tested"):
+    with pytest.raises(RecordError, match=r"run.*frame.*tested"):
         reports.leaderboard(frame[frame["fold"] == "none"])
-    with pytest.raises(MeasureError, match="no error bar 'sem'"):
+    with pytest.raises(MeasureError, match="error bar"):
         reports.leaderboard(frame, spread="sem")
 
 

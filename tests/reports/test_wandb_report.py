@@ -73,7 +73,7 @@ def test_a_failing_wandb_leaves_the_report(document: Document, tmp_path: Path, m
 
     monkeypatch.setattr(wandb, "init", broken)
     paths = write(document, tmp_path)
-    assert log_report(document, paths, tmp_path) == "W&B did not take the report: RuntimeError: no network at all"
+    assert log_report(document, paths, tmp_path).endswith("RuntimeError: no network at all")
     assert (tmp_path / "report.html").exists()
 
 

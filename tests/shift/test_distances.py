@@ -89,7 +89,7 @@ def test_mmd_of_two_normals(mean: float, value: float) -> None:
 
 
 def test_a_kernel_without_width_is_refused() -> None:
-    with pytest.raises(DataError, match=r"width 0\.0 compares nothing, most features are equal; use another backbone"):
+    with pytest.raises(DataError, match=r"width 0\.0 compares nothing.*features.*equal.*backbone"):
         mmd2(np.zeros((4, 2)), np.zeros((4, 2)), median_distance(np.zeros((4, 2)), np.zeros((4, 2))))
 
 

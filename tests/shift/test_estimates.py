@@ -12,6 +12,7 @@ import pytest
 from dgbench.errors import ConfigError, DataError
 from dgbench.records.shift_rows import HALF, HALVES, LABELS, NO_NULL, TRIAL, ShiftRow
 from dgbench.shift.job import estimate_shift
+from tests.complaints import one_line
 
 Side = tuple[np.ndarray, np.ndarray]
 
@@ -166,10 +167,10 @@ def test_concept_shift_is_where_the_labels_turn() -> None:
 @pytest.mark.parametrize(
     ("n", "labels_q", "features", "reason"),
     [
-        (30, [0, 1], None, "no class has 20 images in p and in q"),
-        (200, [2, 3], None, "no class has 20 images in p and in q"),
+        (30, [0, 1], None, "class.*20 images.*p.*q"),
+        (200, [2, 3], None, "class.*20 images.*p.*q"),
         (200, [0, 2], None, "one class only, 0, has 20 images"),
-        (200, [0, 1], 0.0, "every image has the same features"),
+        (200, [0, 1], 0.0, "image.*same features"),
     ],
 )
 def test_refusals_are_rows(n: int, labels_q: list[int], features: float | None, reason: str) -> None:
@@ -177,7 +178,8 @@ def test_refusals_are_rows(n: int, labels_q: list[int], features: float | None, 
     y = np.arange(n) % 2
     x = rng.standard_normal((n, 3)) if features is None else np.full((n, 3), features)
     rows = estimate_shift(x, y, x, np.array(labels_q)[y], trials=1, halves=0, null=False, device="cpu")
-    assert [reason in row.refused for row in rows] == [True]
+    (row,) = rows
+    one_line(row.refused, reason)
     assert rows[0].values == {}
 
 
@@ -194,7 +196,7 @@ def test_arrays_that_do_not_fit() -> None:
     x, y = np.zeros((5, 2)), np.zeros(5, dtype=np.int64)
     with pytest.raises(DataError, match="do not fit"):
         estimate_shift(x, y, np.zeros((5, 3)), y)
-    with pytest.raises(ConfigError, match="estimator=jont is unknown; choose from"):
+    with pytest.raises(ConfigError, match=r"estimator=jont.*unknown"):
         estimate_shift(x, y, x, y, "jont")
-    with pytest.raises(ConfigError, match=r"estimator.joint.lr=-1 is not a number >= 0; give one"):
+    with pytest.raises(ConfigError, match=r"estimator.joint.lr=-1.*number >= 0"):
         estimate_shift(x, y, x, y, keys={"lr": -1})

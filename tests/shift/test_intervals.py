@@ -25,7 +25,7 @@ def test_trials_have_a_mean() -> None:
 
 @pytest.mark.parametrize("values", [[], [1.0], [[1.0, 2.0]]])
 def test_too_few(values: list[float]) -> None:
-    with pytest.raises(MeasureError, match="halves have no standard deviation; use halves=2 or more"):
+    with pytest.raises(MeasureError, match=r"halves.*standard deviation.*halves=2.*more"):
         half_sampling(0, values)
     with pytest.raises(MeasureError, match="use trials=2 or more"):
         spread_of_trials(0, values)

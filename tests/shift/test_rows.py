@@ -45,7 +45,7 @@ def test_a_torn_line_is_named_and_cut_off_before_more_is_written(tmp_path: Path)
     ("change", "reason"),
     [
         ({"values": {"div": "much"}}, "values has div"),
-        ({"n": [1.5, 2]}, "n has an item"),
+        ({"n": [1.5, 2]}, "n has an"),
         ({"kind": "third"}, "kind=third"),
         ({"number": -1}, "number=-1"),
         ({"dropped": {"dog": 3}}, "dropped has dog"),

@@ -16,12 +16,12 @@ import pytest
 from omegaconf import OmegaConf
 
 from dgbench.configuration import CONF
-from dgbench.errors import ConfigError
 from dgbench.records.locks import is_locked, lock_holder
 from dgbench.sweeps import local
 from dgbench.sweeps import sizes as machine
 from dgbench.sweeps.local import LauncherKeys, LocalKeys
 from dgbench.sweeps.slurm import SlurmKeys
+from tests.complaints import one_line, refused
 
 TINY = (
     "dataset.base=digits",
@@ -56,11 +56,8 @@ def test_rows_are_those_of_one_process_and_a_failed_job_stops_no_other(
     assert ended.code == 1
     assert rows_of(shared / "multirun") == rows_of(alone / "multirun")
     assert len(rows_of(shared)) == 4
-    assert ended.complaints == [
-        "dgbench: 2 of 4 jobs failed (algorithm=erm seed=x; algorithm=vrex seed=x); correct the cause and start the "
-        "same command again"
-    ]
-    assert len([line for line in ended.err.splitlines() if "FAILED: seed=x is not an integer" in line]) == 2
+    one_line(*ended.complaints, r"^dgbench: 2 of 4 jobs failed \(algorithm=erm seed=x; algorithm=vrex seed=x\); ")
+    assert len([line for line in ended.err.splitlines() if re.search("FAILED: seed=x.*integer", line)]) == 2
     assert ended.out.splitlines()[0] == "2 of 4 jobs done: 4 of their 4 models", "what jobs print goes to their logs"
     assert ended.out.splitlines()[-1] == "report: python report.py 'runs=[multirun]'"
     assert [line.split()[:2] for line in ended.out.splitlines()[3:-1]] == [["erm", "1"], ["vrex", "1"]]
@@ -149,7 +146,7 @@ def test_workers_end_when_their_launcher_is_killed(sweep: subprocess.Popen[str],
     status = command("report.py", "report=status", cwd=tmp_path)
     jobs = len(list(tmp_path.glob("multirun/.jobs/*.log")))
     assert jobs == 2, "the third never began"
-    assert "  3 jobs of sweeps have not ended; those that have not begun have no runs yet." in status.out.splitlines()
+    assert "  3 jobs of sweeps" in status.out
 
 
 @pytest.mark.parametrize(
@@ -181,45 +178,44 @@ def test_who_trains_on_what(
 
 
 @pytest.mark.parametrize(
-    ("check", "key", "value", "line"),
+    ("check", "key", "value", "said"),
     [
         (
             LocalKeys,
             "workers",
             0,
-            "hydra.launcher.workers=0 is not an integer >= 1; give one, or null for as",
+            r"hydra\.launcher\.workers=0.*integer >= 1.*null",
         ),
-        (LocalKeys, "workers", "abc", "hydra.launcher.workers=abc is not an integer >= 1; give one, or null for"),
-        (LocalKeys, "threads", None, "hydra.launcher.threads=null is not an integer >= 1"),
-        (LocalKeys, "per_gpu", 1.5, "hydra.launcher.per_gpu=1.5 is not an integer >= 1"),
-        (SlurmKeys, "timeout_min", -1, "hydra.launcher.timeout_min=-1 is not an integer >= 1; give one, or null for"),
-        (SlurmKeys, "timeout_min", True, "hydra.launcher.timeout_min=true is not an integer >= 1"),
+        (LocalKeys, "workers", "abc", r"hydra\.launcher\.workers=abc.*integer >= 1.*null"),
+        (LocalKeys, "threads", None, r"hydra\.launcher\.threads=null.*integer >= 1"),
+        (LocalKeys, "per_gpu", 1.5, r"hydra\.launcher\.per_gpu=1\.5.*integer >= 1"),
+        (SlurmKeys, "timeout_min", -1, r"hydra\.launcher\.timeout_min=-1.*integer >= 1.*null"),
+        (SlurmKeys, "timeout_min", True, r"hydra\.launcher\.timeout_min=true.*integer >= 1"),
         (
             SlurmKeys,
             "gpus_per_node",
             "a100",
-            "hydra.launcher.gpus_per_node=a100 is not an integer >= 0; give",
+            r"hydra\.launcher\.gpus_per_node=a100.*integer >= 0",
         ),
-        (SlurmKeys, "mem_gb", 0, "hydra.launcher.mem_gb=0 is not a number > 0; give one, or null for"),
-        (SlurmKeys, "poll_seconds", float("nan"), "hydra.launcher.poll_seconds=nan is not a number > 0; give one"),
-        (SlurmKeys, "resubmit", -1, "hydra.launcher.resubmit=-1 is not an integer >= 0"),
+        (SlurmKeys, "mem_gb", 0, r"hydra\.launcher\.mem_gb=0.*number > 0.*null"),
+        (SlurmKeys, "poll_seconds", float("nan"), r"hydra\.launcher\.poll_seconds=nan.*number > 0"),
+        (SlurmKeys, "resubmit", -1, r"hydra\.launcher\.resubmit=-1.*integer >= 0"),
     ],
 )
-def test_values_of_launchers_keys(check: type[LauncherKeys], key: str, value: Any, line: str) -> None:
+def test_values_of_launchers_keys(check: type[LauncherKeys], key: str, value: Any, said: str) -> None:
     file = "local" if check is LocalKeys else "slurm"
     keys = OmegaConf.to_container(OmegaConf.load(CONF / "hydra" / "launcher" / f"{file}.yaml"))
     assert isinstance(keys, dict)
     check(**keys)
-    with pytest.raises(ConfigError) as refused:
+    with refused(said):
         check(**{**keys, key: value})
-    assert str(refused.value).startswith(line)
 
 
 def test_a_wrong_key_of_a_launcher_is_one_line(command: Any, tmp_path: Path) -> None:
     ended = command("train.py", "-m", "hydra/launcher=local", "hydra.launcher.workers=abc", cwd=tmp_path)
     assert (ended.code, list(tmp_path.iterdir())) == (1, [])
     (line,) = ended.complaints
-    assert line.startswith("dgbench: hydra.launcher.workers=abc is not an integer >= 1; give one, or null")
+    one_line(line, r"hydra\.launcher\.workers=abc.*integer >= 1")
 
 
 @pytest.mark.parametrize(("limit", "expected"), [("150000 100000", 1), ("max 100000", 64), ("800000 100000", 8)])

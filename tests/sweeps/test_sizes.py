@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 
-from dgbench.configuration import CONF
-from dgbench.plan.compose import Composer
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import keep_parts
 from dgbench.sweeps.plan import _jobs
 from dgbench.sweeps.sizes import JobSize, Part, Speeds, Workload, packed, parts_of_jobs
+from tests.studies import composed, composer
 
 TINY = ["dataset.base=digits", "backbone.width=8", "trainer.device=cpu", "trainer.steps=100", "trainer.eval_every=100"]
 SPEED = 300.0  # minibatches per second: a model of 3 environments takes 1 s, of all 4 a third longer
@@ -25,10 +23,8 @@ GRID = ["++grid.seed=[0,1,2]", "++grid.algorithm=[erm,vrex]"]
 
 
 @pytest.fixture
-def planner(tmp_path: Path) -> Iterator[Planner]:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        composer = Composer(GlobalHydra.instance().config_loader(), lambda words: compose("train", words))
-        yield Planner(composer, tmp_path)
+def planner(tmp_path: Path) -> Planner:
+    return Planner(composer(), tmp_path)
 
 
 def parts_of(planner: Planner, words: Sequence[str], seconds: float, known: bool = True) -> list[Part]:
@@ -106,9 +102,7 @@ def test_neighbors_are_packed(size: JobSize, ends: list[int]) -> None:
     ],
 )
 def test_size_that_is_asked_for(keys: tuple[str, ...], packs: float | None, splits: float | None) -> None:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", ["hydra/launcher=slurm", *keys], return_hydra_config=True)
-    size = JobSize.asked(config)
+    size = JobSize.asked(composed("hydra/launcher=slurm", *keys, hydra=True))
     assert (size.packs, size.splits, size.queue) == (packs, splits, True)
 
 
@@ -145,15 +139,13 @@ def test_a_job_that_was_split_stays_split(command: Any, tmp_path: Path) -> None:
     """Its parts are jobs of their own, for a plan, for a sweep and for the next one."""
     words = ["-m", *TINY, "trainer.steps=4", "trainer.eval_every=4", "execution=single"]
     words += ["paths.data_dir=here", "seed=0,1"]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        composer = Composer(GlobalHydra.instance().config_loader(), lambda words: compose("train", words))
-        _, key = Planner(composer, tmp_path).place([*words[1:-1], "seed=1"])
+    _, key = Planner(composer(), tmp_path).place([*words[1:-1], "seed=1"])
     keep_parts(tmp_path / "multirun", key, [["protocol.folds=[0,1]"], ["protocol.folds=[2,3,full]"]])
     assert "\n3 jobs." in command("train.py", *words, "plan=true", cwd=tmp_path).out
     ended = command("train.py", *words, cwd=tmp_path)
     assert (ended.code, "3 of 3 jobs done: 10 of their 10 models" in ended.out) == (0, True), ended.err
     again = command("train.py", *words, cwd=tmp_path)
-    assert again.err.splitlines()[-1] == "nothing to do: all 3 jobs are done (retry=all)"
+    assert again.err.splitlines()[-1].endswith("all 3 jobs are done (retry=all)")
 
 
 @pytest.mark.parametrize(
@@ -161,17 +153,17 @@ def test_a_job_that_was_split_stays_split(command: Any, tmp_path: Path) -> None:
     [
         ("sweep.members_per_job=-3", "sweep.members_per_job is set by sweep.runs_per_job; write sweep.runs_per_job=-3"),
         *(
-            (f"sweep.runs_per_job={value}", f"sweep.runs_per_job={value} is not an integer >= 1; give one, or null")
+            (f"sweep.runs_per_job={value}", rf"sweep\.runs_per_job={re.escape(value)}.*integer >= 1")
             for value in ("-3", "0", "1.5", "abc", "1e+23", "true")
         ),
         *(
             (
                 f"sweep.hours_per_job={value}",
-                f"sweep.hours_per_job={value} is not a number > 0; give one, e.g. 2 or 0.5",
+                rf"sweep\.hours_per_job={value}.*number > 0",
             )
             for value in ("-1", "0", "nan", "inf", "abc")
         ),
-        ("wait=maybe", "wait=maybe is unknown; choose true or false"),
+        ("wait=maybe", "wait=maybe.*unknown.*true.*false"),
         ("wait=false", "wait=false "),
     ],
 )
@@ -180,4 +172,4 @@ def test_values_that_cannot_be_meant(word: str, line: str, command: Any, tmp_pat
         ended = command("train.py", *sweep, *TINY, word, cwd=tmp_path)
         assert (ended.code, list(tmp_path.iterdir())) == (1, [])
         (told,) = ended.complaints
-        assert told.startswith(f"dgbench: {line}")
+        assert re.match(f"dgbench: {line}", told)

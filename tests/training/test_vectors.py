@@ -12,18 +12,19 @@ from dgbench.configuration import CONF
 from dgbench.containers import example_of
 from dgbench.data.environments import Environments
 from dgbench.errors import ConfigError
+from tests.complaints import refused
 from tests.studies import make_study, train_study
 from tests.training.test_stacked import DOUBLE, both_ways, modules_of, rows_of
 from tests.vectors import columns, save
 
 ALGORITHMS = [path.stem for path in sorted((CONF / "algorithm").glob("*.yaml"))]
 PICTURES = {
-    "arm": "its context network sees pictures",
-    "ddg": "its translator makes images, and those go through the whole featurizer",
-    "fact": "it mixes the Fourier spectra of pictures",
-    "ji_gen": "it shuffles tiles of pictures",
-    "mixstyle": "it mixes the styles of maps",
-    "mmld": "it clusters pictures by the style of their channels",
+    "arm": "context network.*pictures",
+    "ddg": "translator makes.*go through.*whole featurizer",
+    "fact": "mixes.*Fourier spectra.*pictures",
+    "ji_gen": "shuffles tiles.*pictures",
+    "mixstyle": "mixes.*styles.*maps",
+    "mmld": "clusters pictures.*style.*channels",
 }  #: what cannot train on vectors, and why; everything else in conf/algorithm does
 MORE = {"mldg": ("hparams.n_meta_test=1",), "miro": ("backbone.normalize=none",)}
 EMPTY = ("erm", "dann", "sag_net", "transfer")  # a featurizer without parameters, alone in its group or not
@@ -58,7 +59,7 @@ def test_every_algorithm(
     source, words = alike
     words = (*words, f"algorithm={name}", f"backbone={backbone}", *MORE.get(name, ()))
     if name in PICTURES:
-        reason = f"^algorithm={name} cannot train on vectors of features: {PICTURES[name]}"
+        reason = f"^algorithm={name} cannot train on vectors of features: .*{PICTURES[name]}"
         with pytest.raises(ConfigError, match=reason):
             make_study(tmp_path, *words, source=source)
         return
@@ -88,9 +89,9 @@ def test_it_learns_features_on_very_different_scales(words: tuple[str, ...], mod
         (("backbone=resnet18",), "backbone=resnet18-bn_train takes pictures, and dataset=features holds vectors; "
                                  "choose backbone=feature_mlp, linear or mlp"),
         (("backbone=mnist_cnn",), "backbone=mnist_cnn-64 takes pictures, and dataset=features holds vectors"),
-        (("tuning=lp",), "tuning=lp cannot freeze this backbone: its normalization would stay at mean 0"),
-        (("tuning=freeze", "tuning.freeze_stages=1"), "tuning=freeze1 cannot freeze this backbone"),
-        (("hparams.batch_size=17",), "hparams.batch_size=17 is larger than the smallest training environment"),
+        (("tuning=lp",), "tuning=lp.*freeze.*backbone.*normalization would.*0"),
+        (("tuning=freeze", "tuning.freeze_stages=1"), "tuning=freeze1.*freeze.*backbone"),
+        (("hparams.batch_size=17",), r"hparams\.batch_size=17.*larger.*smallest training"),
         (("dataset=sr_cmnist", "dataset.base=digits", "backbone=linear"),
          "backbone=linear-batch takes vectors, and dataset=sr_cmnist holds pictures"),
         (("dataset=sr_cmnist", "dataset.base=digits", "backbone=feature_mlp"), "takes vectors, and dataset=sr_cmnist"),
@@ -98,15 +99,14 @@ def test_it_learns_features_on_very_different_scales(words: tuple[str, ...], mod
 )  # fmt: skip
 def test_what_does_not_fit(words: tuple[str, ...], more: tuple[str, ...], said: str, tmp_path: Path) -> None:
     own = [word for word in words if not word.startswith("dataset") or "dataset=sr_cmnist" not in more]
-    with pytest.raises(ConfigError) as caught:
+    with refused(said):
         make_study(tmp_path, *own, *more)
-    assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_copy_that_cannot_be_frozen(words: tuple[str, ...], tmp_path: Path) -> None:
     """MIRO's copy of the initial network would see features that are not normalized."""
     study = make_study(tmp_path, *words, "algorithm=miro")
-    with pytest.raises(ConfigError, match=r"keeps a frozen copy .* set backbone\.normalize=none$"):
+    with pytest.raises(ConfigError, match=r"keeps.*frozen copy.*backbone\.normalize=none$"):
         study.module(study.folds[0])
 
 

