@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 from pydantic import AfterValidator, Field, SkipValidation, model_validator
 
 from dgbench.data.datasets.image_folders import ImageFolders
-from dgbench.data.datasets.splits import Subsets, cut
+from dgbench.data.datasets.image_table import DECODED
+from dgbench.data.datasets.splits import Section, Subsets, cut
 from dgbench.data.description import SUBSETS, DatasetInfo
-from dgbench.data.options import PoolFraction, Seed, different
+from dgbench.data.options import PoolFraction, Seed, different, expanded
 from dgbench.data.transforms.values import NAMES, SMALLEST, VERSION
 from dgbench.errors import ConfigError
 from dgbench.seeding import derive
@@ -21,21 +22,6 @@ from dgbench.validation import Number, Refusal, shown
 
 if TYPE_CHECKING:
     from dgbench.data.environments import Environments
-
-
-@dataclass(frozen=True)
-class Section:
-    """Images that are corrupted alike.
-
-    Args:
-        name: unique; part of the seed and of the file's name.
-        corruption: what is done to them; None leaves them clean.
-        positions: (m,) of the clean images in their store.
-    """
-
-    name: str
-    corruption: str | None
-    positions: np.ndarray
 
 
 def environments_of(domains: Sequence[str], corruptions: Sequence[str]) -> dict[str, tuple[str, str | None]]:
@@ -127,8 +113,20 @@ class CorruptedFolders(ImageFolders):
         table = self.table()
         clean = self.built_from(table)
         info, sections = self._plan(clean.info, clean.table.subsets)
+        side = clean.store.image[1]
         photographs: Any = clean.store
-        pixels = CorruptedStore(photographs.pixels, sections, self, table)
+        pixels = CorruptedStore(
+            photographs.pixels,
+            sections,
+            severity=self.severity,
+            seed=self.corruption_seed,
+            side=side,
+            state=table.state(side, DECODED),
+            folder=expanded(self.cache_dir) / "corrupted" / f"{table.root.name}-{side}",
+            kind="file" if self.store == "none" else self.store,
+            workers=self.workers,
+            device_share=self.device_share,
+        )
         subsets = {(env, "test"): pixels.span(f"{env}-pool") for env in info.everywhere}
         for env, count in info.counts.items():
             subsets[env, "train"], subsets[env, "val"] = np.split(pixels.span(f"{env}-dealt"), [count["train"]])

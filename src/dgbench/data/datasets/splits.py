@@ -81,6 +81,21 @@ def check_classes(names: Sequence[str], labels: Sequence[str], present: set[tupl
             )
 
 
+@dataclass(frozen=True)
+class Section:
+    """Images that are corrupted alike.
+
+    Args:
+        name: unique; part of the seed and of the file's name.
+        corruption: what is done to them; None leaves them clean.
+        positions: (m,) of the clean images in their store.
+    """
+
+    name: str
+    corruption: str | None
+    positions: np.ndarray
+
+
 def cut(images: np.ndarray, share: float, seed: int, *purpose: str) -> tuple[np.ndarray, np.ndarray]:
     """A share of the images, drawn by a seed for a purpose, and the others."""
     shuffled = images[np.random.default_rng(derive(seed, *purpose)).permutation(len(images))]

@@ -15,9 +15,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from dgbench.data.datasets.corrupted import CorruptedFolders, Section
-from dgbench.data.datasets.image_table import DECODED, ImageTable
-from dgbench.data.options import expanded, known_size
+from dgbench.data.datasets.splits import Section
 from dgbench.data.store.array_cache import cached_array, is_complete
 from dgbench.data.store.photographs import ImageStore, cores, resident
 from dgbench.data.transforms.corruptions import Chance, corrupt
@@ -40,19 +38,33 @@ class CorruptedStore(ImageStore):
     Args:
         clean: store of the images to corrupt.
         sections: what to make of them.
-        options: of the dataset.
-        table: files of the clean images.
+        severity: 1 (mild) to 5.
+        seed: of the corruptions' random numbers.
+        side: of the images, in pixels.
+        state: changes whenever the clean images change.
+        folder: where files go; one folder per section.
+        kind: ``ram``, ``file`` (memory-mapped) or ``auto``, by size.
+        workers: threads that corrupt; None is one per core.
+        device_share: share of the free device memory that a section may take.
     """
 
     def __init__(
-        self, clean: ImageStore, sections: Sequence[Section], options: CorruptedFolders, table: ImageTable
+        self,
+        clean: ImageStore,
+        sections: Sequence[Section],
+        *,
+        severity: int,
+        seed: int,
+        side: int,
+        state: str,
+        folder: Path,
+        kind: str,
+        workers: int | None,
+        device_share: float,
     ) -> None:
-        self.clean, self.sections = clean, list(sections)
-        self.severity, self.seed, self.side = options.severity, options.corruption_seed, known_size(options.image_size)
-        self.state = table.state(self.side, DECODED)
-        self.folder = expanded(options.cache_dir) / "corrupted" / f"{table.root.name}-{self.side}"
-        self.kind = "file" if options.store == "none" else options.store
-        self.workers, self.device_share = options.workers or cores(), options.device_share
+        self.clean, self.sections, self.severity, self.seed, self.side = clean, list(sections), severity, seed, side
+        self.state, self.folder, self.kind = state, folder, kind
+        self.workers, self.device_share = workers or cores(), device_share
         self.number = {section.name: i for i, section in enumerate(self.sections)}
         ends = torch.tensor([len(section.positions) for section in self.sections]).cumsum(0)
         self.ends, self.starts = ends, torch.cat([ends.new_zeros(1), ends[:-1]])
