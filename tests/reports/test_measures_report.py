@@ -20,8 +20,7 @@ from dgbench.reports.document import title_of
 from dgbench.reports.evaluation import evaluate_study
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.render.files import write
-from dgbench.reports.render.page import render_html
+from dgbench.reports.render.files import render_html, write
 from dgbench.reports.render.text import plain_document
 from dgbench.reports.results import measures, results
 from dgbench.reports.tables import Cell, Table, cells, show

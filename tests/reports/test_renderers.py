@@ -16,8 +16,7 @@ from dgbench.errors import ConfigError
 from dgbench.reports.document import Document, Section, keep, problem_table, remake
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.render.files import MISSING, listed, parquet_available, write, write_parquet
-from dgbench.reports.render.latex import escape, latex_table
+from dgbench.reports.render.files import MISSING, escape, latex_table, listed, parquet_available, write, write_parquet
 from dgbench.reports.render.text import markdown_table, plain_document
 from dgbench.reports.tables import Cell, Column, Table, cells, entry, is_negative, show, table
 

@@ -1,22 +1,38 @@
-"""Writes a document in every format, and tables as CSV and Parquet (errors are fractions), figures as PNG and SVG."""
+r"""Writes a document in every format: HTML, LaTeX with booktabs, CSV and Parquet (errors are fractions), PNG and SVG.
+
+The page is self-contained, the answer on top: no network, light and dark, sortable tables. Every LaTeX table is ready
+for ``\input``.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from dgbench.errors import RecordError
-from dgbench.reports.document import Document
-from dgbench.reports.render.latex import write_latex
-from dgbench.reports.render.page import write_html
+from dgbench.reports.document import (
+    Document,
+    Figure,
+    in_order,
+    main_figure,
+    main_table,
+    others,
+    remake,
+    sections_in_order,
+    title_of,
+)
+from dgbench.reports.labels import slug
 from dgbench.reports.render.text import write_markdown
-from dgbench.reports.tables import Table
+from dgbench.reports.tables import Cell, Column, Table, cells, is_negative, show
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 MISSING = "report.parquet is not written: pyarrow is not installed; pip install 'dgbench[parquet]'"
 _MOST_LISTED = 12
@@ -27,6 +43,18 @@ _OPEN = (
     '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
     'style="color: #1c2024; background: #ffffff" '
 )
+_PREAMBLE = r"""\documentclass[10pt]{article}
+\usepackage[T1]{fontenc}
+\usepackage[utf8]{inputenc}
+\usepackage[margin=2cm]{geometry}
+\usepackage{booktabs,longtable,graphicx}
+\begin{document}"""
+_LONG = 45  #: lines of a table that no longer fits a page
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "±": r"$\pm$", "\n": " ", '"': "''", "|": r"\textbar{}", "`": "'",
+}  # fmt: skip
 
 
 def write(document: Document, folder: str | Path) -> list[Path]:
@@ -125,6 +153,154 @@ def write_texts(document: Document, folder: Path) -> list[Path]:
     for name, text in document.files.items():
         (folder / name).write_text(text, encoding="utf-8")
     return [folder / name for name in document.files]
+
+
+def write_latex(document: Document, folder: Path) -> list[Path]:
+    r"""Write ``report.tex``, a document of all tables and figures, and ``tex/<section>_<table>.tex`` for ``\input``.
+
+    A table is scaled to the line where it is wider; one of more than 45 lines is a ``longtable`` in small print.
+    """
+    tables = folder / "tex"
+    tables.mkdir(exist_ok=True)
+    paths = []
+    parts = [_PREAMBLE, rf"\section*{{{escape(document.title)}}}", *(escape(t) + "\n" for t in document.warnings)]
+    for section in document.sections:
+        parts.append(rf"\section*{{{escape(section.title)}}}")
+        parts += [escape(text) + "\n" for text in section.answer]
+        for table in section.tables:
+            if not len(table):
+                continue
+            path = tables / f"{_stem(section.name)}_{_stem(table.name)}.tex"
+            title = f"{title_of(table, document)}, {section.title}"
+            path.write_text(latex_table(table, title, remake(document, table)), encoding="utf-8")
+            paths.append(path)
+            parts.append(rf"\input{{tex/{path.name}}}")
+        for figure in section.figures:
+            caption = rf"\caption{{{escape(title_of(figure, document))}. {escape(figure.caption)}}}"
+            graphic = rf"\includegraphics[width=.7\linewidth]{{{figure.name}.png}}"
+            parts.append(f"\\begin{{figure}}[htbp]\n\\centering\n{graphic}\n{caption}\n\\end{{figure}}")
+        parts.append(r"\clearpage")
+    parts.append(r"\end{document}")
+    paths.append(folder / "report.tex")
+    paths[-1].write_text("\n".join(parts) + "\n", encoding="utf-8")
+    return paths
+
+
+def latex_table(table: Table, title: str | None = None, command: str = "") -> str:
+    """Make one table with its caption: title and notes; the command that remakes it is a comment."""
+    align = "".join("r" if column.numeric else "l" for column in table.columns)
+    head = " & ".join(escape(column.shown) for column in table.columns) + r" \\"
+    lines = [
+        " & ".join(_cell(c, col) for c, col in zip(line, table.columns, strict=True)) + r" \\" for line in cells(table)
+    ]
+    words = [(table.title if title is None else title) + ".", *table.notes]
+    caption = rf"\caption{{{' '.join(escape(text) for text in words)}}}"
+    comment = [f"% {' '.join(command.split())}"] if command else []
+    if len(lines) > _LONG:
+        body = [
+            r"{\scriptsize\setlength{\tabcolsep}{3pt}", rf"\begin{{longtable}}{{{align}}}", caption + r" \\",
+            r"\toprule", head, r"\midrule", r"\endfirsthead", r"\toprule", head, r"\midrule", r"\endhead",
+            r"\bottomrule", r"\endfoot", *lines, r"\end{longtable}}",
+        ]  # fmt: skip
+        return "\n".join([*comment, *body]) + "\n"
+    body = [
+        r"\begin{table}[htbp]", r"\centering", caption,
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        rf"\begin{{tabular}}{{{align}}}", r"\toprule", head, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}}",
+        r"\end{table}",
+    ]  # fmt: skip
+    return "\n".join([*comment, *body]) + "\n"
+
+
+def escape(text: str) -> str:
+    """Make text without any character that LaTeX reads as a command; letters beyond Latin-1 become ``?``."""
+    out = "".join(_SPECIAL.get(letter, letter) for letter in text)
+    return re.sub(r"[^\x00-\xff]", "?", out)
+
+
+def _cell(cell: Cell, column: Column) -> str:
+    text = escape(show(cell, column.unit))
+    if column.numeric:
+        text = re.sub(r"(?<![\w.])-(?=\d)", "$-$", text)
+    if text == "-":
+        text = "--"
+    if is_negative(cell, column.unit):
+        text = rf"\underline{{{text}}}"
+    if cell.best:
+        return rf"\textbf{{{text}}}"
+    return "{[}" + text[1:] if text.startswith("[") else text  # after a line's end, [ would open an option
+
+
+def _stem(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
+
+
+def write_html(document: Document, folder: Path) -> list[Path]:
+    """Write ``report.html``."""
+    path = folder / "report.html"
+    path.write_text(render_html(document), encoding="utf-8")
+    return [path]
+
+
+def render_html(document: Document) -> str:
+    """Make the page from ``templates/report.html.j2``, with style, script and figures inlined."""
+    import jinja2
+
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("dgbench.reports.render"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    functions = (anchor, cells, in_order, is_negative, main_figure, main_table, others, remake, show, title_of)
+    templates.globals |= {function.__name__: function for function in functions}
+    sections = sections_in_order(document)
+    return templates.get_template("report.html.j2").render(
+        document=document,
+        leading=sections[0] if sections else None,
+        rest=sections[1:],
+        explain=Explained(document.words),
+        is_figure=lambda item: isinstance(item, Figure),
+    )
+
+
+class Explained:
+    """Marks the first occurrence of every term, in the order in which it is called.
+
+    Args:
+        words: term -> sentence; a term is found as a whole word, in either case, in singular or plural.
+    """
+
+    def __init__(self, words: Mapping[str, str]) -> None:
+        self._left = {term.lower(): sentence for term, sentence in words.items()}
+
+    def __call__(self, text: str) -> Markup:
+        """The text, safe to stand in a page, with a ``<dfn>`` around every term that stands here first."""
+        from markupsafe import Markup, escape
+
+        parts = []
+        while self._left and (found := self._pattern().search(text)):
+            term = found["term"].lower()
+            parts += [escape(text[: found.start()]), self._mark(found[0], term, self._left.pop(term))]
+            text = text[found.end() :]
+        return Markup("").join([*parts, escape(text)])
+
+    def _pattern(self) -> re.Pattern[str]:
+        longest_first = sorted(self._left, key=len, reverse=True)
+        return re.compile(rf"(?<![\w+-])(?P<term>{'|'.join(map(re.escape, longest_first))})s?(?![\w+-])", re.IGNORECASE)
+
+    @staticmethod
+    def _mark(shown: str, term: str, sentence: str) -> Markup:
+        from markupsafe import Markup
+
+        tag = '<dfn tabindex="0" aria-describedby="{}" data-meaning="{}">{}</dfn>'
+        return Markup(tag).format(anchor(term), sentence, shown)
+
+
+def anchor(term: str) -> str:
+    """Where the glossary explains a term."""
+    return f"word-{slug(term)}"
 
 
 def write_figures(document: Document, folder: Path) -> list[Path]:
