@@ -30,13 +30,13 @@ from dgbench.reports.archive.entries import (
     read_entry,
     read_lines,
     read_table,
-    selection_named,
 )
 from dgbench.reports.measuring.certainty import measures_answer
 from dgbench.reports.measuring.report import setting_facts
 from dgbench.reports.measuring.tables import FORMULAS, measure_table
 from dgbench.reports.reading.selected import beside_trained
 from dgbench.reports.render.text import markdown_table
+from dgbench.reports.results import selection_named
 from dgbench.reports.tables import Column
 
 INDEX_FILES = ("README.md", "LEADERBOARD.md", "all_measures.csv", "all_leaderboard.csv")

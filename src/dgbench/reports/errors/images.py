@@ -19,9 +19,8 @@ from sklearn.metrics import f1_score, roc_auc_score
 from dgbench.errors import RecordError
 from dgbench.plan.folds import tested
 from dgbench.records.predictions import ATTRIBUTE, PREDICTION_FILE, about_predictions, read_predictions
-from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.evaluation import one_code
-from dgbench.reports.labels import algorithm_labels, setting_titles
+from dgbench.reports.labels import setting_labels
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import Run
@@ -144,28 +143,24 @@ def predicted_runs(collection: Collection) -> tuple[list[PredictedRun], list[Pro
     return runs, problems
 
 
-def settings_of(runs: Sequence[PredictedRun], split_by: str | None) -> list[tuple[str, dict[str, list[PredictedRun]]]]:
+def settings_of(
+    runs: Sequence[PredictedRun], split_by: str | None
+) -> list[tuple[str, Mapping[str, list[PredictedRun]]]]:
     """Sort runs into settings: title, and algorithm -> runs.
 
     Raises:
         RecordError: one setting would mix code versions.
     """
-    names = keys(Role.SETTING, split_by)
-    groups: dict[str, list[PredictedRun]] = defaultdict(list)
-    shared: dict[str, dict[str, Any]] = {}
-    for at, identity in beside_trained([predicted.run.identity for predicted in runs]):
-        place = identity_key(identity, names)
-        groups[place].append(runs[at])
-        shared.setdefault(place, {key: identity[key] for key in names})
-    settings = []
-    for title, group in zip(setting_titles(list(shared.values())), groups.values(), strict=True):
-        identities = [predicted.run.identity for predicted in group]
-        one_code([SelectedRun(each.run.identity, "", each.run.folder) for each in group], identities[0])
-        by_algorithm: dict[str, list[PredictedRun]] = defaultdict(list)
-        for label, predicted in zip(algorithm_labels(identities), group, strict=True):
-            by_algorithm[label].append(predicted)
-        settings.append((title, dict(by_algorithm)))
-    return settings
+    placed = beside_trained([predicted.run.identity for predicted in runs])
+    labels = setting_labels([identity for _, identity in placed], split_by)
+    settings: dict[str, dict[str, list[PredictedRun]]] = defaultdict(lambda: defaultdict(list))
+    members: dict[str, list[SelectedRun]] = defaultdict(list)
+    for (at, identity), (title, algorithm) in zip(placed, labels, strict=True):
+        settings[title][algorithm].append(runs[at])
+        members[title].append(SelectedRun(identity, "", runs[at].run.folder))
+    for several in members.values():
+        one_code(several, several[0].identity)
+    return dict(settings)
 
 
 def most_confident(images: pd.DataFrame) -> pd.DataFrame:

@@ -75,8 +75,8 @@ class ErrorsReport:
         need_pyarrow("report=errors")
         runs, problems = predicted_runs(collection)
         settings = settings_of(runs, split_by)
-        compared = self._compared({name for _, by_algorithm in settings for name in by_algorithm})
-        sections = [_section(title, by_algorithm, compared, problems) for title, by_algorithm in settings]
+        compared = self._compared({name for by_algorithm in settings.values() for name in by_algorithm})
+        sections = [_section(title, by_algorithm, compared, problems) for title, by_algorithm in settings.items()]
         oracle = any(trained_on_tested(predicted.run.identity) for predicted in runs)
         return Document(
             title="Which images are wrong",
