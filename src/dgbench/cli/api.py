@@ -14,6 +14,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 from hydra.errors import HydraException
 from hydra.version import VersionBase
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dgbench.cli.train import run_command
@@ -63,7 +64,7 @@ def train(overrides: Sequence[str] = (), output: str | Path = "outputs") -> Trai
     words = open_keys([str(word) for word in overrides])
     if options := [word for word in words if word.startswith("-")]:
         raise ConfigError(f"{options[0]} is an option of the command line; pass KEY=VALUE, several studies with grid")
-    with own_hydra(words):
+    with _own_hydra(words):
         config = compose("train", words)
         loader = GlobalHydra.instance().config_loader()
         command = Command(config, words, loader, lambda other: compose("train", other), Path(output).resolve())
@@ -77,8 +78,19 @@ def train(overrides: Sequence[str] = (), output: str | Path = "outputs") -> Trai
     return TrainResult(frame, list(ended.folders), failed)
 
 
+def composed(words: Sequence[str]) -> dict[str, Any]:
+    """Compose the configuration of train.py: plain values of its dataset, protocol and trainer.
+
+    Raises:
+        ConfigError: an override that is unknown or cannot be read.
+    """
+    with _own_hydra(words):
+        config = compose("train", list(words))
+        return {key: OmegaConf.to_container(config[key], resolve=True) for key in ("dataset", "protocol", "trainer")}
+
+
 @contextmanager
-def own_hydra(words: Sequence[str]) -> Iterator[None]:
+def _own_hydra(words: Sequence[str]) -> Iterator[None]:
     """Hydra as in a fresh process, to compose from ``conf/``; afterwards as it was, also in a Hydra application.
 
     Raises:

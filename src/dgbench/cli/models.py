@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dgbench.cli.entry import plain_command, sign_of_life
-from dgbench.cli.help import option_lines
+from dgbench.cli.entry import option_lines, plain_command, sign_of_life
 from dgbench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -160,29 +159,17 @@ def evaluate(
         ConfigError: an unknown override, or a model that does not fit the dataset.
         DgbenchError: what else keeps the model from being evaluated.
     """
-    from dgbench.cli.api import TrainResult
+    from dgbench.cli.api import TrainResult, composed
     from dgbench.reports.results import results
     from dgbench.trained.sources import Evaluator
 
     evaluator = Evaluator(
         overrides=split(overrides)[1], name=name, classes=list(classes), weights=weights, step=step,
         averaging=averaging, ensemble=ensemble, features=features, predictions=predictions, output=Path(output),
-        compose=_composed, tell=sign_of_life,
+        compose=composed, tell=sign_of_life,
     )  # fmt: skip
     folders = evaluator.evaluate(model)
     return TrainResult(results(folders, "last"), folders, {})
-
-
-def _composed(words: Sequence[str]) -> dict[str, Any]:
-    """The configuration of train.py, for its dataset, protocol and trainer."""
-    from hydra import compose
-    from omegaconf import OmegaConf
-
-    from dgbench.cli.api import own_hydra
-
-    with own_hydra(words):
-        config = compose("train", list(words))
-        return {key: OmegaConf.to_container(config[key], resolve=True) for key in ("dataset", "protocol", "trainer")}
 
 
 def _evaluate_help() -> str:
