@@ -10,8 +10,6 @@ import pytest
 
 from tests.conftest import ROOT
 
-RESULTS_CHECK = "from dgbench.cli.main import main; main(['results', 'check'])"
-
 
 def unread(*words: str) -> tuple[str, int]:
     """What Python says on standard error, and its exit code, where nobody reads its standard output."""
@@ -35,6 +33,6 @@ def test_a_reader_may_close_the_pipe() -> None:
 
 @pytest.mark.parametrize("buffered", [True, False])
 def test_a_command_without_hydra_ends_when_nobody_reads_it(buffered: bool) -> None:
-    said, code = unread(*(() if buffered else ("-u",)), "-c", RESULTS_CHECK)
+    said, code = unread(*(() if buffered else ("-u",)), "-m", "dgbench.cli.main", "results", "check")
     assert said == "computing everything again ...\n"
     assert code == 128 + signal.SIGPIPE
