@@ -21,7 +21,7 @@ from dgbench.reports.document import Document
 from dgbench.reports.errors.images import Counts, EnvImages, auroc, macro_f1
 from dgbench.reports.errors.report import ErrorsReport
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.render.files import write
+from dgbench.reports.render.formats import write
 from tests.studies import make_study, small_study, train_study
 
 CLASSES = ("cat", "dog", "emu")

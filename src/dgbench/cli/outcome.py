@@ -30,7 +30,7 @@ from dgbench.reports.hparams import Choice, choices, choices_table
 from dgbench.reports.measuring.closing import closing_table
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import select_runs
-from dgbench.reports.render.text import plain_table
+from dgbench.reports.render.formats import plain_table
 from dgbench.reports.results import measures, results
 from dgbench.reports.tables import Column, table
 

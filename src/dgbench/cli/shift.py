@@ -133,7 +133,7 @@ def _table(rows: Sequence[ShiftRow]) -> str:
     import pandas as pd
 
     from dgbench.records.shift_rows import HALVES, NO_NULL, TRIAL
-    from dgbench.reports.render.text import plain_table
+    from dgbench.reports.render.formats import plain_table
     from dgbench.reports.tables import Column, table
 
     identity, lines = rows[0].identity, []

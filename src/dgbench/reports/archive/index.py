@@ -35,7 +35,7 @@ from dgbench.reports.measuring.certainty import measures_answer
 from dgbench.reports.measuring.report import setting_facts
 from dgbench.reports.measuring.tables import FORMULAS, measure_table
 from dgbench.reports.reading.selected import beside_trained
-from dgbench.reports.render.text import markdown_table
+from dgbench.reports.render.formats import markdown_table
 from dgbench.reports.results import selection_named
 from dgbench.reports.tables import Column
 

@@ -23,7 +23,7 @@ def log_report(
 
     Args:
         document: the report.
-        paths: its files, as :func:`dgbench.reports.render.files.write` returned them.
+        paths: its files, as :func:`dgbench.reports.render.formats.write` returned them.
         folder: receives W&B's own folder.
         name: names the run and the artifact.
         project: where it is logged.

@@ -1,7 +1,7 @@
-r"""Writes a document in every format: HTML, LaTeX with booktabs, CSV and Parquet (errors are fractions), PNG and SVG.
+r"""A document in every format: a terminal, Markdown, HTML, LaTeX, CSV and Parquet (errors are fractions), PNG and SVG.
 
 The page is self-contained, the answer on top: no network, light and dark, sortable tables. Every LaTeX table is ready
-for ``\input``.
+for ``\input``, with booktabs.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from dgbench.reports.document import (
     title_of,
 )
 from dgbench.reports.labels import slug
-from dgbench.reports.render.text import write_markdown
-from dgbench.reports.tables import Cell, Column, Table, cells, is_negative, show
+from dgbench.reports.tables import Cell, Column, Table, aligned, cells, is_negative, show
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -43,6 +42,9 @@ _OPEN = (
     '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
     'style="color: #1c2024; background: #ffffff" '
 )
+#: what would be markup in a name; an underscore between letters, as in ``group_dro``, is none
+_MARKUP = re.compile(r"[\\`*<>|~$]|(?<![^\W_])_|_(?![^\W_])|(?<=\])\(|&(?=#?\w+;)")
+_MOST_PROBLEMS = 10  # in a terminal
 _PREAMBLE = r"""\documentclass[10pt]{article}
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
@@ -80,6 +82,89 @@ def listed(paths: Sequence[Path]) -> list[str]:
     alone = [path for path in paths if kinds[path.parent, path.suffix] == 1]
     many = [f"  {folder}/*{suffix} ({count} files)" for (folder, suffix), count in kinds.items() if count > 1]
     return [*(f"  {path}" for path in alone), *many]
+
+
+def plain_document(document: Document) -> str:
+    """Make what a terminal shows: warnings, answer and main table of every section that is not folded, problems."""
+    parts = [*document.warnings]
+    left_out = 0
+    for section in sections_in_order(document):
+        left_out += len(section.tables) + len(section.figures)
+        if section.folded:
+            continue
+        parts += [f"\n== {section.title} ==", *section.answer]
+        if (table := main_table(section)) is not None:
+            parts.append("\n" + plain_table(table, title_of(table, document)))
+            left_out -= 1
+    if left_out:
+        parts.append(f"\n{left_out} more tables and figures stand in the report.")
+    parts += ["", *document.lead]
+    problems = cells(document.problems)
+    if problems:
+        parts.append(f"\n{document.problems.title}")
+        parts += ["  " + "  ".join(show(cell, "text") for cell in line) for line in problems[:_MOST_PROBLEMS]]
+        if len(problems) > _MOST_PROBLEMS:
+            parts.append(f"  and {len(problems) - _MOST_PROBLEMS} more, in the report")
+    return "\n".join(parts)
+
+
+def plain_table(table: Table, title: str | None = None) -> str:
+    """Make title, aligned columns, notes. Values in bold elsewhere carry a ``*``."""
+    lines = [[column.shown for column in table.columns]]
+    for line in cells(table):
+        of_column = zip(line, table.columns, strict=True)
+        lines.append([show(cell, column.unit) + "*" * cell.best for cell, column in of_column])
+    text = [table.title if title is None else title]
+    if len(table):
+        text += aligned(lines, [column.numeric for column in table.columns])
+    notes = [f"  {note}".replace("In bold:", "Marked *:").replace("Bold:", "Marked *:") for note in table.notes]
+    return "\n".join(text + notes)
+
+
+def write_markdown(document: Document, folder: Path) -> list[Path]:
+    """Write ``report.md``; figures are linked as the PNG files beside it."""
+    parts = [f"# {document.title}", *document.warnings]
+    for section in sections_in_order(document):
+        parts += [f"## {section.title}", *section.answer]
+        for item in in_order(section):
+            title, command = title_of(item, document), remake(document, item)
+            if isinstance(item, Table):
+                parts.append(markdown_table(item, title=title))
+            else:
+                parts += [f"### {title}", f"![{title}]({item.name}.png)", item.caption]
+            parts.append(f"Made by `{command}`" if command else "")
+        parts.append("\n".join(f"- {name}: {value}" for name, value in section.facts))
+    parts += [" ".join(document.lead), markdown_table(document.problems, level=2)]
+    if document.words:
+        parts += ["## Words", "\n".join(f"- {term}: {sentence}" for term, sentence in document.words.items())]
+    path = folder / "report.md"
+    path.write_text("\n\n".join(filter(None, parts)) + "\n", encoding="utf-8")
+    return [path]
+
+
+def markdown_table(table: Table, level: int = 3, title: str | None = None) -> str:
+    """Make a heading, a pipe table and its notes."""
+    parts = [f"{'#' * level} {table.title if title is None else title}"]
+    if len(table):
+        lines = [[markdown_text(column.shown) for column in table.columns]]
+        lines.append(["---:" if column.numeric else "---" for column in table.columns])
+        lines += [
+            [_markdown_cell(c, col.unit) for c, col in zip(line, table.columns, strict=True)] for line in cells(table)
+        ]
+        parts.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
+    return "\n\n".join(parts + ([" ".join(table.notes)] if table.notes else []))
+
+
+def _markdown_cell(cell: Cell, column: Column) -> str:
+    text = markdown_text(show(cell, column.unit))
+    if is_negative(cell, column.unit):
+        text = f"<u>{text}</u>"
+    return f"**{text}**" if cell.best else text
+
+
+def markdown_text(text: str) -> str:
+    """Text that shows as it is, in one line."""
+    return _MARKUP.sub(r"\\\g<0>", " ".join(text.splitlines()))
 
 
 def write_csv(document: Document, folder: Path) -> list[Path]:
@@ -163,10 +248,14 @@ def write_latex(document: Document, folder: Path) -> list[Path]:
     tables = folder / "tex"
     tables.mkdir(exist_ok=True)
     paths = []
-    parts = [_PREAMBLE, rf"\section*{{{escape(document.title)}}}", *(escape(t) + "\n" for t in document.warnings)]
+    parts = [
+        _PREAMBLE,
+        rf"\section*{{{latex_text(document.title)}}}",
+        *(latex_text(t) + "\n" for t in document.warnings),
+    ]
     for section in document.sections:
-        parts.append(rf"\section*{{{escape(section.title)}}}")
-        parts += [escape(text) + "\n" for text in section.answer]
+        parts.append(rf"\section*{{{latex_text(section.title)}}}")
+        parts += [latex_text(text) + "\n" for text in section.answer]
         for table in section.tables:
             if not len(table):
                 continue
@@ -176,7 +265,7 @@ def write_latex(document: Document, folder: Path) -> list[Path]:
             paths.append(path)
             parts.append(rf"\input{{tex/{path.name}}}")
         for figure in section.figures:
-            caption = rf"\caption{{{escape(title_of(figure, document))}. {escape(figure.caption)}}}"
+            caption = rf"\caption{{{latex_text(title_of(figure, document))}. {latex_text(figure.caption)}}}"
             graphic = rf"\includegraphics[width=.7\linewidth]{{{figure.name}.png}}"
             parts.append(f"\\begin{{figure}}[htbp]\n\\centering\n{graphic}\n{caption}\n\\end{{figure}}")
         parts.append(r"\clearpage")
@@ -189,12 +278,13 @@ def write_latex(document: Document, folder: Path) -> list[Path]:
 def latex_table(table: Table, title: str | None = None, command: str = "") -> str:
     """Make one table with its caption: title and notes; the command that remakes it is a comment."""
     align = "".join("r" if column.numeric else "l" for column in table.columns)
-    head = " & ".join(escape(column.shown) for column in table.columns) + r" \\"
+    head = " & ".join(latex_text(column.shown) for column in table.columns) + r" \\"
     lines = [
-        " & ".join(_cell(c, col) for c, col in zip(line, table.columns, strict=True)) + r" \\" for line in cells(table)
+        " & ".join(_latex_cell(c, col) for c, col in zip(line, table.columns, strict=True)) + r" \\"
+        for line in cells(table)
     ]
     words = [(table.title if title is None else title) + ".", *table.notes]
-    caption = rf"\caption{{{' '.join(escape(text) for text in words)}}}"
+    caption = rf"\caption{{{' '.join(latex_text(text) for text in words)}}}"
     comment = [f"% {' '.join(command.split())}"] if command else []
     if len(lines) > _LONG:
         body = [
@@ -212,14 +302,14 @@ def latex_table(table: Table, title: str | None = None, command: str = "") -> st
     return "\n".join([*comment, *body]) + "\n"
 
 
-def escape(text: str) -> str:
+def latex_text(text: str) -> str:
     """Make text without any character that LaTeX reads as a command; letters beyond Latin-1 become ``?``."""
     out = "".join(_SPECIAL.get(letter, letter) for letter in text)
     return re.sub(r"[^\x00-\xff]", "?", out)
 
 
-def _cell(cell: Cell, column: Column) -> str:
-    text = escape(show(cell, column.unit))
+def _latex_cell(cell: Cell, column: Column) -> str:
+    text = latex_text(show(cell, column.unit))
     if column.numeric:
         text = re.sub(r"(?<![\w.])-(?=\d)", "$-$", text)
     if text == "-":
