@@ -15,8 +15,7 @@ from dgbench.reports.over_seeds import (
     algorithms_of,
     seeds_of,
 )
-from dgbench.reports.render.drawing import REST, canvas, colored, end_labels, finish, grid, label_of
-from dgbench.reports.render.pictures import INK
+from dgbench.reports.render.drawing import INK, REST, canvas, colored, end_labels, finish, grid, label_of
 
 _COLUMNS = 3
 _LEADING = ("ideal", "worst_gap", "average")

@@ -10,8 +10,7 @@ from dgbench.reports.measuring.suites import Suite
 from dgbench.reports.over_seeds import (
     Ranking,
 )
-from dgbench.reports.render.drawing import canvas, finish, label_of
-from dgbench.reports.render.pictures import INK
+from dgbench.reports.render.drawing import INK, canvas, finish, label_of
 
 _RANKS = 3.26  # inches of the line of ranks
 _NUMBERED = 16  #: of more ranks every fifth has its number

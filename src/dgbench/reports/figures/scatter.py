@@ -5,8 +5,7 @@ from __future__ import annotations
 from dgbench.analysis.accuracy import mean
 from dgbench.reports.document import Figure
 from dgbench.reports.measuring.suites import Suite, SuiteLine
-from dgbench.reports.render.drawing import MEASURE_STYLE, canvas, end_labels, finish, grid
-from dgbench.reports.render.pictures import INK
+from dgbench.reports.render.drawing import INK, MEASURE_STYLE, canvas, end_labels, finish, grid
 
 _SHOWN = {"worst_gap": "worst+gap", "average": "average"}
 

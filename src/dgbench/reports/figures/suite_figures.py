@@ -13,8 +13,7 @@ from dgbench.analysis.accuracy import mean
 from dgbench.reports.document import Figure
 from dgbench.reports.measuring.suites import Suite, SuiteLine
 from dgbench.reports.over_seeds import by_seed, known, seeds_of, selections, standard_deviation
-from dgbench.reports.render.drawing import COLORS, MEASURE_STYLE, canvas, finish, grid, label_of, spread
-from dgbench.reports.render.pictures import INK
+from dgbench.reports.render.drawing import COLORS, INK, MEASURE_STYLE, canvas, finish, grid, label_of, spread
 
 _SHOWN = {"worst_gap": "worst+gap", "average": "average"}
 Curve = Mapping[int, Sequence[float]]  # position of the setting -> a value per seed
