@@ -143,10 +143,8 @@ def predicted_runs(collection: Collection) -> tuple[list[PredictedRun], list[Pro
     return runs, problems
 
 
-def settings_of(
-    runs: Sequence[PredictedRun], split_by: str | None
-) -> list[tuple[str, Mapping[str, list[PredictedRun]]]]:
-    """Sort runs into settings: title, and algorithm -> runs.
+def settings_of(runs: Sequence[PredictedRun], split_by: str | None) -> dict[str, dict[str, list[PredictedRun]]]:
+    """Sort runs: title of the setting -> algorithm -> runs.
 
     Raises:
         RecordError: one setting would mix code versions.
