@@ -148,9 +148,7 @@ def markdown_table(table: Table, level: int = 3, title: str | None = None) -> st
     if len(table):
         lines = [[markdown_text(column.shown) for column in table.columns]]
         lines.append(["---:" if column.numeric else "---" for column in table.columns])
-        lines += [
-            [_markdown_cell(c, col.unit) for c, col in zip(line, table.columns, strict=True)] for line in cells(table)
-        ]
+        lines += [list(map(_markdown_cell, line, table.columns)) for line in cells(table)]
         parts.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
     return "\n\n".join(parts + ([" ".join(table.notes)] if table.notes else []))
 
@@ -279,10 +277,7 @@ def latex_table(table: Table, title: str | None = None, command: str = "") -> st
     """Make one table with its caption: title and notes; the command that remakes it is a comment."""
     align = "".join("r" if column.numeric else "l" for column in table.columns)
     head = " & ".join(latex_text(column.shown) for column in table.columns) + r" \\"
-    lines = [
-        " & ".join(_latex_cell(c, col) for c, col in zip(line, table.columns, strict=True)) + r" \\"
-        for line in cells(table)
-    ]
+    lines = [" & ".join(map(_latex_cell, line, table.columns)) + r" \\" for line in cells(table)]
     words = [(table.title if title is None else title) + ".", *table.notes]
     caption = rf"\caption{{{' '.join(latex_text(text) for text in words)}}}"
     comment = [f"% {' '.join(command.split())}"] if command else []
