@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from dgbench.algorithms.fact import FACT
 from dgbench.algorithms.ji_gen import JiGen
 from dgbench.batches import EnvBatch
+from dgbench.cli.api import composed
 from dgbench.cli.contact_sheet import draw
 from dgbench.configuration import CONF
 from dgbench.containers import Networks
@@ -39,9 +39,7 @@ def images(words: str, each: int, seed: int) -> tuple[EnvBatch, Sizes, list[str]
     """A minibatch of ``each`` images of every environment, their sizes, and the environments' names."""
     name, *keys = words.split(",")
     overrides = [f"dataset={name}", *(f"dataset.{key}" for key in keys)]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config: Any = OmegaConf.to_container(compose("train", overrides).dataset, resolve=True)
-    source = built(dataset_options(config))
+    source = built(dataset_options(composed(overrides)["dataset"]))
     rng = np.random.default_rng(seed)
     names = list(source.info.given)
     chosen = [rng.choice(source.table.subset(env, "train"), each, replace=False) for env in names]

@@ -33,7 +33,7 @@ def double() -> Iterator[None]:
 SERVER = """
 import json, os, runpy, signal, sys, traceback
 import timm, torch, pytorch_lightning, torchvision, sklearn.datasets, pandas
-import dgbench.cli.summary, dgbench.training.train_runs, dgbench.training.study, dgbench.data.datasets.spurious
+import dgbench.cli.outcome, dgbench.training.train_runs, dgbench.training.study, dgbench.data.datasets.spurious
 import dgbench.reports.reading.collect
 torch.set_num_threads(1)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may have inherited its being ignored

@@ -11,7 +11,7 @@ from dgbench.version import __version__ as __version__
 if TYPE_CHECKING:
     from dgbench.cli.api import TrainResult as TrainResult
     from dgbench.cli.api import train as train
-    from dgbench.cli.evaluate import evaluate as evaluate
+    from dgbench.cli.models import evaluate as evaluate
     from dgbench.reports.results import measures as measures
     from dgbench.reports.results import results as results
     from dgbench.shift.job import estimate_shift as estimate_shift
@@ -23,7 +23,7 @@ _HOME = {
     "TrainResult": "dgbench.cli.api",
     "algorithm": "dgbench.training.modules.factory",
     "estimate_shift": "dgbench.shift.job",
-    "evaluate": "dgbench.cli.evaluate",
+    "evaluate": "dgbench.cli.models",
     "export": "dgbench.trained.export",
     "load": "dgbench.trained.loading",
     "measures": "dgbench.reports.results",

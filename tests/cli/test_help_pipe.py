@@ -10,9 +10,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-RESULTS_CHECK = (
-    "from dgbench.cli.main import main; main(['results', 'check', '--entry', 'sr_cmnist_14_four_algorithms'])"
-)
+RESULTS_CHECK = ("-m", "dgbench.cli.main", "results", "check", "--entry", "sr_cmnist_14_four_algorithms")
 
 
 def unread(*words: str) -> tuple[str, int]:
@@ -37,6 +35,6 @@ def test_a_reader_may_close_the_pipe() -> None:
 
 @pytest.mark.parametrize("buffered", [True, False])
 def test_a_command_without_hydra_ends_when_nobody_reads_it(buffered: bool) -> None:
-    said, code = unread(*(() if buffered else ("-u",)), "-c", RESULTS_CHECK)
+    said, code = unread(*(() if buffered else ("-u",)), *RESULTS_CHECK)
     assert said == "computing everything again ...\n"
     assert code == 128 + signal.SIGPIPE

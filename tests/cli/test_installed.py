@@ -70,7 +70,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     assert stop.value.code == 0
     shown = capsys.readouterr().out
-    assert all(f"  {name} " in shown and command.about in shown for name, command in COMMANDS.items())
+    assert all(f"  {name} " in shown and about in shown for name, (_, about) in COMMANDS.items())
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import dgbench
-from dgbench.cli.help import help_text
+from dgbench.cli.entry import help_text
 from dgbench.cli.main import main
 from dgbench.errors import DgbenchError
 from dgbench.plan.explain import explain

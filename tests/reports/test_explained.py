@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dgbench.reports.render.page import Explained
+from dgbench.reports.render.formats import Explained
 
 WORDS = {"gap": "Largest less smallest.", "worst+gap": 'Worst + "gap".', "held-out environment": "Not trained on."}
 

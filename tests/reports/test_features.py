@@ -13,7 +13,7 @@ from dgbench.analysis.selection import Last
 from dgbench.errors import ConfigError, RecordError
 from dgbench.reports.errors.features import FeaturesReport, separability, two_dimensions
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.render.files import write
+from dgbench.reports.render.formats import write
 
 WORDS = ("backbone=mlp", "backbone.width=8", "hparams.batch_size=4", "trainer.steps=4", "trainer.eval_every=4")
 

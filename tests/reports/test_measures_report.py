@@ -19,9 +19,7 @@ from dgbench.reports.document import title_of
 from dgbench.reports.evaluation import evaluate_study
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.render.files import write
-from dgbench.reports.render.page import render_html
-from dgbench.reports.render.text import plain_document
+from dgbench.reports.render.formats import plain_document, render_html, write
 from dgbench.reports.results import measures, results
 from dgbench.reports.tables import Cell, Table, cells, show
 from tests.studies import composed
@@ -312,7 +310,7 @@ def test_a_report_never_imports_torch(make: Any, tmp_path: Path) -> None:
         "import sys\n"
         "from dgbench.reports.reading.collect import collect\n"
         "from dgbench.reports.measuring.report import MeasuresReport\n"
-        "from dgbench.reports.render.files import write\n"
+        "from dgbench.reports.render.formats import write\n"
         "from dgbench.analysis.selection import TrainVal\n"
         f"write(MeasuresReport()(collect([{str(tmp_path)!r}]), TrainVal()), {str(tmp_path / 'out')!r})\n"
         "assert 'torch' not in sys.modules\n"

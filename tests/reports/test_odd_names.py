@@ -11,8 +11,7 @@ from dgbench.analysis.selection import Last
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
 from dgbench.reports.render.drawing import canvas, finish, label_of
-from dgbench.reports.render.files import write
-from dgbench.reports.render.text import _escaped
+from dgbench.reports.render.formats import markdown_text, write
 
 ODD = ("_erm", "a$\\frac{$b", "$x$", "|`*<b>")
 
@@ -52,4 +51,4 @@ def test_a_legend_names_what_begins_with_an_underscore() -> None:
     ],
 )
 def test_markdown_shows_text_as_it_is(text: str, shown: str) -> None:
-    assert _escaped(text) == shown
+    assert markdown_text(text) == shown

@@ -15,7 +15,7 @@ import pytest
 from dgbench.analysis.selection import Last
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.render.page import render_html
+from dgbench.reports.render.formats import render_html
 
 BROWSER = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
 FLAGS = (

@@ -31,7 +31,7 @@ from dgbench.reports.ranking.report import LeaderboardReport
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.folders import Problem, RunFolder, filling_command, fold_of
 from dgbench.reports.reading.shifts import read_shifts, shift_settings
-from dgbench.reports.render.files import write
+from dgbench.reports.render.formats import write
 from dgbench.reports.results import measures, results
 from dgbench.shift.report import ShiftReport
 from tests.reports.mutations import mutated

@@ -16,9 +16,17 @@ from dgbench.errors import ConfigError
 from dgbench.reports.document import Document, Section, keep, problem_table, remake
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.render.files import MISSING, listed, parquet_available, write, write_parquet
-from dgbench.reports.render.latex import escape, latex_table
-from dgbench.reports.render.text import markdown_table, plain_document
+from dgbench.reports.render.formats import (
+    MISSING,
+    latex_table,
+    latex_text,
+    listed,
+    markdown_table,
+    parquet_available,
+    plain_document,
+    write,
+    write_parquet,
+)
 from dgbench.reports.tables import Cell, Column, Table, cells, entry, is_negative, show, table
 
 
@@ -85,7 +93,7 @@ def test_latex_marks_and_escapes() -> None:
     assert r"algorithm\_name \& co" in text
     assert r"A\_title (50\%), where." in text
     assert "longtable" in latex_table(made(46))
-    assert escape("±\\{}→") == r"$\pm$\textbackslash{}\{\}?"
+    assert latex_text("±\\{}→") == r"$\pm$\textbackslash{}\{\}?"
 
 
 def test_intervals_are_shown_and_kept(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from omegaconf import OmegaConf
 
 from dgbench.analysis import MEASURES
 from dgbench.analysis.selection import Last, OodVal, TrainVal
+from dgbench.cli.outcome import print_sweep_end
 from dgbench.errors import ConfigError, RecordError
 from dgbench.reports.evaluation import evaluate
 from dgbench.reports.measuring.tables import seed_table
@@ -138,3 +140,22 @@ def test_what_is_unknown_is_refused(small_study: Path, tmp_path: Path) -> None:
         measures(results(small_study), split_by="colour")
     with pytest.raises(RecordError, match="no runs under"):
         results(tmp_path / "nothing")
+
+
+def test_the_end_of_a_sweep_keeps_networks_apart(
+    make: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [
+        make.write_run(
+            tmp_path, make.identity(fold=fold, backbone=network, run=f"{network}{fold}"), folder=network + fold
+        )
+        for network in ("mlp", "mnist_cnn")
+        for fold in "0123"
+    ]
+    selection = {"_target_": "dgbench.analysis.selection.Last"}
+    config = OmegaConf.create({"selection": selection, "hydra": {"sweep": {"dir": "multirun"}}})
+    print_sweep_end(2, 2, folders, config)
+    first, *table, last = capsys.readouterr().out.splitlines()
+    assert first == "2 of 2 jobs done: 8 of their 8 models"
+    assert [line.split()[:3] for line in table[2:]] == [["mlp", "erm", "1"], ["mnist_cnn", "erm", "1"]]
+    assert last.endswith("'runs=[multirun]'")

@@ -7,7 +7,7 @@ import signal
 import time
 
 from dgbench.reports.document import Figure
-from dgbench.reports.render import pictures as saving
+from dgbench.reports.render import drawing as saving
 from dgbench.reports.render.drawing import canvas, finish
 
 

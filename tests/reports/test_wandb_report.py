@@ -15,7 +15,7 @@ from dgbench.analysis.selection import Last
 from dgbench.reports.document import Document
 from dgbench.reports.measuring.report import MeasuresReport
 from dgbench.reports.reading.collect import collect
-from dgbench.reports.render.files import write
+from dgbench.reports.render.formats import write
 from dgbench.reports.render.wandb import log_report, wandb_table
 
 

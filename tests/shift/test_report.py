@@ -15,8 +15,7 @@ from dgbench.records.shift_rows import ShiftRow
 from dgbench.reports.document import Document
 from dgbench.reports.published import published
 from dgbench.reports.render.drawing import PointLabel, canvas, label_points
-from dgbench.reports.render.files import write
-from dgbench.reports.render.text import plain_document
+from dgbench.reports.render.formats import plain_document, write
 from dgbench.reports.tables import show
 from dgbench.shift.report import ShiftReport
 from dgbench.shift.tables import nearest

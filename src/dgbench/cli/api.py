@@ -14,6 +14,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 from hydra.errors import HydraException
 from hydra.version import VersionBase
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dgbench.cli.train import run_command
@@ -22,7 +23,7 @@ from dgbench.errors import ConfigError
 from dgbench.plan.building import build
 from dgbench.plan.explain import explain
 from dgbench.plan.overrides import open_keys
-from dgbench.plan.studies import Command, Ended
+from dgbench.plan.studies import Command
 from dgbench.records.status import is_done, read_status
 from dgbench.reports.results import EVALUATION, results
 
@@ -63,34 +64,44 @@ def train(overrides: Sequence[str] = (), output: str | Path = "outputs") -> Trai
     words = open_keys([str(word) for word in overrides])
     if options := [word for word in words if word.startswith("-")]:
         raise ConfigError(f"{options[0]} is an option of the command line; pass KEY=VALUE, several studies with grid")
-    with own_hydra(), initialize_config_dir(str(CONF), job_name="train", version_base="1.3"):
-        try:
-            ended, selection = _run(words, Path(output))
-        except (HydraException, OmegaConfBaseException) as error:
-            raise ConfigError(explain(error, "train", words)) from error
+    with _own_hydra(words):
+        config = compose("train", words)
+        loader = GlobalHydra.instance().config_loader()
+        command = Command(config, words, loader, lambda other: compose("train", other), Path(output).resolve())
+        ended = run_command(command)
+        selection = build(config, "selection")
+    for problem in ended.failed:
+        print(f"{problem} failed")
     failed = {folder: str(read_status(folder)) or "not started" for folder in ended.folders if not is_done(folder)}
     done = [folder for folder in ended.folders if folder not in failed]
     frame = results(done, selection) if done else pd.DataFrame(columns=list(EVALUATION))
     return TrainResult(frame, list(ended.folders), failed)
 
 
-def _run(words: list[str], output: Path) -> tuple[Ended, Any]:
-    """Train, and the selection that the configuration names."""
-    config = compose("train", words)
-    loader = GlobalHydra.instance().config_loader()
-    command = Command(config, words, loader, lambda own: compose("train", own), output.resolve())
-    ended = run_command(command)
-    for problem in ended.failed:
-        print(f"{problem} failed")
-    return ended, build(config, "selection")
+def composed(words: Sequence[str]) -> dict[str, Any]:
+    """Compose the configuration of train.py: plain values of its dataset, protocol and trainer.
+
+    Raises:
+        ConfigError: an override that is unknown or cannot be read.
+    """
+    with _own_hydra(words):
+        config = compose("train", list(words))
+        return {key: OmegaConf.to_container(config[key], resolve=True) for key in ("dataset", "protocol", "trainer")}
 
 
 @contextmanager
-def own_hydra() -> Iterator[None]:
-    """Hydra as in a fresh process; afterwards as it was, also where the caller is a Hydra application."""
+def _own_hydra(words: Sequence[str]) -> Iterator[None]:
+    """Hydra as in a fresh process, to compose from ``conf/``; afterwards as it was, also in a Hydra application.
+
+    Raises:
+        ConfigError: what Hydra raises within, explained in one line.
+    """
     kept = {kind: Singleton._instances.pop(kind) for kind in _OF_HYDRA if kind in Singleton._instances}
     try:
-        yield
+        with initialize_config_dir(str(CONF), job_name="train", version_base="1.3"):
+            yield
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(explain(error, "train", words)) from error
     finally:
         for kind in _OF_HYDRA:
             Singleton._instances.pop(kind, None)

@@ -7,15 +7,12 @@ import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 from PIL import Image
 from torch import Tensor
 
-from dgbench.configuration import CONF
+from dgbench.cli.api import composed
 from dgbench.data.environments import Environments
 from dgbench.errors import ConfigError, DgbenchError
 from dgbench.plan.building import built, dataset_options
@@ -94,9 +91,7 @@ def main(words: Sequence[str] | None = None) -> int:
         for word in taken.dataset:
             name, *keys = word.split(",")
             overrides = [f"dataset={name}", "dataset.evaluation=sampled", *(f"dataset.{key}" for key in keys)]
-            with initialize_config_dir(str(CONF), version_base="1.3"):
-                own: Any = OmegaConf.to_container(compose("train", overrides).dataset, resolve=True)
-            sheets.append((name, rows, sheet(built(dataset_options(own)), rows)))
+            sheets.append((name, rows, sheet(built(dataset_options(composed(overrides)["dataset"])), rows)))
         draw(sheets, taken.to)
     except DgbenchError as error:
         print(f"dgbench: {error}", file=sys.stderr)

@@ -32,9 +32,8 @@ def report(cfg: DictConfig) -> None:
 
     from dgbench.reports.document import keep
     from dgbench.reports.reading.collect import with_same_code
-    from dgbench.reports.render.files import MISSING, listed, parquet_available, write
-    from dgbench.reports.render.pictures import saved_beside
-    from dgbench.reports.render.text import plain_document
+    from dgbench.reports.render.drawing import saved_beside
+    from dgbench.reports.render.formats import MISSING, listed, parquet_available, plain_document, write
     from dgbench.reports.render.wandb import log_report
 
     with saved_beside():

@@ -63,7 +63,13 @@ class Reproduce:
             RecordError: the run's files do not say how it was made.
         """
         folder = self._find()
-        runs = [folder] if _RUN.match(folder.name) else _runs_of(folder)
+        runs = [folder]
+        if not _RUN.match(folder.name):
+            runs = sorted(
+                path for path in folder.iterdir() if _RUN.match(path.name) and (path / IDENTITY_FILE).is_file()
+            )
+        if not runs:
+            raise RecordError(f"{folder} holds no run that was begun; start its command again")
         saved = [present_paths(_read(run / "config.yaml")) for run in runs]
         if old := [run for run, config in zip(runs, saved, strict=True) if "fold" not in config]:
             raise RecordError(f"{old[0]} was made by an older dgbench; check out the code that made it")
@@ -103,18 +109,6 @@ class Reproduce:
                 f"run={wanted}: {what} under {where}; give the whole hash, or name folders with runs=[DIR]"
             )
         return next(iter(found.values()))
-
-
-def _runs_of(study: Path) -> list[Path]:
-    """The folders of a study's runs that were begun, sorted by name.
-
-    Raises:
-        RecordError: there is none.
-    """
-    runs = sorted(path for path in study.iterdir() if _RUN.match(path.name) and (path / IDENTITY_FILE).is_file())
-    if not runs:
-        raise RecordError(f"{study} holds no run that was begun; start its command again")
-    return runs
 
 
 def _quoted(word: str) -> str:

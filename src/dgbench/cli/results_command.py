@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -38,31 +38,26 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}; see dgbench results --help")
 
 
-def main() -> None:
+def command() -> None:
     """The command line."""
     plain_command(_results, lambda: _HELP)
 
 
 def _results(words: Sequence[str]) -> None:
     parser = _Parser(prog="dgbench results", add_help=False, allow_abbrev=False)
-    commands = parser.add_subparsers(required=True, metavar="pack, check or index", parser_class=_Parser)
-
-    def command(name: str, run: Callable[[argparse.Namespace], None]) -> _Parser:
-        subparser: _Parser = commands.add_parser(name, add_help=False, allow_abbrev=False)
-        subparser.set_defaults(run=run)
-        return subparser
-
-    pack = command("pack", _pack)
+    commands = parser.add_subparsers(
+        required=True, dest="command", metavar="pack, check or index", parser_class=_Parser
+    )
+    pack, check, index = (commands.add_parser(name, add_help=False, allow_abbrev=False) for name in _RUN)
     pack.add_argument("name", metavar="NAME")
     pack.add_argument("runs", metavar="RUNS", nargs="+")
     pack.add_argument("--results", type=Path, default=Path("results"))
     pack.add_argument("--selection", default="last")
-    check = command("check", _check)
-    check.add_argument("results", type=Path, nargs="?", default=Path("results"))
     check.add_argument("--entry", default="")
-    command("index", _index).add_argument("results", type=Path, nargs="?", default=Path("results"))
-    options = parser.parse_args(list(words))
-    options.run(options)
+    for subparser in (check, index):
+        subparser.add_argument("results", type=Path, nargs="?", default=Path("results"))
+    options = parser.parse_args(words)
+    _RUN[options.command](options)
 
 
 def _pack(options: argparse.Namespace) -> None:
@@ -94,3 +89,6 @@ def _index(options: argparse.Namespace) -> None:
 
     changed = write_index(options.results)
     print("\n".join(f"written: {path}" for path in changed) or "nothing to write")
+
+
+_RUN = {"pack": _pack, "check": _check, "index": _index}

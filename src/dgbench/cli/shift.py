@@ -22,40 +22,20 @@ MOST_LINES = 60
 
 @hydra_main(config_name="shift")
 def shift(config: DictConfig) -> None:
-    """Estimate what is not estimated yet."""
+    """Estimate what is not estimated yet; everything that needs no torch is checked before it loads."""
     from dgbench.errors import ConfigError
+    from dgbench.plan.settings import check_configuration
     from dgbench.plan.studies import Command
 
     command = Command.of_hydra(config)
     if command.prints_plan and not config.wait:
         raise ConfigError("wait=false submits a sweep to a queue; add -m and hydra/launcher=slurm, or leave it out")
+    values, words, parent = command.values(), command.words, command.parent
     if config.plan:
-        print_job_plan(command.values(), command.words, command.parent)
+        print_job_plan(values, words, parent)
         return
-    files = run_shift(command.values(), command.words, command.parent, command.key())
-    if command.prints_plan:
-        print_estimates(files)
-
-
-def run_shift(config: dict[str, Any], words: Sequence[str], parent: Path, key: str = "") -> list[Path]:
-    """Estimate what is not estimated yet.
-
-    Args:
-        config: plain resolved values by top-level key.
-        words: overrides that were typed.
-        parent: folder for the folders of rows.
-        key: of the job, by which a sweep knows it; empty where there is none.
-
-    Returns:
-        The files of rows, one of each estimator.
-
-    Raises:
-        ConfigError, DataError, WeightsError: it cannot work; nothing was started.
-    """
-    from dgbench.plan.settings import check_configuration
-
-    check_configuration(config)
-    sign_of_life(f"{config['dataset']['name']}, shift: starting ...")
+    check_configuration(values)
+    sign_of_life(f"{config.dataset.name}, shift: starting ...")
 
     from dgbench.records.commands import record_end
     from dgbench.shift.job import estimate_all
@@ -63,13 +43,13 @@ def run_shift(config: dict[str, Any], words: Sequence[str], parent: Path, key: s
     from dgbench.shift.sampling import prepared
     from dgbench.training.processes import prepare_process
 
-    planned_shift(config, words, parent)  # wrong values are refused before anything is downloaded
-    planned = planned_shift(config, words, parent, download=True)
+    planned_shift(values, words, parent)  # wrong values are refused before anything is downloaded
+    planned = planned_shift(values, words, parent, download=True)
     prepare_process()
     estimate_all(planned, lambda: prepared(planned, sign_of_life), sign_of_life)
-    if key:
-        record_end(parent, key, [estimator.folder for estimator in planned.estimators])
-    return [estimator.file for estimator in planned.estimators]
+    record_end(parent, command.key(), [estimator.folder for estimator in planned.estimators])
+    if command.prints_plan:
+        print_estimates([estimator.file for estimator in planned.estimators])
 
 
 def print_end(n_jobs: int, done: int, folders: Sequence[Path], config: DictConfig) -> None:
@@ -153,7 +133,7 @@ def _table(rows: Sequence[ShiftRow]) -> str:
     import pandas as pd
 
     from dgbench.records.shift_rows import HALVES, NO_NULL, TRIAL
-    from dgbench.reports.render.text import plain_table
+    from dgbench.reports.render.formats import plain_table
     from dgbench.reports.tables import Column, table
 
     identity, lines = rows[0].identity, []

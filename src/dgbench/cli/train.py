@@ -8,13 +8,9 @@ from typing import TYPE_CHECKING
 from dgbench.cli.entry import hydra_main, sign_of_life
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from omegaconf import DictConfig
 
-    from dgbench.cli.searches import Search
     from dgbench.plan.studies import Command, Ended
-    from dgbench.training.study import Study
 
 
 @hydra_main(config_name="train")
@@ -52,11 +48,10 @@ def run_command(command: Command) -> Ended:
 
     from dgbench.callbacks.loggers import build_logger
     from dgbench.callbacks.progress import StudyProgress
-    from dgbench.cli.searches import chosen_again, searches
-    from dgbench.cli.summary import summarize
+    from dgbench.cli.outcome import chosen_again, searches_of, summarize
     from dgbench.plan.building import build
     from dgbench.plan.folds import selection_note
-    from dgbench.records.commands import record_end
+    from dgbench.records.commands import keep_plan, record_end
     from dgbench.training.processes import prepare_process
     from dgbench.training.study import studies_of
     from dgbench.training.train_runs import train_runs
@@ -66,33 +61,20 @@ def run_command(command: Command) -> Ended:
     if note := selection_note(selection, [fold for study in planned for fold in study.folds]):
         print(f"note: {note}", file=sys.stderr)
     studies = studies_of(planned)
-    _keep_plans(studies)
-    found = searches(studies)
-    progress = StudyProgress(_runs(studies, found), studies[0].settings.steps, _label(studies))
+    for study in studies:
+        keep_plan(study.folder, [run.folder.name for run in study.runs])
+    searches = searches_of(studies)
+    n_runs = sum(len(study.runs) for study in studies) + sum(search.repeats for search in searches)
+    label = studies[0].spec.algorithm if len(studies) == 1 else f"{len(studies)} studies"
+    progress = StudyProgress(n_runs, studies[0].settings.steps, label)
     try:
         how = command.values()["execution"], progress, logger, config.retry, command.chooses_threads
         outcomes = train_runs(studies, *how)
-        again = [study for search in found for study in chosen_again(search)]
-        _keep_plans(again)
+        again = [study for search in searches for study in chosen_again(search)]
+        for study in again:
+            keep_plan(study.folder, [run.folder.name for run in study.runs])
         outcomes |= train_runs(again, *how)
     finally:
         progress.close()
     record_end(command.parent, command.key(), [run.folder for study in [*studies, *again] for run in study.runs])
-    return summarize([*studies, *again], outcomes, selection, logger, found)
-
-
-def _keep_plans(studies: Sequence[Study]) -> None:
-    """Say in each study's folder what is meant to be trained there."""
-    from dgbench.records.commands import keep_plan
-
-    for study in studies:
-        keep_plan(study.folder, [run.folder.name for run in study.runs])
-
-
-def _runs(studies: Sequence[Study], found: Sequence[Search]) -> int:
-    """Runs that are planned, with those that searches train once they have chosen."""
-    return sum(len(study.runs) for study in studies) + sum(search.repeats for search in found)
-
-
-def _label(studies: Sequence[Study]) -> str:
-    return studies[0].spec.algorithm if len(studies) == 1 else f"{len(studies)} studies"
+    return summarize([*studies, *again], outcomes, selection, logger, searches)

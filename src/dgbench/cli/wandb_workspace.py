@@ -12,7 +12,6 @@ import json
 import sys
 from typing import Any
 
-NAME = "dgbench"
 BY_ALGORITHM = "config:algorithm_name"
 
 
@@ -31,55 +30,41 @@ def workspace(entity: str, project: str) -> Any:
     def lines(title: str, x: str, *keys: str) -> Any:
         return reports.LinePlot(title=title, x=x, y=list(keys), groupby=BY_ALGORITHM, smoothing_factor=0)
 
-    def section(name: str, *panels: Any) -> Any:
-        return views.Section(name=name, panels=list(panels), is_open=True)
-
-    place = "environment/position"
-    return views.Workspace(
-        entity=entity,
-        project=project,
-        name=NAME,
-        sections=[
-            section(
-                "Measures (runs of job type study)",
-                bars("worst_gap", "worst+gap"),
-                bars("average", "average"),
-                bars("ideal", "ideal: worst over all environments"),
-            ),
-            section(
-                "Error against environment",
-                lines("held out, by the model that never saw it", place, "environment/held_out"),
-                lines("everywhere, by the model of all given ones", place, "environment/everywhere"),
-            ),
-            section(
-                "Leaderboard",
-                bars("worst", "worst"),
-                bars("gap", "gap"),
-                reports.ScatterPlot(
-                    title="worst+gap against ideal",
-                    x=reports.SummaryMetric("worst_gap"),
-                    y=reports.SummaryMetric("ideal"),
-                ),
-            ),
-            section(
-                "Training (runs of job types fold-...)",
-                lines("validation error over the training environments", "step", "error/training_val"),
-                lines("test error over the held-out environments", "step", "error/held_out"),
-                lines("loss of the objective", "step", "train/loss"),
-            ),
-            section(
-                "Search",
-                reports.ParallelCoordinatesPlot(
-                    title="hyperparameters and validation error",
-                    columns=[
-                        reports.ParallelCoordinatesPlotColumn(metric=reports.Config("hyperparameters.lr"), log=True),
-                        reports.ParallelCoordinatesPlotColumn(metric=reports.Config("hyperparameters.batch_size")),
-                        reports.ParallelCoordinatesPlotColumn(metric=reports.SummaryMetric("error/training_val")),
-                    ],
-                ),
+    place, error, column = "environment/position", "error/training_val", reports.ParallelCoordinatesPlotColumn
+    worst_gap, ideal = reports.SummaryMetric("worst_gap"), reports.SummaryMetric("ideal")
+    sections = {
+        "Measures (runs of job type study)": [
+            bars("worst_gap", "worst+gap"),
+            bars("average", "average"),
+            bars("ideal", "ideal: worst over all environments"),
+        ],
+        "Error against environment": [
+            lines("held out, by the model that never saw it", place, "environment/held_out"),
+            lines("everywhere, by the model of all given ones", place, "environment/everywhere"),
+        ],
+        "Leaderboard": [
+            bars("worst", "worst"),
+            bars("gap", "gap"),
+            reports.ScatterPlot(title="worst+gap against ideal", x=worst_gap, y=ideal),
+        ],
+        "Training (runs of job types fold-...)": [
+            lines("validation error over the training environments", "step", error),
+            lines("test error over the held-out environments", "step", "error/held_out"),
+            lines("loss of the objective", "step", "train/loss"),
+        ],
+        "Search": [
+            reports.ParallelCoordinatesPlot(
+                title="hyperparameters and validation error",
+                columns=[
+                    column(metric=reports.Config("hyperparameters.lr"), log=True),
+                    column(metric=reports.Config("hyperparameters.batch_size")),
+                    column(metric=reports.SummaryMetric(error)),
+                ],
             ),
         ],
-    )
+    }
+    shown = [views.Section(name=name, panels=panels, is_open=True) for name, panels in sections.items()]
+    return views.Workspace(entity=entity, project=project, name="dgbench", sections=shown)
 
 
 def main(words: list[str]) -> int:

@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from dgbench.records.rows import Role, identity_key, keys
+
 SHARPNESS = "sharpness.name"  #: key of a row's hyperparameters
 _LONG = ("folds", "given")  # keys that mostly follow from the others
 
@@ -128,6 +130,25 @@ def dataset_titles(
             named = [*named, *(key for key in _LONG if key in differing)][: len(named) + 1] if beside else differing
         titles.append(" ".join([str(mine["dataset"]), *(f"{key}={words_of(mine[key])}" for key in named)]))
     return titles
+
+
+def setting_labels(identities: Sequence[Mapping[str, Any]], split_by: str | None = None) -> list[tuple[str, str]]:
+    """Title of the setting and label of the algorithm of every run, in the order of the runs.
+
+    Args:
+        identities: of the runs.
+        split_by: one more key whose values make settings of their own.
+    """
+    names = keys(Role.SETTING, split_by)
+    groups: dict[str, list[int]] = defaultdict(list)
+    for at, identity in enumerate(identities):
+        groups[identity_key(identity, names)].append(at)
+    titles = setting_titles([{key: identities[group[0]][key] for key in names} for group in groups.values()])
+    labels = {}
+    for title, group in zip(titles, groups.values(), strict=True):
+        for at, algorithm in zip(group, algorithm_labels([identities[at] for at in group]), strict=True):
+            labels[at] = title, algorithm
+    return [labels[at] for at in range(len(identities))]
 
 
 def variant_text(identity: Mapping[str, Any]) -> str:

@@ -57,7 +57,7 @@ def results(
         ConfigError: the selection or ``split_by`` is unknown.
     """
     places = [source] if isinstance(source, str | Path) else list(source)
-    method = _selection(selection) if isinstance(selection, str) else selection
+    method = selection_named(selection) if isinstance(selection, str) else selection
     collection = collect(places)
     if not collection.runs:
         raise RecordError(f"no run under {', '.join(map(str, places))} has rows; {collection.problems[0].reason}")
@@ -103,7 +103,12 @@ def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
     return made
 
 
-def _selection(name: str) -> Selection:
+def selection_named(name: str) -> Selection:
+    """The selection of a file in ``conf/selection``.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
     files = {file.stem: file for file in sorted((CONF / "selection").glob("*.yaml"))}
     if name not in files:
         raise ConfigError(f"selection={name} is unknown; choose from {', '.join(files)}, or pass a selection")

@@ -17,8 +17,18 @@ from dgbench.reports.document import Figure
 from dgbench.reports.labels import slug
 from dgbench.reports.published import Published
 from dgbench.reports.reading.shifts import ShiftLine, ShiftSetting
-from dgbench.reports.render.drawing import COLORS, GRAY, PointLabel, canvas, finish, grid, heat, label_of, label_points
-from dgbench.reports.render.pictures import INK
+from dgbench.reports.render.drawing import (
+    COLORS,
+    GRAY,
+    INK,
+    PointLabel,
+    canvas,
+    finish,
+    grid,
+    heat,
+    label_of,
+    label_points,
+)
 from dgbench.shift.tables import interval_words, nearest, other_features, points
 
 _MOST_NUMBERS = 12  # environments up to which cells of a matrix hold numbers

@@ -21,7 +21,7 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 
 from dgbench.sweeps.work import SweepCommand
 
-PRELOAD = ["torchvision", "sklearn.datasets", "dgbench.training.train_runs", "dgbench.cli.summary"]
+PRELOAD = ["torchvision", "sklearn.datasets", "dgbench.training.train_runs", "dgbench.cli.outcome"]
 DEATHS = 2  # of a job's process, after which the job is given up
 STARTS = 5  # attempts to start a worker
 GRACE_SECONDS = 5.0  # for workers to end by themselves

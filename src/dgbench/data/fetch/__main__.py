@@ -229,9 +229,14 @@ def shown(findings: Iterator[Finding], name: str) -> bool:
     return well
 
 
-if __name__ == "__main__":
+def command() -> None:
+    """End with the exit code of the words that were typed; Ctrl-C is told in one line."""
     try:
         sys.exit(main())
     except KeyboardInterrupt:
         print("dgbench: interrupted; the same command continues where this one stopped", file=sys.stderr)
         sys.exit(130)
+
+
+if __name__ == "__main__":
+    command()

@@ -34,7 +34,7 @@ from dgbench.reports.archive.entries import (
     recorded_of,
     tables_of,
 )
-from dgbench.reports.archive.index import INDEX_FILES, index_files
+from dgbench.reports.archive.index import INDEX_FILES, stale_files
 from dgbench.reports.reading.row_files import Names, read_archive
 
 LARGEST = 3_000_000  #: bytes of the whole archive
@@ -181,10 +181,6 @@ def _between(results: Path, folders: Sequence[Path]) -> Iterator[str]:
     if size > LARGEST:
         yield f"it is {size / 1e6:.1f} MB, more than {LARGEST / 1e6:.0f} MB; pack fewer evaluated steps"
     try:
-        generated = index_files(results)
+        yield from (f"{path.name} is stale; write it with `dgbench results index`" for path in stale_files(results))
     except (DgbenchError, OSError) as error:
         yield str(error)
-        return
-    for name, text in generated.items():
-        if not (results / name).is_file() or read_regular(results / name) != text.encode():
-            yield f"{name} is stale; write it with `dgbench results index`"

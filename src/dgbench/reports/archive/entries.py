@@ -18,12 +18,9 @@ from typing import Annotated, Any, Literal, get_args
 
 import pandas as pd
 import yaml
-from hydra.utils import instantiate
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from dgbench.analysis import MEASURES
-from dgbench.analysis.selection import Selection
-from dgbench.configuration import CONF
 from dgbench.errors import RecordError
 from dgbench.records.files import read_regular, write_whole
 from dgbench.records.rows import IDENTITY_FILE, Role, keys, printable_text
@@ -35,6 +32,7 @@ from dgbench.reports.reading.collect import Collection, code_parts, collect
 from dgbench.reports.reading.folders import ENTRY_FILE, ROWS
 from dgbench.reports.reading.row_files import BY_SEED, ROW_COLUMNS, SEEDED
 from dgbench.reports.reading.selected import Selected, select_runs
+from dgbench.reports.results import selection_named
 
 MEASURES_FILE, LEADERBOARD_FILE, ABOUT = "measures.csv", "leaderboard.csv", "README.md"
 CHECKSUMMED = (ROWS, MEASURES_FILE, LEADERBOARD_FILE)
@@ -313,12 +311,6 @@ def _hours(sessions: Sequence[Session]) -> float:
         total += max(0.0, start + seconds - max(start, reached))
         reached = max(reached, start + seconds)
     return round(total / 3600, 2)
-
-
-def selection_named(name: str) -> Selection:
-    """The selection of a file in ``conf/selection``."""
-    made: Selection = instantiate(yaml.safe_load((CONF / "selection" / f"{name}.yaml").read_text(encoding="utf-8")))
-    return made
 
 
 def evaluated(files: Sequence[Path], selection: str) -> tuple[Collection, Selected, Evaluation]:

@@ -30,12 +30,12 @@ from dgbench.reports.archive.entries import (
     read_entry,
     read_lines,
     read_table,
-    selection_named,
 )
 from dgbench.reports.measuring.report import measures_answer, setting_facts
 from dgbench.reports.measuring.tables import FORMULAS, measure_table
 from dgbench.reports.reading.selected import beside_trained
-from dgbench.reports.render.text import markdown_table
+from dgbench.reports.render.formats import markdown_table
+from dgbench.reports.results import selection_named
 from dgbench.reports.tables import Column
 
 INDEX_FILES = ("README.md", "LEADERBOARD.md", "all_measures.csv", "all_leaderboard.csv")
@@ -55,23 +55,29 @@ def write_index(results: Path) -> list[Path]:
     """Write the generated files of an archive.
 
     Returns:
-        those that were not as they should be.
+        those that were not as they should be; errors as :func:`stale_files`.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    stale = stale_files(results)
+    for path, text in stale.items():
+        write_whole(path, text)
+    return list(stale)
+
+
+def stale_files(results: Path) -> dict[Path, str]:
+    """Find the generated files that are not as they should be, and say how.
 
     Raises:
         RecordError: an entry cannot be read, or two that are not frozen hold the same run.
-        OSError: a file cannot be written.
     """
-    changed = []
-    for name, text in index_files(results).items():
-        path = results / name
-        if not path.is_file() or read_regular(path) != text.encode():
-            write_whole(path, text)
-            changed.append(path)
-    return changed
+    generated = {results / name: text for name, text in index_files(results).items()}
+    return {path: text for path, text in generated.items() if not path.is_file() or read_regular(path) != text.encode()}
 
 
 def index_files(results: Path) -> dict[str, str]:
-    """Make the generated files, name -> content; errors as :func:`write_index`."""
+    """Make the generated files, name -> content; errors as :func:`stale_files`."""
     entries = [read_entry(folder) for folder in entry_folders(results)]
     template = files("dgbench.reports.archive").joinpath("readme.md").read_text(encoding="utf-8")
     made = (

@@ -1,22 +1,26 @@
-"""The tested images of runs, from their ``predictions.parquet``, and which runs belong together."""
+"""The tested images of runs, from their ``predictions.parquet``: which runs belong together, and counts of images.
+
+Counts are summed run by run, so that the images of one run are in memory at a time.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from sklearn.metrics import f1_score, roc_auc_score
 
 from dgbench.errors import RecordError
 from dgbench.plan.folds import tested
 from dgbench.records.predictions import ATTRIBUTE, PREDICTION_FILE, about_predictions, read_predictions
-from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.evaluation import one_code
-from dgbench.reports.labels import algorithm_labels, setting_titles
+from dgbench.reports.labels import setting_labels
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import Run
@@ -26,6 +30,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SHOWN = 16  # images on a sheet
+BINS = 15  # of confidence, as in Guo et al. (2017)
+MOST_VALUES = 50  # of an attribute; one with more, as a file's number, makes no groups
+FEW = 10  # images of a group below which it is not called the worst
+_GROUP = ["attribute", "value", "label", "env"]
 _WAYS = "train with trainer.predictions=last, or write them with dgbench evaluate and predictions=true"
 
 
@@ -45,11 +53,6 @@ class EnvImages:
     env: str
     frame: pd.DataFrame
     scores: NDArray[np.float64] | None
-
-    @property
-    def attributes(self) -> list[str]:
-        """Names of the columns that say what else is known of an image."""
-        return [name for name in map(str, self.frame) if name.startswith(ATTRIBUTE)]
 
 
 @dataclass(frozen=True)
@@ -140,28 +143,22 @@ def predicted_runs(collection: Collection) -> tuple[list[PredictedRun], list[Pro
     return runs, problems
 
 
-def settings_of(runs: Sequence[PredictedRun], split_by: str | None) -> list[tuple[str, dict[str, list[PredictedRun]]]]:
-    """Sort runs into settings: title, and algorithm -> runs.
+def settings_of(runs: Sequence[PredictedRun], split_by: str | None) -> dict[str, dict[str, list[PredictedRun]]]:
+    """Sort runs: title of the setting -> algorithm -> runs.
 
     Raises:
         RecordError: one setting would mix code versions.
     """
-    names = keys(Role.SETTING, split_by)
-    groups: dict[str, list[PredictedRun]] = defaultdict(list)
-    shared: dict[str, dict[str, Any]] = {}
-    for at, identity in beside_trained([predicted.run.identity for predicted in runs]):
-        place = identity_key(identity, names)
-        groups[place].append(runs[at])
-        shared.setdefault(place, {key: identity[key] for key in names})
-    settings = []
-    for title, group in zip(setting_titles(list(shared.values())), groups.values(), strict=True):
-        identities = [predicted.run.identity for predicted in group]
-        one_code([SelectedRun(each.run.identity, "", each.run.folder) for each in group], identities[0])
-        by_algorithm: dict[str, list[PredictedRun]] = defaultdict(list)
-        for label, predicted in zip(algorithm_labels(identities), group, strict=True):
-            by_algorithm[label].append(predicted)
-        settings.append((title, dict(by_algorithm)))
-    return settings
+    placed = beside_trained([predicted.run.identity for predicted in runs])
+    labels = setting_labels([identity for _, identity in placed], split_by)
+    settings: dict[str, dict[str, list[PredictedRun]]] = defaultdict(lambda: defaultdict(list))
+    members: dict[str, list[SelectedRun]] = defaultdict(list)
+    for (at, identity), (title, algorithm) in zip(placed, labels, strict=True):
+        settings[title][algorithm].append(runs[at])
+        members[title].append(SelectedRun(identity, "", runs[at].run.folder))
+    for several in members.values():
+        one_code(several, several[0].identity)
+    return dict(settings)
 
 
 def most_confident(images: pd.DataFrame) -> pd.DataFrame:
@@ -184,3 +181,173 @@ def only_first(first: pd.DataFrame, second: pd.DataFrame) -> tuple[pd.DataFrame,
     wrong = ~second.groupby(place, sort=False)["right"].any()
     both = right.index[right].intersection(wrong.index[wrong])
     return most_confident(second[pd.MultiIndex.from_frame(second[place]).isin(both)]), len(both)
+
+
+class Counts:
+    """What the runs of one algorithm do in the environments that they are tested in.
+
+    Args:
+        classes: names.
+
+    Attributes:
+        many: attributes with more values than make groups.
+    """
+
+    def __init__(self, classes: Sequence[str]) -> None:
+        self.classes = classes
+        self.many: set[str] = set()
+        self._parts: dict[str, list[pd.DataFrame]] = defaultdict(list)
+
+    def add(self, images: EnvImages, repetition: str) -> None:
+        """Count the images of one run in one environment.
+
+        Args:
+            images: of the run.
+            repetition: seed and trial; counts of its folds are added.
+        """
+        frame = images.frame
+        weight = frame["weight"]
+        bins = np.clip(np.ceil(frame["confidence"] * BINS).astype(int) - 1, 0, BINS - 1)  # ((m - 1)/BINS, m/BINS]
+        counted = frame[["label", "predicted"]].assign(
+            bin=bins, n=weight, right=weight * frame["right"], confidence=weight * frame["confidence"]
+        )
+        parts = {
+            "confusion": counted.groupby(["label", "predicted"])[["n", "right"]].sum().reset_index(),
+            "bins": counted.groupby("bin")[["n", "right", "confidence"]].sum().reset_index(),
+            "areas": pd.DataFrame({"auroc": [auroc(images)]}),
+        }
+        for column in (name for name in map(str, frame) if name.startswith(ATTRIBUTE)):
+            name = column.removeprefix(ATTRIBUTE)
+            value = frame[column].astype(object).where(frame[column].notna(), None).map(str).rename("value")
+            self.many |= {name} if value.nunique() > MOST_VALUES else set()
+            if name not in self.many:
+                groups = counted.groupby([value, "label"])[["n", "right"]].sum().reset_index()
+                parts[f"groups of {name}"] = groups.assign(attribute=name)
+        for name, part in parts.items():
+            kind = name.partition(" ")[0]
+            self._parts[kind].append(part.assign(repetition=repetition, env=images.env))
+
+    def _all(self, kind: str) -> pd.DataFrame:
+        return pd.concat(self._parts[kind], ignore_index=True)
+
+    @cached_property
+    def confusion(self) -> pd.DataFrame:
+        """Columns ``repetition``, ``env``, ``label``, ``predicted``, ``n`` and ``right`` (images)."""
+        return self._all("confusion")
+
+    @property
+    def environments(self) -> list[str]:
+        """In the order of the runs."""
+        return list(dict.fromkeys(self.confusion["env"]))
+
+    @property
+    def repetitions(self) -> int:
+        """How many seeds (and trials) there are."""
+        return int(self.confusion["repetition"].nunique())
+
+    def measures(self, *by: str) -> pd.DataFrame:
+        """Compute the measures of each repetition over all images, or those of each environment.
+
+        ``auroc`` is one class against the rest, mean over the classes, then over the models and environments: scores of
+        two models are not on one scale. ``ece`` is the expected calibration error, the mean over images of |accuracy -
+        confidence| of their bin.
+
+        Source: Naeini et al. 2015, "Obtaining Well Calibrated Probabilities Using Bayesian Binning", with the 15 equal
+        bins of Guo et al. 2017, "On Calibration of Modern Neural Networks", equation 5.
+
+        Args:
+            by: ``env``, or nothing.
+
+        Returns:
+            lines by ``repetition`` and ``by``; ``images``, and the fractions ``accuracy``, ``macro_f1`` (mean F1 over
+            classes that occur among labels or predictions), ``auroc`` (NaN where it is not defined), ``ece`` and
+            ``excess`` (mean confidence less accuracy; above 0 is overconfident).
+        """
+        keys = ["repetition", *by]
+        totals = self.confusion.groupby(keys, sort=False)
+        n, right = totals["n"].sum(), totals["right"].sum()
+        bins = self._all("bins").groupby([*keys, "bin"], sort=False)[["n", "right", "confidence"]].sum()
+        off = (bins["right"] - bins["confidence"]).abs().groupby(keys, sort=False).sum()
+        confidence = bins["confidence"].groupby(keys, sort=False).sum()
+        areas = self._all("areas").groupby(["repetition", "env"], sort=False)["auroc"].agg(_mean)
+        return pd.DataFrame(
+            {
+                "images": n,
+                "accuracy": right / n,
+                "macro_f1": totals[["label", "predicted", "n"]].apply(macro_f1),
+                "auroc": areas.groupby(keys, sort=False).agg(_mean),
+                "ece": off / n,
+                "excess": (confidence - right) / n,
+            }
+        )
+
+    def groups(self, attributes: bool = True) -> pd.DataFrame:
+        """Compute the accuracy of each class in each environment, and in each value of the attributes; lowest first.
+
+        Args:
+            attributes: those of attributes, too.
+
+        Returns:
+            columns ``attribute`` and ``value`` (empty for a class as a whole), ``label``, ``env``, ``accuracy`` (mean
+            over repetitions), ``n`` (images of one repetition) and ``name``, e.g. ``dog in sketch, light day``.
+        """
+        parts = [self.confusion.assign(attribute="", value="")]
+        if attributes and self._parts["groups"]:
+            valued = self._all("groups")
+            parts.append(valued[~valued["attribute"].isin(self.many)])
+        counted = pd.concat(parts).groupby([*_GROUP, "repetition"])[["n", "right"]].sum().query("n > 0")
+        counted["accuracy"] = counted["right"] / counted["n"]
+        groups = counted.groupby(_GROUP)[["accuracy", "n"]].mean().reset_index()
+        words = [
+            f"{self.classes[label]} in {env}" + (f", {attribute} {value or '(empty)'}" if attribute else "")
+            for attribute, value, label, env in groups[_GROUP].itertuples(index=False)
+        ]
+        order = {"accuracy": True, "n": False, **dict.fromkeys(_GROUP, True)}
+        return groups.assign(name=words).sort_values(list(order), ascending=list(order.values()), ignore_index=True)
+
+    def worst_group(self, attributes: bool = False) -> dict[str, Any] | None:
+        """The group of :data:`FEW` images or more with the lowest accuracy, as a line of :meth:`groups`."""
+        large = self.groups(attributes).query("n >= @FEW")
+        return {str(key): value for key, value in large.iloc[0].items()} if len(large) else None
+
+    def matrix(self) -> NDArray[np.float64]:
+        """(K, K) images by true and predicted class over all environments, mean over repetitions."""
+        k = range(len(self.classes))
+        counted = self.confusion.pivot_table("n", "label", "predicted", "sum", fill_value=0.0)
+        return counted.reindex(index=k, columns=k, fill_value=0.0).to_numpy(float) / self.repetitions
+
+    def confusions(self) -> list[dict[str, Any]]:
+        """``label``, ``predicted`` (what it is taken for), ``n`` and ``share`` of the class, most images first."""
+        counted = self.matrix()
+        label, predicted = np.nonzero(counted * (1 - np.eye(len(counted))))
+        n = counted[label, predicted]
+        pairs = pd.DataFrame({"label": label, "predicted": predicted, "n": n, "share": n / counted.sum(1)[label]})
+        pairs = pairs.sort_values("n", ascending=False, kind="stable")
+        return [{str(key): value for key, value in pair.items()} for pair in pairs.to_dict("records")]
+
+
+def macro_f1(confusion: pd.DataFrame) -> float:
+    """``label``, ``predicted`` and ``n`` -> mean F1 over classes that occur in either."""
+    label, predicted, n = (confusion[name].to_numpy() for name in ("label", "predicted", "n"))
+    return float(f1_score(label, predicted, average="macro", sample_weight=n, zero_division=0))
+
+
+def auroc(images: EnvImages) -> float:
+    """Area under the ROC curve of each class against the rest, mean over the classes that occur; NaN without any.
+
+    NaN, too, where not all probabilities are known.
+    """
+    if images.scores is None:
+        return float("nan")
+    labels, weight = images.frame["label"].to_numpy(), images.frame["weight"].to_numpy()
+    areas = []
+    for label in np.unique(labels).tolist():
+        positive = labels == label
+        if not positive.all():
+            areas.append(roc_auc_score(positive, images.scores[:, label], sample_weight=weight))
+    return float(np.mean(areas)) if areas else float("nan")
+
+
+def _mean(values: pd.Series[Any]) -> float:
+    """The mean; NaN where one of them is."""
+    return float(values.mean(skipna=False))

@@ -1,22 +1,28 @@
-"""``report=errors``: which images are wrong, from what every run predicted (``trainer.predictions``)."""
+"""``report=errors``: which images are wrong, from what every run predicted (``trainer.predictions``).
+
+Its pictures are heat maps, and sheets of images with what they are taken for.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from dgbench.analysis.selection import Selection
+from dgbench.data.store.decoding import rgb
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import trained_on_tested
 from dgbench.records.predictions import need_pyarrow
 from dgbench.reports.document import TARGET_ORACLE, Document, Figure, Section, leads, problem_table
-from dgbench.reports.errors.counts import Counts
-from dgbench.reports.errors.figures import heat_maps, sheet
 from dgbench.reports.errors.images import (
     SHOWN,
+    Counts,
     PredictedRun,
     most_confident,
     only_first,
@@ -35,6 +41,10 @@ from dgbench.reports.labels import network_text, slug, variant_text
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import check_key
+from dgbench.reports.render.drawing import canvas, finish, heat
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 #: what the report is about, explained where it first stands
 WORDS = {
@@ -44,6 +54,8 @@ WORDS = {
     "worst group": "the class and environment with the lowest accuracy, among those with 10 images or more.",
 }
 _EVALUATION = {"last": "the last step", "best": "the lowest val error"}
+_MOST_NUMBERS, _MOST_NAMES = 12, 45  # classes up to which cells hold numbers, and lines names
+_SIDE, _ACROSS = 96, 8  # pixels of a thumbnail; thumbnails in a row
 
 
 @dataclass(frozen=True)
@@ -63,8 +75,8 @@ class ErrorsReport:
         need_pyarrow("report=errors")
         runs, problems = predicted_runs(collection)
         settings = settings_of(runs, split_by)
-        compared = self._compared({name for _, by_algorithm in settings for name in by_algorithm})
-        sections = [_section(title, by_algorithm, compared, problems) for title, by_algorithm in settings]
+        compared = self._compared({name for by_algorithm in settings.values() for name in by_algorithm})
+        sections = [_section(title, by_algorithm, compared, problems) for title, by_algorithm in settings.items()]
         oracle = any(trained_on_tested(predicted.run.identity) for predicted in runs)
         return Document(
             title="Which images are wrong",
@@ -215,3 +227,89 @@ def _answer(algorithm: str, counts: Counts, algorithms: int) -> list[str]:
     label, predicted, share = (pairs[0][key] for key in ("label", "predicted", "share"))
     taken = f"{counts.classes[label]} is taken for {counts.classes[predicted]}"
     return [f"{first}.", f"Most often {taken} ({100 * share:.0f}% of its images); its {second}."]
+
+
+def heat_maps(setting: str, algorithm: str, counts: Counts) -> Figure:
+    """Draw confusion matrix and accuracy of each class by environment, side by side, in percent of the true class."""
+    counted, classes, envs = counts.matrix(), counts.classes, counts.environments
+    with np.errstate(invalid="ignore"):
+        shares = counted / counted.sum(1, keepdims=True)  # NaN for a class without images
+    groups = counts.groups(attributes=False).pivot(index="label", columns="env", values="accuracy")
+    accuracy = groups.reindex(index=range(len(classes)), columns=envs).to_numpy()
+    name, k = f"confusion_{slug(setting)}_{slug(algorithm)}", len(classes)
+    side = 0.42 if k <= _MOST_NUMBERS else 0.24 if k <= _MOST_NAMES else 7 / k
+    width = 1.6 + side * (k + max(len(envs), 2)) * 1.15
+    with canvas(name, max(width, 5.0), max(side * k + 1.3, 2.6)) as drawn:
+        widths = [k, max(len(envs), 1 if k <= _MOST_NAMES else k / 4)]
+        left, right = drawn.subplots(1, 2, sharey=True, width_ratios=widths)
+        written = _percent if k <= _MOST_NUMBERS else None
+        heat(left, shares, written)
+        heat(right, accuracy, written)
+        for axes, words, title in ((left, classes, "predicted class (%)"), (right, envs, "accuracy (%)")):
+            shown = len(words) <= _MOST_NAMES
+            axes.set_xticks(range(len(words)) if shown else [], list(words) if shown else [], rotation=90, fontsize=9)
+            axes.set_title(title, fontsize=10)
+        left.set_yticks(range(k) if k <= _MOST_NAMES else [], list(classes) if k <= _MOST_NAMES else [], fontsize=9)
+        left.set_ylabel("true class")
+        caption = (
+            "Left: what images of each class are taken for, all environments together. Right: accuracy of each class "
+            "in each held-out environment. Percent of the true class, mean over seeds."
+        )
+        caption += " Classes stand in the order of their numbers." if k > _MOST_NAMES else ""
+        return finish(drawn, name, f"Confusion and accuracy by class, {algorithm}", caption)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}"
+
+
+def sheet(name: str, title: str, caption: str, lines: pd.DataFrame, classes: Sequence[str]) -> Figure | str:
+    """Draw thumbnails, each with its true class, what it is taken for and how confidently, and its environment.
+
+    Args:
+        name, title, caption: of the figure.
+        lines: images as :func:`dgbench.reports.errors.images.most_confident` gives them.
+        classes: names.
+
+    Returns:
+        the figure, or why there is none.
+    """
+    thumbnails: list[tuple[dict[str, Any], Image]] = []
+    why = ""
+    records: list[dict[str, Any]] = lines.to_dict("records")  # type: ignore[assignment]
+    for line in records:
+        try:
+            thumbnails.append((line, _thumbnail(line)))
+        except Exception as error:  # PIL raises whatever its parts raise over a broken file
+            why = why or " ".join(str(error).split())
+    if not thumbnails:
+        return why
+    across = min(_ACROSS, max(len(thumbnails), 4))
+    down = -(-len(thumbnails) // across)
+    with canvas(name, 1.25 * across, 1.85 * down) as drawn:
+        panels = drawn.subplots(down, across, squeeze=False).flatten()
+        for axes in panels:
+            axes.axis("off")
+        for axes, (line, image) in zip(panels, thumbnails, strict=False):
+            axes.imshow(np.asarray(image), interpolation="none")
+            taken = f"{_short(classes[line['predicted']])} {100 * line['confidence']:.0f}%"
+            text = f"{_short(classes[line['label']])}\nas {taken}\n{_short(str(line['env']))}"
+            axes.set_title(text, fontsize=7.5, linespacing=1.15, pad=3)
+        missing = len(lines) - len(thumbnails)
+        caption += f" {missing} of {len(lines)} images cannot be shown: {why}." if missing else ""
+        return finish(drawn, name, title, caption)
+
+
+def _short(word: str) -> str:
+    return word if len(word) <= 14 else f"{word[:13]}…"
+
+
+def _thumbnail(line: Mapping[str, Any]) -> Image:
+    if not line["root"]:
+        raise FileNotFoundError("the images of this dataset are not in files of their own")
+    path = Path(line["root"]).expanduser() / str(line["image"])
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not there")
+    image = rgb(path)
+    image.thumbnail((_SIDE, _SIDE))
+    return image

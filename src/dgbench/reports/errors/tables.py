@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
-from dgbench.reports.errors.counts import BINS, FEW, Counts
+from dgbench.reports.errors.images import BINS, FEW, Counts
 from dgbench.reports.labels import slug
 from dgbench.reports.tables import Column, Table, entry, table
 
@@ -77,13 +78,14 @@ def environment_table(counts: ByAlgorithm) -> Table:
         for algorithm, counted in counts.items()
         for env, measures in counted.measures("env").groupby("env", sort=False)
     ]
-    columns = [_ALGORITHM, _ENVIRONMENT, Column("accuracy", unit="percent"), *map(_without_help, _MEASURES), _IMAGES]
+    without_help = [replace(column, help="") for column in _MEASURES]
+    columns = [_ALGORITHM, _ENVIRONMENT, Column("accuracy", unit="percent"), *without_help, _IMAGES]
     return table(lines, "environments", "Errors by environment", columns)
 
 
 def class_table(counts: ByAlgorithm) -> Table:
     """Accuracy of each class in each environment."""
-    lines, envs = [], _environments(counts.values())
+    lines, envs = [], list(dict.fromkeys(env for counted in counts.values() for env in counted.environments))
     for algorithm, counted in counts.items():
         groups = {
             (group["label"], group["env"]): group for group in counted.groups(attributes=False).to_dict("records")
@@ -162,14 +164,6 @@ def confusion_table(algorithm: str, counts: Counts) -> Table | None:
     columns = [_CLASS, *(Column(f"as {other}", unit="count") for other in counts.classes), _IMAGES]
     notes = ["Lines are true classes, columns predicted ones; images (mean over seeds), percent of the line."]
     return table(lines, f"confusion_{slug(algorithm)}", f"Confusion matrix of {algorithm}", columns, notes, detail=True)
-
-
-def _environments(counts: Iterable[Counts]) -> list[str]:
-    return list(dict.fromkeys(env for counted in counts for env in counted.environments))
-
-
-def _without_help(column: Column) -> Column:
-    return Column(column.name, column.title, column.unit)
 
 
 def _over_seeds(measures: pd.DataFrame, names: Iterable[str]) -> dict[str, Any]:

@@ -179,31 +179,22 @@ def _rows(sweeps: Sequence[_Sweep]) -> pd.DataFrame:
     """Make the table of :class:`~dgbench.reports.reading.collect.Collection`, with the accuracy as read."""
     import pandas as pd
 
+    parts = []
+    for number, sweep in enumerate(sweeps):
+        unseen, count = sweep.held_out, len(sweep.steps)
+        subset = np.where(np.arange(len(unseen)) % 2, "val", np.where(unseen, "test", "train"))
+        columns = {"env": np.repeat(sweep.run.identity["given"], 2), "subset": subset, "env_held_out": unseen}
+        part = pd.DataFrame({name: np.tile(values, count) for name, values in columns.items()})
+        steps = np.repeat(sweep.steps, len(unseen))
+        parts.append(part.assign(run=np.int32(number), step=steps, accuracy=sweep.accuracy.ravel()))
+    frame = pd.concat(parts, ignore_index=True)
     names = list(dict.fromkeys(name for sweep in sweeps for name in sweep.run.identity["given"]))
-    codes = {name: code for code, name in enumerate(names)}
-    env: list[NDArray[Any]] = []
-    subset: list[NDArray[Any]] = []
-    held_out: list[NDArray[Any]] = []
-    for sweep in sweeps:
-        unseen = sweep.held_out
-        of_column = np.repeat([codes[name] for name in sweep.run.identity["given"]], 2)
-        part = np.where(np.arange(len(unseen)) % 2, SUBSETS.index("val"), np.where(unseen, SUBSETS.index("test"), 0))
-        for target, column in ((env, of_column), (subset, part), (held_out, unseen)):
-            target.append(np.tile(column, len(sweep.steps)))
-    accuracy = np.concatenate([sweep.accuracy.ravel() for sweep in sweeps])
-    lengths = [sweep.accuracy.size for sweep in sweeps]
-    frame = pd.DataFrame(
-        {
-            "run": np.repeat(np.arange(len(sweeps), dtype="int32"), lengths),
-            "step": np.concatenate([np.repeat(sweep.steps, sweep.accuracy.shape[1]) for sweep in sweeps]),
-            "env": pd.Categorical.from_codes(np.concatenate(env), pd.Index(names)),
-            "subset": pd.Categorical.from_codes(np.concatenate(subset), pd.Index(list(SUBSETS))),
-            "env_held_out": np.concatenate(held_out),
-            "seen": np.ones(len(accuracy), dtype="int32"),
-            "wrong": 1 - accuracy,
-            "loss": np.full(len(accuracy), np.nan, dtype="float32"),
-            "accuracy": accuracy,
-        }
+    frame = frame.assign(
+        env=pd.Categorical(frame["env"], names),
+        subset=pd.Categorical(frame["subset"], SUBSETS),
+        seen=np.int32(1),
+        wrong=1 - frame["accuracy"],
+        loss=np.float32("nan"),
     )
     used = frame["accuracy"].notna() | (frame["subset"] == "val")
     return frame if used.all() else frame[used].reset_index(drop=True)

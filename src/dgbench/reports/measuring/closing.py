@@ -13,7 +13,7 @@ from dgbench.errors import RecordError
 from dgbench.plan.folds import FULL, tested_by_fold
 from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.evaluation import Study, evaluate_study, expected_folds, grouped_reasons, planned_tests
-from dgbench.reports.render.text import plain_table
+from dgbench.reports.render.formats import plain_table
 from dgbench.reports.tables import Column, table
 
 #: more folds without a result than these get no line of their own; the reasons below name them

@@ -23,6 +23,7 @@ from dgbench.reports.measuring.tables import COMPARED
 from dgbench.reports.over_seeds import Ranking, algorithms_of, by_seed, known, seeds_of, standard_deviation
 from dgbench.reports.render.drawing import (
     COLORS,
+    INK,
     MEASURE_STYLE,
     REST,
     canvas,
@@ -33,7 +34,6 @@ from dgbench.reports.render.drawing import (
     label_of,
     spread,
 )
-from dgbench.reports.render.pictures import INK
 
 _COLUMNS = 3
 _RANKS = 3.26  # inches of the line of ranks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,8 @@ from numpy.typing import NDArray
 from dgbench.analysis.selection import Selection
 from dgbench.plan.folds import tested
 from dgbench.records.metrics import METRICS_FILE, read_metrics
-from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.document import Document, Figure, Section, leads, problem_table
-from dgbench.reports.labels import algorithm_labels, setting_titles, slug
+from dgbench.reports.labels import setting_labels, slug
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.row_files import Run
 from dgbench.reports.reading.selected import check_key
@@ -34,6 +32,7 @@ ROLES = {
 }
 _PANELS = ("val", "test", "everywhere")
 _LOGGED = "train/"  # beginning of the names in ``metrics.csv`` that are drawn
+_OF_RUN = ("seed", "fold", "draw", "trial", "run")
 _REPETITION = ("seed", "draw", "trial")
 
 
@@ -146,18 +145,11 @@ def step_curves(collection: Collection, split_by: str | None = None) -> pd.DataF
 
 def run_labels(collection: Collection, split_by: str | None = None) -> list[dict[str, Any]]:
     """Of every run ``setting``, ``algorithm`` (as tables name it), ``seed``, ``fold``, ``draw``, ``trial``, ``run``."""
-    names = keys(Role.SETTING, split_by)
     identities = [run.identity for run in collection.runs]
-    groups: dict[str, list[int]] = defaultdict(list)
-    for at, identity in enumerate(identities):
-        groups[identity_key(identity, names)].append(at)
-    titles = setting_titles([{key: identities[group[0]][key] for key in names} for group in groups.values()])
-    labels: list[dict[str, Any]] = [{}] * len(identities)
-    for title, group in zip(titles, groups.values(), strict=True):
-        for at, algorithm in zip(group, algorithm_labels([identities[at] for at in group]), strict=True):
-            place = {name: identities[at][name] for name in ("seed", "fold", "draw", "trial", "run")}
-            labels[at] = {"setting": title, "algorithm": algorithm, **place}
-    return labels
+    return [
+        {"setting": title, "algorithm": algorithm, **{name: identity[name] for name in _OF_RUN}}
+        for identity, (title, algorithm) in zip(identities, setting_labels(identities, split_by), strict=True)
+    ]
 
 
 def _roles(collection: Collection) -> NDArray[np.str_]:

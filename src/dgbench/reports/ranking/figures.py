@@ -17,8 +17,7 @@ from dgbench.reports.labels import slug
 from dgbench.reports.measuring.figures import rank_diagram
 from dgbench.reports.over_seeds import Ranking, comparable, known, means
 from dgbench.reports.ranking.leaderboards import Leaderboard
-from dgbench.reports.render.drawing import COLORS, GRAY, canvas, finish, grid, label_of
-from dgbench.reports.render.pictures import INK
+from dgbench.reports.render.drawing import COLORS, GRAY, INK, canvas, finish, grid, label_of
 
 _WIDTH = 5.6  # inches, which a phone shows whole
 _LINE = 0.2  # inches for each algorithm with a name of one line

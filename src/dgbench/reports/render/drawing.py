@@ -1,21 +1,33 @@
-"""What figures share: colors and style, heat maps, and names beside curves and points that cover nothing."""
+"""What figures share: colors and style, heat maps, names beside curves and points that cover nothing; SVG and PNG.
+
+Drawn figures are saved in a process beside the one that makes the tables: it is a third of a report. No pandas is
+imported here, so that the other process is there soon.
+"""
 
 from __future__ import annotations
 
+import io
 import math
+import os
+import re
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
+from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dgbench.reports.document import Figure
-from dgbench.reports.render.pictures import INK, save
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dgbench.reports.document import Figure
+
+INK = "#1c2024"  # becomes currentColor in the SVG
 # Okabe & Ito's palette less yellow and black: told apart by color-blind readers, visible on light and dark pages
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 #: color, marker and line of each measure, the same in every figure
@@ -31,10 +43,13 @@ REST: dict[str, Any] = {"color": INK, "alpha": 0.35, "linewidth": 0.8, "zorder":
 _FILL = (0x00 / 255, 0x72 / 255, 0xB2 / 255)  # of heat maps
 _FEW = 5  # curves in color where there are more than colors
 Box = tuple[float, float, float, float]  # x0, y0, x1, y1 in pixels
+Pictures = tuple[str, bytes]  # inline SVG without prolog, PNG
 #: where the name of a point may stand: angles, and points from its place to the nearer end of the name
 _DIRECTIONS = [math.radians(angle) for angle in (20, -20, 160, -160, 90, -90, 45, -45, 135, -135, 0, 180)]
 _DISTANCES = (8, 16, 26, 38, 52, 68, 86)
 _JOINED = 11  # names that are further away are joined to their place by a line
+
+_beside: list[ProcessPoolExecutor] = []
 
 
 def _style(name: str) -> dict[Any, Any]:
@@ -61,6 +76,8 @@ def canvas(name: str, width: float, height: float) -> Iterator[Any]:
 
 def finish(drawn: Any, name: str, title: str, caption: str) -> Figure:
     """Close a figure that is drawn and will not change; ``name`` is that of its :func:`canvas`."""
+    from dgbench.reports.document import Figure
+
     inches = drawn.get_figwidth()  # at 6.2 rem an inch letters are as large as the text, at 3.5 still legible
     size = f"max-width: {6.2 * inches:.0f}rem; min-width: {3.5 * inches:.1f}rem"
     return Figure(name, title, caption, save(drawn, _style(name)), size)
@@ -229,3 +246,94 @@ def _overlap(one: Box, other: Box) -> float:
     across = min(one[2], other[2]) - max(one[0], other[0])
     down = min(one[3], other[3]) - max(one[1], other[1])
     return across * down if across > 0 and down > 0 else 0.0
+
+
+@contextmanager
+def saved_beside() -> Iterator[None]:
+    """Let another process save the figures drawn within; elsewhere by their own, when they are first looked at."""
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin)
+    with _without_interrupts():
+        pool.submit(_load)
+    _beside.append(pool)
+    try:
+        yield
+    finally:
+        _beside.remove(pool)
+        pool.shutdown(cancel_futures=True)
+
+
+def save(drawn: Any, style: Mapping[Any, Any]) -> Callable[[], Pictures]:
+    """Return what gives both formats of a matplotlib figure, once they are there."""
+    future: Future[Pictures] | None = None
+    with suppress(BrokenExecutor):
+        future = _beside[-1].submit(pictures, drawn, style) if _beside else None
+
+    @cache
+    def wait() -> Pictures:
+        with suppress(BrokenExecutor):  # the other process was killed, or cannot import the script that calls us
+            if future is not None:
+                return future.result()
+        return pictures(drawn, style)
+
+    return wait
+
+
+def pictures(drawn: Any, style: Mapping[Any, Any]) -> Pictures:
+    """Make both formats, the same to the byte for equal figures."""
+    import matplotlib
+
+    with matplotlib.rc_context(dict(style)):
+        svg = _inline_svg(drawn)
+        drawn.set_layout_engine("none")  # laid out by now, and laying out costs half of the drawing
+        return svg, _png(drawn)
+
+
+def _png(drawn: Any) -> bytes:
+    buffer = io.BytesIO()
+    drawn.savefig(buffer, format="png", dpi=160, facecolor="white", pil_kwargs={"compress_level": 4})
+    return buffer.getvalue()
+
+
+def _inline_svg(drawn: Any) -> str:
+    buffer = io.StringIO()
+    drawn.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text)
+    text = re.sub(r"<!--.*?-->\n?", "", text)
+    text = re.sub(r' id="[A-Za-z]+[\w.]*_\d+"', "", text)  # figure_1, axes_2: the same in every figure, never used
+    for _ in range(2):
+        text = re.sub(r'(<svg[^>]*?) (?:width|height)="[^"]*"', r"\1", text)
+    text = re.sub(r"(?<=[ \"(-])(\d+\.\d\d)\d+", r"\1", text)  # hundredths of a point are enough
+    text = re.sub(r"\n\s*", "\n", text)
+    return text.replace(INK, "currentColor")
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """A process started within leaves Ctrl-C to the one that started it."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _begin() -> None:
+    def end_with_parent() -> None:
+        parent = parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def _load() -> None:
+    import matplotlib.backends.backend_agg
+    import matplotlib.backends.backend_svg
+    import matplotlib.figure  # noqa: F401

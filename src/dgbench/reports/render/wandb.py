@@ -23,7 +23,7 @@ def log_report(
 
     Args:
         document: the report.
-        paths: its files, as :func:`dgbench.reports.render.files.write` returned them.
+        paths: its files, as :func:`dgbench.reports.render.formats.write` returned them.
         folder: receives W&B's own folder.
         name: names the run and the artifact.
         project: where it is logged.
@@ -53,19 +53,17 @@ def _log(document: Document, paths: Sequence[Path], folder: Path, name: str, pro
     )
     failed = True
     try:
+        tables = [(f"{section.name}/{each.name}", each) for section in document.sections for each in section.tables]
         items: dict[str, Any] = {}
+        for where, each in [*tables, (document.problems.name, document.problems)]:
+            if len(each):
+                columns, rows = wandb_table(each)
+                items[where] = wandb.Table(columns=columns, data=rows)
         for section in document.sections:
-            for table in section.tables:
-                if len(table):
-                    columns, rows = wandb_table(table)
-                    items[f"{section.name}/{table.name}"] = wandb.Table(columns=columns, data=rows)
             for figure in section.figures:
-                where = next(path for path in paths if path.name == f"{figure.name}.png")
+                file = next(path for path in paths if path.name == f"{figure.name}.png")
                 caption = f"{title_of(figure, document)}. {figure.caption}"
-                items[f"{section.name}/{figure.name}"] = wandb.Image(str(where), caption=caption)
-        if len(document.problems):
-            columns, rows = wandb_table(document.problems)
-            items[document.problems.name] = wandb.Table(columns=columns, data=rows)
+                items[f"{section.name}/{figure.name}"] = wandb.Image(str(file), caption=caption)
         run.log(items)
         run.summary["problems"] = len(document.problems)
         artifact = wandb.Artifact(re.sub(r"[^\w.-]+", "-", f"report-{name}"), type="report")

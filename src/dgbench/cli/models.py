@@ -1,4 +1,4 @@
-"""``dgbench evaluate``: the rows of any model on any dataset; and ``dgbench.evaluate``, the same from Python."""
+"""``dgbench evaluate`` and ``dgbench export``: what is done with trained models; ``dgbench.evaluate`` from Python."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dgbench.cli.entry import plain_command, sign_of_life
-from dgbench.cli.help import option_lines
-from dgbench.configuration import CONF
+from dgbench.cli.entry import option_lines, plain_command, sign_of_life
 from dgbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from dgbench.cli.api import TrainResult
 
-#: what the command takes besides the keys of a dataset and a protocol
-OPTIONS: Mapping[str, str] = {
+#: what ``dgbench evaluate`` takes besides the keys of a dataset and a protocol
+EVALUATE_OPTIONS: Mapping[str, str] = {
     "model": "a run's folder, a folder of runs, a checkpoint or an exported folder; a .pt2 or TorchScript file; "
     "MODULE:FUNCTION, images -> logits; a name of timm. [A,B] evaluates several",
     "name": "what tables call it (default: what it was loaded from)",
@@ -29,6 +27,15 @@ OPTIONS: Mapping[str, str] = {
     "predictions": "true keeps what is predicted for every image, for report.py report=errors (default: false)",
     "output": "folder that receives the rows (default: outputs)",
 }
+EXPORT_OPTIONS: Mapping[str, str] = {
+    "run": "folder of a finished run",
+    "output": "folder to write, an earlier export is replaced (default: exports/STUDY-fold-FOLD)",
+    "step": "weights of the last evaluation, or of the best one on training environments' validation images "
+    "(default: last)",
+    "format": "[onnx,pt2], what to write besides model.safetensors: ONNX, a program of torch.export (default: neither)",
+    "push": "ORG/NAME of a repository of the Hugging Face hub to upload to; it is made, private, where there is none. "
+    "HF_TOKEN and HF_ENDPOINT count",
+}
 #: groups that say how something is evaluated; all others say how something is trained
 USED = ("dataset", "corruptions", "protocol", "trainer", "paths")
 EXAMPLES = (
@@ -40,12 +47,17 @@ EXAMPLES = (
 )
 
 
-def main() -> None:
-    """The command line."""
-    plain_command(_print, _help)
+def evaluate_command() -> None:
+    """The command line of ``dgbench evaluate``."""
+    plain_command(_evaluate, _evaluate_help)
 
 
-def _print(words: Sequence[str]) -> None:
+def export_command() -> None:
+    """The command line of ``dgbench export``."""
+    plain_command(_export, _export_help)
+
+
+def _evaluate(words: Sequence[str]) -> None:
     from dgbench.analysis.selection import Last
     from dgbench.reports.measuring.closing import closing_table
 
@@ -75,14 +87,14 @@ def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         top = re.split(r"[.@]", key.lstrip("+~"))[0]
         if not equals or word.startswith("-"):
             raise ConfigError(f"{word} is no KEY=VALUE; see dgbench evaluate --help")
-        if key in OPTIONS:
+        if key in EVALUATE_OPTIONS:
             options[key] = _value(key, value)
         elif top in USED:
             overrides.append(word)
         else:
             raise ConfigError(
-                f"{key} is no key of dgbench evaluate, which trains nothing; it takes {', '.join(OPTIONS)}, and keys "
-                f"of {', '.join(USED)}"
+                f"{key} is no key of dgbench evaluate, which trains nothing; it takes {', '.join(EVALUATE_OPTIONS)}, "
+                f"and keys of {', '.join(USED)}"
             )
     return options, overrides
 
@@ -147,50 +159,68 @@ def evaluate(
         ConfigError: an unknown override, or a model that does not fit the dataset.
         DgbenchError: what else keeps the model from being evaluated.
     """
-    from dgbench.cli.api import TrainResult
+    from dgbench.cli.api import TrainResult, composed
     from dgbench.reports.results import results
     from dgbench.trained.sources import Evaluator
 
     evaluator = Evaluator(
         overrides=split(overrides)[1], name=name, classes=list(classes), weights=weights, step=step,
         averaging=averaging, ensemble=ensemble, features=features, predictions=predictions, output=Path(output),
-        compose=_composed, tell=sign_of_life,
+        compose=composed, tell=sign_of_life,
     )  # fmt: skip
     folders = evaluator.evaluate(model)
     return TrainResult(results(folders, "last"), folders, {})
 
 
-def _composed(words: Sequence[str]) -> dict[str, Any]:
-    """The configuration of train.py, for its dataset, protocol and trainer."""
-    from hydra import compose, initialize_config_dir
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    from dgbench.cli.api import own_hydra
-    from dgbench.plan.explain import explain
-
-    with own_hydra(), initialize_config_dir(str(CONF), job_name="evaluate", version_base="1.3"):
-        try:
-            config = compose("train", list(words))
-            return {
-                key: OmegaConf.to_container(config[key], resolve=True) for key in ("dataset", "protocol", "trainer")
-            }
-        except (HydraException, OmegaConfBaseException) as error:
-            raise ConfigError(explain(error, "train", words)) from error
-
-
-def _help() -> str:
-    shown = [f"  dgbench evaluate {words}\n      {what}" for words, what in EXAMPLES]
-    groups = ", ".join(USED)
+def _evaluate_help() -> str:
     return "\n".join(
         [
             "Evaluate any model on any dataset: the rows that training would have written, for the same reports.",
             "\n  dgbench evaluate model=MODEL [KEY=VALUE ...]\n",
             "Examples:",
-            *shown,
+            *(f"  dgbench evaluate {words}\n      {what}" for words, what in EXAMPLES),
             "\nOptions:",
-            *option_lines(OPTIONS),
-            f"\nAnd the keys of {groups}, as train.py takes them. docs/how_to/models.md says more.",
+            *option_lines(EVALUATE_OPTIONS),
+            f"\nAnd the keys of {', '.join(USED)}, as train.py takes them. docs/how_to/models.md says more.",
+        ]
+    )
+
+
+def _export(words: Sequence[str]) -> None:
+    options = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if "=" not in word or key not in EXPORT_OPTIONS:
+            taken = ", ".join(f"{name}=" for name in EXPORT_OPTIONS)
+            raise ConfigError(f"{word} is no option of dgbench export; it takes {taken}")
+        if not value:
+            raise ConfigError(f"{key}= is empty; give a value, or leave it out")
+        options[key] = value
+    if "run" not in options:
+        raise ConfigError("run= is missing; name the folder of a run, see dgbench export --help")
+    listed = options.get("format", "").removeprefix("[").removesuffix("]")
+    formats = [name.strip() for name in listed.split(",") if name.strip()]
+    sign_of_life("loading the model ...")
+    from dgbench.trained.export import export
+
+    target = export(
+        options["run"], options.get("output"), options.get("step", "last"), formats, options.get("push", "")
+    )
+    print(f"model: {target} ({', '.join(sorted(path.name for path in target.iterdir()))})")
+    if "push" in options:
+        print(f"pushed to {options['push']}")
+
+
+def _export_help() -> str:
+    return "\n".join(
+        [
+            "Write a trained run as a folder to hand on: weights (safetensors), what they are, a model card.",
+            "\n  dgbench export run=RUN [KEY=VALUE ...]\n",
+            "Examples:",
+            "  dgbench export run=outputs/STUDY/RUN",
+            "  dgbench export run=outputs/STUDY/RUN step=best format=[onnx,pt2] output=my_model push=ORG/NAME",
+            "\nOptions:",
+            *option_lines(EXPORT_OPTIONS),
+            "\ndocs/how_to/models.md says more.",
         ]
     )

@@ -1,0 +1,256 @@
+"""What follows training: the chosen draws of a search are trained again; studies, searches and sweeps are summed up."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from dgbench.analysis import MEASURES
+from dgbench.analysis.selection import Selection, describe
+from dgbench.configuration import command_words
+from dgbench.errors import DgbenchError, is_divergence
+from dgbench.plan.building import build
+from dgbench.plan.search import Scheme
+from dgbench.plan.studies import TABLES, Ended, PlannedSearch
+from dgbench.records.files import write_whole
+from dgbench.records.locks import alone
+from dgbench.records.rows import ROW_FILE, read_rows
+from dgbench.records.spec import code_version
+from dgbench.records.status import FAILED, is_done, read_status
+from dgbench.reports.evaluation import evaluate_study, fold_ranges
+from dgbench.reports.hparams import Choice, choices, choices_table
+from dgbench.reports.measuring.closing import closing_table
+from dgbench.reports.reading.collect import collect
+from dgbench.reports.reading.selected import select_runs
+from dgbench.reports.render.formats import plain_table
+from dgbench.reports.results import measures, results
+from dgbench.reports.tables import Column, table
+
+if TYPE_CHECKING:
+    from dgbench.callbacks.loggers import MetricsLogger, WandbLog
+    from dgbench.training.study import Study
+    from dgbench.training.train_runs import RunOutcomes
+
+CHOICE_FILE = "search.json"
+SPELLED = 8  # more runs left alone than this are only counted
+MOST_RUNS = 5000  # of which the table of a sweep is made within seconds; a report takes more
+MOST_LINES = 40
+
+log = logging.getLogger("dgbench")
+
+
+@dataclass
+class Search:
+    """The studies of one search.
+
+    Args:
+        planned: how its job names it.
+        studies: one for every draw and trial.
+        again: those that train the chosen draws with more seeds, once there is a choice.
+    """
+
+    planned: PlannedSearch
+    studies: list[Study]
+    again: list[Study] = field(default_factory=list)
+
+    @property
+    def scheme(self) -> Scheme:
+        """How it is trained."""
+        return self.planned.scheme
+
+    @property
+    def repeats(self) -> int:
+        """Runs that train once a draw was chosen."""
+        return self.scheme.repeats * len(self.studies[0].runs)
+
+
+def searches_of(studies: Sequence[Study]) -> list[Search]:
+    """The searches among the studies of a job."""
+    by_plan: dict[int, Search] = {}
+    for study in studies:
+        planned = study.planned.search
+        if planned is not None:
+            by_plan.setdefault(id(planned), Search(planned, [])).studies.append(study)
+    return list(by_plan.values())
+
+
+def chosen_again(search: Search) -> list[Study]:
+    """Studies that train the chosen draw of every fold with more seeds; none before the search is complete.
+
+    A run that diverged is complete: it lost. The choice is kept in :data:`CHOICE_FILE` with all candidates.
+    """
+    from dgbench.training.study import Study
+
+    if not search.scheme.repeats or not _complete(search):
+        return []
+    chosen = choices_of(search)
+    _keep(search, chosen)
+    first = search.studies[0]
+    for draw in dict.fromkeys(choice.draw for choice in chosen):
+        folds = {choice.fold for choice in chosen if choice.draw == draw}
+        for settings in search.scheme.again(search.planned.base, draw):
+            planned = search.planned.study(settings)
+            planned = replace(planned, folds=[fold for fold in planned.folds if fold.name in folds])
+            search.again.append(Study(planned, first.source if planned.dataset is first.planned.dataset else None))
+    return search.again
+
+
+def choices_of(search: Search) -> list[Choice]:
+    """The models that count: the chosen draw of every trial and fold, and its repeats."""
+    folders = [run.folder for study in (*search.studies, *search.again) for run in study.runs if run.folder.is_dir()]
+    return choices(select_runs(collect(folders), search.scheme.chosen_by)) if folders else []
+
+
+def _complete(search: Search) -> bool:
+    waiting = {}
+    for run in (run for study in search.studies for run in study.runs):
+        status = read_status(run.folder)
+        if not is_done(run.folder) and not (status.word == FAILED and is_divergence(status.reason)):
+            waiting[run.folder] = str(status) or "not started"
+    if waiting:
+        log.warning(
+            "the search of %s is not complete: %d models to train (e.g. %s: %s); the same command continues and then "
+            "trains the chosen draw again",
+            search.studies[0].spec.algorithm,
+            len(waiting),
+            *next(iter(waiting.items())),
+        )
+    return not waiting
+
+
+def _keep(search: Search, chosen: Sequence[Choice]) -> None:
+    """Write the choice of these folds; those of other folds, which another job may be writing, stay."""
+    # beside the rows of the default set, which the search may leave out
+    file = search.planned.study({"hparams.draw": 0, "hparams.trial": 0, **search.planned.base}).folder / CHOICE_FILE
+    first = search.studies[0]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with alone(file.with_name(f".{CHOICE_FILE}.lock")):
+        kept: dict[str, Any] = json.loads(file.read_text())["folds"] if file.is_file() else {}
+        document = {
+            "algorithm": first.spec.algorithm,
+            "dataset": first.info.name,
+            "space": first.spec.space,
+            "selection": search.scheme.chosen_by.name,
+            "code": code_version(),
+            "folds": {**kept, **{choice.fold: asdict(choice) for choice in chosen}},
+        }
+        write_whole(file, json.dumps(document, indent=1) + "\n")
+
+
+def summarize(
+    studies: Sequence[Study],
+    outcomes: RunOutcomes,
+    selection: Selection,
+    logger: MetricsLogger | None,
+    searches: Sequence[Search],
+) -> Ended:
+    """Print the summary of every study or search, and give a study's measures to W&B as a run of its own.
+
+    Runs that this job left alone are named last.
+    """
+    from dgbench.callbacks.loggers import WandbLog
+
+    failed, left = [], []
+    wandb_log = logger if isinstance(logger, WandbLog) else None
+    for study in studies:
+        skipped = {run.fold.name: outcomes.left[run.hash] for run in study.runs if run.hash in outcomes.left}
+        broken = {run.fold.name: _reason(run.folder) for run in study.runs if outcomes.complete.get(run.hash) is False}
+        _summarize(study, {**broken, **skipped}, selection, wandb_log, brief=len(studies) > TABLES)
+        failed += [f"fold {fold_ranges(list(broken))} of {study.folder.name}"] if broken else []
+        left += [f"fold {fold} of {study.folder.name}: {reason}" for fold, reason in skipped.items()]
+    if left:
+        print(f"left alone ({len(left)}): {'; '.join(left[:SPELLED])}{'; ...' if len(left) > SPELLED else ''}")
+    for search in searches:
+        if chosen := choices_of(search):
+            choice_table = choices_table(chosen)
+            print(plain_table(choice_table, f"{choice_table.title} ({describe(search.scheme.chosen_by)})"))
+        print(f"rows: {search.studies[0].folder.parent}")
+    return Ended([run.folder for study in studies for run in study.runs], failed)
+
+
+def _reason(folder: Path) -> str:
+    """``failed: out of memory``: the reason a run's status gives."""
+    status = read_status(folder)
+    return f"{status.word.lower() or 'failed'}{f': {status.reason}' if status.reason else ''}"
+
+
+def _summarize(
+    study: Study, unusable: Mapping[str, str], selection: Selection, wandb_log: WandbLog | None, brief: bool
+) -> None:
+    from dgbench.callbacks.loggers import RunInfo
+
+    rows: list[dict[str, Any]] = []
+    for file in (run.folder / ROW_FILE for run in study.runs):
+        whole, torn = read_rows(file) if file.exists() else ([], [])
+        rows += whole
+        for problem in torn:
+            log.warning("%s line %d dropped: %s", problem.file, problem.line, problem.reason)
+    evaluated = evaluate_study(rows, selection, unusable) if rows else None
+    values = {name: evaluated.measures.value(name) if evaluated else None for name in MEASURES}
+    present = {name: value for name, value in values.items() if value is not None}
+    if study.planned.search is None:  # else one table tells the whole search
+        if brief:
+            shown = ", ".join(f"{name} {100 * value:.1f} %" for name, value in present.items())
+            print(f"{study.folder.name}: {shown}")
+        else:
+            if rows:
+                print(closing_table(rows, selection, unusable=unusable))
+            print(f"rows: {study.folder}")
+    if evaluated and wandb_log:
+        name, tags = study.folder.name, [*study.tags(), "study"]
+        wandb_log.start(RunInfo(study.folder, study.spec.digest, name, "study", name, study.columns(), tags))
+        wandb_log.environments(evaluated.held_out, evaluated.everywhere)
+        wandb_log.summary({**present, "selection": selection.name})
+        wandb_log.finish(failed=any(why.startswith("failed") for why in unusable.values()))
+
+
+def print_sweep_end(n_jobs: int, done: int, runs: Sequence[Path], config: DictConfig) -> None:
+    """Print how many jobs and models of a sweep are done, what they found, and the command of the report.
+
+    Args:
+        n_jobs: of the sweep.
+        done: of them, with nothing left to train.
+        runs: folders of the runs of those that came to their end.
+        config: of the sweep.
+    """
+    finished = [run for run in runs if is_done(run)]
+    failed = sum(read_status(run).word == FAILED for run in runs)
+    jobs = "1 job" if n_jobs == 1 else f"{n_jobs} jobs"
+    models = f"{len(finished)} of their {len(runs)} models" + (f", {failed} failed" if failed else "")
+    print(f"{done} of {jobs} done: {models}")
+    searched = OmegaConf.select(config, "hparams.scheme.chosen_by") is not None
+    selection = build(config.hparams.scheme, "chosen_by") if searched else build(config, "selection")
+    if finished and len(finished) <= MOST_RUNS:
+        try:
+            print(_sweep_table(finished, selection))
+        except DgbenchError as error:  # e.g. results that no table may mix
+            print(f"no table here: {error}")
+    chosen = [f"selection={selection.name}"] if selection.name != "last" else []
+    print("report: " + shlex.join([*command_words("report"), *chosen, f"runs=[{config.hydra.sweep.dir}]"]), flush=True)
+
+
+def _sweep_table(runs: Sequence[Path], selection: Selection) -> str:
+    """Measures of every algorithm in every setting, mean over its studies."""
+    studies = measures(results(runs, selection))
+    setting = map(str, studies.columns[: studies.columns.get_loc("label")])
+    keys = [*(name for name in setting if studies[name].map(str).nunique() > 1), "label"]
+    lines: list[dict[str, Any]] = []
+    for key, group in studies.groupby(keys, dropna=False, sort=False):
+        means = {name: group[name].mean(skipna=False) for name in MEASURES}
+        shown = {name: None if value != value else value for name, value in means.items()}
+        lines.append({**dict(zip(keys, map(str, key), strict=True)), "seeds": group["seed"].nunique(), **shown})
+    columns = [
+        *(Column(name, "algorithm" if name == "label" else "", key=True) for name in keys),
+        Column("seeds", unit="count"),
+        *(Column(name, title, unit="percent") for name, title in MEASURES.items()),
+    ]
+    notes = [f"and {len(lines) - MOST_LINES} more lines, in the report"] if len(lines) > MOST_LINES else []
+    title = f"Measures, mean over seeds ({describe(selection)})"
+    return plain_table(table(lines[:MOST_LINES], "end", title, columns, notes))

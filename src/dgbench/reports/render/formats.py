@@ -1,0 +1,409 @@
+r"""A document in every format: a terminal, Markdown, HTML, LaTeX, CSV and Parquet (errors are fractions), PNG and SVG.
+
+The page is self-contained, the answer on top: no network, light and dark, sortable tables. Every LaTeX table is ready
+for ``\input``, with booktabs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from dgbench.errors import RecordError
+from dgbench.reports.document import (
+    Document,
+    Figure,
+    in_order,
+    main_figure,
+    main_table,
+    others,
+    remake,
+    sections_in_order,
+    title_of,
+)
+from dgbench.reports.labels import slug
+from dgbench.reports.tables import Cell, Column, Table, aligned, cells, is_negative, show
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+MISSING = "report.parquet is not written: pyarrow is not installed; pip install 'dgbench[parquet]'"
+_MOST_LISTED = 12
+_NUMBERS = {"value": "float64", "std": "float64", "low": "float64", "high": "float64", "n": "Int64"}
+_BESIDE = ("std", "n", "low", "high", "flag", "reason")
+_OPEN = (
+    '<?xml version="1.0" encoding="utf-8"?>\n'
+    '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+    'style="color: #1c2024; background: #ffffff" '
+)
+#: what would be markup in a name; an underscore between letters, as in ``group_dro``, is none
+_MARKUP = re.compile(r"[\\`*<>|~$]|(?<![^\W_])_|_(?![^\W_])|(?<=\])\(|&(?=#?\w+;)")
+_MOST_PROBLEMS = 10  # in a terminal
+_PREAMBLE = r"""\documentclass[10pt]{article}
+\usepackage[T1]{fontenc}
+\usepackage[utf8]{inputenc}
+\usepackage[margin=2cm]{geometry}
+\usepackage{booktabs,longtable,graphicx}
+\begin{document}"""
+_LONG = 45  #: lines of a table that no longer fits a page
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "±": r"$\pm$", "\n": " ", '"': "''", "|": r"\textbar{}", "`": "'",
+}  # fmt: skip
+
+
+def write(document: Document, folder: str | Path) -> list[Path]:
+    """Write all formats into ``folder``, which is made when it is not there.
+
+    Raises:
+        RecordError: the folder cannot be written.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return [path for writer in WRITERS for path in writer(document, folder)]
+    except OSError as error:
+        raise RecordError(f"cannot write {error.filename or folder} ({error.strerror}); choose output=DIR") from error
+
+
+def listed(paths: Sequence[Path]) -> list[str]:
+    """Name one file a line, or one kind of file where there are many, the page first."""
+    paths = sorted(paths, key=lambda path: path.suffix != ".html")
+    if len(paths) <= _MOST_LISTED:
+        return [f"  {path}" for path in paths]
+    kinds = Counter((path.parent, path.suffix) for path in paths)
+    alone = [path for path in paths if kinds[path.parent, path.suffix] == 1]
+    many = [f"  {folder}/*{suffix} ({count} files)" for (folder, suffix), count in kinds.items() if count > 1]
+    return [*(f"  {path}" for path in alone), *many]
+
+
+def plain_document(document: Document) -> str:
+    """Make what a terminal shows: warnings, answer and main table of every section that is not folded, problems."""
+    parts = [*document.warnings]
+    left_out = 0
+    for section in sections_in_order(document):
+        left_out += len(section.tables) + len(section.figures)
+        if section.folded:
+            continue
+        parts += [f"\n== {section.title} ==", *section.answer]
+        if (table := main_table(section)) is not None:
+            parts.append("\n" + plain_table(table, title_of(table, document)))
+            left_out -= 1
+    if left_out:
+        parts.append(f"\n{left_out} more tables and figures stand in the report.")
+    parts += ["", *document.lead]
+    problems = cells(document.problems)
+    if problems:
+        parts.append(f"\n{document.problems.title}")
+        parts += ["  " + "  ".join(show(cell, "text") for cell in line) for line in problems[:_MOST_PROBLEMS]]
+        if len(problems) > _MOST_PROBLEMS:
+            parts.append(f"  and {len(problems) - _MOST_PROBLEMS} more, in the report")
+    return "\n".join(parts)
+
+
+def plain_table(table: Table, title: str | None = None) -> str:
+    """Make title, aligned columns, notes. Values in bold elsewhere carry a ``*``."""
+    lines = [[column.shown for column in table.columns]]
+    for line in cells(table):
+        of_column = zip(line, table.columns, strict=True)
+        lines.append([show(cell, column.unit) + "*" * cell.best for cell, column in of_column])
+    text = [table.title if title is None else title]
+    if len(table):
+        text += aligned(lines, [column.numeric for column in table.columns])
+    notes = [f"  {note}".replace("In bold:", "Marked *:").replace("Bold:", "Marked *:") for note in table.notes]
+    return "\n".join(text + notes)
+
+
+def write_markdown(document: Document, folder: Path) -> list[Path]:
+    """Write ``report.md``; figures are linked as the PNG files beside it."""
+    parts = [f"# {document.title}", *document.warnings]
+    for section in sections_in_order(document):
+        parts += [f"## {section.title}", *section.answer]
+        for item in in_order(section):
+            title, command = title_of(item, document), remake(document, item)
+            if isinstance(item, Table):
+                parts.append(markdown_table(item, title=title))
+            else:
+                parts += [f"### {title}", f"![{title}]({item.name}.png)", item.caption]
+            parts.append(f"Made by `{command}`" if command else "")
+        parts.append("\n".join(f"- {name}: {value}" for name, value in section.facts))
+    parts += [" ".join(document.lead), markdown_table(document.problems, level=2)]
+    if document.words:
+        parts += ["## Words", "\n".join(f"- {term}: {sentence}" for term, sentence in document.words.items())]
+    path = folder / "report.md"
+    path.write_text("\n\n".join(filter(None, parts)) + "\n", encoding="utf-8")
+    return [path]
+
+
+def markdown_table(table: Table, level: int = 3, title: str | None = None) -> str:
+    """Make a heading, a pipe table and its notes."""
+    parts = [f"{'#' * level} {table.title if title is None else title}"]
+    if len(table):
+        lines = [[markdown_text(column.shown) for column in table.columns]]
+        lines.append(["---:" if column.numeric else "---" for column in table.columns])
+        lines += [list(map(_markdown_cell, line, table.columns)) for line in cells(table)]
+        parts.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
+    return "\n\n".join(parts + ([" ".join(table.notes)] if table.notes else []))
+
+
+def _markdown_cell(cell: Cell, column: Column) -> str:
+    text = markdown_text(show(cell, column.unit))
+    if is_negative(cell, column.unit):
+        text = f"<u>{text}</u>"
+    return f"**{text}**" if cell.best else text
+
+
+def markdown_text(text: str) -> str:
+    """Text that shows as it is, in one line."""
+    return _MARKUP.sub(r"\\\g<0>", " ".join(text.splitlines()))
+
+
+def write_csv(document: Document, folder: Path) -> list[Path]:
+    """Write ``<table>.csv``: its lines in full precision with all that stands beside the values.
+
+    For programs: a name that begins with ``=`` stands there as it is; a spreadsheet must import such a column as text.
+    """
+    frames: dict[str, list[pd.DataFrame]] = defaultdict(list)
+    for section in document.sections:
+        for table in section.tables:
+            frame = table.frame
+            if "section" not in frame:
+                frame = frame.assign(section=section.title)[["section", *frame.columns]]
+            frames[table.name].append(frame)
+    frames[document.problems.name] = [document.problems.frame]
+    for name, parts in frames.items():
+        pd.concat(parts, ignore_index=True).to_csv(folder / f"{name}.csv", index=False)
+    return [folder / f"{name}.csv" for name in frames]
+
+
+def write_parquet(document: Document, folder: Path) -> list[Path]:
+    """Write ``report.parquet``: every value of every table, see :func:`long_frame`; nothing without pyarrow."""
+    if not parquet_available():
+        return []
+    tables = [(table, section.title) for section in document.sections for table in section.tables]
+    path = folder / "report.parquet"
+    long_frame(tables or [(document.problems, "")]).to_parquet(path, engine="pyarrow", index=False)
+    return [path]
+
+
+def parquet_available() -> bool:
+    """Whether pandas can write Parquet."""
+    return importlib.util.find_spec("pyarrow") is not None
+
+
+def long_frame(tables: Iterable[tuple[Table, str]]) -> pd.DataFrame:
+    """Set the values of these tables below one another.
+
+    Args:
+        tables: each with the title of its section.
+
+    Returns:
+        Columns ``section``, ``table``, ``key`` (what names the line, ``scale=1, ratio=3``), ``quantity`` (title of the
+        column), ``value`` (a number), ``text`` (a value that is none), ``std``, ``n``, ``low``, ``high``, ``flag``,
+        ``reason``.
+    """
+    lines: dict[str, list[Any]] = {k: [] for k in ("section", "table", "key", "quantity", "value", "text", *_BESIDE)}
+    for table, section in tables:
+        frame, keys = table.frame, [column for column in table.columns if column.key]
+        named = [
+            ", ".join(f"{column.title or column.name}={value}" for column, value in zip(keys, line, strict=True))
+            for line in frame[[column.name for column in keys]].astype(object).to_numpy()
+        ]
+        for column in (column for column in table.columns if not column.key):
+            values = frame[column.name].tolist()
+            numbers = [v if column.numeric and isinstance(v, (int, float)) else None for v in values]
+            lines["section"] += [section] * len(named)
+            lines["table"] += [table.name] * len(named)
+            lines["key"] += named
+            lines["quantity"] += [column.title or column.name] * len(named)
+            lines["value"] += numbers
+            lines["text"] += [value if isinstance(value, str) else None for value in values]
+            for kind in _BESIDE:
+                name = f"{column.name}.{kind}"
+                lines[kind] += frame[name].tolist() if name in frame else [None] * len(named)
+    return pd.DataFrame(lines).astype({**_NUMBERS, **dict.fromkeys(("text", "flag", "reason"), object)})
+
+
+def write_texts(document: Document, folder: Path) -> list[Path]:
+    """Write the files that a report brings along as text, under their own names."""
+    for name, text in document.files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in document.files]
+
+
+def write_latex(document: Document, folder: Path) -> list[Path]:
+    r"""Write ``report.tex``, a document of all tables and figures, and ``tex/<section>_<table>.tex`` for ``\input``.
+
+    A table is scaled to the line where it is wider; one of more than 45 lines is a ``longtable`` in small print.
+    """
+    tables = folder / "tex"
+    tables.mkdir(exist_ok=True)
+    paths = []
+    parts = [
+        _PREAMBLE,
+        rf"\section*{{{latex_text(document.title)}}}",
+        *(latex_text(t) + "\n" for t in document.warnings),
+    ]
+    for section in document.sections:
+        parts.append(rf"\section*{{{latex_text(section.title)}}}")
+        parts += [latex_text(text) + "\n" for text in section.answer]
+        for table in section.tables:
+            if not len(table):
+                continue
+            path = tables / f"{_stem(section.name)}_{_stem(table.name)}.tex"
+            title = f"{title_of(table, document)}, {section.title}"
+            path.write_text(latex_table(table, title, remake(document, table)), encoding="utf-8")
+            paths.append(path)
+            parts.append(rf"\input{{tex/{path.name}}}")
+        for figure in section.figures:
+            caption = rf"\caption{{{latex_text(title_of(figure, document))}. {latex_text(figure.caption)}}}"
+            graphic = rf"\includegraphics[width=.7\linewidth]{{{figure.name}.png}}"
+            parts.append(f"\\begin{{figure}}[htbp]\n\\centering\n{graphic}\n{caption}\n\\end{{figure}}")
+        parts.append(r"\clearpage")
+    parts.append(r"\end{document}")
+    paths.append(folder / "report.tex")
+    paths[-1].write_text("\n".join(parts) + "\n", encoding="utf-8")
+    return paths
+
+
+def latex_table(table: Table, title: str | None = None, command: str = "") -> str:
+    """Make one table with its caption: title and notes; the command that remakes it is a comment."""
+    align = "".join("r" if column.numeric else "l" for column in table.columns)
+    head = " & ".join(latex_text(column.shown) for column in table.columns) + r" \\"
+    lines = [" & ".join(map(_latex_cell, line, table.columns)) + r" \\" for line in cells(table)]
+    words = [(table.title if title is None else title) + ".", *table.notes]
+    caption = rf"\caption{{{' '.join(latex_text(text) for text in words)}}}"
+    comment = [f"% {' '.join(command.split())}"] if command else []
+    if len(lines) > _LONG:
+        body = [
+            r"{\scriptsize\setlength{\tabcolsep}{3pt}", rf"\begin{{longtable}}{{{align}}}", caption + r" \\",
+            r"\toprule", head, r"\midrule", r"\endfirsthead", r"\toprule", head, r"\midrule", r"\endhead",
+            r"\bottomrule", r"\endfoot", *lines, r"\end{longtable}}",
+        ]  # fmt: skip
+        return "\n".join([*comment, *body]) + "\n"
+    body = [
+        r"\begin{table}[htbp]", r"\centering", caption,
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        rf"\begin{{tabular}}{{{align}}}", r"\toprule", head, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}}",
+        r"\end{table}",
+    ]  # fmt: skip
+    return "\n".join([*comment, *body]) + "\n"
+
+
+def latex_text(text: str) -> str:
+    """Make text without any character that LaTeX reads as a command; letters beyond Latin-1 become ``?``."""
+    out = "".join(_SPECIAL.get(letter, letter) for letter in text)
+    return re.sub(r"[^\x00-\xff]", "?", out)
+
+
+def _latex_cell(cell: Cell, column: Column) -> str:
+    text = latex_text(show(cell, column.unit))
+    if column.numeric:
+        text = re.sub(r"(?<![\w.])-(?=\d)", "$-$", text)
+    if text == "-":
+        text = "--"
+    if is_negative(cell, column.unit):
+        text = rf"\underline{{{text}}}"
+    if cell.best:
+        return rf"\textbf{{{text}}}"
+    return "{[}" + text[1:] if text.startswith("[") else text  # after a line's end, [ would open an option
+
+
+def _stem(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
+
+
+def write_html(document: Document, folder: Path) -> list[Path]:
+    """Write ``report.html``."""
+    path = folder / "report.html"
+    path.write_text(render_html(document), encoding="utf-8")
+    return [path]
+
+
+def render_html(document: Document) -> str:
+    """Make the page from ``templates/report.html.j2``, with style, script and figures inlined."""
+    import jinja2
+
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("dgbench.reports.render"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    functions = (anchor, cells, in_order, is_negative, main_figure, main_table, others, remake, show, title_of)
+    templates.globals |= {function.__name__: function for function in functions}
+    sections = sections_in_order(document)
+    return templates.get_template("report.html.j2").render(
+        document=document,
+        leading=sections[0] if sections else None,
+        rest=sections[1:],
+        explain=Explained(document.words),
+        is_figure=lambda item: isinstance(item, Figure),
+    )
+
+
+class Explained:
+    """Marks the first occurrence of every term, in the order in which it is called.
+
+    Args:
+        words: term -> sentence; a term is found as a whole word, in either case, in singular or plural.
+    """
+
+    def __init__(self, words: Mapping[str, str]) -> None:
+        self._left = {term.lower(): sentence for term, sentence in words.items()}
+
+    def __call__(self, text: str) -> Markup:
+        """The text, safe to stand in a page, with a ``<dfn>`` around every term that stands here first."""
+        from markupsafe import Markup, escape
+
+        parts = []
+        while self._left and (found := self._pattern().search(text)):
+            term = found["term"].lower()
+            parts += [escape(text[: found.start()]), self._mark(found[0], term, self._left.pop(term))]
+            text = text[found.end() :]
+        return Markup("").join([*parts, escape(text)])
+
+    def _pattern(self) -> re.Pattern[str]:
+        longest_first = sorted(self._left, key=len, reverse=True)
+        return re.compile(rf"(?<![\w+-])(?P<term>{'|'.join(map(re.escape, longest_first))})s?(?![\w+-])", re.IGNORECASE)
+
+    @staticmethod
+    def _mark(shown: str, term: str, sentence: str) -> Markup:
+        from markupsafe import Markup
+
+        tag = '<dfn tabindex="0" aria-describedby="{}" data-meaning="{}">{}</dfn>'
+        return Markup(tag).format(anchor(term), sentence, shown)
+
+
+def anchor(term: str) -> str:
+    """Where the glossary explains a term."""
+    return f"word-{slug(term)}"
+
+
+def write_figures(document: Document, folder: Path) -> list[Path]:
+    """Write ``<figure>.png`` and ``<figure>.svg``, dark ink on white, text as text."""
+    figures = [figure for section in document.sections for figure in section.figures]
+    for figure in figures:
+        (folder / f"{figure.name}.png").write_bytes(figure.png)
+        svg = re.sub(r'<svg( style="[^"]*")? ', _OPEN, figure.svg, count=1)
+        (folder / f"{figure.name}.svg").write_text(svg, encoding="utf-8")
+    return [folder / f"{figure.name}.{kind}" for kind in ("png", "svg") for figure in figures]
+
+
+WRITERS: tuple[Callable[[Document, Path], list[Path]], ...] = (
+    write_markdown,
+    write_latex,
+    write_csv,
+    write_parquet,
+    write_texts,
+    write_html,  # from here on with figures, which are drawn meanwhile
+    write_figures,
+)
