@@ -32,9 +32,9 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module("dgbench.reports.api"), name)
-    globals()[name] = found
-    return found
+    function: object = getattr(import_module("dgbench.reports.api"), name)
+    globals()[name] = function
+    return function
 
 
 def __dir__() -> list[str]:

@@ -43,8 +43,10 @@ def leaderboard(frame: pd.DataFrame, spread: str = "domainbed", split_by: str | 
         RecordError: no run was tested, or results of several code versions would share a leaderboard.
         MeasureError: there is no such error bar.
     """
-    found, problems = leaderboards(selected_of_frame(frame), frame.attrs.get("validation_environments", ()), split_by)
-    return _joined({each.title: leaderboard_table(each, spread) for each in found}, frame, problems)
+    settings, problems = leaderboards(
+        selected_of_frame(frame), frame.attrs.get("validation_environments", ()), split_by
+    )
+    return _joined({setting.title: leaderboard_table(setting, spread) for setting in settings}, frame, problems)
 
 
 def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
@@ -106,9 +108,9 @@ def differences(frame: pd.DataFrame, statistics: Statistics | None = None, split
 
 
 def _of_each_setting(frame: pd.DataFrame, make: Callable[[Evaluation], Table], split_by: str | None) -> pd.DataFrame:
-    found = evaluate(selected_of_frame(frame), split_by)
-    parts = {setting.title: make(found.of(setting.title)) for setting in found.settings}
-    return _joined(parts, frame, found.problems)
+    evaluation = evaluate(selected_of_frame(frame), split_by)
+    parts = {setting.title: make(evaluation.of(setting.title)) for setting in evaluation.settings}
+    return _joined(parts, frame, evaluation.problems)
 
 
 def _joined(parts: Mapping[str, Table], frame: pd.DataFrame, problems: Iterable[Problem]) -> pd.DataFrame:
@@ -132,14 +134,14 @@ def _joined(parts: Mapping[str, Table], frame: pd.DataFrame, problems: Iterable[
     lines = [
         {"setting": setting, **line} for setting, table in parts.items() for line in table.frame.to_dict("records")
     ]
-    made = pd.DataFrame(lines, columns=None if lines else columns)
-    made = made[[*columns, *(c for c in made.columns if c not in columns and c != "setting")]]
+    joined = pd.DataFrame(lines, columns=None if lines else columns)
+    joined = joined[[*columns, *(c for c in joined.columns if c not in columns and c != "setting")]]
     selection = frame.attrs.get("selection")
     missing = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in problems]
-    made.attrs = {
+    joined.attrs = {
         "title": f"{tables[0].title} ({selection})" if selection else tables[0].title,
         "notes": list(notes),
         "selection": selection,
         "problems": [*frame.attrs.get("problems", ()), *missing],
     }
-    return made
+    return joined

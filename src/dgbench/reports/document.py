@@ -84,7 +84,7 @@ def keep(document: Document, names: Collection[str]) -> Document:
     Raises:
         ConfigError: a name is neither a table nor a figure of this document.
     """
-    tables = {each.name for section in document.sections for each in section.tables}
+    tables = {item.name for section in document.sections for item in section.tables}
     figures = {figure.name for section in document.sections for figure in section.figures}
     if unknown := sorted(set(names) - tables - figures):
         close = get_close_matches(unknown[0], sorted(tables | figures), n=1)
@@ -95,7 +95,7 @@ def keep(document: Document, names: Collection[str]) -> Document:
         )
     sections = []
     for section in document.sections:
-        kept_tables = [each for each in section.tables if each.name in names]
+        kept_tables = [item for item in section.tables if item.name in names]
         kept_figures = [figure for figure in section.figures if figure.name in names]
         if kept_tables or kept_figures:
             sections.append(replace(section, tables=kept_tables, figures=kept_figures, folded=False))
@@ -104,7 +104,7 @@ def keep(document: Document, names: Collection[str]) -> Document:
 
 def problem_table(problems: Sequence[Problem]) -> Table:
     """Everything that was left out, and why."""
-    lines = [{"problem": each.kind, "where": each.where, "reason": each.reason} for each in problems]
+    lines = [{"problem": problem.kind, "where": problem.where, "reason": problem.reason} for problem in problems]
     notes = [] if lines else ["Nothing was left out: every run found is finished and in the tables above."]
     columns = [Column("problem", key=True), Column("where"), Column("reason")]
     return table(lines, "problems", "Runs and rows left out, and what is missing", columns, notes)
@@ -137,15 +137,15 @@ def main_figure(section: Section) -> Figure | None:
 
 def main_table(section: Section) -> Table | None:
     """The first table with lines that is no detail; the first detail where a section shows nothing else."""
-    filled = sorted((each for each in section.tables if len(each)), key=lambda each: each.detail)
-    return next((each for each in filled if not each.detail or not main_figure(section)), None)
+    filled = sorted((item for item in section.tables if len(item)), key=lambda item: item.detail)
+    return next((item for item in filled if not item.detail or not main_figure(section)), None)
 
 
 def others(section: Section) -> list[Table | Figure]:
     """Everything else in a section: tables, figures, then details of both kinds."""
     table, figure = main_table(section), main_figure(section)
     items: list[Table | Figure] = [*section.tables, *section.figures]
-    return sorted((each for each in items if each is not table and each is not figure), key=lambda each: each.detail)
+    return sorted((item for item in items if item is not table and item is not figure), key=lambda item: item.detail)
 
 
 def in_order(section: Section) -> Sequence[Table | Figure]:

@@ -95,7 +95,7 @@ class Group:
         for run in self.runs:
             runs[run.label, run.identity["seed"]].append(run)
         lines: dict[Any, pd.DataFrame] = dict(iter(self.tests.groupby(["algorithm", "seed"], sort=False)))
-        return [(runs[who], lines.get(who, self.tests.iloc[:0])) for who in sorted(runs)]
+        return [(runs[key], lines.get(key, self.tests.iloc[:0])) for key in sorted(runs)]
 
 
 def groups_of(selected: Selected, split_by: str | None = None, ideal: bool = True) -> list[Group]:
@@ -169,17 +169,17 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
         studies = []
         for runs, study in _studies(group, selected):
             studies.append(study)
-            who = {"setting": setting.title, "algorithm": study.algorithm, "seed": study.seed}
-            lines.append({**who, **_line(study)})
-            errors += [{**who, **line} for line in _errors(study, setting)]
+            study_key = {"setting": setting.title, "algorithm": study.algorithm, "seed": study.seed}
+            lines.append({**study_key, **_line(study)})
+            errors += [{**study_key, **line} for line in _errors(study, setting)]
             problems += _missing(study, runs[0])
         problems += _other_environments(studies)
     # both frames keep names as Python's strings: tables read them by the thousand, Arrow's make that ten times slower
-    who_names = ["setting", "algorithm", "seed"]
-    names = [*who_names, *MEASURES, "ideal_env", "steps", "missing", "trained_on_tested", "sampled"]
+    study_columns = ["setting", "algorithm", "seed"]
+    names = [*study_columns, *MEASURES, "ideal_env", "steps", "missing", "trained_on_tested", "sampled"]
     of_studies = pd.DataFrame(lines).reindex(columns=[*names, *(f"{name}.reason" for name in MEASURES)])
     of_studies = of_studies.astype({**dict.fromkeys(MEASURES, "float64"), "setting": object, "algorithm": object})
-    of_errors = pd.DataFrame(errors, columns=[*who_names, "role", "env", "error", "error.reason"])
+    of_errors = pd.DataFrame(errors, columns=[*study_columns, "role", "env", "error", "error.reason"])
     of_errors = of_errors.astype(dict.fromkeys(("setting", "algorithm", "role", "env"), object))
     return Evaluation(tuple(settings), of_studies, of_errors, tuple(problems))
 
@@ -211,7 +211,7 @@ def _study(
     runs: Sequence[SelectedRun],
     tests: pd.DataFrame,
     environments: frozenset[str],
-    silent: Mapping[Path, Mapping[str, str]],
+    without_rows: Mapping[Path, Mapping[str, str]],
 ) -> Study:
     """Reduce the runs of one study to its errors.
 
@@ -220,12 +220,12 @@ def _study(
         tests: its lines.
         environments: those in which any run of the setting on all given environments was tested, at any step. Where
             this study's lacks one of them, or a given one, its maximum is not the ideal error.
-        silent: study folder -> fold without rows -> why.
+        without_rows: study folder -> fold without rows -> why.
     """
     identity = runs[0].identity
     given, planned = list(map(str, identity["given"])), tested_by_fold(identity)
     counting = _counting(runs)
-    missing = _unusable(runs, counting, silent)
+    missing = _unusable(runs, counting, without_rows)
     if not missing.keys().isdisjoint(tests["fold"].tolist()):
         tests = tests[~tests["fold"].isin(missing)]
     steps = {fold: run.step for fold, run in counting.items() if fold not in missing}
@@ -251,7 +251,7 @@ def _study(
     measures = Measures.of(
         held_out,
         everywhere,
-        no_held_out=grouped_reasons({fold: why for fold, why in missing.items() if fold != FULL}),
+        no_held_out=grouped_reasons({fold: reason for fold, reason in missing.items() if fold != FULL}),
         no_worst_gap="" if honest and one_each else _NO_WORST_GAP.format(identity["protocol"]),
         no_everywhere=_no_ideal(identity, everywhere, environments, missing, steps),
     )
@@ -280,7 +280,7 @@ def _counting(runs: Sequence[SelectedRun]) -> dict[str, SelectedRun]:
 
 
 def _unusable(
-    runs: Sequence[SelectedRun], counting: Mapping[str, SelectedRun], silent: Mapping[Path, Mapping[str, str]]
+    runs: Sequence[SelectedRun], counting: Mapping[str, SelectedRun], without_rows: Mapping[Path, Mapping[str, str]]
 ) -> dict[str, str]:
     """Fold -> why its errors must not be used."""
     unusable = {
@@ -290,7 +290,7 @@ def _unusable(
     }
     present = {run.identity["fold"] for run in runs}
     for parent in {Path(run.folder).parent for run in runs}:
-        unusable |= {fold: why for fold, why in silent.get(parent, {}).items() if fold not in present}
+        unusable |= {fold: reason for fold, reason in without_rows.get(parent, {}).items() if fold not in present}
     if str(runs[0].identity["code"]).startswith(IMPORTED):
         unusable.setdefault(FULL, "imported runs have no model of all environments, so the ideal is not known")
     return unusable
@@ -305,21 +305,21 @@ def _no_ideal(
 ) -> str:
     """Why the ideal error of a study cannot be known; empty where it can."""
     given = list(identity["given"])
-    known = {*given, *environments}
-    if not beyond(identity) or (everywhere and known <= set(given)):
+    all_environments = {*given, *environments}
+    if not beyond(identity) or (everywhere and all_environments <= set(given)):
         return "only the given environments exist, so the ideal is not known"
     if tested_by_fold(identity) is not None and FULL not in expected_folds(identity, ()) and not everywhere:
         return f"protocol={identity['protocol']} trains no model on all given environments; use protocol=loo"
-    if everywhere and (lacking := sorted(known - everywhere.keys())):
+    if everywhere and (lacking := sorted(all_environments - everywhere.keys())):
         return f"fold {FULL}: {_lacks(lacking, steps[FULL])}"
-    return grouped_reasons({fold: why for fold, why in missing.items() if fold == FULL})
+    return grouped_reasons({fold: reason for fold, reason in missing.items() if fold == FULL})
 
 
 def _line(study: Study) -> dict[str, Any]:
     measures = study.measures
     return {
         **{name: measures.value(name) for name in MEASURES},
-        **{f"{name}.reason": why for name, why in measures.reasons.items()},
+        **{f"{name}.reason": reason for name, reason in measures.reasons.items()},
         "ideal_env": measures.ideal_env,
         "steps": ", ".join(map(str, sorted(set(study.steps.values())))) or None,
         "missing": grouped_reasons(study.missing),
@@ -333,9 +333,9 @@ def _errors(study: Study, setting: Setting) -> list[dict[str, Any]]:
     any_fold = {env for tests in planned or [setting.given] for env in tests}
     lines: list[dict[str, Any]] = []
     for env in (env for env in setting.given if env in any_fold):
-        reasons = (why for fold, why in study.missing.items() if env in planned_tests(fold, planned))
-        why = None if env in study.held_out else next(reasons, None)
-        lines.append({"role": "held_out", "env": env, "error": study.held_out.get(env), "error.reason": why})
+        reasons = (reason for fold, reason in study.missing.items() if env in planned_tests(fold, planned))
+        reason = None if env in study.held_out else next(reasons, None)
+        lines.append({"role": "held_out", "env": env, "error": study.held_out.get(env), "error.reason": reason})
     return lines + [{"role": "everywhere", "env": env, "error": error} for env, error in study.everywhere.items()]
 
 
@@ -378,7 +378,7 @@ def _missing(study: Study, run: SelectedRun) -> list[Problem]:
         planned, how = tested_by_fold(run.identity), "tested" if run.identity.get("folds") else "held out"
         tests = {fold: ", ".join(planned_tests(fold, planned)) for fold in study.missing}
         named = {fold: f"fold {fold}" + (f" ({envs} {how})" if envs else "") for fold, envs in tests.items()}
-        what = "; ".join(f"{named[fold]}: {why}" for fold, why in study.missing.items())
+        what = "; ".join(f"{named[fold]}: {reason}" for fold, reason in study.missing.items())
     again = "run it where the sweep was made and import the folder again"
     fill = again if imported else filling_command(Path(run.folder), list(study.missing))
     where = f"{variant_text(run.identity)}, {study.algorithm} seed {study.seed}"
@@ -391,8 +391,10 @@ def _other_environments(studies: Sequence[Study]) -> list[Problem]:
         return []
     sizes = ", ".join(str(size) for size in sorted(len(grid) for grid in grids))
     lacking = {study.algorithm for study in studies if study.everywhere and study.measures.ideal is None}
-    why = f"models of all given environments were tested in sets of {sizes} environments: no ideal where one is missing"
-    return [Problem("environments differ", ", ".join(sorted(lacking)), why)]
+    reason = (
+        f"models of all given environments were tested in sets of {sizes} environments: no ideal where one is missing"
+    )
+    return [Problem("environments differ", ", ".join(sorted(lacking)), reason)]
 
 
 def expected_folds(identity: Mapping[str, Any], present: Iterable[str]) -> list[str]:
@@ -422,9 +424,11 @@ def _lacks(environments: Sequence[str], step: int) -> str:
 def grouped_reasons(missing: Mapping[str, str]) -> str:
     """``folds 0-2, 5: no rows; fold full: failed``: every reason once, with the folds that have it."""
     by_reason: dict[str, list[str]] = defaultdict(list)
-    for fold, why in missing.items():
-        by_reason[why].append(fold)
-    return "; ".join(f"fold{'s' * (len(folds) > 1)} {fold_ranges(folds)}: {why}" for why, folds in by_reason.items())
+    for fold, reason in missing.items():
+        by_reason[reason].append(fold)
+    return "; ".join(
+        f"fold{'s' * (len(folds) > 1)} {fold_ranges(folds)}: {reason}" for reason, folds in by_reason.items()
+    )
 
 
 def fold_ranges(folds: Sequence[str]) -> str:

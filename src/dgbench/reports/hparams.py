@@ -76,12 +76,12 @@ def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
         searches[search_of[index]].append(run)
     by_run = selected.tests.groupby("run", sort=False)
     tests: dict[Any, Any] = {run: zip(lines["env"], lines["accuracy"], strict=True) for run, lines in by_run}
-    made = []
+    chosen = []
     for index, run in enumerate(selected.runs):
         if run.why:
             continue
-        who = run.identity
-        reported = set(tested(who)) - set(unreported)
+        identity = run.identity
+        reported = set(tested(identity)) - set(unreported)
         accuracies = [accuracy for env, accuracy in tests.get(index, ()) if env in reported]
         candidates = [
             Candidate(
@@ -90,15 +90,15 @@ def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
             )
             for other in searches[search_of[index]]
         ]  # fmt: skip
-        made.append(
+        chosen.append(
             Choice(
-                **{key: who[key] for key in ("dataset", "fold", "space", "trial", "seed", "draw", "run")},
-                variant=dict(who["variant"]),
-                setting={key: who[key] for key in SETTING},
+                **{key: identity[key] for key in ("dataset", "fold", "space", "trial", "seed", "draw", "run")},
+                variant=dict(identity["variant"]),
+                setting={key: identity[key] for key in SETTING},
                 algorithm=run.label,
-                held_out=tested(who),
+                held_out=tested(identity),
                 step=run.step,
-                hparams=dict(who["hparams"]),
+                hparams=dict(identity["hparams"]),
                 validation=_number(run.accuracy),
                 test=mean(accuracies) if accuracies else None,
                 folder=run.folder,
@@ -111,14 +111,14 @@ def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
         setting = choice.dataset, str(choice.variant), str(choice.setting)
         return (*setting, choice.algorithm, choice.trial, choice.seed, fold)
 
-    return sorted(made, key=place)
+    return sorted(chosen, key=place)
 
 
 def _number(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def choices_table(found: Sequence[Choice]) -> Table:
+def choices_table(chosen: Sequence[Choice]) -> Table:
     """One line per model that counts, those of one dataset."""
     columns = [
         Column("algorithm", key=True),
@@ -150,7 +150,7 @@ def choices_table(found: Sequence[Choice]) -> Table:
             "run": choice.run,
             "hyperparameters": hparams_text(choice.hparams),
         }
-        for choice in found
+        for choice in chosen
     ]
     note = "report=hparams writes exact values and every candidate with its validation accuracy to hparams.json."
     return table(lines, "hparams", "Chosen hyperparameters", columns, [note])

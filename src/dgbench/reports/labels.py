@@ -77,7 +77,7 @@ def _search_names(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     for identity, name in zip(identities, names, strict=True):
         spaces[name].add(identity["space"])
         trials[name][identity["seed"]].add(identity["trial"])
-    apart = {name for name, seeds in trials.items() if any(len(found) > 1 for found in seeds.values())}
+    apart = {name for name, seeds in trials.items() if any(len(of_seed) > 1 for of_seed in seeds.values())}
     labels = []
     for identity, name in zip(identities, names, strict=True):
         of_space = _beside(name, f"space={identity['space']}" if len(spaces[name]) > 1 else "")
@@ -103,32 +103,37 @@ def setting_titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     """Dataset, base images and errors, with everything else in which settings of one dataset differ."""
     keys = {key for identity in identities for key in identity}
     titles = dataset_titles(identities, keys, ("base", "evaluation"))
-    return [f"{title}, {who['base']}, {who['evaluation']}" for title, who in zip(titles, identities, strict=True)]
+    return [
+        f"{title}, {identity['base']}, {identity['evaluation']}"
+        for title, identity in zip(titles, identities, strict=True)
+    ]
 
 
 def dataset_titles(
-    identities: Sequence[Mapping[str, Any]], keys: Collection[str], beside: Sequence[str] = ()
+    identities: Sequence[Mapping[str, Any]], keys: Collection[str], shown_keys: Sequence[str] = ()
 ) -> list[str]:
     """The dataset's name, with whatever tells several forms of it apart.
 
     Args:
         identities: one per dataset.
         keys: of the identity, besides the dataset and its variant, that a title may name.
-        beside: of them, those whose values stand beside every title; the others are then named by the alphabet.
+        shown_keys: of them, those whose values stand beside every title; the others are then named by the alphabet.
     """
     flat: list[dict[str, Any]] = []
     for identity in identities:
         form = {key: value for key, value in identity.items() if key in keys and key not in ("dataset", "variant")}
-        mine = {**form, **identity.get("variant", {})}
-        flat.append({"dataset": identity["dataset"], **(dict(sorted(mine.items())) if beside else mine)})
+        values = {**form, **identity.get("variant", {})}
+        flat.append({"dataset": identity["dataset"], **(dict(sorted(values.items())) if shown_keys else values)})
     titles = []
-    for mine in flat:
-        others = [other for other in flat if other["dataset"] == mine["dataset"] and other is not mine]
-        differing = [key for key in mine if key not in beside and any(other.get(key) != mine[key] for other in others)]
+    for dataset in flat:
+        others = [other for other in flat if other["dataset"] == dataset["dataset"] and other is not dataset]
+        differing = [
+            key for key in dataset if key not in shown_keys and any(other.get(key) != dataset[key] for other in others)
+        ]
         named = [key for key in differing if key not in _LONG]
-        if any(all(other.get(key) == mine[key] for key in (*beside, *named)) for other in others):
-            named = [*named, *(key for key in _LONG if key in differing)][: len(named) + 1] if beside else differing
-        titles.append(" ".join([str(mine["dataset"]), *(f"{key}={words_of(mine[key])}" for key in named)]))
+        if any(all(other.get(key) == dataset[key] for key in (*shown_keys, *named)) for other in others):
+            named = [*named, *(key for key in _LONG if key in differing)][: len(named) + 1] if shown_keys else differing
+        titles.append(" ".join([str(dataset["dataset"]), *(f"{key}={words_of(dataset[key])}" for key in named)]))
     return titles
 
 
@@ -176,8 +181,8 @@ CODES = ("domainbed", "ood_bench", "nico")
 def algorithm_names() -> Mapping[str, Mapping[str, str]]:
     """Our name -> ``title``, and the name in each of :data:`CODES` that has the algorithm."""
     text = (resources.files("dgbench") / "reports" / "algorithm_names.yaml").read_text(encoding="utf-8")
-    found: dict[str, dict[str, str]] = yaml.safe_load(text)
-    return found
+    names: dict[str, dict[str, str]] = yaml.safe_load(text)
+    return names
 
 
 def our_name(name: str) -> str:
@@ -186,11 +191,11 @@ def our_name(name: str) -> str:
     Case and what stands between letters and digits do not matter. What follows a ``+`` is an averaging and stays:
     ``JiGen+SWAD`` is ``ji_gen+SWAD``.
     """
-    known = ours_by_name()
-    if found := known.get(letters_of(name)):
-        return found
+    names = ours_by_name()
+    if exact := names.get(letters_of(name)):
+        return exact
     first, plus, rest = name.partition("+")
-    return known.get(letters_of(first), first) + plus + rest
+    return names.get(letters_of(first), first) + plus + rest
 
 
 @cache

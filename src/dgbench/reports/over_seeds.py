@@ -64,7 +64,7 @@ def by_seed(lines: pd.DataFrame, value: str) -> pd.DataFrame:
         ``lines``; NaN where there is none.
     """
     names, seeds = algorithms_of(lines), seeds_of(lines)
-    row, column = ({key: at for at, key in enumerate(each)} for each in (names, seeds))
+    row, column = ({key: at for at, key in enumerate(keys)} for keys in (names, seeds))
     at = [row[name] for name in lines["algorithm"].tolist()], [column[seed] for seed in lines["seed"].tolist()]
     values = np.full((len(names), len(seeds)), np.nan)
     values[at] = lines[value].to_numpy(dtype="float64")
@@ -133,9 +133,9 @@ def seed_columns(
     """
     best = leader(values, highest)
     cells = [over_seeds(name, known(values, line), seeds.get(line, 0), reasons.get(line, ""), bar) for line in order]
-    made = pd.DataFrame(cells, index=list(order))
-    made[f"{name}.best"] = [line == best for line in order]
-    return made
+    columns = pd.DataFrame(cells, index=list(order))
+    columns[f"{name}.best"] = [line == best for line in order]
+    return columns
 
 
 def side_by_side(order: Sequence[str], parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
@@ -252,7 +252,7 @@ def candidates(studies: pd.DataFrame) -> dict[int | None, list[str]]:
     there = there & ideal if ideal.any() else there
     masks: dict[int | None, Any] = {seed: there[:, at] for at, seed in enumerate(seeds)}
     masks[None] = there.all(axis=1)
-    pools = {seed: [name for name, mine in zip(names, mask, strict=True) if mine] for seed, mask in masks.items()}
+    pools = {seed: [name for name, present in zip(names, mask, strict=True) if present] for seed, mask in masks.items()}
     return {seed: pool if len(pool) > 1 or len(names) == 1 else [] for seed, pool in pools.items()}
 
 
@@ -289,7 +289,7 @@ def correlations(studies: pd.DataFrame, measure: str, coefficient: str) -> tuple
         Seed -> correlation, and seed -> why there is none.
     """
     rho: dict[int, float] = {}
-    why: dict[int, str] = {}
+    reason_of: dict[int, str] = {}
     values, ideal = by_seed(studies, measure), by_seed(studies, "ideal")
     names = values.index.intersection(ideal.index)
     first, second = values.loc[names].to_numpy(), ideal.loc[names].to_numpy()
@@ -298,8 +298,8 @@ def correlations(studies: pd.DataFrame, measure: str, coefficient: str) -> tuple
         try:
             rho[seed] = COEFFICIENTS[coefficient](first[both, at].tolist(), second[both, at].tolist())
         except MeasureError as problem:
-            why[seed] = str(problem)
-    return rho, why
+            reason_of[seed] = str(problem)
+    return rho, reason_of
 
 
 _MOST_NAMED = 6  # algorithms; of more, the first and the last are named
@@ -312,17 +312,17 @@ def separation_words(order: Sequence[str], separation: Separation) -> str:
         order: names as in ``separation``, best first.
         separation: of their values.
     """
-    who = f"{separation.seeds} seed{'s' * (separation.seeds != 1)}"
+    seeds_text = f"{separation.seeds} seed{'s' * (separation.seeds != 1)}"
     others = [order[at] for at in separation.candidates if at]
     rest = separation.algorithms - 1 - len(others)
     if separation.seeds < 2:
         return "1 seed separates nothing: any difference may be the luck of the seed."
     if not others:
-        return f"{who} separate it from {'the other' if rest == 1 else f'all {rest} others'}."
+        return f"{seeds_text} separate it from {'the other' if rest == 1 else f'all {rest} others'}."
     named = ", ".join(others)
     if len(others) > _MOST_NAMED:
         named = f"{len(others)} others, from {others[0]} to {others[-1]}"
-    return f"{who} cannot separate it from {named}" + (
+    return f"{seeds_text} cannot separate it from {named}" + (
         f"; {rest} {'is' if rest == 1 else 'are'} worse." if rest else "."
     )
 

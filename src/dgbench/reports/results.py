@@ -65,8 +65,8 @@ def results(
     frame = _frame(collection, selected)
     frame.attrs["selection"] = describe(method)
     left_out = [f"not used: {run.folder}: {run.why}" for run in selected.runs if run.why]
-    told = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in collection.problems]
-    frame.attrs["problems"] = told + left_out
+    problems = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in collection.problems]
+    frame.attrs["problems"] = problems + left_out
     frame.attrs["validation_environments"] = tuple(method.validation_environments)
     return frame
 
@@ -90,17 +90,17 @@ def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
         ConfigError: ``split_by`` is no column.
     """
     evaluation = evaluate(selected_of_frame(frame), split_by)
-    identities = [{"setting": each.title, **_flat(each.identity)} for each in evaluation.settings]
+    identities = [{"setting": setting.title, **_flat(setting.identity)} for setting in evaluation.settings]
     settings = pd.DataFrame(identities or [{"setting": ""}])
     names = [str(name) for name in settings.columns if name != "setting"]
     columns = [*names, "label", "seed", *MEASURES, "ideal_env", "trained_on_tested", "missing"]
     studies = evaluation.studies.rename(columns={"algorithm": "label"})
     reasons = studies[[f"{name}.reason" for name in MEASURES]].to_numpy()
-    why = ["; ".join(dict.fromkeys(each for each in line if isinstance(each, str))) for line in reasons]
-    studies = studies.assign(missing=[folds or other for folds, other in zip(studies["missing"], why, strict=True)])
-    made = studies.merge(settings, on="setting")[columns]
-    made.attrs = dict(frame.attrs)
-    return made
+    texts = ["; ".join(dict.fromkeys(reason for reason in line if isinstance(reason, str))) for line in reasons]
+    studies = studies.assign(missing=[folds or other for folds, other in zip(studies["missing"], texts, strict=True)])
+    lines = studies.merge(settings, on="setting")[columns]
+    lines.attrs = dict(frame.attrs)
+    return lines
 
 
 def selection_named(name: str) -> Selection:
@@ -112,8 +112,8 @@ def selection_named(name: str) -> Selection:
     files = {file.stem: file for file in sorted((CONF / "selection").glob("*.yaml"))}
     if name not in files:
         raise ConfigError(f"selection={name} is unknown; choose from {', '.join(files)}, or pass a selection")
-    made: Selection = instantiate(yaml.safe_load(files[name].read_text(encoding="utf-8")))
-    return made
+    selection: Selection = instantiate(yaml.safe_load(files[name].read_text(encoding="utf-8")))
+    return selection
 
 
 def _frame(collection: Collection, selected: Selected) -> pd.DataFrame:
@@ -123,15 +123,15 @@ def _frame(collection: Collection, selected: Selected) -> pd.DataFrame:
     runs = pd.DataFrame([_flat(line) for line in lines])
     position = rows["run"].to_numpy()
     columns = sorted((str(name) for name in runs.columns), key=_place)
-    whose = runs[columns].take(position).reset_index(drop=True)
-    own = rows.drop(columns="run").reset_index(drop=True).astype({"env": str, "subset": str})
-    own["error"] = own["wrong"] / own["seen"]
-    own["code"] = whose.pop("code")
-    if "together" in whose:
-        own["together"] = whose.pop("together")
-    elif "together" not in own:
-        own["together"] = pd.array([pd.NA] * len(own), dtype="Int64")
-    frame: pd.DataFrame = pd.concat([whose, own[list(EVALUATION)]], axis=1)
+    identities = runs[columns].take(position).reset_index(drop=True)
+    evaluations = rows.drop(columns="run").reset_index(drop=True).astype({"env": str, "subset": str})
+    evaluations["error"] = evaluations["wrong"] / evaluations["seen"]
+    evaluations["code"] = identities.pop("code")
+    if "together" in identities:
+        evaluations["together"] = identities.pop("together")
+    elif "together" not in evaluations:
+        evaluations["together"] = pd.array([pd.NA] * len(evaluations), dtype="Int64")
+    frame: pd.DataFrame = pd.concat([identities, evaluations[list(EVALUATION)]], axis=1)
     return frame
 
 
@@ -146,7 +146,7 @@ def _flat(identity: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in identity.items():
         if isinstance(value, Mapping):
-            flat |= {f"{key}.{name}": _hashable(each) for name, each in value.items()}
+            flat |= {f"{key}.{name}": _hashable(item) for name, item in value.items()}
         else:
             flat[key] = _hashable(value)
     return flat

@@ -119,8 +119,8 @@ def entry(
 ) -> dict[str, Any]:
     """One value and what stands beside it, as part of a line: ``{"NAME": value, "NAME.std": std, ...}``."""
     values = (std, n, low, high, best, flag or None, reason or None)
-    beside = {f"{name}.{kind}": value for kind, value in zip(BESIDE, values, strict=True) if value is not None}
-    return {name: value, **beside}
+    extras = {f"{name}.{kind}": value for kind, value in zip(BESIDE, values, strict=True) if value is not None}
+    return {name: value, **extras}
 
 
 def entries(names: Iterable[str], reason: str) -> dict[str, Any]:
@@ -140,18 +140,18 @@ def cells(table: Table) -> list[list[Cell]]:
 
 
 def _cells(frame: pd.DataFrame, column: Column) -> list[Cell]:
-    beside = {kind: _values(frame[f"{column.name}.{kind}"]) for kind in BESIDE if f"{column.name}.{kind}" in frame}
-    found = []
+    extras = {kind: _values(frame[f"{column.name}.{kind}"]) for kind in BESIDE if f"{column.name}.{kind}" in frame}
+    column_cells = []
     for at, value in enumerate(_values(frame[column.name])):
-        kept = {kind: values[at] for kind, values in beside.items() if values[at] is not None}
+        kept = {kind: values[at] for kind, values in extras.items() if values[at] is not None}
         if "n" in kept:
             kept["n"] = int(kept["n"])
         if value is not None and column.numeric and not isinstance(value, str):
             value = float(value)
         elif value is not None and not isinstance(value, str):
             value = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-        found.append(Cell(value, **kept))
-    return found
+        column_cells.append(Cell(value, **kept))
+    return column_cells
 
 
 def _values(column: pd.Series[Any]) -> list[Any]:

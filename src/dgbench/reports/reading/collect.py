@@ -82,10 +82,10 @@ def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repea
         RecordError: there is not one run, or a file is no archive.
     """
     names, where = Names(), places(roots)
-    found, problems = read_archives(where, names)
+    records, problems = read_archives(where, names)
     folders, more = find_runs([place for place in where if not os.path.isfile(place)])
     problems += more
-    if not (found or folders):
+    if not (records or folders):
         train = " ".join(command_words("train"))
         raise RecordError(
             f"{nothing_found(where, problems)}; train some with `{train}` or name a folder with runs=[DIR]"
@@ -93,21 +93,21 @@ def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repea
     named = {problem.where for problem in problems}
     caches = {root: RowCache(root, names, cache) for root in {folder.root for folder in folders}}
     for folder in folders:
-        records, more = _read_folder(folder, caches[folder.root])
-        found += records
+        of_folder, more = _read_folder(folder, caches[folder.root])
+        records += of_folder
         problems += [problem for problem in more if problem.kind != UNREADABLE_FILE or problem.where not in named]
-    for each in caches.values():
-        each.save()
-    with_rows = {run.folder for run, _ in found}
-    silent = [folder for folder in folders if printable(folder.path) not in with_rows]
+    for row_cache in caches.values():
+        row_cache.save()
+    with_rows = {run.folder for run, _ in records}
+    without_rows = [folder for folder in folders if printable(folder.path) not in with_rows]
     if not repeated:
-        found, duplicates = without_duplicates(found, names.listed)
-        found, older = with_newest_text(found)
+        records, duplicates = without_duplicates(records, names.listed)
+        records, older = with_newest_text(records)
         problems += duplicates + older
-    found.sort(key=lambda record: _place(record[0].identity))
-    identities = fold_seeds([run.identity for run, _ in found])
-    runs = [replace(run, identity=identity) for (run, _), identity in zip(found, identities, strict=True)]
-    return Collection(runs, _frame([rows for _, rows in found], names.listed), problems, silent)
+    records.sort(key=lambda record: _place(record[0].identity))
+    identities = fold_seeds([run.identity for run, _ in records])
+    runs = [replace(run, identity=identity) for (run, _), identity in zip(records, identities, strict=True)]
+    return Collection(runs, _frame([rows for _, rows in records], names.listed), problems, without_rows)
 
 
 def read_archives(places: Sequence[Path], names: Names) -> tuple[list[Record], list[Problem]]:
@@ -123,7 +123,7 @@ def read_archives(places: Sequence[Path], names: Names) -> tuple[list[Record], l
     Raises:
         RecordError: a file that is named is no archive.
     """
-    found: list[Record] = []
+    records: list[Record] = []
     problems: list[Problem] = []
     for place in places:
         named = os.path.isfile(place)
@@ -137,9 +137,9 @@ def read_archives(places: Sequence[Path], names: Names) -> tuple[list[Record], l
                     raise
                 problems.append(Problem("unreadable archive", printable(file), str(error)))
                 continue
-            found += runs
+            records += runs
             problems += left_out
-    return found, problems
+    return records, problems
 
 
 def _place(identity: Mapping[str, Any]) -> list[Any]:
@@ -153,10 +153,10 @@ def _read_folder(folder: RunFolder, cache: RowCache) -> tuple[list[Record], list
     records: list[Record] = []
     problems: list[Problem] = []
     try:
-        found = cache.read(folder.path)
-        problems = [fault.in_file(file) for fault in found.faults]
+        content = cache.read(folder.path)
+        problems = [fault.in_file(file) for fault in content.faults]
         records = [
-            (replace(run, folder=where, status=folder.status, reason=folder.reason), rows) for run, rows in found.runs
+            (replace(run, folder=where, status=folder.status, reason=folder.reason), rows) for run, rows in content.runs
         ]
     except FileNotFoundError:
         pass
@@ -170,13 +170,15 @@ def _read_folder(folder: RunFolder, cache: RowCache) -> tuple[list[Record], list
     return records, problems
 
 
-def _frame(found: Sequence[RowArray], names: Sequence[str]) -> pd.DataFrame:
+def _frame(arrays: Sequence[RowArray], names: Sequence[str]) -> pd.DataFrame:
     """The table of :class:`Collection`."""
     import numpy as np
     import pandas as pd
 
-    rows = np.concatenate([np.empty(0, dtype=ROW_TYPE), *found])
-    columns: dict[str, Any] = {"run": np.repeat(np.arange(len(found), dtype="int32"), [len(each) for each in found])}
+    rows = np.concatenate([np.empty(0, dtype=ROW_TYPE), *arrays])
+    columns: dict[str, Any] = {
+        "run": np.repeat(np.arange(len(arrays), dtype="int32"), [len(array) for array in arrays])
+    }
     for name in ROW_COLUMNS:
         columns[name] = np.ascontiguousarray(rows[name])
     for name in ("env", "subset"):  # categories that occur, in alphabetical order
@@ -189,14 +191,14 @@ def _frame(found: Sequence[RowArray], names: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def without_duplicates(found: list[Record], names: Sequence[str]) -> tuple[list[Record], list[Problem]]:
+def without_duplicates(records: list[Record], names: Sequence[str]) -> tuple[list[Record], list[Problem]]:
     """Keep one record per run: a finished one, then the longest, then the first by name.
 
     Two records that disagree are a finding: the same run came out differently, as rounding makes it where other
     runs trained beside it, or something worse.
 
     Args:
-        found: all records.
+        records: all of them.
         names: of environments and subsets, in the order of their numbers.
 
     Returns:
@@ -205,20 +207,20 @@ def without_duplicates(found: list[Record], names: Sequence[str]) -> tuple[list[
     """
     problems = []
     others = [key for key in IDENTITY_KEYS if key != "run"]
-    for same, why in ((["run"], "same run"), (others, "same run under another run hash")):
+    for same, reason in ((["run"], "same run"), (others, "same run under another run hash")):
         groups = defaultdict(list)
-        for record in found:
+        for record in records:
             groups[identity_key(record[0].identity, same)].append(record)
-        found = []
+        records = []
         for group in groups.values():
             group.sort(key=lambda record: (record[0].status != DONE, -record[0].last_step, record[0].folder))
             used = group[0]
-            found.append(used)
+            records.append(used)
             for other in group[1:]:
                 difference = _contradiction(used[0], other[0]) or _difference(used, other, names)
-                text = f"{why} as {used[0].folder}, which is used" + (f"; {difference}" if difference else "")
+                text = f"{reason} as {used[0].folder}, which is used" + (f"; {difference}" if difference else "")
                 problems.append(Problem("disagreement" if difference else "duplicate", other[0].folder, text))
-    return found, problems
+    return records, problems
 
 
 def _contradiction(used: Run, other: Run) -> str:
@@ -266,23 +268,23 @@ def _company(run: Run) -> str:
     return "it trained alone" if run.together == 1 else f"{run.together} runs trained together"
 
 
-def with_newest_text(found: list[Record]) -> tuple[list[Record], list[Problem]]:
+def with_newest_text(records: list[Record]) -> tuple[list[Record], list[Problem]]:
     """Keep the runs of the newest text of every module of a user's own: an edited objective is another one.
 
     Args:
-        found: records of different runs.
+        records: of different runs.
 
     Returns:
         The records that count, and one problem for every import path with runs of older texts.
     """
     newest: dict[str, tuple[float, str]] = {}  # import path -> when it last trained, and digest of its text
-    for run, _ in found:
+    for run, _ in records:
         if run.identity["user_code"]:
             trained = _trained_at(Path(run.folder))
             for path, text in run.identity["user_code"].items():
                 newest[path] = max(newest.get(path, (trained, text)), (trained, text))
     kept, older = [], defaultdict(list)
-    for record in found:
+    for record in records:
         texts = record[0].identity["user_code"]
         outdated = [path for path, text in texts.items() if text != newest[path][1]]
         if outdated:
@@ -295,8 +297,8 @@ def with_newest_text(found: list[Record]) -> tuple[list[Record], list[Problem]]:
         counted = (
             f"{len(runs)} run{'s' * (len(runs) != 1)} of {texts_before} older text{'s' * (texts_before != 1)} of it"
         )
-        why = f"{counted}, e.g. {runs[0].folder}: those of the text {newest[path][1]}, trained last, count"
-        problems.append(Problem("older code", path, why))
+        reason = f"{counted}, e.g. {runs[0].folder}: those of the text {newest[path][1]}, trained last, count"
+        problems.append(Problem("older code", path, reason))
     return kept, problems
 
 
@@ -319,26 +321,27 @@ def fold_seeds(identities: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     A trial of DomainBed draws its own data and split, so runs that differ in them are repetitions there, and must share
     a table. Where one seed of a setting occurs with several, they stay apart: they are no repetitions.
     """
-    found = [dict(who) for who in identities]
+    folded = [dict(identity) for identity in identities]
     shared = keys(Role.DATASET | Role.FORM | Role.NETWORK | Role.PROTOCOL)
     for name in SEEDED:
-        found = _folded(found, name, shared)
+        folded = _folded(folded, name, shared)
         shared = (*shared, name)  # splits of different data are no repetitions
-    return found
+    return folded
 
 
 def _folded(identities: Sequence[dict[str, Any]], name: str, shared: Sequence[str]) -> list[dict[str, Any]]:
-    own: dict[str, dict[int, set[Any]]] = defaultdict(lambda: defaultdict(set))
-    settings = [identity_key(who, shared) for who in identities]
-    for setting, who in zip(settings, identities, strict=True):
-        own[setting][who["seed"]].add(who[name])
+    values: dict[str, dict[int, set[Any]]] = defaultdict(lambda: defaultdict(set))
+    settings = [identity_key(identity, shared) for identity in identities]
+    for setting, identity in zip(settings, identities, strict=True):
+        values[setting][identity["seed"]].add(identity[name])
     folded = {
         setting
-        for setting, seeds in own.items()
-        if len(set().union(*seeds.values())) > 1 and all(len(found) == 1 for found in seeds.values())
+        for setting, seeds in values.items()
+        if len(set().union(*seeds.values())) > 1 and all(len(of_seed) == 1 for of_seed in seeds.values())
     }
     return [
-        {**who, name: BY_SEED} if setting in folded else who for setting, who in zip(settings, identities, strict=True)
+        {**identity, name: BY_SEED} if setting in folded else identity
+        for setting, identity in zip(settings, identities, strict=True)
     ]
 
 
@@ -366,7 +369,7 @@ def with_same_code(collection: Collection, versions: Sequence[str]) -> Collectio
         raise RecordError(f"same_code names {', '.join(absent)}, but the runs are of {', '.join(present)}; name these")
     together = CODE_SEPARATOR.join(sorted(versions))
     runs = [
-        replace(run, identity={**run.identity, "code": together}) if own <= set(versions) else run
-        for run, own in zip(collection.runs, of, strict=True)
+        replace(run, identity={**run.identity, "code": together}) if parts <= set(versions) else run
+        for run, parts in zip(collection.runs, of, strict=True)
     ]
     return replace(collection, runs=runs)

@@ -65,9 +65,9 @@ def printable(text: str | Path) -> str:
 def nothing_found(roots: Sequence[Path], problems: Sequence[Problem], what: str = "runs") -> str:
     """``no runs under DIR``, with the first problem of what is there."""
     where = ", ".join(map(printable, roots)) or "an empty list of folders"
-    told = [f"{each.kind} {each.where}: {each.reason}" for each in problems if each.kind != NO_FOLDER]
-    more = f", and {len(told) - 1} more" if told[1:] else ""
-    return f"no {what} under {where}" + (f" ({told[0]}{more})" if told else "")
+    texts = [f"{problem.kind} {problem.where}: {problem.reason}" for problem in problems if problem.kind != NO_FOLDER]
+    more = f", and {len(texts) - 1} more" if texts[1:] else ""
+    return f"no {what} under {where}" + (f" ({texts[0]}{more})" if texts else "")
 
 
 def find_runs(roots: Sequence[Path]) -> tuple[list[RunFolder], list[Problem]]:
@@ -110,8 +110,8 @@ def searched(root: Path, wanted: Sequence[str], problems: list[Problem]) -> Iter
     """
 
     def unreadable(error: OSError) -> None:
-        where, why = printable(error.filename or root), f"{error.strerror}; make it readable, or name other folders"
-        problems.append(Problem(UNREADABLE_FOLDER, where, why))
+        where, reason = printable(error.filename or root), f"{error.strerror}; make it readable, or name other folders"
+        problems.append(Problem(UNREADABLE_FOLDER, where, reason))
 
     for name, folders, files in os.walk(root, onerror=unreadable):
         names = {*folders, *files}
@@ -121,16 +121,16 @@ def searched(root: Path, wanted: Sequence[str], problems: list[Problem]) -> Iter
 
 def _is_regular(file: str, problems: list[Problem]) -> bool:
     try:
-        why = "" if stat.S_ISREG(os.stat(file).st_mode) else NOT_REGULAR
+        reason = "" if stat.S_ISREG(os.stat(file).st_mode) else NOT_REGULAR
     except OSError as error:  # a link that leads nowhere, or in a circle
-        why = error.strerror or str(error)
-    if why:
-        problems.append(Problem(UNREADABLE_FILE, printable(file), f"{why}; remove it, or make it readable"))
-    return not why
+        reason = error.strerror or str(error)
+    if reason:
+        problems.append(Problem(UNREADABLE_FILE, printable(file), f"{reason}; remove it, or make it readable"))
+    return not reason
 
 
-def _parents(path: str, known: set[str]) -> Iterator[str]:
-    while (path := os.path.dirname(path)) not in known and path != os.path.dirname(path):
+def _parents(path: str, around: set[str]) -> Iterator[str]:
+    while (path := os.path.dirname(path)) not in around and path != os.path.dirname(path):
         yield path
 
 
@@ -139,8 +139,8 @@ def _run_folder(path: Path, root: Path) -> RunFolder:
     reason = printable(status.reason)[:LONGEST]
     if not status.word:
         return RunFolder(path, UNKNOWN, reason or "no readable status file", root)
-    lost = status.word == DONE and not has_rows(path)
-    return RunFolder(path, status.word, LOST_ROWS if lost else reason, root)
+    without_rows = status.word == DONE and not has_rows(path)
+    return RunFolder(path, status.word, LOST_ROWS if without_rows else reason, root)
 
 
 def fold_of(folder: RunFolder) -> str | None:
@@ -174,11 +174,11 @@ def filling_command(run: Path, folds: Sequence[str]) -> str:
         folds: to train; none names no folds.
     """
     typed = _yaml(run.parent / ".hydra" / "overrides.yaml")  # Hydra's record in the study folder
-    known = isinstance(typed, list)
-    words = [printable(str(word)) for word in typed if isinstance(word, str | int | float)] if known else []
+    recorded = isinstance(typed, list)
+    words = [printable(str(word)) for word in typed if isinstance(word, str | int | float)] if recorded else []
     overrides = [word for word in words if not word.startswith("protocol.folds=")]
     narrow = [f"protocol.folds=[{','.join(folds)}]"] if folds else []
-    hint = "" if known else f", with the other keys as in {run}"
+    hint = "" if recorded else f", with the other keys as in {run}"
     return shlex.join([*command_words("train"), *overrides, *narrow]) + hint
 
 
@@ -193,8 +193,8 @@ def archives_in(folder: Path) -> tuple[list[Path], list[Problem]]:
     """
     files, problems = sorted(folder.glob(f"*{SUFFIX}")), []
     for entry in sorted(folder.glob(f"*/{ENTRY_FILE}")):
-        if why := frozen_reason(entry):
-            problems.append(Problem("frozen entry", printable(entry.parent), f"{why}; name its folder to read it"))
+        if reason := frozen_reason(entry):
+            problems.append(Problem("frozen entry", printable(entry.parent), f"{reason}; name its folder to read it"))
         else:
             files.append(entry.parent / ROWS)
     return files, problems
@@ -203,5 +203,5 @@ def archives_in(folder: Path) -> tuple[list[Path], list[Problem]]:
 def frozen_reason(entry: Path) -> str:
     """What ``frozen:`` says in an ``entry.yaml``; empty where it says nothing or cannot be read."""
     content = _yaml(entry)
-    found = content.get("frozen") if isinstance(content, dict) else None
-    return printable(" ".join(str(found).split())) if found else ""
+    reason = content.get("frozen") if isinstance(content, dict) else None
+    return printable(" ".join(str(reason).split())) if reason else ""

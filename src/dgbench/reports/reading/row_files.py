@@ -207,32 +207,36 @@ def _agreed(rows: Sequence[ParsedRow]) -> tuple[dict[str, Any], list[ParsedRow],
     agreed: dict[str, Any] = {}
     contradicting = {}
     for which, _ in Counter(id(row.identity) for row in rows).most_common():
-        who = by_identity[which][0].identity
-        differ = [key for key in who if key in agreed and key != "code" and who[key] != agreed[key]]
+        identity = by_identity[which][0].identity
+        differ = [key for key in identity if key in agreed and key != "code" and identity[key] != agreed[key]]
         if differ:
             contradicting[which] = differ[0]
         else:
-            agreed = {**who, **agreed}
+            agreed = {**identity, **agreed}
     faults = []
     for which, key in contradicting.items():
         first, count = by_identity[which][0], len(by_identity[which])
         theirs, said = shown(first.identity[key]), shown(agreed[key])
-        why = f"run {agreed['run']}: {key} is {theirs} in {count} rows, which are left out, and {said} in the others"
-        faults.append(Fault("contradicting rows", first.line, why))
+        reason = f"run {agreed['run']}: {key} is {theirs} in {count} rows, which are left out, and {said} in the others"
+        faults.append(Fault("contradicting rows", first.line, reason))
     return agreed, [row for row in rows if id(row.identity) not in contradicting], faults
 
 
 def _record(rows: Sequence[ParsedRow], identity: dict[str, Any], names: Names) -> Record:
     kept: dict[tuple[Any, ...], ParsedRow] = {}
     for row in rows:
-        own = row.own
-        kept[own["step"], own["env"], own["subset"]] = row  # the later line wins: a resumed run writes a step again
+        fields = row.own
+        kept[fields["step"], fields["env"], fields["subset"]] = (
+            row  # the later line wins: a resumed run writes a step again
+        )
     values = [row.own for row in kept.values()]
     latest = max(values, key=itemgetter("step"))
     codes = sorted({row.identity["code"] for row in kept.values()})
     identity = {**DEFAULTS, **identity, "code": CODE_SEPARATOR.join(codes)}
     number, counts = names.number, itemgetter("env_held_out", "seen", "wrong", "loss")
-    array = row_array((own["step"], number(own["env"]), number(own["subset"]), *counts(own)) for own in values)
+    array = row_array(
+        (fields["step"], number(fields["env"]), number(fields["subset"]), *counts(fields)) for fields in values
+    )
     identity = {key: identity[key] for key in IDENTITY_KEYS}
     return Run("", identity, "", "", latest["step"], len(array), latest["together"]), array
 
@@ -268,14 +272,14 @@ def read_archive(file: Path, names: Names) -> tuple[list[Record], list[Problem]]
     except (OSError, EOFError, lzma.LZMAError) as error:
         end = printable(getattr(error, "strerror", None) or str(error))
     if not records:
-        why = end or (f"{number} lines, the first {problems[0].reason}" if problems else "it is empty")
+        reason = end or (f"{number} lines, the first {problems[0].reason}" if problems else "it is empty")
         raise RecordError(
-            f"{printable(file)} is no whole archive of runs ({why}); name a folder of runs, or a file that "
+            f"{printable(file)} is no whole archive of runs ({reason}); name a folder of runs, or a file that "
             "`dgbench results pack` wrote"
         )
     if end:
-        why = f"what follows its line {number} is lost ({end}); copy the file again"
-        problems.append(Problem("cut archive", printable(file), why))
+        reason = f"what follows its line {number} is lost ({end}); copy the file again"
+        problems.append(Problem("cut archive", printable(file), reason))
     return records, problems
 
 
@@ -291,8 +295,10 @@ def _archived(line: bytes, names: Names) -> Record:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise RecordError("is no JSON object with run, identity and rows (half-written?)") from None
     for part, wanted in ((about, _RUN_CHECKS), (identity, IDENTITY_CHECKS), (columns, ROW_COLUMNS)):
-        known = {"together", *DEFAULTS} if part is not columns else ()
-        if type(part) is not dict or (missing := [key for key in wanted if key not in part and key not in known]):
+        with_default = {"together", *DEFAULTS} if part is not columns else ()
+        if type(part) is not dict or (
+            missing := [key for key in wanted if key not in part and key not in with_default]
+        ):
             raise RecordError(f"lacks {', '.join(missing) if type(part) is dict else 'a mapping'}")
     checked = {**identity, **{key: 0 for key in SEEDED if identity[key] == BY_SEED}}
     wrong = first_fault(about, _RUN_CHECKS) or first_fault(checked, IDENTITY_CHECKS) or misfit(identity)

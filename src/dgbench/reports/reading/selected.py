@@ -90,8 +90,14 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
     for group, indices in groups.items():
         identities = [collection.runs[index].identity for index in indices]
         named = algorithm_labels(identities, searches=selection.chooses_draws)
-        for index, label, who in zip(indices, named, identities, strict=True):
-            place = (tuple(who["given"]), frozenset(who["held_out"]), who["seed"], who["draw"], who["protocol"])
+        for index, label, identity in zip(indices, named, identities, strict=True):
+            place = (
+                tuple(identity["given"]),
+                frozenset(identity["held_out"]),
+                identity["seed"],
+                identity["draw"],
+                identity["protocol"],
+            )
             labels[index], run_keys[index] = label, RunKey((group, label), *place)
     rows = finished_rows(collection)
     choices = selection.choose(records_of(rows, run_keys))
@@ -100,12 +106,12 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
             choices.why[index] = run.unusable
             choices.steps[index] = -1
     draws = choose_draws(run_keys, choices, selection) if selection.chooses_draws else Draws()
-    why = {**choices.why, **draws.stuck, **draws.lost}
+    reasons = {**choices.why, **draws.stuck, **draws.lost}
     everywhere = _environments_of_full(collection)
     decided = zip(collection.runs, labels, choices.steps.tolist(), choices.accuracy.tolist(), strict=True)
     runs = [
         SelectedRun(
-            run.identity, label, run.folder, step, accuracy, why.get(at, ""), at in draws.lost, not run.unusable,
+            run.identity, label, run.folder, step, accuracy, reasons.get(at, ""), at in draws.lost, not run.unusable,
             everywhere.get(at, frozenset()),
         )
         for at, (run, label, step, accuracy) in enumerate(decided)
@@ -121,10 +127,10 @@ def selected_of_frame(frame: pd.DataFrame) -> Selected:
     tested_by = tests["env"].astype(str).groupby(tests["run"].to_numpy()).agg(frozenset).to_dict()
     runs = []
     for number, line in enumerate(frame.drop_duplicates(["run", "folder"]).to_dict("records")):
-        who = _identity_of(line)
-        label, folder, step = str(who.pop("label")), str(who.pop("folder")), int(line["step"])
-        everywhere = tested_by.get(number, frozenset()) if who["fold"] == FULL else frozenset()
-        runs.append(SelectedRun(who, label, folder, step, environments=everywhere))
+        identity = _identity_of(line)
+        label, folder, step = str(identity.pop("label")), str(identity.pop("folder")), int(line["step"])
+        everywhere = tested_by.get(number, frozenset()) if identity["fold"] == FULL else frozenset()
+        runs.append(SelectedRun(identity, label, folder, step, environments=everywhere))
     return Selected(runs, _tests(runs, rows), partial=True)
 
 
@@ -136,16 +142,16 @@ def select_study(rows: Sequence[Mapping[str, Any]], selection: Selection, unusab
         selection: chooses the step of each run.
         unusable: fold -> why its errors must not be used, even where there are rows.
     """
-    whose = {fold: number for number, fold in enumerate(dict.fromkeys(row["fold"] for row in rows))}
+    number_of = {fold: number for number, fold in enumerate(dict.fromkeys(row["fold"] for row in rows))}
     first = {row["fold"]: row for row in reversed(rows)}
-    runs = [Run(fold, {key: first[fold][key] for key in IDENTITY_KEYS}, "DONE", "", 0, 0) for fold in whose]
+    runs = [Run(fold, {key: first[fold][key] for key in IDENTITY_KEYS}, "DONE", "", 0, 0) for fold in number_of]
     names = ["step", "env", "subset", "env_held_out", "seen", "wrong"]
-    frame = pd.DataFrame([{"run": whose[row["fold"]], **{name: row[name] for name in names}} for row in rows])
+    frame = pd.DataFrame([{"run": number_of[row["fold"]], **{name: row[name] for name in names}} for row in rows])
     frame = frame.astype({"env": "category", "subset": "category"})
     selected = select_runs(Collection(runs, frame, [], []), selection)
-    silent = {Path(): {fold: why for fold, why in unusable.items() if fold not in whose}}
+    without_rows = {Path(): {fold: reason for fold, reason in unusable.items() if fold not in number_of}}
     named = [replace(run, why=unusable.get(run.folder, run.why)) for run in selected.runs]
-    return replace(selected, runs=named, silent=silent)
+    return replace(selected, runs=named, silent=without_rows)
 
 
 def finished_rows(collection: Collection) -> pd.DataFrame:
@@ -190,20 +196,20 @@ def _environments_of_full(collection: Collection) -> dict[int, frozenset[str]]:
     """Run on all given environments -> every environment in which it was tested, at any step."""
     full = [at for at, run in enumerate(collection.runs) if run.identity["fold"] == FULL]
     rows = collection.rows[collection.rows["run"].isin(full) & (collection.rows["subset"] == "test")]
-    found = rows[["run", "env"]].drop_duplicates().astype({"env": str}).groupby("run")["env"].agg(frozenset)
-    return {int(run): environments for run, environments in found.items()}  # type: ignore[call-overload]
+    by_run = rows[["run", "env"]].drop_duplicates().astype({"env": str}).groupby("run")["env"].agg(frozenset)
+    return {int(run): environments for run, environments in by_run.items()}  # type: ignore[call-overload]
 
 
 def _silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
     """Study folder -> fold -> why that fold has no rows, for runs that stopped before their first evaluation."""
-    found: dict[Path, dict[str, str]] = {}
+    reasons: dict[Path, dict[str, str]] = {}
     for folder in collection.without_rows:
         fold = fold_of(folder)
         if fold is not None:
             failed = folder.status == "FAILED"
-            why = f"failed: {folder.reason}" if failed else "unfinished, no rows yet"
-            found.setdefault(folder.path.parent, {})[fold] = why
-    return found
+            reason = f"failed: {folder.reason}" if failed else "unfinished, no rows yet"
+            reasons.setdefault(folder.path.parent, {})[fold] = reason
+    return reasons
 
 
 def _identity_of(line: Mapping[Any, Any]) -> dict[str, Any]:
@@ -250,9 +256,11 @@ def beside_trained(identities: Sequence[Identity]) -> list[tuple[int, Identity]]
         if identity["backbone"] != EVALUATED:
             network = {key: identity[key] for key in _NETWORK}
             networks.setdefault(identity_key(identity, _PLACE), {})[json.dumps(network)] = network
-    found: list[tuple[int, Identity]] = []
+    numbered: list[tuple[int, Identity]] = []
     for number, identity in enumerate(identities):
         evaluated = identity["backbone"] == EVALUATED
         trained = networks.get(identity_key(identity, _PLACE)) if evaluated else None
-        found += [(number, {**identity, **each}) for each in trained.values()] if trained else [(number, identity)]
-    return found
+        numbered += (
+            [(number, {**identity, **network}) for network in trained.values()] if trained else [(number, identity)]
+        )
+    return numbered

@@ -164,8 +164,8 @@ def _read_folder(folder: Path, problems: list[Problem]) -> list[tuple[str, Shift
     where, file = printable(folder), folder / SHIFT_FILE
     status = read_status(folder)
     if status.word not in ("", DONE):
-        why = f"{printable(status.reason)}; " if status.reason else ""
-        problems.append(Problem(f"{status.word.lower()} estimates", where, f"{why}the same command continues them"))
+        reason = f"{printable(status.reason)}; " if status.reason else ""
+        problems.append(Problem(f"{status.word.lower()} estimates", where, f"{reason}the same command continues them"))
     try:
         rows, faults = read_shift_rows(file)
     except OSError as error:
@@ -203,14 +203,14 @@ def _each_once(placed: Sequence[tuple[str, ShiftRow]], problems: list[Problem]) 
 
 def _difference(used: ShiftRow, other: ShiftRow) -> str:
     """How two rows of one estimate differ, in words; empty where they agree."""
-    who = f"{used.pair}, {used.kind} {used.number}, null={used.null}"
+    estimate = f"{used.pair}, {used.kind} {used.number}, null={used.null}"
     code = "" if used.identity.code == other.identity.code else f"; code {used.identity.code}, {other.identity.code}"
     if bool(used.refused) != bool(other.refused):
-        return f"{who}: one of them is refused{code}"
+        return f"{estimate}: one of them is refused{code}"
     ours, theirs = used.values, other.values  # infinitely apart where only one has a value
     apart = {n: abs(ours[n] - theirs[n]) if n in ours and n in theirs else math.inf for n in sorted({*ours, *theirs})}
     name = max(apart, key=apart.__getitem__, default="")
-    return f"{who}: {name} differs by {apart[name]:.3g}{code}" if name and apart[name] > TOLERANCE else ""
+    return f"{estimate}: {name} differs by {apart[name]:.3g}{code}" if name and apart[name] > TOLERANCE else ""
 
 
 def shift_settings(rows: Sequence[ShiftRow], split_by: str | None = None) -> tuple[list[ShiftSetting], list[Problem]]:
@@ -236,8 +236,8 @@ def shift_settings(rows: Sequence[ShiftRow], split_by: str | None = None) -> tup
         codes = {line.title: sorted({row.identity.code for row in of_line}) for line, of_line in lines}
         for line_title, versions in codes.items():
             if len(versions) > 1:
-                why = f"rows of code {' and '.join(versions)} in one line; split_by=code keeps them apart"
-                problems.append(Problem("several code versions", f"{line_title}, {title}", why))
+                reason = f"rows of code {' and '.join(versions)} in one line; split_by=code keeps them apart"
+                problems.append(Problem("several code versions", f"{line_title}, {title}", reason))
         versions = sorted({version for versions in codes.values() for version in versions})
         settings.append(ShiftSetting(title, identity, tuple(line for line, _ in lines), tuple(versions)))
     return settings, problems
@@ -260,19 +260,21 @@ def _key(values: Mapping[str, Any]) -> str:
 def _titles(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     """Of settings: estimator, network and features, with every setting in which those of one estimator differ."""
     titles = []
-    plain = [{**who["settings"], **{k: v for k, v in who.items() if k != "settings"}} for who in identities]
+    plain = [
+        {**identity["settings"], **{k: v for k, v in identity.items() if k != "settings"}} for identity in identities
+    ]
     shown = ("estimator", "backbone", "init", "features")
-    for mine in plain:
-        others = [other for other in plain if other["estimator"] == mine["estimator"]]
+    for setting in plain:
+        others = [other for other in plain if other["estimator"] == setting["estimator"]]
         differing = [
             key
-            for key, value in mine.items()
+            for key, value in setting.items()
             if key not in shown and value is not None and any(other.get(key) != value for other in others)
         ]
-        words = [_TITLES.get(mine["estimator"], mine["estimator"]), f"{mine['backbone']}/{mine['init']}"]
-        words += [f"{mine['features']} features", *(f"{key}={words_of(mine[key])}" for key in differing)]
-        if "formula" in mine and "formula" not in differing:
-            words.append(f"formula={mine['formula']}")
+        words = [_TITLES.get(setting["estimator"], setting["estimator"]), f"{setting['backbone']}/{setting['init']}"]
+        words += [f"{setting['features']} features", *(f"{key}={words_of(setting[key])}" for key in differing)]
+        if "formula" in setting and "formula" not in differing:
+            words.append(f"formula={setting['formula']}")
         titles.append(", ".join(words))
     return titles
 
@@ -327,8 +329,11 @@ def _estimates(rows: Sequence[ShiftRow]) -> dict[tuple[str, str, str, str], Esti
 
 
 def _estimate(value: Any, trials: pd.Series[Any], halves: pd.Series[Any], exact: Sequence[float | None]) -> Estimate:
-    known = [true for true in exact if true is not None]
-    trials, truth = trials.dropna(), math.fsum(known) / len(known) if len(known) == len(exact) else None
+    exact_values = [true for true in exact if true is not None]
+    trials, truth = (
+        trials.dropna(),
+        math.fsum(exact_values) / len(exact_values) if len(exact_values) == len(exact) else None,
+    )
     low, high, kind = interval(float(value), trials.to_numpy(), halves.dropna().to_numpy())
     return Estimate(float(value), low, high, kind, len(trials), len(exact), truth)
 
@@ -365,8 +370,8 @@ def verdicts(setting: ShiftSetting) -> dict[str, Verdict]:
 
 def _verdict(line: ShiftLine, axes: tuple[str, str]) -> Verdict:
     estimates = [line.value(name, null) for name in axes for null in (NO_NULL, HALVES)]
-    if why := _why_not(line, estimates):
-        return Verdict("", why, f"{line.title}: no verdict, {why}.")
+    if reason := _why_not(line, estimates):
+        return Verdict("", reason, f"{line.title}: no verdict, {reason}.")
     div, null_div, cor, null_cor = (estimate for estimate in estimates if estimate)
     kind = verdict_kind(div, cor, null_div, null_cor)
     measured = f"diversity {div} against {null_div} without shift, correlation {cor} against {null_cor}"
@@ -376,8 +381,8 @@ def _verdict(line: ShiftLine, axes: tuple[str, str]) -> Verdict:
 def _why_not(line: ShiftLine, estimates: Sequence[Estimate | None]) -> str:
     """Why nothing may be said of a dataset, of diversity with its null and of correlation with its null."""
     if None in estimates[::2]:
-        why = next((text for text in line.pairs["refused"] if text), "a value is missing")
-        return f"not estimated: {why}"
+        reason = next((text for text in line.pairs["refused"] if text), "a value is missing")
+        return f"not estimated: {reason}"
     if None in estimates[1::2]:
         return "nothing to compare with: estimate the null too (null=true)"
     for estimate, what in zip(estimates, ("a value", "a null") * 2, strict=True):
