@@ -78,9 +78,9 @@ def benchmark_correlation_table(benchmark: Benchmark) -> Table:
             rhos = {measure: line.correlations[coefficient, measure][0] for measure in SHOWN}
             best = leader(pd.DataFrame.from_dict(rhos, orient="index"), highest=True)
             for measure, title in SHOWN.items():
-                rho, why = line.correlations[coefficient, measure]
+                rho, reason = line.correlations[coefficient, measure]
                 name = f"{coefficient} {title}"
-                cells |= over_seeds(name, [*rho.values()], len(line.seeds), why) | {f"{name}.best": measure == best}
+                cells |= over_seeds(name, [*rho.values()], len(line.seeds), reason) | {f"{name}.best": measure == best}
         lines.append(cells)
     title = "Rank correlation with the ideal measure, every setting"
     notes = _on_correlation(benchmark, pd.DataFrame(lines))
@@ -96,13 +96,13 @@ def _on_correlation(benchmark: Benchmark, lines: pd.DataFrame) -> list[str]:
         "highest of a line and coefficient, where the seeds separate it from the others; negative underlined."
     ]
     for name in COEFFICIENTS:
-        known = lines[[f"{name} worst+gap", f"{name} average"]].astype("float64").dropna()
-        if not len(known):
+        pairs = lines[[f"{name} worst+gap", f"{name} average"]].astype("float64").dropna()
+        if not len(pairs):
             sentences.append(f"{name}: no setting has both worst+gap and average; nothing can be concluded.")
             continue
-        ahead = known[f"{name} worst+gap"] - known[f"{name} average"]
+        ahead = pairs[f"{name} worst+gap"] - pairs[f"{name} average"]
         sentences.append(
-            f"{name}: worst+gap correlates better than average in {int((ahead > 0).sum())} of {len(known)} settings, "
+            f"{name}: worst+gap correlates better than average in {int((ahead > 0).sum())} of {len(pairs)} settings, "
             f"which is {chance_words(int((ahead > 0).sum()), int((ahead < 0).sum()))}."
         )
     return sentences
@@ -123,8 +123,8 @@ def benchmark_seed_table(benchmark: Benchmark) -> Table:
     for line in benchmark.lines:
         for seed in line.seeds:
             cells = _key_entries(line) | {"seed": seed}
-            for (coefficient, measure), (rho, why) in line.correlations.items():
-                reason = "" if seed in rho else why or "not computed"
+            for (coefficient, measure), (rho, problem) in line.correlations.items():
+                reason = "" if seed in rho else problem or "not computed"
                 cells |= entry(f"{coefficient} {SHOWN[measure]}", rho.get(seed), n=1, reason=reason)
             lines.append(cells)
     columns = [Column("seed", unit="count", key=True), *_correlation_columns()]
@@ -143,20 +143,20 @@ def overview_table(benchmarks: Sequence[Benchmark]) -> Table:
                 of_lines = [line.correlations[coefficient, measure] for line in benchmark.lines]
                 of_lines = [] if benchmark.refused else of_lines
                 levels = [mean(list(rho.values())) for rho, _ in of_lines if rho]
-                why = benchmark.refused or next((why for _, why in of_lines if why), "")
-                cells |= over_seeds(f"{coefficient} {title}", levels, len(benchmark.lines), why)
+                reason = benchmark.refused or next((reason for _, reason in of_lines if reason), "")
+                cells |= over_seeds(f"{coefficient} {title}", levels, len(benchmark.lines), reason)
         lines.append(cells)
     notes = ["Mean over seeds, then mean ± standard deviation over settings; n marks those that have a value."]
     if len(benchmarks) > 1:
-        why = _unlike(benchmarks)
+        conflict = _unlike(benchmarks)
         cells = {"dataset": "average", "settings": sum(len(benchmark.lines) for benchmark in benchmarks)}
         for column in _correlation_columns():
             values = [line[column.name] for line in lines if line[column.name] is not None]
-            whole = not why and len(values) == len(lines)
-            reason = "" if whole else why or "a dataset has none"
+            whole = not conflict and len(values) == len(lines)
+            reason = "" if whole else conflict or "a dataset has none"
             cells |= entry(column.name, mean(values) if whole else None, n=len(values), reason=reason)
         lines.append(cells)
-        notes.append(f"No average over the lines: {why}." if why else "average: every dataset counts once.")
+        notes.append(f"No average over the lines: {conflict}." if conflict else "average: every dataset counts once.")
     columns = [Column("dataset", key=True), Column("settings", unit="count"), *_correlation_columns()]
     return table(lines, "overview", "Rank correlation with the ideal measure, per dataset", columns, notes)
 
@@ -182,14 +182,14 @@ def benchmark_selection_table(benchmark: Benchmark) -> Table:
         cells = _key_entries(line)
         for seed, group in groups.items():
             absent = set(benchmark.seeds if seed is None else [seed]) - set(line.seeds)
-            why = "fewer than 2 algorithms have this measure and the ideal one for these seeds"
+            problem = "fewer than 2 algorithms have this measure and the ideal one for these seeds"
             if absent:
-                why = f"seed {', '.join(map(str, sorted(absent)))} was not trained in this setting"
+                problem = f"seed {', '.join(map(str, sorted(absent)))} was not trained in this setting"
             chosen = {measure: () if absent else line.selections[measure, seed].names for measure in RANKED_BY}
             for measure, title in RANKED_BY.items():
                 selected = chosen[measure]
                 right = measure != "ideal" and bool(selected) and selected[0] in chosen["ideal"]
-                reason = "" if selected else why
+                reason = "" if selected else problem
                 cells |= entry(f"{group}: {title}", " = ".join(selected) or None, best=right, reason=reason)
         lines.append(cells)
     columns = [Column(f"{group}: {title}") for group in groups.values() for title in RANKED_BY.values()]
@@ -302,9 +302,9 @@ def benchmark_interval_table(benchmark: Benchmark, statistics: Statistics) -> Ta
             lines.append(line.values | _intervals(line, (_RESAMPLES, at), statistics))
         except MeasureError as problem:
             lines.append(line.values | entries([column.name for column in columns], str(problem)))
-    made = pd.DataFrame(lines)
-    above = int((made["difference.low"] > 0).sum()) if "difference.low" in made else 0
-    below = int((made["difference.high"] < 0).sum()) if "difference.high" in made else 0
+    frame = pd.DataFrame(lines)
+    above = int((frame["difference.low"] > 0).sum()) if "difference.low" in frame else 0
+    below = int((frame["difference.high"] < 0).sum()) if "difference.high" in frame else 0
     notes = [
         f"[low, high]: {statistics.percent} bootstrap interval; algorithms and seeds are resampled ({statistics.draws} "
         "times, percentiles), so it speaks of other algorithms and seeds like these, not of other environments.",
@@ -314,7 +314,7 @@ def benchmark_interval_table(benchmark: Benchmark, statistics: Statistics) -> Ta
         "thirds of the algorithms, so the chance among all of them is lower (docs/concepts/statistics.md).",
     ]
     axes = [Column(axis, key=True) for axis in benchmark.axes]
-    return table(made, "suite_intervals", "How sure the correlations are", [*axes, *columns], notes)
+    return table(frame, "suite_intervals", "How sure the correlations are", [*axes, *columns], notes)
 
 
 def _intervals(line: BenchmarkLine, table_seed: tuple[object, ...], statistics: Statistics) -> dict[str, Any]:
@@ -347,23 +347,23 @@ def rankings(benchmark: Benchmark) -> tuple[dict[str, Ranking], str]:
             f"{len(common)} algorithms are complete in {len(usable)} settings; "
             "ranks need 3 or more algorithms in 2 or more"
         )
-    made = {}
+    ranked = {}
     for measure in RANKED_BY:
         blocks = np.array([of_line[measure].loc[common].to_numpy().mean(axis=1) for of_line in usable])
         try:
-            made[measure] = Ranking.of(common, blocks)
+            ranked[measure] = Ranking.of(common, blocks)
         except MeasureError as problem:
             return {}, str(problem)
-    return made, ""
+    return ranked, ""
 
 
 def benchmark_rank_table(benchmark: Benchmark) -> Table:
     """Mean rank of every algorithm over the settings, by ideal, worst+gap and average."""
-    ranked, why = rankings(benchmark)
+    ranked, reason = rankings(benchmark)
     columns = [Column("algorithm", key=True), *(Column(m, f"rank by {t}", "rank") for m, t in RANKED_BY.items())]
     title = "Mean rank over settings"
     if not ranked:
-        return table([], "suite_ranks", title, columns, [f"Not computed: {why}."])
+        return table([], "suite_ranks", title, columns, [f"Not computed: {reason}."])
     blocks = ranked["ideal"].test.blocks
     lines = []
     for algorithm in ranked["ideal"].order:
@@ -391,7 +391,7 @@ def _verdict(ranking: Ranking) -> str:
 def benchmark_published_tables(benchmark: Benchmark) -> list[Table]:
     """One table for every published one (the paper's Tables 1 and 2) that holds a setting of this benchmark."""
     tables = [published(name) for name in names()]
-    return [made for each in tables if each.match and (made := _beside(benchmark, each)) is not None]
+    return [frame for paper in tables if paper.match and (frame := _beside(benchmark, paper)) is not None]
 
 
 def _beside(benchmark: Benchmark, paper: Published) -> Table | None:
@@ -416,9 +416,9 @@ def _beside(benchmark: Benchmark, paper: Published) -> Table | None:
             means: dict[str, tuple[float | None, float]] = {}
             for measure, shown in COMPARED.items():
                 title = f"{name} {shown}"
-                rho, why = line.correlations[name, measure]
+                rho, reason = line.correlations[name, measure]
                 theirs = paper.values[row][f"{name.lower()}_{measure}"]
-                cells |= over_seeds(f"{title} ours", [*rho.values()], len(line.seeds), why)
+                cells |= over_seeds(f"{title} ours", [*rho.values()], len(line.seeds), reason)
                 cells |= entry(f"{title} paper", theirs.mean, std=theirs.error)
                 cells |= _difference(title, cells, theirs, paper.seeds)
                 means[measure] = cells[f"{title} ours"], theirs.mean
@@ -451,11 +451,11 @@ def _row(line: BenchmarkLine, paper: Published) -> str:
 
 def _difference(title: str, cells: Mapping[str, Any], theirs: Value, seeds: int) -> dict[str, Any]:
     """Ours less theirs with its interval, and whether that holds 0; why not where it cannot be told."""
-    mine = cells[f"{title} ours"]
+    rho = cells[f"{title} ours"]
     columns = [f"{title} difference", f"{title}: values"]
-    if mine is None:
+    if rho is None:
         return entries(columns, cells[f"{title} ours.reason"])
-    ours = Sample(mine, cells.get(f"{title} ours.std"), cells[f"{title} ours.n"])
+    ours = Sample(rho, cells.get(f"{title} ours.std"), cells[f"{title} ours.n"])
     try:
         difference = compatible(ours, Sample(theirs.mean, theirs.error, seeds))
     except MeasureError as problem:

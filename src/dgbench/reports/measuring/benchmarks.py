@@ -67,12 +67,12 @@ class BenchmarkLine:
         ideal, why_not = self.studies["ideal"], ""
         if not ideal.notna().any():
             texts = self.studies["ideal.reason"]
-            why_not = next((why for why in texts if isinstance(why, str) and why), "no ideal errors")
+            why_not = next((text for text in texts if isinstance(text, str) and text), "no ideal errors")
         return {
-            (coefficient, measure): (rho, why_not or next(iter(why.values()), ""))
+            (coefficient, measure): (rho, why_not or next(iter(reason_of.values()), ""))
             for coefficient in COEFFICIENTS
             for measure in SHOWN
-            for rho, why in [correlations(self.studies, measure, coefficient)]
+            for rho, reason_of in [correlations(self.studies, measure, coefficient)]
         }
 
     @cached_property
@@ -154,16 +154,16 @@ def benchmarks(evaluation: Evaluation, size_axis: str | None = None) -> list[Ben
         groups[identity_key(setting.identity, [key for key in setting.identity if key not in _FORM])].append(setting)
     several = [settings for settings in groups.values() if len(settings) > 1]
     shared = [{key: v for key, v in settings[0].identity.items() if key not in _FORM} for settings in several]
-    made = [
+    all_benchmarks = [
         _benchmark(title, identity, [evaluation.of(setting.title) for setting in settings], size_axis)
         for title, identity, settings in zip(setting_titles(shared), shared, several, strict=True)
     ]
-    if size_axis is not None and not any(benchmark.size_axis == size_axis for benchmark in made):
-        axes = sorted({axis for benchmark in made for axis in benchmark.axes})
+    if size_axis is not None and not any(benchmark.size_axis == size_axis for benchmark in all_benchmarks):
+        axes = sorted({axis for benchmark in all_benchmarks for axis in benchmark.axes})
         raise ConfigError(
             f"report.size_axis={size_axis} tells no settings apart; choose from {', '.join(axes) or 'none'}, or null"
         )
-    return made
+    return all_benchmarks
 
 
 def _benchmark(

@@ -34,9 +34,9 @@ def closing_table(
         RecordError: there are no rows at all.
     """
     if not rows:
-        why = grouped_reasons(unusable or {})
+        reasons = grouped_reasons(unusable or {})
         raise RecordError(
-            f"no fold has rows{f' ({why})' if why else ''}; correct the cause and start the same command again"
+            f"no fold has rows{f' ({reasons})' if reasons else ''}; correct the cause and start the same command again"
         )
     identity = rows[0]
     study = evaluate_study(rows, selection, unusable)
@@ -61,9 +61,9 @@ def closing_table(
     trained, parameters = identity.get("n_trainable"), identity.get("n_parameters")
     if None not in (trained, parameters) and trained != parameters:  # rows older than the counts do not say
         notes.append(f"tuning {identity['tuning']}: {trained:,} of {parameters:,} parameters were trained")
-    for why in dict.fromkeys(measures.reasons.values()):
-        names = [MEASURES[name] for name, reason in measures.reasons.items() if reason == why]
-        notes.append(f"{', '.join(names)}: {why}")
+    for reason in dict.fromkeys(measures.reasons.values()):
+        names = [MEASURES[name] for name, text in measures.reasons.items() if text == reason]
+        notes.append(f"{', '.join(names)}: {reason}")
     return plain_table(table(lines, "closing", title, columns, notes))
 
 

@@ -108,11 +108,11 @@ def _of_each_size(
     benchmark: Benchmark, kind: str, draw: Callable[[Sequence[BenchmarkLine], str, str], Figure | None]
 ) -> list[Figure]:
     """One figure per size of a benchmark, as far as it can be drawn: of its lines, by name, and ``, scale=1``."""
-    made = []
+    figures = []
     for size, lines in benchmark.at_size().items():
         name = f"{kind}_{benchmark.name}" + (f"_{size.replace('=', '')}" if size else "")
-        made.append(draw(lines, name, f", {size}" if size else ""))
-    return [figure for figure in made if figure]
+        figures.append(draw(lines, name, f", {size}" if size else ""))
+    return [figure for figure in figures if figure]
 
 
 def _has_curves(evaluation: Evaluation) -> bool:

@@ -94,14 +94,14 @@ def _figures(benchmark: Benchmark, baseline: str) -> tuple[list[Figure], list[tu
     absent = []
     against, scattered = baseline_figures(benchmark, baseline), scatter_figures(benchmark)
     if not against:
-        why = f"{baseline} has no ideal error, or nothing to be compared with; choose another with report.baseline"
-        absent.append(("no figure of the baseline", why))
+        reason = f"{baseline} has no ideal error, or nothing to be compared with; choose another with report.baseline"
+        absent.append(("no figure of the baseline", reason))
     if not scattered:
         absent.append(("no scatter", "no study has both a practical measure and an ideal error"))
     sized = [degradation_figure(benchmark), asymptotic_figure(benchmark)]
     if benchmark.size_axis is None:
-        why = "no key scales N alone; name the one to use with report.size_axis"
-        absent.append(("no figures against N", why))
+        reason = "no key scales N alone; name the one to use with report.size_axis"
+        absent.append(("no figures against N", reason))
     elif not all(sized):
         absent.append(("no figures against N", "no two sizes have both a practical measure and an ideal error"))
     curves = benchmark_curves(benchmark, highlighted(benchmark.studies, baseline))

@@ -212,7 +212,7 @@ def _absent(studies: pd.DataFrame) -> list[str]:
     sentences = []
     for study in studies.to_dict("records"):
         texts = dict.fromkeys(study[f"{name}.reason"] for name in MEASURES)
-        sentences += [f"{study['algorithm']} seed {study['seed']}: {why}." for why in texts if isinstance(why, str)]
+        sentences += [f"{study['algorithm']} seed {study['seed']}: {text}." for text in texts if isinstance(text, str)]
     if len(sentences) > 6:
         sentences = [*sentences[:6], f"{len(sentences) - 6} more sentences stand in the table of every seed."]
     return sentences
@@ -242,8 +242,8 @@ def selection_table(evaluation: Evaluation) -> Table:
         line |= _names("mean over seeds", chosen[name, None].names)
         losses = [cost for seed in seeds if (cost := chosen[name, seed].cost) is not None]
         line |= over_seeds("degradation", losses, len(seeds), "no seed has both a selection and ideal errors")
-        why = "nothing selected or no ideal error"
-        line |= entry("degradation (mean)", overall := chosen[name, None].cost, reason=why)
+        reason = "nothing selected or no ideal error"
+        line |= entry("degradation (mean)", overall := chosen[name, None].cost, reason=reason)
         if overall is not None:
             del line["degradation (mean).reason"]
         right = float(sum(loss == 0 for loss in losses))
@@ -264,25 +264,25 @@ def correlation_table(evaluation: Evaluation) -> Table:
     for coefficient in COEFFICIENTS if count > 1 else ():
         rhos = {title: correlations(studies, name, coefficient) for name, title in PRACTICAL_MEASURES.items()}
         lines: list[dict[str, Any]] = []
-        for (title, (rho, why)), measure in zip(rhos.items(), PRACTICAL_MEASURES, strict=True):
+        for (title, (rho, reason_of)), measure in zip(rhos.items(), PRACTICAL_MEASURES, strict=True):
             lines.append({"measure": title, "coefficient": coefficient})
             there = studies[[measure, "ideal"]].notna().all(axis=1)
             for seed in seeds:
                 both = int((there & (studies["seed"] == seed)).sum())
                 flag = f"({both} of {count})" if both < count and seed in rho else ""
-                lines[-1] |= entry(f"seed {seed}", rho.get(seed), flag=flag, reason=why.get(seed, ""))
+                lines[-1] |= entry(f"seed {seed}", rho.get(seed), flag=flag, reason=reason_of.get(seed, ""))
         means_over = seed_columns(
             pd.DataFrame.from_dict({title: rho for title, (rho, _) in rhos.items()}, orient="index"),
             "mean over seeds",
             list(rhos),
             dict.fromkeys(rhos, len(seeds)),
-            {title: next(iter(why.values()), "") for title, (_, why) in rhos.items()},
+            {title: next(iter(reason_of.values()), "") for title, (_, reason_of) in rhos.items()},
             highest=True,
         )
         parts.append(pd.DataFrame(lines, index=list(rhos)).join(means_over))
     title = "Rank correlation with the ideal measure over algorithms"
-    made = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-    return table(made, "correlation", title, columns, on_correlation(studies))
+    frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    return table(frame, "correlation", title, columns, on_correlation(studies))
 
 
 def _names(column: str, selected: tuple[str, ...]) -> dict[str, Any]:

@@ -42,8 +42,8 @@ def average_figure(leaderboard: Leaderboard) -> Figure | None:
     places, height = _places(list(level))
     with canvas(name, _WIDTH, 0.8 + _LINE * height) as drawn:
         axes = drawn.add_subplot()
-        found = leaderboard.averages
-        _dots(axes, list(level), level, found)
+        averages = leaderboard.averages
+        _dots(axes, list(level), level, averages)
         right = axes.get_xlim()[1]
         for algorithm, at in places.items():
             axes.annotate(
@@ -57,7 +57,7 @@ def average_figure(leaderboard: Leaderboard) -> Figure | None:
             if several
             else "mean over the held-out environments and"
         )
-        return finish(drawn, name, "Average accuracy of every algorithm", f"Dot: {what} seeds. {_caption([found])}")
+        return finish(drawn, name, "Average accuracy of every algorithm", f"Dot: {what} seeds. {_caption([averages])}")
 
 
 def dataset_figure(leaderboard: Leaderboard) -> Figure | None:
@@ -72,8 +72,8 @@ def dataset_figure(leaderboard: Leaderboard) -> Figure | None:
     with canvas(name, _WIDTH, 0.3 + down * (0.7 + _LINE * _places(order)[1])) as drawn:
         panels = drawn.subplots(down, across, sharey=True, squeeze=False).flatten()
         shown = [dataset.averages for dataset in leaderboard.datasets]
-        for axes, dataset, found in zip(panels, leaderboard.datasets, shown, strict=False):
-            _dots(axes, order, means(found), found)
+        for axes, dataset, averages in zip(panels, leaderboard.datasets, shown, strict=False):
+            _dots(axes, order, means(averages), averages)
             axes.set_title(_broken(dataset.title, 36 // across), fontsize=10)
         for axes in panels[len(leaderboard.datasets) :]:
             axes.set_visible(False)
@@ -88,17 +88,17 @@ def rank_figure(leaderboard: Leaderboard) -> Figure | None:
     Blocks must be independent of one another. Datasets are, so with several of them each is a block (accuracies are
     means over seeds); the seeds of one dataset are too, but environments are not: their models share training data.
     """
-    found = [dataset.averages for dataset in leaderboard.datasets]
-    if len(found) > 1:
-        levels = [means(own) for own in found]
+    averages = [dataset.averages for dataset in leaderboard.datasets]
+    if len(averages) > 1:
+        levels = [means(matrix) for matrix in averages]
         names = sorted(set.intersection(*(set(level) for level in levels)))
         blocks = [[-level[name] for name in names] for level in levels]
         kinds = {str(dataset.identity["dataset"]) for dataset in leaderboard.datasets}
-        what = f"Mean rank over {len(found)} datasets (blocks), 1 is the highest accuracy, means over seeds."
-        if len(kinds) < len(found):
+        what = f"Mean rank over {len(averages)} datasets (blocks), 1 is the highest accuracy, means over seeds."
+        if len(kinds) < len(averages):
             what += " Forms of one dataset share their images, so the test sees more blocks than there is evidence."
     else:
-        judged = comparable(found[0])
+        judged = comparable(averages[0])
         names, seeds, blocks = list(map(str, judged.index)), judged.columns, (-judged.to_numpy().T).tolist()
         what = (
             f"Mean rank over {len(seeds)} seeds (blocks), 1 is the highest average accuracy. It speaks of other seeds "
@@ -112,20 +112,20 @@ def rank_figure(leaderboard: Leaderboard) -> Figure | None:
     return rank_diagram(ranking, f"ranks_{slug(leaderboard.title)}", "Ranks by accuracy", what)
 
 
-def _dots(axes: Any, order: Sequence[str], level: Mapping[str, float], found: pd.DataFrame) -> None:
+def _dots(axes: Any, order: Sequence[str], level: Mapping[str, float], accuracies: pd.DataFrame) -> None:
     """One line per algorithm, the first on top: a dot at its level, and the interval of its seeds.
 
     Args:
         axes: empty.
         order: algorithms from top to bottom.
         level: algorithm -> mean accuracy.
-        found: accuracy by algorithm and seed, of which the interval is made.
+        accuracies: accuracy by algorithm and seed, of which the interval is made.
     """
-    judged = comparable(found)
+    judged = comparable(accuracies)
     best = _may_be_best(judged)
     places, height = _places(order)
     for algorithm in (name for name in order if name in level):
-        at, values = places[algorithm], known(found, algorithm)
+        at, values = places[algorithm], known(accuracies, algorithm)
         style = _MAY_BE_BEST if algorithm in best else _WORSE if algorithm in judged.index else _NOT_TESTED
         if len(values) > 1 and abs(mean(values) - level[algorithm]) < 1e-9:
             ends = mean_interval(values)
@@ -168,11 +168,11 @@ def _caption(panels: Sequence[pd.DataFrame]) -> str:
     Args:
         panels: accuracy by algorithm and seed, of each panel.
     """
-    compared = [comparable(found) for found in panels]
+    compared = [comparable(panel) for panel in panels]
     if max(judged.shape[1] for judged in compared) < 2:
         return "1 seed: no interval, so any difference may be the luck of the seed."
     pairs = zip(panels, compared, strict=True)
-    hollow = {str(name) for found, judged in pairs for name in found.index.difference(judged.index)}
+    hollow = {str(name) for panel, judged in pairs for name in panel.index.difference(judged.index)}
     text = (
         "Line: 95% t interval over seeds, on the same data. Blue: may be the best (one that varies much between seeds "
         "is hard to rule out); gray: worse than another, by paired t-tests over seeds, 95% for all of them together. "

@@ -52,7 +52,7 @@ class RankedDataset:
     @cached_property
     def averages(self) -> pd.DataFrame:
         """Algorithm x seed: mean accuracy over the environments; NaN for a seed that lacks one."""
-        by_study = self.accuracies.groupby(["algorithm", "seed"])["accuracy"].agg(lambda each: mean(each.tolist()))
+        by_study = self.accuracies.groupby(["algorithm", "seed"])["accuracy"].agg(lambda values: mean(values.tolist()))
         return by_seed(by_study.reset_index(), "accuracy")
 
     @cached_property
@@ -100,7 +100,7 @@ class Leaderboard:
         """Algorithm x seed: mean over the datasets of the ranked algorithms; NaN for a seed that lacks one."""
         order = list(self.level)
         seeds = sorted(set().union(*(dataset.averages.columns for dataset in self.datasets)))
-        parts = np.array([each.averages.reindex(index=order, columns=seeds).to_numpy() for each in self.datasets])
+        parts = np.array([dataset.averages.reindex(index=order, columns=seeds).to_numpy() for dataset in self.datasets])
         values = [[mean(parts[:, at, seed].tolist()) for seed in range(len(seeds))] for at in range(len(order))]
         return pd.DataFrame(values, index=order, columns=seeds, dtype="float64")
 
@@ -140,10 +140,10 @@ def leaderboards(
                 shown.append((group, environments, plan))
             else:
                 where = f"{variant_text(identity)}, protocol {identity['protocol']}, {len(group.runs)} runs"
-                why = "every tested environment is one that chooses among models"
+                reason = "every tested environment is one that chooses among models"
                 if environments:
-                    why = f"no run counts, e.g. {group.runs[0].why or 'none has rows'}"
-                problems.append(Problem("no leaderboard", where, why))
+                    reason = f"no run counts, e.g. {group.runs[0].why or 'none has rows'}"
+                problems.append(Problem("no leaderboard", where, reason))
         if not shown:
             continue
         datasets: list[RankedDataset] = []
@@ -152,11 +152,11 @@ def leaderboards(
         for title, (group, environments, plan) in zip(titles, shown, strict=True):
             accuracies: list[dict[str, Any]] = []
             for of_study, tests in group.studies():
-                who = {"algorithm": of_study[0].label, "seed": of_study[0].identity["seed"]}
+                study = {"algorithm": of_study[0].label, "seed": of_study[0].identity["seed"]}
                 lines, missing = _accuracies(environments, plan, of_study, tests, selected)
-                accuracies += [{**who, **line} for line in lines]
+                accuracies += [{**study, **line} for line in lines]
                 counting = [{"run": run.identity["run"], "folder": run.folder} for run in of_study if not run.why]
-                runs += [{"dataset": title, **who, **run} for run in counting]
+                runs += [{"dataset": title, **study, **run} for run in counting]
                 problems += missing
             frame = pd.DataFrame(accuracies, columns=list(_COLUMNS)).astype({"accuracy": float, "images": float})
             datasets.append(RankedDataset(title, group.runs[0].identity, environments, frame))
@@ -200,9 +200,9 @@ def _accuracies(
     missing, problems = why_missing(runs, lacking, selected)
     lines = []
     for env, accuracies in by_env.items():
-        why = next((text for held_out, text in missing.items() if env in held_out), "")
-        value = mean(list(accuracies.values())) if accuracies and not why else None
-        reason = f"seed {runs[0].identity['seed']}: {why}" if why else None
+        cause = next((text for held_out, text in missing.items() if env in held_out), "")
+        value = mean(list(accuracies.values())) if accuracies and not cause else None
+        reason = f"seed {runs[0].identity['seed']}: {cause}" if cause else None
         lines.append({"env": env, "images": images.get(env), "accuracy": value, "accuracy.reason": reason})
     return lines, problems
 
@@ -212,9 +212,9 @@ def planned(identity: Mapping[str, Any], present: Sequence[HeldOut]) -> list[Hel
 
     Where neither the rows tell nor the given environments, they are those that any algorithm and seed has.
     """
-    known = tested_by_fold(identity)
-    if known is not None:
-        return [frozenset(tests) for tests in known]
+    folds = tested_by_fold(identity)
+    if folds is not None:
+        return [frozenset(tests) for tests in folds]
     if identity["protocol"] == PAIRS:
         return [frozenset(pair) for pair in combinations(identity["given"], 2)]
     return sorted(set(present), key=sorted)
@@ -246,14 +246,14 @@ def why_missing(
     for held_out in lacking:
         fold = str(folds_of.index(held_out)) if held_out in folds_of else ""
         folds.append(fold)
-        silent = next((why for study in studies if (why := selected.silent.get(study, {}).get(fold))), "")
+        fold_reason = next((text for study in studies if (text := selected.silent.get(study, {}).get(fold))), "")
         no_result = "its accuracy is NaN, or it has no test row, at the selected step"
-        why = next((run.why or no_result for run in have[held_out] if not run.lost), "")
-        reasons[held_out] = why or silent or f"{nothing} {', '.join(sorted(held_out))}"
+        run_reason = next((run.why or no_result for run in have[held_out] if not run.lost), "")
+        reasons[held_out] = run_reason or fold_reason or f"{nothing} {', '.join(sorted(held_out))}"
     fill = f"run it where the sweep was made (trial {identity['seed']}) and import the folder again"
     if not identity["code"].startswith(IMPORTED):
         fill = filling_command(Path(runs[0].folder), folds if all(folds) else [])
-    what = "; ".join(f"{', '.join(sorted(held_out))} held out: {why}" for held_out, why in reasons.items())
+    what = "; ".join(f"{', '.join(sorted(held_out))} held out: {reason}" for held_out, reason in reasons.items())
     where = f"{variant_text(identity)}, {runs[0].label} seed {identity['seed']}"
-    told = {held_out: f"{why}. To fill: {fill}" for held_out, why in reasons.items()}
-    return told, [Problem("missing cells", where, f"{what}. To fill: {fill}")]
+    advice = {held_out: f"{reason}. To fill: {fill}" for held_out, reason in reasons.items()}
+    return advice, [Problem("missing cells", where, f"{what}. To fill: {fill}")]

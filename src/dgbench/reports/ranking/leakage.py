@@ -43,14 +43,14 @@ def leakage_table(models: pd.DataFrame, kind: str) -> Table:
         kind: deviation over models, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
     """
     lines: list[dict[str, Any]] = []
-    for (algorithm, domains), own in models.groupby(["algorithm", "domains"]):
-        known = own[own["average"].notna()]
-        number = {"test domains": domains, "models": len(known[["held out", "seed"]].drop_duplicates())}
-        if not len(known):
-            why = next((text for text in own["average.reason"] if isinstance(text, str)), "no finished run")
-            empty = entries([column.name for column in _RESULTS], why)
+    for (algorithm, domains), group in models.groupby(["algorithm", "domains"]):
+        finished = group[group["average"].notna()]
+        number = {"test domains": domains, "models": len(finished[["held out", "seed"]].drop_duplicates())}
+        if not len(finished):
+            reason = next((text for text in group["average.reason"] if isinstance(text, str)), "no finished run")
+            empty = entries([column.name for column in _RESULTS], reason)
             lines.append({"algorithm": algorithm, "chosen by": "-"} | empty | number)
-        lines += [{"algorithm": algorithm} | _summary(known, size, kind) | number for size in _sizes(known)]
+        lines += [{"algorithm": algorithm} | _summary(finished, size, kind) | number for size in _sizes(finished)]
     columns = [
         ALGORITHM,
         _CHOSEN_BY,
@@ -77,17 +77,21 @@ def domain_table(models: pd.DataFrame, given: Sequence[str], kind: str) -> Table
         kind: deviation over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
     """
     lines: list[dict[str, Any]] = []
-    known = models[models["average"].notna()]
-    who: Any
-    for who, own in known.groupby(["algorithm", "held out"]):
-        algorithm, held_out = who
-        for size in _sizes(own):
-            lines.append({"algorithm": algorithm, "test domains": ", ".join(held_out)} | _summary(own, size, kind))
-            here = own[own["K"] == size]
+    finished = models[models["average"].notna()]
+    key: Any
+    for key, group in finished.groupby(["algorithm", "held out"]):
+        algorithm, held_out = key
+        for size in _sizes(group):
+            lines.append({"algorithm": algorithm, "test domains": ", ".join(held_out)} | _summary(group, size, kind))
+            here = group[group["K"] == size]
             for env in given:
                 at = held_out.index(env) if env in held_out else None
-                found = [] if at is None else [float(values[at]) for values in here["accuracies"]]
-                lines[-1] |= entry(env, mean(found), n=len(found)) if found else entry(env, reason=f"trained on {env}")
+                accuracies = [] if at is None else [float(values[at]) for values in here["accuracies"]]
+                lines[-1] |= (
+                    entry(env, mean(accuracies), n=len(accuracies))
+                    if accuracies
+                    else entry(env, reason=f"trained on {env}")
+                )
     environments = [Column(env, f"accuracy in {env}", "percent") for env in given]
     columns = [ALGORITHM, Column("test domains", key=True), _CHOSEN_BY, *environments, *_RESULTS]
     notes = [
@@ -98,12 +102,12 @@ def domain_table(models: pd.DataFrame, given: Sequence[str], kind: str) -> Table
 
 def leakage_answer(models: pd.DataFrame) -> list[str]:
     """What an oracle gains by looking at one test domain and at the most, as a range over algorithms; one sentence."""
-    known = models[models["average"].notna()]
-    if known.empty:
+    finished = models[models["average"].notna()]
+    if finished.empty:
         return []
     said = []
-    for size in sorted({1, max(_sizes(known))}):
-        gains = known[known["K"] == size].groupby("algorithm")["leakage"].agg(lambda own: mean(own.tolist()))
+    for size in sorted({1, max(_sizes(finished))}):
+        gains = finished[finished["K"] == size].groupby("algorithm")["leakage"].agg(lambda leaks: mean(leaks.tolist()))
         least, most = (
             f"{100 * gains.min():.1f} ({gains.idxmin()})",
             f"{100 * gains.max():.1f} points ({gains.idxmax()})",
@@ -164,11 +168,11 @@ class LeakageReport:
                 "is none, choose selection=train_val"
             )
         selected = select_runs(collection, selection, split_by)
-        found, missing = leakages(selected, selection.validation_environments, split_by)
+        settings, missing = leakages(selected, selection.validation_environments, split_by)
         problems = [*collection.problems, *missing]
-        titles = dataset_titles([identity for identity, _ in found], keys(Role.SETTING))
+        titles = dataset_titles([identity for identity, _ in settings], keys(Role.SETTING))
         sections = []
-        for (identity, models), title in zip(found, titles, strict=True):
+        for (identity, models), title in zip(settings, titles, strict=True):
             tables = [leakage_table(models, self.spread), domain_table(models, identity["given"], self.spread)]
             sections.append(Section(slug(title), title, tables, answer=leakage_answer(models), facts=_facts(identity)))
         what = f"The {selection.title} of each model's draws against an oracle that looks at K of its test domains"
@@ -209,40 +213,40 @@ def leakages(
     settings: dict[str, dict[tuple[str, tuple[str, ...], int], list[int]]] = defaultdict(lambda: defaultdict(list))
     runs = selected.runs
     for index, run in enumerate(runs):
-        given, mine = run.identity["given"], set(tested_in(run.identity)) - set(unreported)
-        tested = tuple(env for env in given if env in mine)
+        given, reported = run.identity["given"], set(tested_in(run.identity)) - set(unreported)
+        tested = tuple(env for env in given if env in reported)
         if tested and not trained_on_tested(run.identity):
             settings[identity_key(run.identity, names)][run.label, tested, run.identity["seed"]].append(index)
-    found, problems = [], []
+    results, problems = [], []
     for _, models in sorted(settings.items()):
-        together = [runs[index] for own in models.values() for index in own]
+        together = [runs[index] for indices in models.values() for index in indices]
         identity = {key: together[0].identity[key] for key in names}
         one_code(together, identity)
         lines: list[dict[str, Any]] = []
-        for (label, tested, seed), own in sorted(models.items()):
+        for (label, tested, seed), indices in sorted(models.items()):
             model = {"algorithm": label, "seed": seed, "held out": tested, "domains": len(tested)}
             draws = [
                 (runs[index].accuracy, [accuracies.get(index, {}).get(env, np.nan) for env in tested])
-                for index in sorted(own, key=lambda index: runs[index].identity["draw"])  # the largest wins a tie
+                for index in sorted(indices, key=lambda index: runs[index].identity["draw"])  # the largest wins a tie
             ]
-            gains, why = _gains(draws)
+            gains, reason = _gains(draws)
             for gain in gains:
-                known = {"K": gain.test_domains, "leakage": gain.leakage, "accuracies": gain.accuracies}
-                lines.append(model | known | entry("average", gain.average))
-            if why:
-                lines.append(model | entry("average", reason=why))
-                problems.append(Problem("no leakage", f"{label} seed {seed}, {', '.join(tested)} held out", why))
-        found.append((identity, pd.DataFrame(lines).reindex(columns=list(_COLUMNS))))
-    return found, problems
+                cells = {"K": gain.test_domains, "leakage": gain.leakage, "accuracies": gain.accuracies}
+                lines.append(model | cells | entry("average", gain.average))
+            if reason:
+                lines.append(model | entry("average", reason=reason))
+                problems.append(Problem("no leakage", f"{label} seed {seed}, {', '.join(tested)} held out", reason))
+        results.append((identity, pd.DataFrame(lines).reindex(columns=list(_COLUMNS))))
+    return results, problems
 
 
 def _gains(draws: Sequence[tuple[float, list[float]]]) -> tuple[list[Leakage], str]:
     """One entry per way of choosing, or none and why."""
-    known = [(validation, tests) for validation, tests in draws if not np.isnan([validation, *tests]).any()]
-    if len(known) < 2:
-        count = f"{len(known)} finished hyperparameter draw{'s' * (not known)}"
+    finished = [(validation, tests) for validation, tests in draws if not np.isnan([validation, *tests]).any()]
+    if len(finished) < 2:
+        count = f"{len(finished)} finished hyperparameter draw{'s' * (not finished)}"
         return [], f"{count}; an oracle needs 2 or more (hparams.draw=1,2,...)"
-    validation, tests = zip(*known, strict=True)
+    validation, tests = zip(*finished, strict=True)
     return oracle_leakage(validation, tests), ""
 
 

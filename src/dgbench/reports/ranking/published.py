@@ -34,13 +34,13 @@ def published_boards(names: Sequence[str]) -> list[Published]:
     Raises:
         ConfigError: there is no such table, or it holds no accuracies.
     """
-    found = [published(name) for name in names]
-    for each in found:
-        each.accuracies()
-    return found
+    papers = [published(name) for name in names]
+    for paper in papers:
+        paper.accuracies()
+    return papers
 
 
-def baseline_of(name: str | None, own: Mapping[str, Mapping[str, float]]) -> Baseline | None:
+def baseline_of(name: str | None, levels: Mapping[str, Mapping[str, float]]) -> Baseline | None:
     """The leaderboard that places are compared with: one of ours by its title, or a published one by its name.
 
     Raises:
@@ -48,13 +48,13 @@ def baseline_of(name: str | None, own: Mapping[str, Mapping[str, float]]) -> Bas
     """
     if name is None:
         return None
-    if name in own:
-        return Baseline(name, own[name])
+    if name in levels:
+        return Baseline(name, levels[name])
     try:
         (theirs,) = published_boards([name])
     except ConfigError as problem:
         raise ConfigError(
-            f"report.baseline: {problem}; or name one of ours: {'; '.join(own) or 'there is none'}"
+            f"report.baseline: {problem}; or name one of ours: {'; '.join(levels) or 'there is none'}"
         ) from None
     return Baseline(_title(theirs), theirs.averages())
 
@@ -71,8 +71,8 @@ def beside_tables(leaderboard: Leaderboard, theirs: Published, selection: str) -
         One frame for each table with which the leaderboard shares something.
     """
     note = _settings_note(leaderboard, theirs, selection)
-    made = [_beside(leaderboard, each, note) for each in (theirs, *theirs.domains)]
-    return [frame for frame in made if frame is not None]
+    frames = [_beside(leaderboard, paper, note) for paper in (theirs, *theirs.domains)]
+    return [frame for frame in frames if frame is not None]
 
 
 def _beside(leaderboard: Leaderboard, theirs: Published, settings: str) -> Table | None:
@@ -93,29 +93,29 @@ def _beside(leaderboard: Leaderboard, theirs: Published, settings: str) -> Table
     for algorithm in rows:
         line: dict[str, Any] = {"algorithm": algorithm}
         for name in shared:
-            mine, their = ours.get(algorithm, {}).get(name), printed[algorithm].get(name)
-            error = None if their is None else theirs.values[algorithm][name].error
-            both = None if mine is None or their is None else mine - their
+            our_accuracy, their_accuracy = ours.get(algorithm, {}).get(name), printed[algorithm].get(name)
+            error = None if their_accuracy is None else theirs.values[algorithm][name].error
+            both = None if our_accuracy is None or their_accuracy is None else our_accuracy - their_accuracy
             missing = "" if both is not None else "one of the two is missing"
-            line |= entry(f"{name} ours", mine, reason=missing if mine is None else "")
-            line |= entry(f"{name} theirs", their, std=None if error is None else error / 100)
+            line |= entry(f"{name} ours", our_accuracy, reason=missing if our_accuracy is None else "")
+            line |= entry(f"{name} theirs", their_accuracy, std=None if error is None else error / 100)
             line |= entry(f"{name} difference", both, reason=missing)
         lines.append(line)
     notes = [f"Theirs: {theirs.source}; {theirs.note}. {settings}"]
     return table(lines, f"beside_{theirs.name}", f"Beside {_short(theirs)}, {theirs.title}", columns, notes)
 
 
-def agreement_section(own: Mapping[str, Mapping[str, float]], tables: Sequence[Published]) -> Section | None:
+def agreement_section(levels: Mapping[str, Mapping[str, float]], tables: Sequence[Published]) -> Section | None:
     """Places on every leaderboard and Spearman's correlation of each pair; None for fewer than two leaderboards.
 
     Args:
-        own: title of our leaderboard -> algorithm -> mean accuracy.
+        levels: title of our leaderboard -> algorithm -> mean accuracy.
         tables: published ones.
     """
-    boards = {**own, **{_title(each): each.averages() for each in tables}}
+    boards = {**levels, **{_title(paper): paper.averages() for paper in tables}}
     if len(boards) < 2:
         return None
-    facts = [(_title(each), f"{each.source}; {each.note}") for each in tables]
+    facts = [(_title(paper), f"{paper.source}; {paper.note}") for paper in tables]
     title = "Leaderboards against each other"
     return Section("agreement", title, [_places(boards), _correlations(boards)], facts=facts)
 
@@ -163,13 +163,13 @@ def _places(boards: Mapping[str, Mapping[str, float]]) -> Table:
 
 def _correlations(boards: Mapping[str, Mapping[str, float]]) -> Table:
     lines = []
-    for first, mine in boards.items():
+    for first, averages in boards.items():
         line: dict[str, Any] = {"leaderboard": first}
         for second, other in boards.items():
-            both = sorted(mine.keys() & other.keys())
-            flag = f"(n={len(both)})" if len(both) < len(mine) else ""
+            both = sorted(averages.keys() & other.keys())
+            flag = f"(n={len(both)})" if len(both) < len(averages) else ""
             try:
-                rho = spearman({name: mine[name] for name in both}, {name: other[name] for name in both})
+                rho = spearman({name: averages[name] for name in both}, {name: other[name] for name in both})
                 line |= entry(second, rho, n=len(both), flag=flag)
             except MeasureError as problem:
                 line |= entry(second, reason=str(problem))
@@ -186,5 +186,5 @@ def _title(theirs: Published) -> str:
 
 
 def _short(theirs: Published) -> str:
-    paper, found, number = theirs.name.partition("_table")
-    return f"{paper} Table {number.split('_')[0]}" if found else paper
+    paper, separator, number = theirs.name.partition("_table")
+    return f"{paper} Table {number.split('_')[0]}" if separator else paper

@@ -53,8 +53,8 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
     level, names = leaderboard.level, leaderboard.algorithms
     if len(level) < 2:
         return [too_few(names, len(level), "an accuracy on every dataset")]
-    found = leaderboard.averages
-    judged = comparable(found)
+    averages = leaderboard.averages
+    judged = comparable(averages)
     order = [name for name in level if name in judged.index]
     if len(order) < 2 or not judged.shape[1]:
         first, second = list(level)[:2]
@@ -130,20 +130,23 @@ class LeaderboardReport:
         split = shift_split(self.shifts, self.shifts_from, self.shifts_estimator)
         selected = select_runs(collection, selection, split_by)
         unreported = selection.validation_environments
-        found, missing = leaderboards(selected, unreported, split_by)
-        own = {leaderboard.title: level for leaderboard in found if (level := leaderboard.level)}
-        baseline = baseline_of(self.baseline, own)
+        results, missing = leaderboards(selected, unreported, split_by)
+        levels = {leaderboard.title: level for leaderboard in results if (level := leaderboard.level)}
+        baseline = baseline_of(self.baseline, levels)
         curves = test_curves(collection, selected, unreported, self.epochs)
         chosen = choices(selected, unreported)
         sections = []
-        for leaderboard in found:
+        for leaderboard in results:
             score = score_table(leaderboard, self.reference, split, self.spread)
             other = baseline if baseline and baseline.title != leaderboard.title else None
             tables = [
                 leaderboard_table(leaderboard, self.spread, other),
                 *([] if score is None else [score]),
-                *(made for each in theirs for made in beside_tables(leaderboard, each, selection.name)),
-                *(dataset_table(leaderboard, each, self.spread, self.std_divisor) for each in leaderboard.datasets),
+                *(frame for paper in theirs for frame in beside_tables(leaderboard, paper, selection.name)),
+                *(
+                    dataset_table(leaderboard, dataset, self.spread, self.std_divisor)
+                    for dataset in leaderboard.datasets
+                ),
                 variance_table(leaderboard, curves, self.epochs),
                 chosen_table(leaderboard, chosen),
             ]
@@ -151,7 +154,7 @@ class LeaderboardReport:
             sections.append(
                 Section(slug(leaderboard.title), leaderboard.title, tables, figures, answer, facts=_facts(leaderboard))
             )
-        agreement = agreement_section(own, theirs)
+        agreement = agreement_section(levels, theirs)
         problems = [*collection.problems, *missing, *split.problems]
         counting = sum(not run.why for run in selected.runs)
         used = f"{counting} of {len(collection.runs)} runs count: one hyperparameter draw of each search"
@@ -160,7 +163,7 @@ class LeaderboardReport:
             selection=describe(selection),
             sections=[*sections, *([agreement] if agreement else [])],
             problems=problem_table(problems),
-            warnings=warnings(selection, any(leaderboard.trained_on_tested for leaderboard in found)),
+            warnings=warnings(selection, any(leaderboard.trained_on_tested for leaderboard in results)),
             lead=leads(used, problems),
             words=WORDS,
         )

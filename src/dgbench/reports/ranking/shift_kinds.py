@@ -68,18 +68,20 @@ def shift_split(
     """
     if folders is None:
         return ShiftSplit(named)
-    found = read_shifts(folders)
-    settings, odd = shift_settings(found.rows)
-    setting = _chosen([each for each in settings if each.axes], estimator)
+    estimates = read_shifts(folders)
+    settings, odd = shift_settings(estimates.rows)
+    setting = _chosen([setting for setting in settings if setting.axes], estimator)
     kinds: dict[str, set[str]] = {}
     identities = {line.title: line.identity for line in setting.lines}
     for title, verdict in verdicts(setting).items():
         identity = identities[title]
         for form in (identity, {**identity, "data_seed": BY_SEED}):  # of runs whose data are drawn for every seed
             kinds.setdefault(_form(form), set()).add(verdict.kind)
-    dominant = {form: next(iter(own)) for form, own in kinds.items() if len(own) == 1 and own <= set(DOMINANT)}
-    source = f"{setting.title}; {', '.join(found.folders)}"
-    return ShiftSplit(named, dominant, source, [*found.problems, *odd])
+    dominant = {
+        form: next(iter(of_form)) for form, of_form in kinds.items() if len(of_form) == 1 and of_form <= set(DOMINANT)
+    }
+    source = f"{setting.title}; {', '.join(estimates.folders)}"
+    return ShiftSplit(named, dominant, source, [*estimates.problems, *odd])
 
 
 def _chosen(settings: Sequence[ShiftSetting], name: str | None) -> ShiftSetting:
@@ -87,11 +89,13 @@ def _chosen(settings: Sequence[ShiftSetting], name: str | None) -> ShiftSetting:
         raise ConfigError(
             "report.shifts_from holds no diversity and correlation shift; estimate them with estimator=[joint]"
         )
-    kept = [each for each in settings if name in (None, each.title, each.identity["estimator"])]
+    kept = [setting for setting in settings if name in (None, setting.title, setting.identity["estimator"])]
     if len(kept) == 1:
         return kept[0]
     problem = f"={name} matches {len(kept)} estimates" if name else f" is needed, for there are {len(kept)} estimates"
-    raise ConfigError(f"report.shifts_estimator{problem}; name one of: {'; '.join(each.title for each in settings)}")
+    raise ConfigError(
+        f"report.shifts_estimator{problem}; name one of: {'; '.join(setting.title for setting in settings)}"
+    )
 
 
 def _form(identity: Mapping[str, Any]) -> str:

@@ -52,8 +52,10 @@ def leaderboard_table(leaderboard: Leaderboard, kind: str = "domainbed", baselin
     columns = [ALGORITHM]
     parts = []
     for dataset in leaderboard.datasets:
-        why = {name: dataset.why_absent(name) for name in order}
-        parts.append(seed_columns(dataset.averages, dataset.title, order, dataset.seeds, why, highest=True, bar=kind))
+        missing = {name: dataset.why_absent(name) for name in order}
+        parts.append(
+            seed_columns(dataset.averages, dataset.title, order, dataset.seeds, missing, highest=True, bar=kind)
+        )
         form, held_out = variant_text(dataset.identity), ", ".join(dataset.environments)
         text = f"{form}: mean accuracy over {held_out}, each held out"
         columns.append(Column(dataset.title, f"{dataset.title} accuracy", "percent", text))
@@ -82,9 +84,9 @@ def leaderboard_table(leaderboard: Leaderboard, kind: str = "domainbed", baselin
     return table(lines, "leaderboard", title, columns, _notes(leaderboard, order, baseline))
 
 
-def _places(order: Sequence[str], column: str, places: Mapping[str, int], why: str) -> pd.DataFrame:
+def _places(order: Sequence[str], column: str, places: Mapping[str, int], reason: str) -> pd.DataFrame:
     """Places of the algorithms; those without one get the reason."""
-    cells = [entry(column, places.get(name), reason="" if name in places else why) for name in order]
+    cells = [entry(column, places.get(name), reason="" if name in places else reason) for name in order]
     return pd.DataFrame(cells, index=list(order))
 
 
@@ -103,8 +105,8 @@ def dataset_table(
     parts = []
     for env in dataset.environments:
         here = dataset.accuracies[dataset.accuracies["env"] == env]
-        why = {name: reasons(here, "accuracy").get(name) or dataset.why_absent(name) for name in order}
-        parts.append(seed_columns(by_seed(here, "accuracy"), env, order, seeds, why, highest=True, bar=kind))
+        missing = {name: reasons(here, "accuracy").get(name) or dataset.why_absent(name) for name in order}
+        parts.append(seed_columns(by_seed(here, "accuracy"), env, order, seeds, missing, highest=True, bar=kind))
         columns.append(Column(env, f"accuracy in {env}", "percent", f"accuracy in {env}, {how}"))
     deviation = f"standard deviation over the test environments, divisor {divisor}"
     columns += [
@@ -129,19 +131,19 @@ def dataset_table(
     return table(lines, f"dataset_{slug(dataset.title)}", title, columns, notes)
 
 
-def chosen_table(leaderboard: Leaderboard, found: Sequence[Choice]) -> Table:
+def chosen_table(leaderboard: Leaderboard, choices: Sequence[Choice]) -> Table:
     """One line per model that counts on a leaderboard: its step, draw and hyperparameters.
 
     Args:
-        found: of :func:`~dgbench.reports.hparams.choices`.
+        choices: of :func:`~dgbench.reports.hparams.choices`.
     """
-    by_run = {(choice.run, choice.folder): choice for choice in found}
+    by_run = {(choice.run, choice.folder): choice for choice in choices}
     runs = leaderboard.runs.sort_values("algorithm", kind="stable")
-    made = choices_table([by_run[who] for who in zip(runs["run"], runs["folder"], strict=True)])
-    algorithm, *columns = made.columns
+    models = choices_table([by_run[key] for key in zip(runs["run"], runs["folder"], strict=True)])
+    algorithm, *columns = models.columns
     note = "Every cell above is made of these models alone; report=hparams prints them with all candidates."
     columns = [algorithm, Column("dataset", key=True), *columns]
-    lines = made.frame.assign(dataset=runs["dataset"].tolist())
+    lines = models.frame.assign(dataset=runs["dataset"].tolist())
     return table(lines, "chosen", "Chosen steps and hyperparameters", columns, [note], detail=True)
 
 
@@ -150,12 +152,12 @@ def _summary(dataset: RankedDataset, algorithm: str, divisor: str) -> dict[str, 
     means, counts = {}, set()
     for env in dataset.environments:
         here = dataset.accuracies[dataset.accuracies["env"] == env]
-        found = known(by_seed(here, "accuracy"), algorithm)
-        if not found:
-            why = reasons(here, "accuracy").get(algorithm) or dataset.why_absent(algorithm)
-            return entries(("average", "overall", "std"), why)
-        means[env] = mean(found)
-        counts.add(len(found))
+        accuracies = known(by_seed(here, "accuracy"), algorithm)
+        if not accuracies:
+            reason = reasons(here, "accuracy").get(algorithm) or dataset.why_absent(algorithm)
+            return entries(("average", "overall", "std"), reason)
+        means[env] = mean(accuracies)
+        counts.add(len(accuracies))
     flag = "(uneven n)" if len(counts) > 1 else ""
     level = list(means.values())
     return {
@@ -189,8 +191,8 @@ def _tested(dataset: RankedDataset) -> str:
 
 def _notes(leaderboard: Leaderboard, order: Sequence[str], baseline: Baseline | None) -> list[str]:
     level = leaderboard.level
-    found = [dataset.averages for dataset in leaderboard.datasets]
-    seeds = sorted({len(known(own, name)) for own in found for name in level})
+    averages = [dataset.averages for dataset in leaderboard.datasets]
+    seeds = sorted({len(known(matrix, name)) for matrix in averages for name in level})
     notes = []
     if seeds:
         notes.append(f"n = {seeds[0]}{f' to {seeds[-1]}' if len(seeds) > 1 else ''} seeds.")
@@ -225,18 +227,18 @@ def score_table(leaderboard: Leaderboard, reference: str, shifts: ShiftSplit, ki
         for dataset in leaderboard.datasets
     }
     sums = {
-        "other" if shift == OTHER else f"{shift} shift": [title for title, own in of.items() if own == shift]
+        "other" if shift == OTHER else f"{shift} shift": [title for title, dominant in of.items() if dominant == shift]
         for shift in (*DOMINANT, OTHER)
         if shift in of.values()
     }
     lines: list[dict[str, Any]] = []
     for name in names:
         line: dict[str, Any] = {"algorithm": name}
-        for title, own in scores.items():
-            line |= entry(title, own[name][0], reason=own[name][1])
+        for title, of_dataset in scores.items():
+            line |= entry(title, of_dataset[name][0], reason=of_dataset[name][1])
         for column, titles in sums.items():
             line |= _sum(column, [scores[title][name] for title in titles])
-        lines.append(line | _sum("score", [own[name] for own in scores.values()]))
+        lines.append(line | _sum("score", [of_dataset[name] for of_dataset in scores.values()]))
     lines.sort(key=lambda line: (line["score"] is None, -(line["score"] or 0), line["algorithm"]))
     columns = [
         ALGORITHM,
@@ -253,20 +255,20 @@ def score_table(leaderboard: Leaderboard, reference: str, shifts: ShiftSplit, ki
 
 
 def _score(dataset: RankedDataset, algorithm: str, reference: str, kind: str) -> Score:
-    found = dataset.averages
+    averages = dataset.averages
     for name in (algorithm, reference):
-        if name not in found.index:
+        if name not in averages.index:
             return None, dataset.why_absent(name) or f"no result of {name}"
-    mine, theirs = known(found, algorithm), known(found, reference)
-    bar = spread(theirs, kind)
-    if bar is None or len(theirs) < 2:
+    of_algorithm, of_reference = known(averages, algorithm), known(averages, reference)
+    bar = spread(of_reference, kind)
+    if bar is None or len(of_reference) < 2:
         return None, f"{reference} has 1 seed and so no error bar; train more seeds"
-    return ranking_score(mean(mine), mean(theirs), bar), ""
+    return ranking_score(mean(of_algorithm), mean(of_reference), bar), ""
 
 
 def _sum(column: str, scores: Sequence[Score]) -> dict[str, Any]:
-    why = next((why for score, why in scores if score is None), "")
-    return entry(column, None if why else sum(score for score, _ in scores if score is not None), reason=why)
+    reason = next((reason for score, reason in scores if score is None), "")
+    return entry(column, None if reason else sum(score for score, _ in scores if score is not None), reason=reason)
 
 
 #: what runs share among which an oracle may choose; other folds and protocols may test in the same environments
@@ -294,12 +296,12 @@ def test_curves(collection: Collection, selected: Selected, unreported: Sequence
         names = set(tested(run.identity)) - set(unreported)
         reported[at] = [env in names for env in records.environments]
     kept = records.of_subset("test") & reported[records.run, records.env]
-    found = scores(records.run[kept], records.step[kept], records.accuracy[kept], records.environments_of(kept))
-    _, best = first_best(found, len(collection.runs))
-    starts = np.searchsorted(found.run, np.arange(len(collection.runs) + 1))
+    accuracies = scores(records.run[kept], records.step[kept], records.accuracy[kept], records.environments_of(kept))
+    _, best = first_best(accuracies, len(collection.runs))
+    starts = np.searchsorted(accuracies.run, np.arange(len(collection.runs) + 1))
     lines: list[dict[str, Any]] = []
     for at, run in enumerate(collection.runs):
-        steps, curve = found.step[starts[at] : starts[at + 1]], found.value[starts[at] : starts[at + 1]]
+        steps, curve = accuracies.step[starts[at] : starts[at + 1]], accuracies.value[starts[at] : starts[at + 1]]
         chosen = curve[steps == selected.runs[at].step]
         held_out = ", ".join(sorted(tested(run.identity)))
         lines.append(
@@ -341,9 +343,9 @@ def variance_table(leaderboard: Leaderboard, curves: pd.DataFrame, epochs: int) 
     lines: list[dict[str, Any]] = [{"algorithm": name} for name in names]
     columns = [ALGORITHM]
     for dataset in leaderboard.datasets:
-        own, over_seeds = runs[runs["dataset"] == dataset.title], dataset.averages
+        of_dataset, over_seeds = runs[runs["dataset"] == dataset.title], dataset.averages
         for line in lines:
-            here = own[own["algorithm"] == line["algorithm"]]
+            here = of_dataset[of_dataset["algorithm"] == line["algorithm"]]
             accuracies = known(over_seeds, line["algorithm"])
             line |= _mean(f"{dataset.title} epoch", here["deviation"], "fewer than 2 evaluations a run")
             line |= entry(
