@@ -31,7 +31,7 @@ def test_another_process_saves_the_same_bytes_and_ends_with_the_report() -> None
     own = drawing()
     with saving.saved_beside():
         other = drawing()
-        (process,) = saving._beside[-1]._processes
+        (process,) = saving._pools[-1]._processes
         assert process != os.getpid() and (other.svg, other.png) == (own.svg, own.png)
     assert own.png.startswith(b"\x89PNG") and own.svg.startswith("<svg style=") and "currentColor" in own.svg
     deadline = time.monotonic() + 30
@@ -42,7 +42,7 @@ def test_another_process_saves_the_same_bytes_and_ends_with_the_report() -> None
 
 def test_a_killed_process_costs_no_figure() -> None:
     with saving.saved_beside():
-        (process,) = saving._beside[-1]._processes
+        (process,) = saving._pools[-1]._processes
         os.kill(process, signal.SIGKILL)
         figures = [drawing() for _ in range(3)]
         assert {figure.svg for figure in figures} == {drawing().svg}

@@ -39,7 +39,7 @@ def make(root: Path, name: str, status: str, study: str = STUDY, **beat: Any) ->
 
 def states(root: Path, locked: bool = True) -> dict[str, tuple[str, str]]:
     found, _ = run_states([root], NOW, 600.0, lambda folder: locked)
-    return {state.folder.name: (state.state, state.why) for state in found}
+    return {state.folder.name: (state.state, state.reason) for state in found}
 
 
 def dead_process() -> int:
@@ -145,9 +145,9 @@ def test_done_without_rows_waits_and_is_named(tmp_path: Path, rows: str | None) 
     if rows is not None:
         (folder / "errors.jsonl").write_text(rows)
     found, problems = run_states([tmp_path], NOW, 600.0, lambda folder: False)
-    assert [state.state for state in found] == ["waiting"] and "errors.jsonl" in found[0].why
+    assert [state.state for state in found] == ["waiting"] and "errors.jsonl" in found[0].reason
     assert [(problem.kind, problem.where, problem.reason) for problem in problems] == [
-        ("lost rows", str(folder), found[0].why)
+        ("lost rows", str(folder), found[0].reason)
     ]
     assert StatusReport([str(tmp_path)], lambda folder: False).show() == 2
 

@@ -34,17 +34,19 @@ def sheet(environments: Environments, rows: Sequence[str], columns: int = COLUMN
     Raises:
         ConfigError: an environment that does not exist.
     """
-    known = {score.env for score in environments.table.error_recipes(everywhere=True, subsets=("test",))}
-    unknown = [name for name in rows if name not in known]
+    names = {score.env for score in environments.table.error_recipes(everywhere=True, subsets=("test",))}
+    unknown = [name for name in rows if name not in names]
     if unknown:
-        raise ConfigError(f"there is no environment {unknown[0]}; choose from {', '.join(sorted(known)[:8])}, ...")
+        raise ConfigError(f"there is no environment {unknown[0]}; choose from {', '.join(sorted(names)[:8])}, ...")
     drawn, labels = [], torch.empty(0)
     for name in rows:
         scored = environments.eval_sets([f"test/{name}"])[f"test/{name}"]
         feature = scored.feature
         _, labels = environments.store.gather(scored.indices, feature)
-        each = max(1, columns // environments.info.n_classes)
-        chosen = torch.cat([torch.nonzero(labels == k)[:each, 0] for k in range(environments.info.n_classes)])[:columns]
+        per_class = max(1, columns // environments.info.n_classes)
+        chosen = torch.cat([torch.nonzero(labels == k)[:per_class, 0] for k in range(environments.info.n_classes)])[
+            :columns
+        ]
         images, labels = environments.store.gather(scored.indices[chosen], None if feature is None else feature[chosen])
         drawn.append(images)
     return [f"label {int(k)}" for k in labels], torch.stack(drawn)

@@ -224,15 +224,15 @@ def _entries(lines: list[str]) -> Iterator[tuple[str, str, str, bool]]:
     """Key, default, comment, and whether it is a group; without what is Hydra's."""
     top = ""
     for line in lines:
-        found = _ENTRY.match(line)
-        if not found:
+        match = _ENTRY.match(line)
+        if not match:
             continue
-        nested, group = bool(found["indent"]), line.lstrip().startswith("- ")
-        top = top if nested else found["key"]
-        if top == "hydra" or not (found["value"] or nested):
+        nested, group = bool(match["indent"]), line.lstrip().startswith("- ")
+        top = top if nested else match["key"]
+        if top == "hydra" or not (match["value"] or nested):
             continue
-        key = found["key"] if group or not nested else f"{top}.{found['key']}"
-        yield key, found["value"], found["note"] or "", group
+        key = match["key"] if group or not nested else f"{top}.{match['key']}"
+        yield key, match["value"], match["note"] or "", group
 
 
 def _shown(key: str, text: str) -> str:

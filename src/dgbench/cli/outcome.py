@@ -208,7 +208,7 @@ def _summarize(
         wandb_log.start(RunInfo(study.folder, study.spec.digest, name, "study", name, study.columns(), tags))
         wandb_log.environments(evaluated.held_out, evaluated.everywhere)
         wandb_log.summary({**present, "selection": selection.name})
-        wandb_log.finish(failed=any(why.startswith("failed") for why in unusable.values()))
+        wandb_log.finish(failed=any(reason.startswith("failed") for reason in unusable.values()))
 
 
 def print_sweep_end(n_jobs: int, done: int, runs: Sequence[Path], config: DictConfig) -> None:

@@ -49,8 +49,8 @@ def report(cfg: DictConfig) -> None:
     if not parquet_available():
         print(f"({MISSING})")
     if cfg.report.get("wandb", False):
-        why = log_report(document, paths, cfg.output, name=cfg.report.name, project=cfg.report.wandb_project)
-        print(f"dgbench: {why}; the files above are whole" if why else "logged to W&B")
+        reason = log_report(document, paths, cfg.output, name=cfg.report.name, project=cfg.report.wandb_project)
+        print(f"dgbench: {reason}; the files above are whole" if reason else "logged to W&B")
 
 
 #: overrides that choose a part of the report or its place; the caption of a part names its own

@@ -93,22 +93,22 @@ class Reproduce:
                 f"run={self.run} is no hash of a run or study; give the digits at the end of its folder's name, or the "
                 "first 4"
             )
-        found: dict[str, Path] = {}
+        by_hash: dict[str, Path] = {}
         searched = places(self.roots)
         for root in searched:
             for path, folders, _ in os.walk(root):
                 for name in folders:
                     match = _RUN.match(name) or _STUDY.match(name)
                     if match and match["hash"].startswith(wanted):
-                        found.setdefault(match["hash"], Path(path) / name)
+                        by_hash.setdefault(match["hash"], Path(path) / name)
                 folders[:] = [name for name in folders if not _RUN.match(name) and not name.startswith(".")]
-        if len(found) != 1:
+        if len(by_hash) != 1:
             where = ", ".join(map(str, searched))
-            what = f"{len(found)} runs or studies ({', '.join(sorted(found))})" if found else "no run or study"
+            what = f"{len(by_hash)} runs or studies ({', '.join(sorted(by_hash))})" if by_hash else "no run or study"
             raise ConfigError(
                 f"run={wanted}: {what} under {where}; give the whole hash, or name folders with runs=[DIR]"
             )
-        return next(iter(found.values()))
+        return next(iter(by_hash.values()))
 
 
 def _quoted(word: str) -> str:
@@ -149,12 +149,12 @@ def _check(
     config.pop("hydra", None)
     planned = planned_again(config, runs[0].parents[1])
     for run, identity, fold in zip(runs, identities, folds, strict=True):
-        made = RunSpec.of(planned.spec, fold)
-        if made.digest != identity["run"]:
-            now, saved = made.to_json(), identity["spec"]
+        run_spec = RunSpec.of(planned.spec, fold)
+        if run_spec.digest != identity["run"]:
+            now, saved = run_spec.to_json(), identity["spec"]
             odd = [key for key in sorted({*now, *saved}) if now.get(key) != saved.get(key)]
             raise RecordError(
-                f"{run}: its configuration composes to run {made.digest} with this code, in "
+                f"{run}: its configuration composes to run {run_spec.digest} with this code, in "
                 f"{', '.join(odd) or 'the hash itself'}; "
                 f"check out the code that made it, {identity['sessions'][-1]['code']}"
             )
@@ -164,11 +164,13 @@ def _check(
 def _notes(identity: dict[str, Any], runs: int) -> list[str]:
     session = identity["sessions"][-1]
     notes = []
-    made, mine = session["code"], code_version()
-    if made != mine:
+    code, current = session["code"], code_version()
+    if code != current:
         commit = session.get("commit")
         dirty = ", which had changes that no commit holds" if session.get("dirty") else ""
-        notes.append(f"it was made by {made}{dirty}; this is {mine}" + (f" (git checkout {commit})" if commit else ""))
+        notes.append(
+            f"it was made by {code}{dirty}; this is {current}" + (f" (git checkout {commit})" if commit else "")
+        )
     if session["together"] > runs:
         notes.append(
             f"it trained in a stack of {session['together']} models: alone, its losses may differ in the last digits; "

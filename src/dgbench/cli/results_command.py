@@ -65,8 +65,8 @@ def _pack(options: argparse.Namespace) -> None:
     from dgbench.reports.archive.entries import BLANK, pack
 
     folder, left_out = pack(options.name, options.runs, options.results, options.selection)
-    for why in left_out:
-        print(why, file=sys.stderr)
+    for reason in left_out:
+        print(reason, file=sys.stderr)
     size = sum(path.stat().st_size for path in folder.iterdir())
     print(f"{folder}: {size / 1e3:.0f} kB; now replace every {BLANK} in its entry.yaml and README.md")
 

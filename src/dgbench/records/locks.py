@@ -49,7 +49,7 @@ class RunLocks:
             return False
         self._held.append(lock)
         with suppress(OSError):  # a full disk: the lock counts, not its text
-            (folder / LOCK_FILE).write_text(f"{_who(os.environ)}\n", encoding="utf-8")
+            (folder / LOCK_FILE).write_text(f"{_holder(os.environ)}\n", encoding="utf-8")
         return True
 
     def __enter__(self) -> RunLocks:
@@ -96,8 +96,8 @@ def alone(path: Path, waiting: str = "") -> Iterator[None]:
     Raises:
         OSError: the file cannot be made.
     """
-    with try_alone(path) as mine:
-        if mine:
+    with try_alone(path) as acquired:
+        if acquired:
             yield
             return
     if waiting:
@@ -117,9 +117,9 @@ def try_alone(path: Path) -> Iterator[bool]:
         OSError: the file cannot be made.
     """
     lock = _lock(path)
-    mine = _acquired(lock, path)
+    acquired = _acquired(lock, path)
     try:
-        yield mine
+        yield acquired
     finally:
         lock.release()
 
@@ -147,7 +147,7 @@ def _acquired(lock: FileLock, where: Path) -> bool:
     return True
 
 
-def _who(environment: Mapping[str, str]) -> str:
+def _holder(environment: Mapping[str, str]) -> str:
     job = environment.get("SLURM_ARRAY_JOB_ID")
     job = f"{job}_{environment.get('SLURM_ARRAY_TASK_ID')}" if job else environment.get("SLURM_JOB_ID")
     return f"{socket.gethostname()} process {os.getpid()}" + (f" job {job}" if job else "")

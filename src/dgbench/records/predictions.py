@@ -96,8 +96,8 @@ def about_predictions(path: Path) -> dict[str, Any]:
             raise ValueError("another format")
     except (OSError, KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
         raise RecordError(f"{path} holds no predictions of dgbench ({error}); delete it") from error
-    found: dict[str, Any] = content
-    return found
+    description: dict[str, Any] = content
+    return description
 
 
 def read_predictions(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:

@@ -247,7 +247,7 @@ class RowParser:
 
     def __init__(self) -> None:
         self._heads: dict[bytes, dict[str, Any]] = {}  # beginning of lines, as written -> identity
-        self._known: dict[str, dict[str, Any]] = {}
+        self._identities: dict[str, dict[str, Any]] = {}
 
     def parse(self, line: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
         """One line.
@@ -278,7 +278,7 @@ class RowParser:
         values = {key: flat.get(key) for key in ROW_CHECKS}
         if wrong := first_fault(identity, IDENTITY_CHECKS) or misfit(identity) or _fault(values):
             raise RecordError(wrong)
-        identity = self._known.setdefault(json.dumps(identity, sort_keys=True), identity)
+        identity = self._identities.setdefault(json.dumps(identity, sort_keys=True), identity)
         if cut > 0 and self._is_head(line[:cut], identity):
             self._heads[line[:cut]] = identity
         return identity, values
@@ -488,8 +488,8 @@ def keys(roles: Role, *more: str | None) -> tuple[str, ...]:
         roles: e.g. ``Role.DATASET | Role.NETWORK``.
         more: further keys, which come last; None is none.
     """
-    found = [name for name, role in _ROLES.items() if role in roles]
-    return tuple(dict.fromkeys([*found, *(name for name in more if name is not None)]))
+    names = [name for name, role in _ROLES.items() if role in roles]
+    return tuple(dict.fromkeys([*names, *(name for name in more if name is not None)]))
 
 
 def identity_key(identity: Mapping[str, Any], names: Sequence[str]) -> str:

@@ -74,8 +74,8 @@ class ShiftRow:
 
     def to_json(self) -> str:
         """The row as one line, identity included, without the line end."""
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "identity"}
-        return json.dumps({**asdict(self.identity), **own}, separators=(",", ":"))
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "identity"}
+        return json.dumps({**asdict(self.identity), **values}, separators=(",", ":"))
 
 
 _IDENTITY = {f.name for f in fields(ShiftIdentity)}
@@ -120,9 +120,9 @@ def _row(flat: Any) -> ShiftRow:
         raise ValueError(f"{lacking[0]} is missing")
     if wrong := first_fault(flat, _CHECKS):
         raise ValueError(wrong)
-    known = {name: flat[name] for name in _CHECKS.keys() & flat.keys()}
-    identity = ShiftIdentity(**{name: value for name, value in known.items() if name in _IDENTITY})
-    row = ShiftRow(identity=identity, **{name: value for name, value in known.items() if name not in _IDENTITY})
+    values = {name: flat[name] for name in _CHECKS.keys() & flat.keys()}
+    identity = ShiftIdentity(**{name: value for name, value in values.items() if name in _IDENTITY})
+    row = ShiftRow(identity=identity, **{name: value for name, value in values.items() if name not in _IDENTITY})
     if row.kind not in KINDS or row.null not in NULLS or row.number < 0:
         raise ValueError(f"kind={row.kind}, null={row.null}, number={row.number}")
     return row

@@ -84,17 +84,17 @@ class LocalLauncher(Launcher):
 
     def _devices(self) -> list[str | None]:
         wanted = OmegaConf.select(self.config, "trainer.device")
-        found = gpus() if wanted not in ("cpu", "mps") else []
-        if not found:
+        devices = gpus() if wanted not in ("cpu", "mps") else []
+        if not devices:
             return [None] * (self.workers or max(1, cores() // self.threads))
-        n = self.workers or min(len(found) * self.per_gpu, max(1, cores() // self.threads))
-        return [found[i % len(found)] for i in range(n)]
+        n = self.workers or min(len(devices) * self.per_gpu, max(1, cores() // self.threads))
+        return [devices[i % len(devices)] for i in range(n)]
 
 
 def labels(job_overrides: Sequence[Sequence[str]]) -> list[str]:
     """What distinguishes each job from the others: its overrides less those that all have."""
     common = set(job_overrides[0]).intersection(*job_overrides) if len(job_overrides) > 1 else set[str]()
-    return [" ".join(word for word in own if word not in common) or "job" for own in job_overrides]
+    return [" ".join(word for word in overrides if word not in common) or "job" for overrides in job_overrides]
 
 
 def raise_failed(failed: Sequence[str], n: int) -> None:

@@ -43,9 +43,9 @@ def print_plan(
         print(f"Once the searches have chosen, up to {again} models more.")
     to_train = [
         part
-        for words, own in zip(jobs, left, strict=True)
-        if own.runs
-        for part in parts(words, own, workload, size.splits)
+        for words, job_left in zip(jobs, left, strict=True)
+        if job_left.runs
+        for part in parts(words, job_left, workload, size.splits)
     ]
     lengths = [_sum(part.seconds for part in to_train[pack.start : pack.stop]) for pack in packed(to_train, size)]
     print(_jobs(len(jobs), lengths, size) + _explained(clock, starts))
@@ -119,19 +119,19 @@ def _print_table(workload: Workload) -> None:
 def _jobs(n_typed: int, lengths: Sequence[float | None], size: JobSize) -> str:
     """``48 jobs of the queue (of 6), 1 h 40 min to 1 h 58 min each, 82 GPU hours in all.``"""
     typed = "1 job" if n_typed == 1 else f"{n_typed} jobs"
-    known = [seconds for seconds in lengths if seconds is not None]
+    times = [seconds for seconds in lengths if seconds is not None]
     text = typed
     if size.queue:
         of_queue = "1 job of the queue" if len(lengths) == 1 else f"{len(lengths)} jobs of the queue"
         text = f"{of_queue} (of {typed})"
-    if not known or len(known) < len(lengths):
+    if not times or len(times) < len(lengths):
         unsized = "; how long they take is not known yet" if size.by_time else ""
         return f"{text}{unsized}."
-    shortest, longest = roughly(min(known)), roughly(max(known))
-    each = longest if shortest == longest else f"{shortest} to {longest}"
+    shortest, longest = roughly(min(times)), roughly(max(times))
+    length = longest if shortest == longest else f"{shortest} to {longest}"
     unit, number = ("GPU", size.gpus) if size.gpus else ("core", size.cores)
-    hours = _hours(sum(known) / 3600 * number)
-    return f"{text}, {each}{' each' if len(known) > 1 else ''}, {hours} {unit} hours in all."
+    hours = _hours(sum(times) / 3600 * number)
+    return f"{text}, {length}{' each' if len(times) > 1 else ''}, {hours} {unit} hours in all."
 
 
 def _hours(hours: float) -> str:
@@ -149,8 +149,8 @@ def _explained(clock: bool, starts: bool) -> str:
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    known = list(values)
-    return None if None in known else sum(value for value in known if value is not None)
+    terms = list(values)
+    return None if None in terms else sum(value for value in terms if value is not None)
 
 
 def _size(n: float) -> str:

@@ -160,7 +160,7 @@ class Workload:
         rates = {kind: self.kinds[kind].rates for kind, count in left.minibatches.items() if count}
         if not all(rates.values()):
             return None
-        return sum((left.minibatches[kind] / fmean(known) for kind, known in rates.items()), 0.0)
+        return sum((left.minibatches[kind] / fmean(speeds) for kind, speeds in rates.items()), 0.0)
 
 
 # ---- speeds ---------------------------------------------------------------------------------------------------------
@@ -185,20 +185,20 @@ class Speeds:
 
     def __init__(self, clock: Clock | None, folder: Path, device: str = "cpu", anew: bool = False) -> None:
         self.clock, self.file, self.device, self.anew = clock, folder / SPEEDS, device, anew
-        self._why: dict[tuple[str, str], str] = {}
+        self._reasons: dict[tuple[str, str], str] = {}
 
     def of(self, studies: Sequence[PlannedStudy]) -> float | None:
         """Minibatches of one environment per second, of all models together; None where they cannot be clocked."""
         key, images = self._key(studies[0]), (studies[0].info.name, studies[0].spec.backbone)
         kept = None if self.anew else self._kept().get(key)
-        if kept or self.clock is None or images in self._why:  # what one algorithm lacks, all lack
+        if kept or self.clock is None or images in self._reasons:  # what one algorithm lacks, all lack
             return kept
         try:
             rate = self.clock(studies)
         except DgbenchError as error:
-            self._why[images] = str(error)
+            self._reasons[images] = str(error)
         except Exception as error:  # a device whose memory is full, say: a plan without times is still a plan
-            self._why[images] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            self._reasons[images] = f"{type(error).__name__}: {' '.join(str(error).split())}"
         else:
             with suppress(OSError):  # a folder that cannot be written keeps no speeds
                 self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -219,7 +219,9 @@ class Speeds:
 
     def notes(self) -> list[str]:
         """One line for every dataset and network that could not be clocked."""
-        return [f"not clocked, {dataset} with {network}: {why}" for (dataset, network), why in self._why.items()]
+        return [
+            f"not clocked, {dataset} with {network}: {reason}" for (dataset, network), reason in self._reasons.items()
+        ]
 
 
 # ---- what a job occupies --------------------------------------------------------------------------------------------
@@ -290,8 +292,8 @@ class JobSize:
             per_gpu: processes that share a GPU.
             threads: of the process; None for as many as there are cores.
         """
-        found = gpus() if device not in ("cpu", "mps") else []
-        return JobSize(gpus=1 / per_gpu if found else 0, cores=threads or cores())
+        devices = gpus() if device not in ("cpu", "mps") else []
+        return JobSize(gpus=1 / per_gpu if devices else 0, cores=threads or cores())
 
     @property
     def device(self) -> str:
@@ -340,8 +342,8 @@ def parts_of_jobs(jobs: Sequence[Sequence[str]], workload: Workload, size: JobSi
     if size.by_time:
         workload.clock(speeds)
     return [
-        [Part(words)] if own is None else parts(words, own, workload, size.splits)
-        for words, own in zip(jobs, left, strict=True)
+        [Part(words)] if job_left is None else parts(words, job_left, workload, size.splits)
+        for words, job_left in zip(jobs, left, strict=True)
     ]
 
 

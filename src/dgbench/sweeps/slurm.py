@@ -128,7 +128,7 @@ class SlurmLauncher(Launcher):
         self.names, self.keys = labels([job.words for job in self.jobs]), [key for _, key in places]
         self.queued = self.submissions.held(alive, self.keys)
         self.ended: dict[int, str] = {}  # number of a job -> what went wrong, empty where nothing did
-        self.lost = Counter[int]()
+        self.times_lost = Counter[int]()
         self._tell_before(alive)
         self._submit(range(len(waiting), len(self.jobs)))
         if not self.config.wait:
@@ -211,21 +211,21 @@ class SlurmLauncher(Launcher):
             named = {key if key in GENERIC else f"slurm_{key}": value for key, value in self.params.items()}
             executor.update_parameters(**{key: value for key, value in named.items() if value is not None})
             with executor.batch():
-                made = [executor.submit(Batch(self.command, jobs)) for jobs in batches]
+                queue_jobs = [executor.submit(Batch(self.command, jobs)) for jobs in batches]
         except ImportError as error:
             raise ConfigError(f"{error}; pip install 'dgbench[slurm]'") from error
         except Exception as error:  # submitit raises whatever sbatch says
             raise ConfigError(f"Slurm refuses the jobs: {' '.join(str(error).split())}; see hydra.launcher") from error
-        for job, jobs, pack in zip(made, batches, packs, strict=True):
+        for job, jobs, pack in zip(queue_jobs, batches, packs, strict=True):
             self.submissions.note(job.job_id, list(jobs))
             self.queued.append(Queued(job.job_id, [numbers[i] for i in pack]))
-        ids = made[0].job_id if len(made) == 1 else f"{made[0].job_id} to {made[-1].job_id}"
-        tell(f"{len(numbers)} of the sweep's jobs submitted as {len(made)} of the queue's: {ids}")
+        ids = queue_jobs[0].job_id if len(queue_jobs) == 1 else f"{queue_jobs[0].job_id} to {queue_jobs[-1].job_id}"
+        tell(f"{len(numbers)} of the sweep's jobs submitted as {len(queue_jobs)} of the queue's: {ids}")
 
     # ---- watching -----------------------------------------------------------------------------------------------
 
     def _wait(self) -> None:
-        heard = told = time.monotonic()
+        heard = last_progress = time.monotonic()
         while self.queued:
             time.sleep(self.watching["poll_seconds"])
             try:
@@ -246,8 +246,8 @@ class SlurmLauncher(Launcher):
                 self.queued.remove(job)
                 again += self._ended(job, result)
             self._submit(again)
-            if time.monotonic() - told > TELL_SECONDS and self.queued:
-                told = time.monotonic()
+            if time.monotonic() - last_progress > TELL_SECONDS and self.queued:
+                last_progress = time.monotonic()
                 states = Counter(alive.get(job.id, "leaving") for job in self.queued)
                 tell("; ".join(f"{n} {state.lower()}" for state, n in states.items()))
 
@@ -262,9 +262,9 @@ class SlurmLauncher(Launcher):
             elif state == "CANCELLED":
                 problem = f"job {job.id} was cancelled"
             else:
-                self.lost[number] += 1
+                self.times_lost[number] += 1
                 problem = f"job {job.id} is lost{f' ({state})' if state else ''}"
-                if self.lost[number] <= self.watching["resubmit"]:
+                if self.times_lost[number] <= self.watching["resubmit"]:
                     tell(f"{self.names[number]}: {problem}; submitted again")
                     yield number
                     continue
@@ -304,17 +304,17 @@ def in_queue() -> dict[str, str]:
         QueueError: Slurm gave no answer.
     """
     lines = _ask(["squeue", "--noheader", "--array", "--user", getpass.getuser(), "--format", "%i|%T|%r"])
-    found = (line.split("|") for line in lines.splitlines() if line.count("|") == 2)
-    return {job.strip(): f"{state} ({reason})" for job, state, reason in found}
+    entries = (line.split("|") for line in lines.splitlines() if line.count("|") == 2)
+    return {job.strip(): f"{state} ({reason})" for job, state, reason in entries}
 
 
 def last_state(job: str) -> str:
     """``FAILED``, ``CANCELLED``, ...: how a job left the queue, as long as Slurm remembers it; or empty."""
     try:
-        told = _ask(["scontrol", "--oneliner", "show", "job", job])
+        answer = _ask(["scontrol", "--oneliner", "show", "job", job])
     except QueueError:
         return ""
-    state = re.search(r"\bJobState=(\w+)", told)
+    state = re.search(r"\bJobState=(\w+)", answer)
     return state[1] if state else ""
 
 
@@ -363,12 +363,12 @@ class Submissions:
             keys: of the jobs of a sweep.
         """
         numbers = {key: number for number, key in enumerate(keys)}
-        found = []
+        queued = []
         for job in alive:
-            own = [numbers[key] for key in self._keys(self.folder / f"{job}_jobs.json") if key in numbers]
-            if own:
-                found.append(Queued(job, own))
-        return found
+            job_numbers = [numbers[key] for key in self._keys(self.folder / f"{job}_jobs.json") if key in numbers]
+            if job_numbers:
+                queued.append(Queued(job, job_numbers))
+        return queued
 
     def ends(self, keys: Sequence[str]) -> dict[str, str]:
         """How the last job of the queue ended that ran each of these jobs, none of which is there: in one line."""

@@ -102,4 +102,4 @@ class StudySweeper(BasicSweeper):
 def _parts(words: list[str], planner: Planner) -> list[list[str]]:
     """A job, or where an earlier command split it, its parts."""
     extra = parts_of(*planner.place(words))
-    return [part for own in extra for part in _parts([*words, *own], planner)] or [words]
+    return [part for overrides in extra for part in _parts([*words, *overrides], planner)] or [words]

@@ -52,8 +52,8 @@ def check_archive(results: Path, only: str = "") -> list[str]:
     if only and only not in (names := [folder.name for folder in folders]):
         raise RecordError(f"{results} has no entry {only}; it has {', '.join(names)}")
     checked = [folder for folder in folders if only in ("", folder.name)]
-    faults = [f"{folder.name}: {why}" for folder in checked for why in check_entry(folder)]
-    return faults if only else faults + [f"{results.name}: {why}" for why in _between(results, folders)]
+    faults = [f"{folder.name}: {fault}" for folder in checked for fault in check_entry(folder)]
+    return faults if only else faults + [f"{results.name}: {fault}" for fault in _between(results, folders)]
 
 
 def check_entry(folder: Path) -> list[str]:
@@ -87,13 +87,16 @@ def _of_files(folder: Path) -> Iterator[str]:
 def _of_runs(entry: Entry, lines: Sequence[PackedRun]) -> Iterator[str]:
     """What contradicts itself in a packed run, in all of them together, or in what ``entry.yaml`` says of them."""
     identities = [line.identity for line in lines]
-    for line, who in zip(lines, identities, strict=True):
-        for why in _of_run(line, bool(entry.frozen)):
-            yield f"run {who['run']} ({who['algorithm']} seed {who['seed']} fold {who['fold']}): {why}"
-    for (run, _), count in Counter((who["run"], who["code"]) for who in identities).items():
+    for line, identity in zip(lines, identities, strict=True):
+        for fault in _of_run(line, bool(entry.frozen)):
+            yield (
+                f"run {identity['run']} ({identity['algorithm']} seed {identity['seed']} fold {identity['fold']}): "
+                f"{fault}"
+            )
+    for (run, _), count in Counter((identity["run"], identity["code"]) for identity in identities).items():
         if count > 1:
             yield f"run {run} is there {count} times"
-    for base in {who["base"] for who in identities} - entry.obtained.keys():
+    for base in {identity["base"] for identity in identities} - entry.obtained.keys():
         yield f"obtained does not say how {base} was obtained"
     for key, value in recorded_of(lines).model_dump().items():  # what runs do not say may be typed in
         if value not in (written := getattr(entry.recorded, key), [], {}, 0):
@@ -146,7 +149,7 @@ def _of_numbers(entry: Entry) -> Iterator[str]:
     for name, computed in tables_of(evaluation, entry.selection).items():
         committed = read_regular(entry.folder / name).decode(errors="replace")
         try:
-            yield from (f"{name}: {why}" for why in _table_faults(committed, computed))
+            yield from (f"{name}: {fault}" for fault in _table_faults(committed, computed))
         except RecordError as error:
             yield f"{name}: {error}"
     for lacking in sorted(set(missing_of(evaluation)) ^ set(entry.missing)):

@@ -152,7 +152,7 @@ def entry_or_faults(folder: Path) -> tuple[Entry | None, list[str]]:
         return Entry.model_validate({**content, "folder": folder}), []
     except ValidationError as error:
         faults = [(".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors()]
-        return None, [f"{key}: {why.removeprefix('Value error, ')}" for key, why in faults]
+        return None, [f"{key}: {message.removeprefix('Value error, ')}" for key, message in faults]
     except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
         return None, [f"{ENTRY_FILE} holds no keys: {' '.join(str(error).split())}"]
 
@@ -250,14 +250,14 @@ def packed(collection: Collection) -> list[PackedRun]:
     lines = []
     for number, rows in collection.rows.groupby("run", sort=True):
         run = collection.runs[number]  # type: ignore[index]  # pandas does not know its keys
-        made = _made_by(Path(run.folder))
+        provenance = _made_by(Path(run.folder))
         identity = dict(run.identity)
-        if made:  # `by seed` is said of a whole report, not of a run
-            identity |= {key: made["spec"]["dataset"][key] for key in SEEDED if identity[key] == BY_SEED}
+        if provenance:  # `by seed` is said of a whole report, not of a run
+            identity |= {key: provenance["spec"]["dataset"][key] for key in SEEDED if identity[key] == BY_SEED}
         folder = "/".join(Path(run.folder).parts[-2:])
         columns = {name: rows[name].tolist() for name in ROW_COLUMNS}
         columns["loss"] = [round(value, 6) for value in columns["loss"]]  # single precision is all that a table keeps
-        lines.append(PackedRun(run={**asdict(run), "folder": folder, "identity": identity}, rows=columns, **made))
+        lines.append(PackedRun(run={**asdict(run), "folder": folder, "identity": identity}, rows=columns, **provenance))
     return lines
 
 
@@ -269,13 +269,13 @@ def _made_by(folder: Path) -> dict[str, Any]:
             session["typed"] = [FOLDERS.sub(".../", word) for word in session.get("typed", [])]
             session["system"] = re.sub(r"^(\w+)-.*?-(\w+)-with-(.+)$", r"\1 \2 \3", session.get("system", ""))
         sessions = [Session.model_validate(session) for session in document["sessions"]]
-        made = {"spec": document["spec"], "sessions": sessions, "fingerprint": document["dataset"]["fingerprint"]}
+        provenance = {"spec": document["spec"], "sessions": sessions, "fingerprint": document["dataset"]["fingerprint"]}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     with suppress(OSError, ValueError, KeyError, TypeError, IndexError):
         ended = float(json.loads(read_regular(folder / PROGRESS_FILE))["time"])
         sessions[-1].seconds = max(0, round(ended - sessions[-1].started))
-    return made
+    return provenance
 
 
 def recorded_of(lines: Sequence[PackedRun]) -> Recorded:
@@ -364,8 +364,8 @@ def missing_of(evaluation: Evaluation) -> list[str]:
     lacking = []
     for title, studies in evaluation.studies.groupby("setting", sort=False):
         grid = studies.pivot(index="algorithm", columns="seed", values="missing").fillna("no run")
-        for (algorithm, seed), why in grid.stack().items():  # type: ignore[misc]  # pandas does not know its keys
-            lacking += [f"{title}: {algorithm} seed {seed}: {why}"] if why else []
+        for (algorithm, seed), reason in grid.stack().items():  # type: ignore[misc]  # pandas does not know its keys
+            lacking += [f"{title}: {algorithm} seed {seed}: {reason}"] if reason else []
     return lacking
 
 

@@ -80,13 +80,13 @@ def index_files(results: Path) -> dict[str, str]:
     """Make the generated files, name -> content; errors as :func:`stale_files`."""
     entries = [read_entry(folder) for folder in entry_folders(results)]
     template = files("dgbench.reports.archive").joinpath("readme.md").read_text(encoding="utf-8")
-    made = (
+    texts = (
         template.replace("{entries}", "\n".join(_overview(entries))),
         leaderboard_text([entry for entry in entries if not entry.frozen]),
         _joined(entries, MEASURES_FILE),
         _joined(entries, LEADERBOARD_FILE),
     )
-    return dict(zip(INDEX_FILES, made, strict=True))
+    return dict(zip(INDEX_FILES, texts, strict=True))
 
 
 def _overview(entries: Sequence[Entry]) -> Iterator[str]:
@@ -120,8 +120,8 @@ def _joined(entries: Sequence[Entry], name: str) -> str:
             lines = read_table(read_regular(entry.folder / name).decode(errors="replace"))
         except RecordError as error:
             raise RecordError(f"{entry.folder / name}: {error}") from None
-        whose = {"entry": entry.name, "who": entry.authors, "frozen": str(bool(entry.frozen)).lower()}
-        tables.append(pd.DataFrame(whose, index=lines.index).join(lines))
+        columns = {"entry": entry.name, "who": entry.authors, "frozen": str(bool(entry.frozen)).lower()}
+        tables.append(pd.DataFrame(columns, index=lines.index).join(lines))
     return pd.concat(tables).to_csv(index=False, lineterminator="\n")
 
 

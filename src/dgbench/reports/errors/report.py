@@ -136,8 +136,8 @@ def _section(
         ("predictions", f"{len(everything)} files: {', '.join(kinds)}"),
         ("images", "test images of environments that were held out; several folds and seeds are counted alike"),
     ]
-    if why := sorted({figure for figure in figures if isinstance(figure, str) and figure}):
-        facts.append(("no images are shown", "; ".join(why)))
+    if reasons := sorted({figure for figure in figures if isinstance(figure, str) and figure}):
+        facts.append(("no images are shown", "; ".join(reasons)))
     drawn = [figure for figure in figures if not isinstance(figure, str)]
     best = next(iter(counts))
     answer = _answer(best, counts[best], len(counts))
@@ -275,15 +275,15 @@ def sheet(name: str, title: str, caption: str, lines: pd.DataFrame, classes: Seq
         the figure, or why there is none.
     """
     thumbnails: list[tuple[dict[str, Any], Image]] = []
-    why = ""
+    reason = ""
     records: list[dict[str, Any]] = lines.to_dict("records")  # type: ignore[assignment]
     for line in records:
         try:
             thumbnails.append((line, _thumbnail(line)))
         except Exception as error:  # PIL raises whatever its parts raise over a broken file
-            why = why or " ".join(str(error).split())
+            reason = reason or " ".join(str(error).split())
     if not thumbnails:
-        return why
+        return reason
     across = min(_ACROSS, max(len(thumbnails), 4))
     down = -(-len(thumbnails) // across)
     with canvas(name, 1.25 * across, 1.85 * down) as drawn:
@@ -296,7 +296,7 @@ def sheet(name: str, title: str, caption: str, lines: pd.DataFrame, classes: Seq
             text = f"{_short(classes[line['label']])}\nas {taken}\n{_short(str(line['env']))}"
             axes.set_title(text, fontsize=7.5, linespacing=1.15, pad=3)
         missing = len(lines) - len(thumbnails)
-        caption += f" {missing} of {len(lines)} images cannot be shown: {why}." if missing else ""
+        caption += f" {missing} of {len(lines)} images cannot be shown: {reason}." if missing else ""
         return finish(drawn, name, title, caption)
 
 

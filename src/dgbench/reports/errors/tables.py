@@ -60,8 +60,8 @@ def overall_table(counts: ByAlgorithm) -> Table:
     lines.sort(key=lambda line: -line["accuracy"])
     several = any(line["seeds"] > 1 for line in lines)
     notes = ["Mean ± standard deviation (divisor n-1) over seeds."] if several else []
-    if why := next((line["auroc.reason"] for line in lines if "auroc.reason" in line), ""):
-        notes.append(f"AUROC is left out: {why}.")
+    if reason := next((line["auroc.reason"] for line in lines if "auroc.reason" in line), ""):
+        notes.append(f"AUROC is left out: {reason}.")
     notes.append("Whether two algorithms can be told apart is said by report=measures and report=leaderboard.")
     return table(lines, "errors", "Errors on held-out test images", columns, notes)
 

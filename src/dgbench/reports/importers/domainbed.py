@@ -139,8 +139,8 @@ def read_domainbed(
             if sweep := _read_sweep(folder, problems, setting):
                 sweeps.append(sweep)
         except (RecordError, OSError) as error:
-            why = str(error) if isinstance(error, RecordError) else f"{RESULTS}: {error.strerror}; make it readable"
-            problems.append(Problem("folder left out", printable(folder), why))
+            reason = str(error) if isinstance(error, RecordError) else f"{RESULTS}: {error.strerror}; make it readable"
+            problems.append(Problem("folder left out", printable(folder), reason))
     if not sweeps:
         raise RecordError(
             f"none of the {len(folders)} files {RESULTS} under {path} holds a run ({problems[-1].where}: "
@@ -170,8 +170,8 @@ def _without_duplicates(sweeps: list[_Sweep], problems: list[Problem]) -> list[_
     for group in groups.values():
         best, *others = sorted(group, key=lambda s: (s.run.status != "DONE", -s.run.last_step, s.run.folder))
         kept.append(best)
-        why = f"same run as {best.run.folder}, which is used"
-        problems += [Problem("duplicate", other.run.folder, why) for other in others]
+        reason = f"same run as {best.run.folder}, which is used"
+        problems += [Problem("duplicate", other.run.folder, reason) for other in others]
     return kept
 
 
@@ -220,8 +220,8 @@ def _read_sweep(folder: str, problems: list[Problem], setting: _Setting) -> _Swe
     identity = _identity(records[0], held_out, len(keys) // 2, setting)
     by_step = {record["step"]: record for record in records}  # the later one wins: a run that was started again
     if repeated := len(records) - len(by_step):
-        why = f"{repeated} steps were recorded twice; the later ones are used"
-        problems.append(Problem("repeated records", printable(file), why))
+        reason = f"{repeated} steps were recorded twice; the later ones are used"
+        problems.append(Problem("repeated records", printable(file), reason))
     steps = sorted(by_step)
     done = os.path.exists(f"{folder}/done")
     status = "DONE" if done or not setting.require_done else "UNKNOWN"
@@ -254,9 +254,9 @@ def _records(lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[Fault]]
             continue
         records.append(record)
         if bad := [key for key in keys if np.isnan(_accuracy(record[key]))]:
-            why = f"{bad[0]} is {shown(record[bad[0]])}, no fraction in [0, 1]"
+            reason = f"{bad[0]} is {shown(record[bad[0]])}, no fraction in [0, 1]"
             more = f", and so {len(bad) - 1} more" if bad[1:] else ""
-            faults.append(Fault("dropped accuracy", number, why + more))
+            faults.append(Fault("dropped accuracy", number, reason + more))
     return records, faults
 
 
@@ -309,8 +309,8 @@ def _identity(record: dict[str, Any], held_out: tuple[int, ...], count: int, set
         RecordError: names or held-out environments do not fit their count.
     """
     args = record["args"]
-    dataset, known = DATASETS.get(args["dataset"], (args["dataset"], ()))
-    given = list(known) if len(known) == count else [f"env{index}" for index in range(count)]
+    dataset, names = DATASETS.get(args["dataset"], (args["dataset"], ()))
+    given = list(names) if len(names) == count else [f"env{index}" for index in range(count)]
     if setting.environments:
         given = list(map(str, setting.environments))
     if len(given) != count or any(index >= count for index in held_out):

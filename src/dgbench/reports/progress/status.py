@@ -51,7 +51,7 @@ class RunState:
 
     folder: Path
     state: str  #: one of :data:`STATES`
-    why: str = ""  #: why it failed, is stuck or waits though it was begun, and where it was interrupted
+    reason: str = ""  #: why it failed, is stuck or waits though it was begun, and where it was interrupted
     beat: Beat | None = None
 
     def command(self) -> str | None:
@@ -60,15 +60,15 @@ class RunState:
             words = json.loads(read_regular(self.folder / IDENTITY_FILE))["sessions"][-1]["typed"]
         except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError):
             return None
-        known = isinstance(words, list) and all(isinstance(word, str) and word.isprintable() for word in words)
-        return shlex.join(words) if known else None
+        is_command = isinstance(words, list) and all(isinstance(word, str) and word.isprintable() for word in words)
+        return shlex.join(words) if is_command else None
 
     @property
     def group(self) -> str:
         """Dataset, algorithm and network, from the name of the study's folder."""
         study = self.folder.parent.name
-        found = _STUDY.match(study)
-        return found["group"] if found else study
+        match = _STUDY.match(study)
+        return match["group"] if match else study
 
 
 def run_states(
@@ -111,8 +111,8 @@ def _state(
     if age < -AHEAD:
         what = f"its last sign of life is {duration(-age)} in the future; its lock alone says whether it runs"
         problems.append(Problem("clock ahead", printable(folder.path), what))
-    why = _why_stuck(folder.path, beat, age, stuck_after, is_locked)
-    return RunState(folder.path, "stuck" if why else "running", why, beat)
+    reason = _why_stuck(folder.path, beat, age, stuck_after, is_locked)
+    return RunState(folder.path, "stuck" if reason else "running", reason, beat)
 
 
 def _why_stuck(
@@ -127,8 +127,8 @@ def _why_stuck(
         ago = f"{duration(age)} after its last sign of life" if age > 0 else "whose clock is ahead of this one"
         return f"no process holds its lock{where}, {ago}; the same command resumes it"
     if age > stuck_after:
-        who = f", process {beat.pid} on {beat.host}" if beat else ""
-        return f"no sign of life for {duration(age)}{where}{who}"
+        process = f", process {beat.pid} on {beat.host}" if beat else ""
+        return f"no sign of life for {duration(age)}{where}{process}"
     return ""
 
 
@@ -162,15 +162,15 @@ def expected_jobs(roots: Sequence[Path]) -> tuple[dict[tuple[str, str], str], li
             try:
                 jobs |= {(os.path.realpath(parent), key): typed for key, typed in unended_jobs(parent).items()}
             except (OSError, ValueError) as error:
-                why = getattr(error, "strerror", None) or "it is no list of jobs"
-                what = f"{why}; jobs that have not begun are not counted"
+                reason = getattr(error, "strerror", None) or "it is no list of jobs"
+                what = f"{reason}; jobs that have not begun are not counted"
                 problems.append(Problem(UNREADABLE_PLAN, printable(file), what))
     return jobs, problems
 
 
 def _planned(root: Path, problems: list[Problem]) -> list[Path]:
     """Run folders that the plans of studies under a root name; they are at most two levels down."""
-    found = []
+    folders = []
     for file in _below(root, PLAN_FILE):
         try:
             plan = json.loads(read_regular(file))
@@ -178,12 +178,12 @@ def _planned(root: Path, problems: list[Problem]) -> list[Path]:
             if not (isinstance(runs, list) and all(isinstance(run, str) and run.isprintable() for run in runs)):
                 raise ValueError
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            why = getattr(error, "strerror", None) or "it is no list of run folders"
-            what = f"{why}; runs that were planned and not begun are not counted"
+            reason = getattr(error, "strerror", None) or "it is no list of run folders"
+            what = f"{reason}; runs that were planned and not begun are not counted"
             problems.append(Problem(UNREADABLE_PLAN, printable(file), what))
             continue
-        found += [Path(os.path.normpath(file.parent / run)) for run in runs]
-    return found
+        folders += [Path(os.path.normpath(file.parent / run)) for run in runs]
+    return folders
 
 
 def _below(root: Path, name: str) -> list[Path]:
@@ -259,7 +259,9 @@ def status_text(
     parts = [_groups(states, _hiding(problems), jobs)]
     listed = {"running": _running([state for state in states if state.state == "running"])}
     for title in ("interrupted", "waiting", "failed", "stuck"):
-        listed[title] = [f"{s.folder}: {s.why}" for s in states if s.state == title and (s.why or title != "waiting")]
+        listed[title] = [
+            f"{s.folder}: {s.reason}" for s in states if s.state == title and (s.reason or title != "waiting")
+        ]
     listed["problems"] = [f"{problem.kind} {problem.where}: {problem.reason}" for problem in problems]
     for title, lines in listed.items():
         if lines:

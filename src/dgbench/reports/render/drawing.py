@@ -49,7 +49,7 @@ _DIRECTIONS = [math.radians(angle) for angle in (20, -20, 160, -160, 90, -90, 45
 _DISTANCES = (8, 16, 26, 38, 52, 68, 86)
 _JOINED = 11  # names that are further away are joined to their place by a line
 
-_beside: list[ProcessPoolExecutor] = []
+_pools: list[ProcessPoolExecutor] = []
 
 
 def _style(name: str) -> dict[Any, Any]:
@@ -254,11 +254,11 @@ def saved_beside() -> Iterator[None]:
     pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin)
     with _without_interrupts():
         pool.submit(_load)
-    _beside.append(pool)
+    _pools.append(pool)
     try:
         yield
     finally:
-        _beside.remove(pool)
+        _pools.remove(pool)
         pool.shutdown(cancel_futures=True)
 
 
@@ -266,7 +266,7 @@ def save(drawn: Any, style: Mapping[Any, Any]) -> Callable[[], Pictures]:
     """Return what gives both formats of a matplotlib figure, once they are there."""
     future: Future[Pictures] | None = None
     with suppress(BrokenExecutor):
-        future = _beside[-1].submit(pictures, drawn, style) if _beside else None
+        future = _pools[-1].submit(pictures, drawn, style) if _pools else None
 
     @cache
     def wait() -> Pictures:

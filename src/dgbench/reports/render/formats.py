@@ -365,10 +365,10 @@ class Explained:
         from markupsafe import Markup, escape
 
         parts = []
-        while self._left and (found := self._pattern().search(text)):
-            term = found["term"].lower()
-            parts += [escape(text[: found.start()]), self._mark(found[0], term, self._left.pop(term))]
-            text = text[found.end() :]
+        while self._left and (match := self._pattern().search(text)):
+            term = match["term"].lower()
+            parts += [escape(text[: match.start()]), self._mark(match[0], term, self._left.pop(term))]
+            text = text[match.end() :]
         return Markup("").join([*parts, escape(text)])
 
     def _pattern(self) -> re.Pattern[str]:

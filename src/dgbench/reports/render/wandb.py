@@ -34,9 +34,9 @@ def log_report(
     try:
         _log(document, paths, Path(folder), name, project)
     except Exception as error:  # whatever W&B does, the report stands
-        why = f"W&B did not take the report: {type(error).__name__}: {' '.join(str(error).split())}"
-        log.warning(why)
-        return why
+        reason = f"W&B did not take the report: {type(error).__name__}: {' '.join(str(error).split())}"
+        log.warning(reason)
+        return reason
     return ""
 
 
@@ -53,11 +53,11 @@ def _log(document: Document, paths: Sequence[Path], folder: Path, name: str, pro
     )
     failed = True
     try:
-        tables = [(f"{section.name}/{each.name}", each) for section in document.sections for each in section.tables]
+        tables = [(f"{section.name}/{table.name}", table) for section in document.sections for table in section.tables]
         items: dict[str, Any] = {}
-        for where, each in [*tables, (document.problems.name, document.problems)]:
-            if len(each):
-                columns, rows = wandb_table(each)
+        for where, table in [*tables, (document.problems.name, document.problems)]:
+            if len(table):
+                columns, rows = wandb_table(table)
                 items[where] = wandb.Table(columns=columns, data=rows)
         for section in document.sections:
             for figure in section.figures:
