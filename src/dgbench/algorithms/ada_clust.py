@@ -110,20 +110,20 @@ class AdaClust(Algorithm):
         mean = features.mean(0)
         centered, reference = features - mean, self.values["variant"] == "reference"
         basis = self._basis(centered)
-        found = kmeans(_projected(centered - mean if reference else centered, basis), k, seen.rng)
-        centroid, counts = means_of(centered if reference else features, found.labels, k)
+        clusters = kmeans(_projected(centered - mean if reference else centered, basis), k, seen.rng)
+        centroid, counts = means_of(centered if reference else features, clusters.labels, k)
         centroid = torch.where(counts[:, None] > 0, centroid, centroid.mean(0))
         new = {
-            "cluster": torch.zeros_like(seen.state["cluster"]).index_copy(0, seen.index, found.labels),
-            "centroid": centroid, "mean": mean, "basis": basis, "center": found.centers,
+            "cluster": torch.zeros_like(seen.state["cluster"]).index_copy(0, seen.index, clusters.labels),
+            "centroid": centroid, "mean": mean, "basis": basis, "center": clusters.centers,
         }  # fmt: skip
         return {name: value.to(seen.state[name].dtype) for name, value in new.items()}
 
     def _basis(self, centered: Tensor) -> Tensor:
         """(r, m) principal axes, each divided by the root of its eigenvalue; 0 where that is none."""
-        found, axes = torch.linalg.eigh(centered.mT @ centered)  # ascending
-        found, axes = found.flip(0), axes.mT.flip(0)
-        scale = torch.where(found > LEAST * found[0], found, torch.inf).rsqrt()
+        eigenvalues, axes = torch.linalg.eigh(centered.mT @ centered)  # ascending
+        eigenvalues, axes = eigenvalues.flip(0), axes.mT.flip(0)
+        scale = torch.where(eigenvalues > LEAST * eigenvalues[0], eigenvalues, torch.inf).rsqrt()
         basis: Tensor = axes[self.kept_axes] * scale[self.kept_axes, None]
         return basis
 

@@ -106,9 +106,9 @@ class ADRMX(Algorithm):
         if self.values["adrmx_remix"] == "fixed":
             by_class = (s.y * len(z) + row).argsort()
             start = counts.cumsum(0) - counts
-            a, b = (by_class[(start + each).clamp(max=len(z) - 1)] for each in (a, b))
-        each = F.cross_entropy(s.networks.classifier(z[a] + z_2[b]), s.y[a], reduction="none")
-        return torch.where(counts >= 2, each, 0.0).sum() / len(classes)
+            a, b = (by_class[(start + position).clamp(max=len(z) - 1)] for position in (a, b))
+        losses = F.cross_entropy(s.networks.classifier(z[a] + z_2[b]), s.y[a], reduction="none")
+        return torch.where(counts >= 2, losses, 0.0).sum() / len(classes)
 
 
 def supervised_contrast(z: Tensor, y: Tensor, env: Tensor, within: float = 0.5) -> Tensor:
@@ -129,5 +129,5 @@ def supervised_contrast(z: Tensor, y: Tensor, env: Tensor, within: float = 0.5) 
     log_share = (e / (e.sum(1, keepdim=True) + EPSILON) + EPSILON).log()
     positive = (other & (y[:, None] == y)).to(z.dtype)
     count = positive.sum(1)
-    each = -(positive * log_share).sum(1) / count.clamp(min=1)
-    return each.sum() / ((count > 0).sum() + 1)
+    losses = -(positive * log_share).sum(1) / count.clamp(min=1)
+    return losses.sum() / ((count > 0).sum() + 1)

@@ -73,20 +73,20 @@ class DANN(Algorithm):
 
         def scored(u: Tensor) -> tuple[Tensor, Tensor]:
             out = s.networks.discriminator(u)
-            each = F.cross_entropy(out, s.env, reduction="none")
-            return self._sum_to_penalize(s, out, each), each
+            losses = F.cross_entropy(out, s.env, reduction="none")
+            return self._sum_to_penalize(s, out, losses), losses
 
         seen = self.discriminator_input(s, z)
         if not self.values["grad_penalty"]:
             loss: Tensor = (self.row_weights(s) * scored(seen)[1]).sum()
             return loss, {"discriminator_loss": loss.detach()}
-        slopes, each = torch.func.grad(scored, has_aux=True)(seen)
-        loss, penalty = (self.row_weights(s) * each).sum(), slopes.pow(2).sum(1).mean()
+        slopes, losses = torch.func.grad(scored, has_aux=True)(seen)
+        loss, penalty = (self.row_weights(s) * losses).sum(), slopes.pow(2).sum(1).mean()
         logs = {"discriminator_loss": loss.detach(), "gradient_penalty": penalty.detach()}
         return loss + s.hp.grad_penalty * penalty, logs
 
-    def _sum_to_penalize(self, s: Step, out: Tensor, each: Tensor) -> Tensor:
+    def _sum_to_penalize(self, s: Step, out: Tensor, losses: Tensor) -> Tensor:
         if self.values["dann_gp"] == "ce":
-            return each.sum()
+            return losses.sum()
         totals = out.softmax(1).sum(0).unbind()
         return torch.stack([size * total for size, total in zip(s.sizes, totals, strict=True)]).sum()

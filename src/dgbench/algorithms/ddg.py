@@ -42,8 +42,8 @@ class DDG(Algorithm):
 
     def __init__(self, sizes: Sizes, hparams: Mapping[str, Any]) -> None:
         super().__init__(sizes, hparams)
-        given = hparams["translator_steps"]
-        self.first = self.values["translator_steps"] = int(given * sizes.n_steps if given < 1 else given)
+        steps = hparams["translator_steps"]
+        self.first = self.values["translator_steps"] = int(steps * sizes.n_steps if steps < 1 else steps)
         self.large = TranslatorSpec(sizes.image, sizes.n_features).kind == "large"
 
     @property
@@ -98,14 +98,14 @@ class DDG(Algorithm):
         a, b = halves(s.batch, s.random["positive"])
         nets = s.networks.bind(copied(s.networks.statistics()))
         pairs = zip(ops.swapped(nets, a.x, b.x, self._parts)[:2], (a.x, b.x), strict=True)
-        loss = ops.total(ops.discrimination_loss(nets.image_discriminator, made.detach(), x) for made, x in pairs)
+        loss = ops.total(ops.discrimination_loss(nets.image_discriminator, image.detach(), x) for image, x in pairs)
         return Outcome(s.hp.gan_w * loss, {"discriminator_loss": loss.detach()})
 
     def translate(self, s: Step) -> Outcome:
         """The loss of the translator."""
         nets, (a, b) = s.networks.bind(copied(s.networks.statistics())), halves(s.batch, s.random["positive"])
         x_ba, x_ab, vs, fs = ops.swapped(nets, a.x, b.x, self._parts)
-        rebuilt = map(ops.distances, [nets.translator(*own) for own in zip(vs, fs, strict=True)], (a.x, b.x))
+        rebuilt = map(ops.distances, [nets.translator(*codes) for codes in zip(vs, fs, strict=True)], (a.x, b.x))
         if nets.mixes_rows("translator"):  # the authors' code moves its statistics by these too
             for v, x in zip(vs, (a.positive, b.positive), strict=True):
                 nets.translator(ops.gray(x))
@@ -126,18 +126,18 @@ class DDG(Algorithm):
         """The loss of the classifier, and of the translator that constrains it."""
         nets, (a, b) = s.networks, halves(s.batch, s.random["positive"])
         x_ba, x_ab = ops.swapped(with_kept(nets, "translator", s.state), a.x, b.x, self._parts, evaluate=True)[:2]
-        made = (x_ab, x_ba) if self.values["swap_label"] == "code" and self.large else (x_ba, x_ab)
+        images = (x_ab, x_ba) if self.values["swap_label"] == "code" and self.large else (x_ba, x_ab)
         risks, apart = [], []
         for half in (a, b):
             z, f = ops.semantics(nets.featurizer, half.positive, self._parts)
             risks += [F.cross_entropy(logits, half.y) for logits in (nets.logits(half.x), nets.classifier(z))]
             apart.append(ops.distances(nets.translator(nets.translator(ops.gray(half.x)), f), half.x))
-        swapped = [F.cross_entropy(nets.logits(x.detach()), y) for x, y in zip(made, (a.y, b.y), strict=True)]
+        swapped = [F.cross_entropy(nets.logits(x.detach()), y) for x, y in zip(images, (a.y, b.y), strict=True)]
         before = torch.where(s.step == self.first, s.hp.recon_xp_w, s.state["mu"])
         logs = {
             "risk": ops.total(risks),
             "swapped_risk": ops.total(swapped),
-            "penalty": ops.total((each - s.hp.margin).relu() for each in apart),
+            "penalty": ops.total((distance - s.hp.margin).relu() for distance in apart),
             "penalty_weight": (before + s.hp.eta * (apart[0].detach().mean() - s.hp.margin)).clamp(0, 1),
         }
         loss = logs["risk"] + logs["penalty_weight"] * logs["penalty"] + s.hp.recon_id_w * logs["swapped_risk"]

@@ -61,8 +61,8 @@ class ERDG(Algorithm):
 
     def train_experts(self, s: Step) -> Outcome:
         """L1."""
-        own = _own_risk(s, "expert", s.features().detach())
-        return Outcome(own + self._nothing(s), {"own": own.detach()})
+        risk = _own_risk(s, "expert", s.features().detach())
+        return Outcome(risk + self._nothing(s), {"own": risk.detach()})
 
     def objective(self, s: Step) -> Outcome:
         z = s.features()

@@ -62,12 +62,12 @@ class FACT(Algorithm):
         x, mixed, y = self.views(s)
         both = torch.cat([x, mixed])
         teacher = self._teacher(s)
-        own, mix = s.networks.logits(both).chunk(2)
+        logits, mix = s.networks.logits(both).chunk(2)
         target, target_mix = _advanced(s.networks, teacher).logits(both).detach().chunk(2)
         temperature = s.hp.temperature
         consistency = _divergence(target / temperature, mix / temperature)
-        consistency = consistency + _divergence(target_mix / temperature, own / temperature)
-        risk, mixed_risk = F.cross_entropy(own, y), F.cross_entropy(mix, y)
+        consistency = consistency + _divergence(target_mix / temperature, logits / temperature)
+        risk, mixed_risk = F.cross_entropy(logits, y), F.cross_entropy(mix, y)
         weight = s.hp.fact_weight * self._ramp(s)
         logs = {"penalty": consistency.detach(), "penalty_weight": weight, "mixed_risk": mixed_risk.detach()}
         state = {_slot(name): value for name, value in teacher.items()}

@@ -89,9 +89,9 @@ class JiGen(Algorithm):
     def objective(self, s: Step) -> Outcome:
         x, order = self.view(s)
         z = s.networks.featurizer(x)
-        each = F.cross_entropy(s.networks.classifier(z), s.y, reduction="none")
-        counts = (order == 0).to(each.dtype) if self.values["class_on"] == "ordered" else torch.ones_like(each)
-        risk = (each * counts).sum() / counts.sum().clamp(min=1)
+        losses = F.cross_entropy(s.networks.classifier(z), s.y, reduction="none")
+        counts = (order == 0).to(losses.dtype) if self.values["class_on"] == "ordered" else torch.ones_like(losses)
+        risk = (losses * counts).sum() / counts.sum().clamp(min=1)
         puzzle = F.cross_entropy(s.networks.jigsaw(z), order)
         return Outcome(risk + s.hp.alpha * puzzle, {"jigsaw_loss": puzzle.detach(), "class_loss": risk.detach()})
 
@@ -131,11 +131,11 @@ def orders(count: int) -> tuple[tuple[int, ...], ...]:
         return identity, *(tuple(int(digit) for digit in word) for word in PUBLISHED.split())
     every = np.array(list(permutations(identity)), np.int8)[1:]
     np.random.default_rng(0).shuffle(every)
-    found, distance = [0], np.full(len(every), TILES + 1)
-    while len(found) < count:
-        distance = np.minimum(distance, (every != every[found[-1]]).sum(1))
-        found.append(int(distance.argmax()))
-    return identity, *(tuple(int(tile) for tile in every[number]) for number in found)
+    chosen, distance = [0], np.full(len(every), TILES + 1)
+    while len(chosen) < count:
+        distance = np.minimum(distance, (every != every[chosen[-1]]).sum(1))
+        chosen.append(int(distance.argmax()))
+    return identity, *(tuple(int(tile) for tile in every[number]) for number in chosen)
 
 
 def square(height: int, width: int) -> tuple[slice, slice]:

@@ -54,14 +54,14 @@ class MIRO(Algorithm):
         z, maps = s.networks.featurizer(s.x, maps=True)
         _, initial = s.networks.initial(s.x, maps=True)
         risk = s.risk(s.networks.classifier(z))
-        terms = [_distance(*each) for each in zip(maps, initial, s.networks.variances(), strict=True)]
+        terms = [_distance(*layer) for layer in zip(maps, initial, s.networks.variances(), strict=True)]
         penalty = torch.stack(terms).sum()
         return Outcome(risk + s.hp.ld * penalty, {"penalty": penalty.detach()})
 
 
-def _distance(own: Tensor, initial: Tensor, b: Tensor) -> Tensor:
-    """Negative log likelihood of the initial map around the own one, without constants; its mean over entries."""
+def _distance(trained: Tensor, initial: Tensor, b: Tensor) -> Tensor:
+    """Negative log likelihood of the initial map around the trained one, without constants; its mean over entries."""
     variance = F.softplus(b) + LEAST_VARIANCE
     others = [axis for axis, size in enumerate(b.shape) if size == 1]  # all but that of the channels
-    squares = (own - initial).square().mean(others, keepdim=True)
+    squares = (trained - initial).square().mean(others, keepdim=True)
     return (squares / variance + variance.log()).mean() / 2

@@ -68,8 +68,8 @@ class MixStyle(Algorithm):
         x, y = s.x[rows], s.y[rows]  # (passes, n, ...)
         stages = [int(digit) for digit in str(self.values["ms_layers"]) if int(digit) in s.networks.style_stages()]
         logits = torch.stack([_mixed_logits(s, x[i], i, stages) for i in range(len(x))])
-        each = F.cross_entropy(logits.movedim(-1, 1), y, reduction="none")
-        return Outcome((each * weights).sum(1).mean(), {"mixed_stages": s.x.new_full((), len(stages))})
+        losses = F.cross_entropy(logits.movedim(-1, 1), y, reduction="none")
+        return Outcome((losses * weights).sum(1).mean(), {"mixed_stages": s.x.new_full((), len(stages))})
 
 
 def _mixed_logits(s: Step, x: Tensor, i: int, stages: Sequence[int]) -> Tensor:

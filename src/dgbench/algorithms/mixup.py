@@ -42,8 +42,8 @@ class Mixup(Algorithm):
         w = s.random["weight"].view(-1, 1, *[1] * (s.x.dim() - 1))
         mixed = w * s.x[pairs.first] + (1 - w) * s.x[pairs.second]
         logits = torch.stack([s.networks.logits(u) for u in mixed])  # (n, L, K), one pass per pair
-        own, other = (self._risks(logits, s.y[rows], pairs.weight) for rows in (pairs.first, pairs.second))
-        return Outcome((s.random["weight"] * own).mean() + ((1 - s.random["weight"]) * other).mean())
+        first, second = (self._risks(logits, s.y[rows], pairs.weight) for rows in (pairs.first, pairs.second))
+        return Outcome((s.random["weight"] * first).mean() + ((1 - s.random["weight"]) * second).mean())
 
     @staticmethod
     def _risks(logits: Tensor, y: Tensor, weight: Tensor) -> Tensor:

@@ -118,15 +118,15 @@ class MMLD(Algorithm):
         """(n, C, H, W) -> the style of each image."""
         _, maps = s.networks.featurizer(s.x, maps=True)
         early = [maps[1], maps[2]]
-        if any(each.dim() == 2 for each in early):  # a perceptron's
+        if any(activation.dim() == 2 for activation in early):  # a perceptron's
             early = [s.x]
-        return torch.cat([_style(each) for each in early], 1)
+        return torch.cat([_style(activation) for activation in early], 1)
 
     def digest(self, seen: Surveyed) -> dict[str, Tensor]:
         n_groups = self.values["n_groups"]
         rows = principal_components(seen.rows, COMPONENTS)
-        found = kmeans(rows, n_groups, seen.rng, tolerance=TOLERANCE)
-        labels = relabeled(found.labels, seen.state["group"][seen.index], n_groups)
+        clusters = kmeans(rows, n_groups, seen.rng, tolerance=TOLERANCE)
+        labels = relabeled(clusters.labels, seen.state["group"][seen.index], n_groups)
         group = torch.zeros_like(seen.state["group"]).index_copy(0, seen.index, labels)
         if not self.values["group_weights"]:
             return {"group": group}

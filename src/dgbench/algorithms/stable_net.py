@@ -78,10 +78,10 @@ class StableNet(Algorithm):
         new = z.detach()
         v = self._learning(s).learn(torch.cat([new, s.state["features"]]), s.state["weights"])
         weight = v.softmax(0)
-        each = F.cross_entropy(s.networks.classifier(z), s.y, reduction="none")
+        losses = F.cross_entropy(s.networks.classifier(z), s.y, reduction="none")
         logs = {"largest_weight": len(weight) * weight.max()}
         state = {key: self._remembered(s, key, value) for key, value in (("features", new), ("weights", v))}
-        return Outcome((weight * each).sum(), logs, state)
+        return Outcome((weight * losses).sum(), logs, state)
 
     def _learning(self, s: Step) -> WeightLearning:
         epoch = epoch_of(s.step, self.values["epochs"], self.sizes.n_steps)
@@ -141,11 +141,11 @@ class WeightLearning:
     def _slope(self, slices: Tensor, v: Tensor, past: Tensor) -> Tensor:
         """(B,) derivative of the loss with respect to ``v``."""
         n = len(v)
-        weight, own = torch.cat([v, past]).softmax(0), v.softmax(0)
-        each = dependence_slope(slices, weight)
-        dependence = weight[:n] * (each[:n] - (weight * each).sum())
-        power = own**self.power
-        even = self.power * (power - own * power.sum())
+        weight, share = torch.cat([v, past]).softmax(0), v.softmax(0)
+        slopes = dependence_slope(slices, weight)
+        dependence = weight[:n] * (slopes[:n] - (weight * slopes).sum())
+        power = share**self.power
+        even = self.power * (power - share * power.sum())
         return self.scale * (dependence / self.dependence + even)
 
 

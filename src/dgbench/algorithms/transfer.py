@@ -47,8 +47,8 @@ class Transfer(Algorithm):
         )
 
     def initial_state(self, networks: Networks) -> dict[str, Tensor]:
-        own = networks.params("classifier")
-        return {name: own[f"classifier.{name}"].detach().clone() for name in HEAD}
+        params = networks.params("classifier")
+        return {name: params[f"classifier.{name}"].detach().clone() for name in HEAD}
 
     def objective(self, s: Step) -> Outcome:
         return Outcome(s.risk(s.logits()))
@@ -60,8 +60,8 @@ class Transfer(Algorithm):
 
     def ascend(self, s: Step) -> Outcome:
         """A new adversary; the loss is its gap before the last step."""
-        z, own = s.separate_features().detach(), s.networks.params("classifier")
-        center = tuple(own[f"classifier.{name}"].detach() for name in HEAD)
+        z, params = s.separate_features().detach(), s.networks.params("classifier")
+        center = tuple(params[f"classifier.{name}"].detach() for name in HEAD)
         head, gap = center, z.new_zeros(())
         for _ in range(self.values["d_steps_per_g"]):
             slopes, gap = torch.func.grad_and_value(lambda h: s.hp.t_lambda * _gap(s, z, h))(head)

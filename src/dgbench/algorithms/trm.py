@@ -52,10 +52,10 @@ class TRM(Algorithm):
 
     def initial_state(self, networks: Networks) -> dict[str, Tensor]:
         """The experts start from the rows of the network ``experts``, which itself is not used any more."""
-        own, n = dict(networks["experts"].named_parameters()), self.sizes.n_envs
+        params, n = dict(networks["experts"].named_parameters()), self.sizes.n_envs
         return {
-            "weight": own["weight"].detach().view(n, -1, self.sizes.n_features).clone(),
-            "bias": own["bias"].detach().view(n, -1).clone(),
+            "weight": params["weight"].detach().view(n, -1, self.sizes.n_features).clone(),
+            "bias": params["bias"].detach().view(n, -1).clone(),
             "alpha": 1 - torch.eye(n),
         }
 
@@ -70,12 +70,12 @@ class TRM(Algorithm):
 
     def _swap(self, s: Step, z: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """What is added to the risk, and the new state; Q numbers experts."""
-        each = torch.arange(len(s.sizes), device=z.device)
-        apart = each[:, None] != each
+        experts = torch.arange(len(s.sizes), device=z.device)
+        apart = experts[:, None] != experts
         alpha, others = s.state["alpha"], apart.to(z.dtype)
         alpha = alpha / alpha.sum(1, keepdim=True)
-        own = pair_rows(s.batch, each, each)
-        weight, bias = self._fitted(s, z.detach()[own.first], own.first, own.weight)
+        pairs = pair_rows(s.batch, experts, experts)
+        weight, bias = self._fitted(s, z.detach()[pairs.first], pairs.first, pairs.weight)
 
         # (E, N, K) logits of every expert on all rows, (E, E) its risks on every environment
         logits = torch.einsum("nm,qkm->qnk", z, weight) + bias[:, None]
@@ -92,12 +92,16 @@ class TRM(Algorithm):
         counts = torch.stack([z.new_full((), size) for size in s.sizes])
         row_weights = (others * alpha / counts)[:, s.env]
         v = torch.einsum("qnk,nm->qkm", residual.detach() * row_weights[..., None], z.detach())
-        mine = logits.gather(1, own.first[..., None].expand(-1, -1, logits.shape[2]))  # each expert on its own rows
+        scores = logits.gather(1, pairs.first[..., None].expand(-1, -1, logits.shape[2]))  # each expert on its own rows
         a = neumann(
-            z.detach()[own.first], mine.detach().softmax(2), own.weight, v, self.values["trm_neumann"] == "reference"
+            z.detach()[pairs.first],
+            scores.detach().softmax(2),
+            pairs.weight,
+            v,
+            self.values["trm_neumann"] == "reference",
         )
-        slope = ((mine.softmax(2) - hit[own.first]) * torch.einsum("qkm,qlm->qlk", a, z[own.first])).sum(2)
-        swap = (swapped - s.hp.cos_lambda * (own.weight * slope).sum(1)).mean()
+        slope = ((scores.softmax(2) - hit[pairs.first]) * torch.einsum("qkm,qlm->qlk", a, z[pairs.first])).sum(2)
+        swap = (swapped - s.hp.cos_lambda * (pairs.weight * slope).sum(1)).mean()
         return swap, {"weight": weight, "bias": bias, "alpha": new_alpha}
 
     def _fitted(self, s: Step, z: Tensor, rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -73,12 +73,12 @@ class URM(Algorithm):
         constant = s.networks.bind(detached(s.networks.params("discriminator")))
         risk, fooled = s.risk(s.networks.classifier(z)), F.softplus(-constant.discriminator(z)).mean()
         one, zero = self._targets(s)
-        told = _cross_entropy(s.networks.discriminator(noise), one)
-        told = told + s.hp.urm_adv_lambda * _cross_entropy(s.networks.discriminator(z.detach()), zero)
+        loss = _cross_entropy(s.networks.discriminator(noise), one)
+        loss = loss + s.hp.urm_adv_lambda * _cross_entropy(s.networks.discriminator(z.detach()), zero)
         logs = {
-            "risk": risk.detach(), "generator_loss": fooled.detach(), "discriminator_loss": told.detach(),
+            "risk": risk.detach(), "generator_loss": fooled.detach(), "discriminator_loss": loss.detach(),
         }  # fmt: skip
-        return Outcome(risk + s.hp.urm_adv_lambda * fooled + told, logs)
+        return Outcome(risk + s.hp.urm_adv_lambda * fooled + loss, logs)
 
     def predict(self, s: Prediction) -> Tensor:
         return s.networks.classifier(self._features(s.networks, s.x))
