@@ -74,14 +74,14 @@ def download(
         file.unlink()
     addresses = [_hub_mirror(url) for url in urls]
     need_answer(file.name, addresses, probe_seconds)
-    part, known = file.with_name(file.name + ".part"), bool(sha256 or md5)
+    part, checked = file.with_name(file.name + ".part"), bool(sha256 or md5)
     for number, url in enumerate(addresses, start=1):
-        reason = _from(url, part, published, known, silence_seconds)
+        reason = _from(url, part, published, checked, silence_seconds)
         if reason is None:
-            found = checksum(part)
+            digest = checksum(part)
             part.rename(file)
             _note(part).unlink(missing_ok=True)
-            return found
+            return digest
         say(f"{file.name}: {url}: {reason}{'; trying the next address' if number < len(addresses) else ''}")
     continues = "; it continues where it stopped" if _size(part) else ""
     raise Unavailable(f"{file.name} could not be downloaded from {_told(len(addresses))}; start again later{continues}")
@@ -103,34 +103,34 @@ def _told(addresses: int) -> str:
     return "its only address" if addresses == 1 else f"any of {addresses} addresses"
 
 
-def _from(url: str, part: Path, published: Mapping[str, str | None], known: bool, silence: float) -> str | None:
+def _from(url: str, part: Path, published: Mapping[str, str | None], checked: bool, silence: float) -> str | None:
     """Complete ``part`` from one address; None, or why it is not the file, of which then nothing wrong is left."""
     begun = _size(part) > 0
     try:
-        _transfer(url, part, known, silence)
+        _transfer(url, part, checked, silence)
     except (OSError, http.client.HTTPException) as error:
         return " ".join(str(getattr(error, "reason", None) or error or type(error).__name__).split())
     unlike = _unlike(part, published)
     if unlike is None:
         return None
     _forget(part)
-    return _from(url, part, published, known, silence) if begun else unlike  # the wrong bytes may be an earlier go's
+    return _from(url, part, published, checked, silence) if begun else unlike  # the wrong bytes may be an earlier go's
 
 
 def _unlike(file: Path, published: Mapping[str, str | None]) -> str | None:
     """Which checksum is not the published one; None where all are, or none is published."""
     for algorithm, expected in published.items():
-        if expected is not None and (found := checksum(file, algorithm)) != expected:
-            return f"{algorithm} is {found}, not {expected}"
+        if expected is not None and (digest := checksum(file, algorithm)) != expected:
+            return f"{algorithm} is {digest}, not {expected}"
     return None
 
 
-def _transfer(url: str, part: Path, known: bool, silence: float) -> None:
-    """Complete ``part`` from one address, in several goes if need be; ``known``: whether a checksum is."""
+def _transfer(url: str, part: Path, checked: bool, silence: float) -> None:
+    """Complete ``part`` from one address, in several goes if need be; ``checked``: whether a checksum is known."""
     for attempt in range(ATTEMPTS):
         before = _size(part)
         try:
-            _one_go(url, part, known, silence)
+            _one_go(url, part, checked, silence)
             return
         except urllib.error.HTTPError:
             raise
@@ -139,8 +139,8 @@ def _transfer(url: str, part: Path, known: bool, silence: float) -> None:
                 raise
 
 
-def _one_go(url: str, part: Path, known: bool, silence: float) -> None:
-    have, state = _resumable(url, part, known)
+def _one_go(url: str, part: Path, checked: bool, silence: float) -> None:
+    have, state = _resumable(url, part, checked)
     headers = dict(AGENT)
     if have:
         headers["Range"] = f"bytes={have}-"
@@ -154,7 +154,7 @@ def _one_go(url: str, part: Path, known: bool, silence: float) -> None:
         if state.get("total") == have:  # nothing is missing
             return
         _forget(part)
-        _one_go(url, part, known, silence)
+        _one_go(url, part, checked, silence)
         return
     with answer:
         if "text/html" in answer.headers.get("Content-Type", ""):
@@ -165,7 +165,7 @@ def _one_go(url: str, part: Path, known: bool, silence: float) -> None:
         total = have + int(length) if length else None
         if resumed and state.get("total") not in (None, total):  # another file by now
             _forget(part)
-            _one_go(url, part, known, silence)
+            _one_go(url, part, checked, silence)
             return
         _check_room(part, (total or 0) - have)
         version = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
@@ -184,13 +184,13 @@ def _one_go(url: str, part: Path, known: bool, silence: float) -> None:
             raise OSError(f"broke off after {_size(part)} of {total} bytes")
 
 
-def _resumable(url: str, part: Path, known: bool) -> tuple[int, dict[str, Any]]:
+def _resumable(url: str, part: Path, checked: bool) -> tuple[int, dict[str, Any]]:
     """How many bytes of an earlier go may be kept, and what is known of them."""
     try:
         state: dict[str, Any] = json.loads(_note(part).read_text())
     except (OSError, ValueError):
         state = {}
-    if not part.is_file() or (state.get("url") != url and not known):
+    if not part.is_file() or (state.get("url") != url and not checked):
         return 0, {}
     return _size(part), state if state.get("url") == url else {}
 

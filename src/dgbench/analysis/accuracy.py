@@ -200,7 +200,7 @@ def oracle_leakage(validation: Sequence[float], tests: ArrayLike) -> list[Leakag
         raise MeasureError("an accuracy is NaN; leave that candidate out")
     blind = table[_last_best(np.asarray(validation, dtype=np.float64))]
     base = float(blind.mean())
-    found = [Leakage(0, tuple(map(float, blind)), base, 0.0)]
+    leakages = [Leakage(0, tuple(map(float, blind)), base, 0.0)]
     domains = range(table.shape[1])
     for size in range(1, table.shape[1] + 1):
         of_domain: list[list[float]] = [[] for _ in domains]
@@ -210,8 +210,8 @@ def oracle_leakage(validation: Sequence[float], tests: ArrayLike) -> list[Leakag
                 of_domain[domain].append(float(chosen[domain]))
         accuracies = tuple(math.fsum(values) / len(values) for values in of_domain)
         average = math.fsum(accuracies) / len(accuracies)
-        found.append(Leakage(size, accuracies, average, average - base))
-    return found
+        leakages.append(Leakage(size, accuracies, average, average - base))
+    return leakages
 
 
 def _last_best(values: np.ndarray) -> int:

@@ -141,16 +141,16 @@ def scores(run: Ints, step: Ints, value: Floats, needed: Ints, weight: Floats | 
     return Scores(runs[whole], step[first][whole], mean[whole])
 
 
-def first_best(found: Scores, runs: int) -> tuple[Ints, Floats]:
+def first_best(accuracies: Scores, runs: int) -> tuple[Ints, Floats]:
     """The step with the highest value of each run, the first on ties, NaN lowest; -1 and NaN where it has none."""
     steps, best = np.full(runs, -1, dtype=np.int64), np.full(runs, np.nan)
-    if not len(found.run):
+    if not len(accuracies.run):
         return steps, best
-    value = np.where(np.isnan(found.value), -np.inf, found.value)
-    starts = np.flatnonzero(np.r_[True, found.run[1:] != found.run[:-1]])
+    value = np.where(np.isnan(accuracies.value), -np.inf, accuracies.value)
+    starts = np.flatnonzero(np.r_[True, accuracies.run[1:] != accuracies.run[:-1]])
     lengths = np.diff(np.r_[starts, len(value)])
     top = np.flatnonzero(value == np.repeat(np.maximum.reduceat(value, starts), lengths))
-    top = top[np.r_[True, found.run[top][1:] != found.run[top][:-1]]]
-    steps[found.run[top]] = found.step[top]
-    best[found.run[top]] = found.value[top]
+    top = top[np.r_[True, accuracies.run[top][1:] != accuracies.run[top][:-1]]]
+    steps[accuracies.run[top]] = accuracies.step[top]
+    best[accuracies.run[top]] = accuracies.value[top]
     return steps, best

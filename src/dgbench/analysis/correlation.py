@@ -92,8 +92,8 @@ def correlation_interval(
     Raises:
         MeasureError: fewer than 3 algorithms, a missing value, or a measure that orders nothing.
     """
-    own, drawn = _correlations([first], second, rng, coefficient, draws)
-    return interval_of(float(own[0]), drawn[0][np.isfinite(drawn[0])], level, inside=True)
+    estimates, drawn = _correlations([first], second, rng, coefficient, draws)
+    return interval_of(float(estimates[0]), drawn[0][np.isfinite(drawn[0])], level, inside=True)
 
 
 def correlation_difference(
@@ -110,9 +110,9 @@ def correlation_difference(
 
     Args and Raises as :func:`correlation_interval`.
     """
-    own, drawn = _correlations([first, other], ideal, rng, coefficient, draws)
+    estimates, drawn = _correlations([first, other], ideal, rng, coefficient, draws)
     differences = drawn[0] - drawn[1]
-    return interval_of(float(own[0] - own[1]), differences[np.isfinite(differences)], level, inside=True)
+    return interval_of(float(estimates[0] - estimates[1]), differences[np.isfinite(differences)], level, inside=True)
 
 
 def pick_probability(
@@ -154,13 +154,13 @@ def _correlations(
     counts = np.vstack([np.ones((1, algorithms)), counts_of(rng, draws, algorithms)])  # the first line is the sample
     weights = np.vstack([np.ones((1, seeds)), counts_of(rng, draws, seeds)]) / seeds
     signs = [np.sign(table[:, None, :] - table[None, :, :]) for table in tables]
-    found = np.empty((len(measures), draws + 1))
+    coefficients = np.empty((len(measures), draws + 1))
     for at in range(len(measures)):
-        each = [correlate(signs[at][..., seed], signs[-1][..., seed], counts) for seed in range(seeds)]
-        found[at] = np.where(weights > 0, weights * np.stack(each, axis=1), 0.0).sum(axis=1)
-    if not np.isfinite(found[:, 0]).all():
+        per_seed = [correlate(signs[at][..., seed], signs[-1][..., seed], counts) for seed in range(seeds)]
+        coefficients[at] = np.where(weights > 0, weights * np.stack(per_seed, axis=1), 0.0).sum(axis=1)
+    if not np.isfinite(coefficients[:, 0]).all():
         raise MeasureError("a measure is equal for all algorithms and orders nothing; compare more algorithms")
-    return found[:, 0], found[:, 1:]
+    return coefficients[:, 0], coefficients[:, 1:]
 
 
 def _lowest(values: Floats) -> NDArray[np.bool_]:

@@ -69,12 +69,12 @@ class Resamples:
         from scipy.stats import rankdata
 
         drawn = rankdata(self.draws, axis=1)
-        own = rankdata(self.estimate)
-        found = {}
+        positions = rankdata(self.estimate)
+        intervals = {}
         for at, name in enumerate(self.names):
-            each = interval_of(float(own[at]), drawn[:, at], self.level, inside=True)
-            found[name] = replace(each, low=float(math.floor(each.low)), high=float(math.ceil(each.high)))
-        return found
+            rank = interval_of(float(positions[at]), drawn[:, at], self.level, inside=True)
+            intervals[name] = replace(rank, low=float(math.floor(rank.low)), high=float(math.ceil(rank.high)))
+        return intervals
 
     def chance_of_best(self) -> dict[str, float]:
         """Share of the resamples in which each algorithm has the lowest mean; a tie is shared out."""

@@ -105,10 +105,10 @@ class Measures:
         reasons: dict[str, str] = {}
         for name, function in (("average", average), ("worst", worst), ("gap", gap), ("worst_gap", worst_gap)):
             why_not = no_held_out or (no_worst_gap if name == "worst_gap" else "")
-            values[name], why = _attempt(function, held_out, why_not)
-            reasons |= {name: why} if why else {}
-        values["ideal"], why = _attempt(ideal, everywhere, no_everywhere)
-        reasons |= {"ideal": why} if why else {}
+            values[name], reason = _attempt(function, held_out, why_not)
+            reasons |= {name: reason} if reason else {}
+        values["ideal"], reason = _attempt(ideal, everywhere, no_everywhere)
+        reasons |= {"ideal": reason} if reason else {}
         where = None if values["ideal"] is None else max(everywhere, key=lambda env: everywhere[env])
         return cls(**values, ideal_env=where, reasons=reasons)
 
@@ -116,8 +116,8 @@ class Measures:
         """The measure of that name (a key of :data:`MEASURES`)."""
         if name not in MEASURES:
             raise MeasureError(f"no measure {name!r}; choose one of {', '.join(MEASURES)}")
-        found: float | None = getattr(self, name)
-        return found
+        value: float | None = getattr(self, name)
+        return value
 
 
 def _attempt(function, errors: Mapping[str, float], why_not: str) -> tuple[float | None, str]:  # type: ignore[no-untyped-def]

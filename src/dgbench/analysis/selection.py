@@ -110,18 +110,18 @@ class Oracle(Selection):
 
     def choose(self, records: Records) -> Choices:
         steps = records.last_steps()
-        why = _no_rows(steps)
+        reasons = _no_rows(steps)
         # fold full holds nothing out: its test rows name environments outside the given ones, its val rows do not
         judging = records.of_subset("val") & records.held_out
         needed = records.environments_of(judging)
         at_end = judging & (records.step == steps[records.run])
-        found = scores(records.run[at_end], records.step[at_end], records.accuracy[at_end], needed)
+        accuracies = scores(records.run[at_end], records.step[at_end], records.accuracy[at_end], needed)
         judged, accuracy = np.zeros(len(steps), dtype=bool), np.full(len(steps), np.nan)
-        judged[found.run], accuracy[found.run] = True, found.value
+        judged[accuracies.run], accuracy[accuracies.run] = True, accuracies.value
         for run in np.flatnonzero((needed > 0) & ~judged):
-            why[int(run)] = f"no val rows of the held-out environment at step {steps[run]}; choose selection=last"
+            reasons[int(run)] = f"no val rows of the held-out environment at step {steps[run]}; choose selection=last"
             steps[run] = -1
-        return Choices(steps, accuracy, judged, why)
+        return Choices(steps, accuracy, judged, reasons)
 
 
 def best_by_training_val(records: Records, *, pooled: bool) -> Choices:
@@ -134,13 +134,13 @@ def best_by_training_val(records: Records, *, pooled: bool) -> Choices:
     rows = records.of_subset("val") & ~records.held_out
     needed = records.environments_of(rows)
     weight = records.seen[rows] if pooled else None
-    found = scores(records.run[rows], records.step[rows], records.accuracy[rows], needed, weight)
-    steps, accuracy = first_best(found, len(records.keys))
-    why = {}
+    accuracies = scores(records.run[rows], records.step[rows], records.accuracy[rows], needed, weight)
+    steps, accuracy = first_best(accuracies, len(records.keys))
+    reasons = {}
     for run in np.flatnonzero(steps < 0):
         lacks = "no step has val rows of every training environment" if needed[run] else ""
-        why[int(run)] = f"{lacks or 'no val rows of a training environment'}; choose selection=last"
-    return Choices(steps, accuracy, steps >= 0, why)
+        reasons[int(run)] = f"{lacks or 'no val rows of a training environment'}; choose selection=last"
+    return Choices(steps, accuracy, steps >= 0, reasons)
 
 
 def _no_rows(steps: Ints) -> dict[int, str]:
@@ -168,12 +168,12 @@ class LooVal(Selection):
         rows, judged = rows[judged >= 0], judged[judged >= 0].astype(np.int64)
         # a step counts only where the judged run was evaluated itself
         top = int(records.step.max(initial=0)) + 1
-        own = np.isin(judged * top + records.step[rows], np.unique(records.run * top + records.step))
-        rows, judged = rows[own], judged[own]
+        evaluated = np.isin(judged * top + records.step[rows], np.unique(records.run * top + records.step))
+        rows, judged = rows[evaluated], judged[evaluated]
         order = np.lexsort((records.env[rows], records.step[rows], judged))
         rows, judged = rows[order], judged[order]
-        found = scores(judged, records.step[rows], records.accuracy[rows], np.maximum(needed, 1))
-        steps, accuracy = first_best(found, len(records.keys))
+        accuracies = scores(judged, records.step[rows], records.accuracy[rows], np.maximum(needed, 1))
+        steps, accuracy = first_best(accuracies, len(records.keys))
         return Choices(steps, accuracy, steps >= 0, _absent(records, judges, steps))
 
 
@@ -213,8 +213,8 @@ class OodVal(Selection):
         wanted = [records.environments.index(e) for e in self.validation_environments if e in records.environments]
         rows = records.of_subset("val") & records.held_out & np.isin(records.env, wanted)
         needed = np.full(len(records.keys), len(set(self.validation_environments)), dtype=np.int64)
-        found = scores(records.run[rows], records.step[rows], records.accuracy[rows], needed)
-        steps, accuracy = first_best(found, len(records.keys))
+        accuracies = scores(records.run[rows], records.step[rows], records.accuracy[rows], needed)
+        steps, accuracy = first_best(accuracies, len(records.keys))
         lacks = f"no val rows of {', '.join(self.validation_environments)} held out; train a run that holds it out"
         return Choices(steps, accuracy, steps >= 0, {int(m): lacks for m in np.flatnonzero(steps < 0)})
 
@@ -258,17 +258,17 @@ def _absent(records: Records, judges: Ints, chosen: Ints) -> dict[int, str]:
     judged = np.zeros(judges.shape, dtype=bool)
     judge, env = np.nonzero(judges >= 0)
     judged[judges[judge, env], env] = True
-    why = {}
+    reasons = {}
     for run in map(int, np.flatnonzero(chosen < 0)):
         key = records.keys[run]
         lacking = [v for v in key.given if v not in key.held_out and not (v in places and judged[run, places[v]])]
-        beside = f"beside {', '.join(sorted(key.held_out))}" if key.held_out else "alone"
-        why[run] = (
-            f"loo_val: no run of this draw and seed holds out {' or '.join(lacking)} {beside}"
+        phrase = f"beside {', '.join(sorted(key.held_out))}" if key.held_out else "alone"
+        reasons[run] = (
+            f"loo_val: no run of this draw and seed holds out {' or '.join(lacking)} {phrase}"
             if lacking
             else "loo_val: no step at which this run and all that judge it were evaluated"
         )
-    return why
+    return reasons
 
 
 Search = tuple[Hashable, str, frozenset[str]]
@@ -301,8 +301,8 @@ def choose_draws(keys: Sequence[RunKey], choices: Choices, selection: Selection)
                 others = [run for run in able if keys[run].draw != kept]
                 draws.lost.update(dict.fromkeys(others, f"draw {kept} was chosen with another seed"))
             elif len(able) > 1 and not all(choices.judged[run] for run in able):
-                why = f"selection={selection.name} cannot choose among {len(able)} draws here"
-                draws.stuck.update(dict.fromkeys(able, why))
+                reason = f"selection={selection.name} cannot choose among {len(able)} draws here"
+                draws.stuck.update(dict.fromkeys(able, reason))
             elif len(able) > 1:
                 winner = max(able, key=lambda run: _worth(run, keys, choices, selection))
                 kept = keys[winner].draw if selection.one_search else None

@@ -85,7 +85,7 @@ def with_errors(lines: Lines, folder: Path) -> Lines:
     """
     file = folder / ROW_FILE
     rows = [row_of(flat) for flat in read_rows(file)[0]] if file.exists() else []
-    merged = {step: {k: v for k, v in own.items() if not k.startswith(ERRORS)} for step, own in lines.items()}
+    merged = {step: {k: v for k, v in line.items() if not k.startswith(ERRORS)} for step, line in lines.items()}
     for step, evaluation in groupby(rows, key=lambda row: row.step):
         merged.setdefault(step, {}).update(error_values(list(evaluation)))
     return {step: values for step, values in sorted(merged.items()) if values}
