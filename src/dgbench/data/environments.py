@@ -214,7 +214,7 @@ class Environments:
 
     def eval_sets(self, names: Sequence[str]) -> dict[str, EvalSet]:
         """The eval sets that mixtures of errors name, ready to be gathered."""
-        found = {name: self.table.eval_set(name) for name in names}
-        if found:
-            self.store.prepare(torch.cat([scored.indices for scored in found.values()]))
-        return found
+        sets = {name: self.table.eval_set(name) for name in names}
+        if sets:
+            self.store.prepare(torch.cat([scored.indices for scored in sets.values()]))
+        return sets

@@ -256,8 +256,8 @@ class EnvironmentData(pl.LightningDataModule):
         """Rows of a step's minibatch that belong to a part."""
         number, count = part
         size = self.batch_size // count
-        own = np.arange(number * size, (number + 1) * size)
-        return (np.arange(len(self.training))[:, None] * self.batch_size + own).flatten()
+        offsets = np.arange(number * size, (number + 1) * size)
+        return (np.arange(len(self.training))[:, None] * self.batch_size + offsets).flatten()
 
 
 def shuffled(scored: EvalSet, name: str) -> EvalSet:

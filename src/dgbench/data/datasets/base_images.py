@@ -206,9 +206,9 @@ def _files_content(files: tuple[tuple[str, int, int], ...]) -> str:
 @lru_cache(maxsize=1)
 def _digits_content() -> str:
     """Hash of scikit-learn's table of digits, read as it stands: importing scikit-learn takes a second."""
-    found = importlib.util.find_spec("sklearn")
-    assert found and found.origin
-    packed = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    spec = importlib.util.find_spec("sklearn")
+    assert spec and spec.origin
+    packed = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
     return hashlib.sha256(gzip.decompress(packed.read_bytes())).hexdigest()[:16]
 
 

@@ -137,8 +137,8 @@ class CorruptedFolders(ImageFolders):
         """Names of the domains that the configuration knows, or numbers in their place."""
         if names := super().expected_environments():
             return names
-        known = isinstance(self.given, str) and re.fullmatch(r"\d+(-\d+)*", self.given)
-        return [str(i) for i in range(self.given.count("-") + 1)] if known else []
+        match = isinstance(self.given, str) and re.fullmatch(r"\d+(-\d+)*", self.given)
+        return [str(i) for i in range(self.given.count("-") + 1)] if match else []
 
     def _names(self) -> list[str]:
         """The chosen corruptions in the order of the paper."""
@@ -167,10 +167,10 @@ class CorruptedFolders(ImageFolders):
             images = np.sort(np.concatenate([subsets[domain, name] for name in SUBSETS]))
             pool, rest = cut(images, self.pool_fraction, self.split_seed, "pool", domain)
             sections += [Section(f"{env}-pool", c, pool) for env, (d, c) in parts.items() if d == domain]
-            dealt, _ = cut(rest, 1.0, self.data_seed, "deal", domain)
+            order, _ = cut(rest, 1.0, self.data_seed, "deal", domain)
             given = [env for env in info.given if parts[env][0] == domain]
             for i, env in enumerate(given):
-                val, train = cut(dealt[i :: len(given)], self.val_fraction, self.split_seed, "split", env)
+                val, train = cut(order[i :: len(given)], self.val_fraction, self.split_seed, "split", env)
                 if not len(pool) or not len(val) or not len(train):
                     raise ConfigError(
                         f"environment {env} has {len(train)} train and {len(val)} val images and the pool of {domain} "
@@ -182,7 +182,7 @@ class CorruptedFolders(ImageFolders):
 
     def _corrupted(self, clean: DatasetInfo, given: Sequence[str]) -> DatasetInfo:
         names = self._names()
-        own = {
+        keys = {
             "severity": self.severity,
             "corruptions": "all" if names == list(NAMES) else names,
             "environments": self.given if isinstance(self.given, str) else "listed",
@@ -192,7 +192,7 @@ class CorruptedFolders(ImageFolders):
         }
         return replace(
             clean,
-            variant={**clean.variant, **own},
+            variant={**clean.variant, **keys},
             data_seed=self.data_seed,
             given=tuple(given),
             everywhere=tuple(environments_of(clean.given, names)),
@@ -221,11 +221,11 @@ def given_environments(
                 f"dataset.given={given} is not one number of corruptions, at most {len(corruptions)}, for each of "
                 f"{', '.join(domains)}; use e.g. dataset.given={'-'.join('1' * len(domains))}, or a list of names"
             )
-        found = []
+        names = []
         for domain, k in zip(domains, counts, strict=True):
             order = np.random.default_rng(derive(data_seed, "given", domain)).permutation(len(corruptions))
-            found += [f"{domain}+{corruptions[i]}" for i in sorted(order[:k])]
-        return found
+            names += [f"{domain}+{corruptions[i]}" for i in sorted(order[:k])]
+        return names
     if not isinstance(given, Sequence) or not given:
         raise ConfigError(
             f"dataset.given={shown(given)} is no list; use e.g. 1-1-1-1 or [{domains[0]}+{corruptions[0]}]"

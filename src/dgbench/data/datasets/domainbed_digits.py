@@ -75,11 +75,11 @@ class DealtDigits(DatasetOptions):
         base, make = load_base_images(self.base, expanded(self.data_dir), SIDE), self._maker()
         generator = torch.Generator().manual_seed(info.data_seed)
         order = torch.randperm(len(base.images), generator=generator)
-        dealt = [order[i :: len(info.given)] for i in range(len(info.given))]
+        positions = [order[i :: len(info.given)] for i in range(len(info.given))]
         images = base.images if base.peak == 255 else ((base.images.int() * 255 + base.peak // 2) // base.peak).byte()
-        parts = [make(i, images[chosen], base.classes[chosen], generator) for i, chosen in enumerate(dealt)]
+        parts = [make(i, images[chosen], base.classes[chosen], generator) for i, chosen in enumerate(positions)]
         values, labels = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-        names = torch.cat(dealt).tolist()  # positions among the base images
+        names = torch.cat(positions).tolist()  # positions among the base images
         classes = tuple(map(str, range(info.n_classes)))
         catalog = Catalog(labels.numpy(), classes, Preprocessing.unchanged(info.image), names)
         return Environments(Table(info, subsets), catalog, TensorStore(values, labels, 255))

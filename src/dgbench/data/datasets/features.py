@@ -59,16 +59,16 @@ def columns_of(path: Path, features: str | Sequence[str] | None) -> Columns:
     if not path.is_file():
         raise DataError(f"dataset.path={path} is no file; give one with {LAYOUT}")
     try:
-        found = read(path, features)
+        arrays = read(path, features)
     except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
         reason = " ".join(str(error).split())[:120]
         raise DataError(
             f"dataset.path={path} cannot be read ({type(error).__name__}: {reason}); write it anew"
         ) from error
     for name in (FEATURES, ENVIRONMENT, LABEL):
-        if name not in found:
-            raise DataError(f"dataset.path={path} has no {name}, only {_few(list(found)) or 'nothing'}; add {LAYOUT}")
-    return found
+        if name not in arrays:
+            raise DataError(f"dataset.path={path} has no {name}, only {_few(list(arrays)) or 'nothing'}; add {LAYOUT}")
+    return arrays
 
 
 def _npz(path: Path, features: str | Sequence[str] | None) -> Columns:
@@ -147,11 +147,11 @@ def _few(names: Sequence[str]) -> str:
 
 def _stacked(path: Path, lists: np.ndarray) -> np.ndarray:
     """(n, d) of n lists of d numbers."""
-    lengths = {np.shape(each) for each in lists}
+    lengths = {np.shape(row) for row in lists}
     if len(lengths) != 1 or len(next(iter(lengths))) != 1:
         several = ", ".join(map(str, sorted(lengths)[:3]))
         raise DataError(f"dataset.path={path}: values of features have the shapes {several}; give each d numbers")
-    return np.stack([np.asarray(each) for each in lists])
+    return np.stack([np.asarray(row) for row in lists])
 
 
 Reader = Callable[[Path, "str | Sequence[str] | None"], Columns]
@@ -194,19 +194,19 @@ def table_of_features(
             matrix of finite numbers, columns of other lengths, rows without environment or label, an unknown subset,
             a single class.
     """
-    found = columns_of(path, columns)
-    features = _matrix(path, found[FEATURES])
-    for name, values in found.items():
+    arrays = columns_of(path, columns)
+    features = _matrix(path, arrays[FEATURES])
+    for name, values in arrays.items():
         if name != FEATURES and values.shape != (len(features),):
             raise DataError(
                 f"dataset.path={path}: {name} has the shape {values.shape} beside {len(features)} rows of features; "
                 "give one value for each row, or leave it out"
             )
-    env_names, env = _named(path, ENVIRONMENT, found[ENVIRONMENT])
+    env_names, env = _named(path, ENVIRONMENT, arrays[ENVIRONMENT])
     chosen = chosen_environments(env_names, environments)
     kept = np.flatnonzero(np.isin(env, [env_names.index(name) for name in chosen]))
     place = np.array([chosen.index(name) if name in chosen else -1 for name in env_names])
-    class_names, label = _named(path, LABEL, found[LABEL][kept])
+    class_names, label = _named(path, LABEL, arrays[LABEL][kept])
     if len(class_names) < 2:
         raise DataError(f"dataset.path={path}: every row has the label {class_names[0]}; give two classes or more")
     own_env = place[env[kept]]
@@ -219,10 +219,10 @@ def table_of_features(
         classes=class_names,
         env=own_env,
         label=label,
-        listed=_listed(path, found[SUBSET])[kept] if SUBSET in found else np.full(len(kept), -1),
+        listed=_listed(path, arrays[SUBSET])[kept] if SUBSET in arrays else np.full(len(kept), -1),
         attributes={
             name: ["" if _missing(value) else str(value) for value in values[kept].tolist()]
-            for name, values in found.items()
+            for name, values in arrays.items()
             if name not in OWN
         },
     )

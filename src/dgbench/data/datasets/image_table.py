@@ -149,11 +149,11 @@ def table_of_folders(
         ConfigError, DataError: see :func:`table_of`.
     """
     need_folder(root, name)
-    found = folders_in(root)
-    if not found:
+    folders = folders_in(root)
+    if not folders:
         raise DataError(f"dataset.root={root} holds no environment folders; lay images out as environment/class/image")
     rows: list[Row] = []
-    chosen = chosen_environments(found, environments)
+    chosen = chosen_environments(folders, environments)
     for env in chosen:
         for label in folders_in(root / env):
             rows += [(path, env, label, None) for path in images_below(root, f"{env}/{label}")]
@@ -289,7 +289,7 @@ def known_bad(table: ImageTable, side: int | None, cache: Path) -> dict[int, str
     """Position -> why an image cannot be decoded, where the images were decoded before; else nothing is known."""
     if side is None:
         return {}
-    return {i: why for _, _, note in notes_of(decoded_folder(table, side, cache)) for i, why in note["bad"]}
+    return {i: reason for _, _, note in notes_of(decoded_folder(table, side, cache)) for i, reason in note["bad"]}
 
 
 def usable(table: ImageTable, bad: Mapping[int, str], on_bad_image: str) -> np.ndarray:
@@ -307,8 +307,8 @@ def usable(table: ImageTable, bad: Mapping[int, str], on_bad_image: str) -> np.n
     if not bad:
         return kept
     kept[list(bad)] = False
-    first, why = min(bad.items())
-    text = f"{table.root / table.paths[first]} cannot be decoded ({why})"
+    first, reason = min(bad.items())
+    text = f"{table.root / table.paths[first]} cannot be decoded ({reason})"
     if len(bad) > 1:
         text += f", nor can {len(bad) - 1} other images"
     if not kept.any():

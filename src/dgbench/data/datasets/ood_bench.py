@@ -152,14 +152,14 @@ def _drawn(
         for label, numbers in classes.items():
             for context, number in zip(contexts, numbers, strict=True):
                 group = (part_of[env], label, context)
-                dealt = list(islice(decks.get(group, iter(())), number))
-                if len(dealt) < number:
+                images = list(islice(decks.get(group, iter(())), number))
+                if len(images) < number:
                     raise DataError(
                         f"{root} has {len(groups.get(group, []))} images of {label}, {context}: too few for "
                         f"{number} of them in environment {env}; complete the folder, or use "
                         "dataset.reader.lists=published"
                     )
-                rows += [(path, env, label, None) for path in dealt]
+                rows += [(path, env, label, None) for path in images]
     return rows
 
 

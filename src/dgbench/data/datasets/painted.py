@@ -116,8 +116,8 @@ def painted(
     labels = replaced(labels, label_noise, info.n_classes, rng("label noise"))
     feature = labels.clone()
     for env in info.given:
-        dealt = np.concatenate([subsets[env, "val"], subsets[env, "train"]])
-        feature[dealt] = replaced(labels, disagreement[env], info.n_classes, rng("feature"))[dealt]
+        positions = np.concatenate([subsets[env, "val"], subsets[env, "train"]])
+        feature[positions] = replaced(labels, disagreement[env], info.n_classes, rng("feature"))[positions]
     store = PaintedStore(base.images, labels, base.peak, feature, paint)
     table = PaintedTable(replace(info, image=store.image), subsets, labels, disagreement)
     classes = tuple(map(str, range(info.n_classes)))

@@ -268,9 +268,9 @@ Part = tuple[str, int, str, str, int | None]  # environment, folder 0 or 1, loca
 def _one_to_one(where: Locations, filler: str, per_class: int) -> Iterator[Part]:
     for breed, train, test in zip(BREEDS, where.train, where.test, strict=True):
         for folder, share in enumerate(GROUP_SHARES):
-            own = int(share * per_class)
-            yield f"SC_group_{folder + 1}", folder, train, breed, own
-            yield f"SC_group_{folder + 1}", folder, filler, breed, per_class - own
+            count = int(share * per_class)
+            yield f"SC_group_{folder + 1}", folder, train, breed, count
+            yield f"SC_group_{folder + 1}", folder, filler, breed, per_class - count
             yield "Test", folder, test, breed, None
 
 

@@ -38,20 +38,20 @@ class LabeledRows:
         return len(self.env)
 
 
-def chosen_environments(found: Sequence[str], environments: Sequence[str] | None) -> list[str]:
+def chosen_environments(present: Sequence[str], environments: Sequence[str] | None) -> list[str]:
     """The environments to take, in order; all that were found where none are chosen.
 
     Raises:
         ConfigError: ``dataset.environments`` is no list, empty, or names one that is not there.
     """
     if environments is None:
-        return list(found)
-    names = list_of_names("environments", environments, f"choose from [{','.join(found)}]")
+        return list(present)
+    names = list_of_names("environments", environments, f"choose from [{','.join(present)}]")
     if not names:
-        raise ConfigError(f"dataset.environments=[] is no list of names; choose from [{','.join(found)}]")
+        raise ConfigError(f"dataset.environments=[] is no list of names; choose from [{','.join(present)}]")
     for env in names:
-        if env not in found:
-            raise ConfigError(f"dataset.environments names {env}, which is not there; choose from {', '.join(found)}")
+        if env not in present:
+            raise ConfigError(f"dataset.environments names {env}, which is not there; choose from {', '.join(present)}")
     return names
 
 
@@ -135,10 +135,10 @@ def subsets_of(table: LabeledRows, kept: np.ndarray, val_fraction: float, seed: 
 def _split(table: LabeledRows, e: int, kept: np.ndarray, val_fraction: float, seed: int) -> dict[str, np.ndarray]:
     """Positions of each subset of environment number e."""
     name = table.environments[e]
-    own = np.flatnonzero((table.env == e) & kept)
-    listed = table.listed[own]
-    test, val = own[listed == SUBSETS.index("test")], own[listed == SUBSETS.index("val")]
-    train = own[(listed == -1) | (listed == SUBSETS.index("train"))]
+    rows = np.flatnonzero((table.env == e) & kept)
+    listed = table.listed[rows]
+    test, val = rows[listed == SUBSETS.index("test")], rows[listed == SUBSETS.index("val")]
+    train = rows[(listed == -1) | (listed == SUBSETS.index("train"))]
     if len(train) and not len(val):
         val, train = cut(train, val_fraction, seed, "split", name)
     if len(train) == 0 < len(val) + len(test):

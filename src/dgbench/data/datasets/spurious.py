@@ -131,7 +131,7 @@ class SpuriousOptions(DatasetOptions):
                 f"dataset.val_only={shown(self.val_only)} names others than dataset.given={shown(given)}; correct it"
             )
         everywhere = tuple(dict.fromkeys([*map(environment_name, GRID), *names]))
-        pool, dealt = self._dealt(base.n_images, names)
+        pool, subsets = self._dealt(base.n_images, names)
         info = DatasetInfo(
             name=self.name,
             variant={
@@ -151,10 +151,10 @@ class SpuriousOptions(DatasetOptions):
             n_classes=n_classes,
             image=(channels, base.side, base.side),
             beyond=True,
-            counts=counts_of({**dealt, **{(env, "test"): pool for env in names}}) if base.n_images else {},
+            counts=counts_of({**subsets, **{(env, "test"): pool for env in names}}) if base.n_images else {},
             content=base.content,
         )
-        return info, {**dealt, **{(env, "test"): pool for env in everywhere}}
+        return info, {**subsets, **{(env, "test"): pool for env in everywhere}}
 
     def disagreement(self, given: Sequence[float]) -> dict[str, float]:
         """Environment -> probability that feature and label differ, of all environments."""

@@ -29,10 +29,10 @@ ABOUT = """Download datasets, and look what is there.
 """
 
 
-def table(data: Path, known: Mapping[str, Source]) -> str:
+def table(data: Path, datasets: Mapping[str, Source]) -> str:
     """One line per dataset: is it there, can it be downloaded, its license."""
     rows = [("dataset", "folder", "there", "download", "license")]
-    for name, source in known.items():
+    for name, source in datasets.items():
         how = "yes" if source.files else "by hand"
         rows.append((name, source.folder, "yes" if _there(source, data) else "no", how, source.license))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -55,21 +55,21 @@ def main(words: Sequence[str] | None = None) -> int:
     taken = parser.parse_args(words)
     code, verifies = 0, taken.names[0] == "verify"
     try:
-        known = sources()
+        datasets = sources()
     except DgbenchError as error:
         print(f"dgbench: {error}", file=sys.stderr)
         return 1
     if taken.names == ["list"]:
-        print(table(taken.to, known))
+        print(table(taken.to, datasets))
         return 0
-    there = [name for name, source in known.items() if name == source.name and _there(source, taken.to)]
+    there = [name for name, source in datasets.items() if name == source.name and _there(source, taken.to)]
     for name in (taken.names[1:] or there) if verifies else taken.names:
         try:
-            if name not in known:
-                raise ConfigError(f"{name} has nothing to fetch; choose from {', '.join(known)}, or list")
+            if name not in datasets:
+                raise ConfigError(f"{name} has nothing to fetch; choose from {', '.join(datasets)}, or list")
             if not verifies:
-                fetch(known[name], taken.to, keep=taken.keep)
-            elif not shown(verify(known[name], taken.to, decode=taken.decode), name):
+                fetch(datasets[name], taken.to, keep=taken.keep)
+            elif not shown(verify(datasets[name], taken.to, decode=taken.decode), name):
                 code = 1
         except (DgbenchError, OSError) as error:
             print(f"dgbench: {error}", file=sys.stderr)
@@ -114,11 +114,11 @@ def verify(source: Source, data: Path, *, decode: bool = False) -> Iterator[Find
     yield from _counts(keys, f"conf/dataset/{source.name}.yaml")
     yield from _images(folder, decode, skipped=keys.get("on_bad_image") == "skip")
     note, came = noted(source, data)
-    found = listing(folder)
-    text = f"{found.files} files, listing {found.sha256}"
+    listed = listing(folder)
+    text = f"{listed.files} files, listing {listed.sha256}"
     if note is None:
         yield Finding("unverified", f"{text}: no note of a download; compare it with that of another machine")
-    elif note == found:
+    elif note == listed:
         yield Finding("ok", f"{text}: as downloaded")
     else:
         yield Finding("wrong", f"{text}: other names or sizes than the {note.files} files that were downloaded")
@@ -151,9 +151,9 @@ def _counts(keys: Mapping[str, Any], file: str) -> Iterator[Finding]:
     try:
         # without an image decoded; keys that others read are left out
         names = {*inspect.signature(get_class(keys["_target_"])).parameters, "_target_"}
-        own = {key: value for key, value in keys.items() if key in names}
-        own |= {"published": None} if "published" in keys else {}
-        info: DatasetInfo = instantiate(own, _recursive_=False, _convert_="all").describe()
+        options = {key: value for key, value in keys.items() if key in names}
+        options |= {"published": None} if "published" in keys else {}
+        info: DatasetInfo = instantiate(options, _recursive_=False, _convert_="all").describe()
     except DgbenchError as error:
         yield Finding("wrong", str(error))
         return
@@ -162,8 +162,8 @@ def _counts(keys: Mapping[str, Any], file: str) -> Iterator[Finding]:
         return
     images = sum(sum(of.values()) for of in info.counts.values())
     unlike = unlike_published(published, images, info.n_classes, info.given)
-    for key, found, expected in unlike:
-        yield Finding("wrong", f"{key} {found}, published {expected}")
+    for key, actual, expected in unlike:
+        yield Finding("wrong", f"{key} {actual}, published {expected}")
     if not unlike:
         counted = f"{images} images, {info.n_classes} classes, {len(info.given)} environments"
         yield Finding("ok", f"{counted}: as published")
@@ -203,13 +203,13 @@ def _decoded(folder: Path, paths: list[str]) -> list[tuple[str, str]]:
 
 
 def _kept(archive: Archive, file: Path) -> Finding:
-    found = {algorithm: checksum(file, algorithm) for algorithm in archive.published}
+    checksums = {algorithm: checksum(file, algorithm) for algorithm in archive.published}
     for algorithm, expected in archive.published.items():
-        if found[algorithm] != expected:
-            return Finding("wrong", f"{archive.name}: {algorithm} is {found[algorithm]}, not {expected}")
-    if not found:
+        if checksums[algorithm] != expected:
+            return Finding("wrong", f"{archive.name}: {algorithm} is {checksums[algorithm]}, not {expected}")
+    if not checksums:
         return Finding("unverified", f"{archive.name}: no checksum is published; sha256 {checksum(file)}")
-    return Finding("ok", f"{archive.name}: {' and '.join(found)} as published")
+    return Finding("ok", f"{archive.name}: {' and '.join(checksums)} as published")
 
 
 def _noted(archive: Archive, came: Fetched) -> Finding:

@@ -42,11 +42,11 @@ def terra_incognita(folder: Path) -> None:
     wanted: set[tuple[str, str, str]] = set()  # place, class, file
     for file in lists:
         content = json.loads(file.read_text())
-        classes = {each["id"]: each["name"] for each in content["categories"]}
-        places = {each["id"]: (str(each["location"]), each["file_name"]) for each in content["images"]}
-        for each in content["annotations"]:
-            place, name = places.get(each["image_id"], ("", ""))
-            label = classes[each["category_id"]]
+        classes = {entry["id"]: entry["name"] for entry in content["categories"]}
+        places = {entry["id"]: (str(entry["location"]), entry["file_name"]) for entry in content["images"]}
+        for entry in content["annotations"]:
+            place, name = places.get(entry["image_id"], ("", ""))
+            label = classes[entry["category_id"]]
             if place in TERRA_PLACES and label in TERRA_CLASSES:
                 wanted.add((place, label, name))
     for place, label, name in sorted(wanted):

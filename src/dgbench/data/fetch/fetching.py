@@ -112,21 +112,21 @@ def sources(conf: Path = DATASETS) -> dict[str, Source]:
     """
     files = {file.stem: yaml.safe_load(file.read_text()) or {} for file in sorted(conf.glob("*.yaml"))}
     blocks = {name: file["fetch"] for name, file in files.items() if file.get("fetch")}
-    own = {name: _source(conf / f"{name}.yaml", block) for name, block in blocks.items() if "like" not in block}
-    found = {}
+    originals = {name: _source(conf / f"{name}.yaml", block) for name, block in blocks.items() if "like" not in block}
+    by_name = {}
     for name, file in files.items():
-        bases = [base for base in file.get("defaults") or [] if isinstance(base, str) and base in own]
-        if name in own:
-            found[name] = own[name]
+        bases = [base for base in file.get("defaults") or [] if isinstance(base, str) and base in originals]
+        if name in originals:
+            by_name[name] = originals[name]
         elif block := blocks.get(name):
-            if list(block) != ["like"] or block["like"] not in own:
+            if list(block) != ["like"] or block["like"] not in originals:
                 raise ConfigError(
                     f"the fetch block of {conf / name}.yaml is not {{like: NAME}} of a dataset that has one of its own"
                 )
-            found[name] = own[block["like"]]
+            by_name[name] = originals[block["like"]]
         elif bases:
-            found[name] = own[bases[-1]]
-    return found
+            by_name[name] = originals[bases[-1]]
+    return by_name
 
 
 def _source(file: Path, block: Mapping[str, Any]) -> Source:
@@ -171,8 +171,8 @@ def fetch(source: Source, data: Path, *, keep: bool = False, say: Say = print) -
     if not source.files:
         raise DataError(f"{source.name} cannot be downloaded by a program; {source.by_hand(data)}")
     stage.mkdir(parents=True, exist_ok=True)
-    with try_alone(stage.parent / f"{source.name}.lock") as mine:
-        if not mine:
+    with try_alone(stage.parent / f"{source.name}.lock") as locked:
+        if not locked:
             raise DataError(f"another process is fetching {source.name} into {stage}; wait for it")
         unpacked = stage / "unpacked"
         shutil.rmtree(unpacked, ignore_errors=True)
@@ -226,13 +226,13 @@ def _downloaded(source: Source, stage: Path, say: Say) -> tuple[Form, Mapping[st
 def _files(form: Form, stage: Path, say: Say) -> dict[str, str]:
     if form.needs and importlib.util.find_spec(form.needs) is None:
         raise Unavailable(f"{form.files[0].name} needs {form.needs}, which is not installed; pip install {form.needs}")
-    found = {}
+    checksums = {}
     for archive in form.files:
-        found[archive.name] = download(archive.urls, stage / archive.name, archive.sha256, archive.md5, say=say)
+        checksums[archive.name] = download(archive.urls, stage / archive.name, archive.sha256, archive.md5, say=say)
         if archive.sha256 is None:
             otherwise = "; the md5 is as published" if archive.md5 else " to compare it with"
-            say(f"{archive.name}: sha256 {found[archive.name]} (none is published{otherwise})")
-    return found
+            say(f"{archive.name}: sha256 {checksums[archive.name]} (none is published{otherwise})")
+    return checksums
 
 
 class Fetched(NamedTuple):
@@ -276,17 +276,17 @@ def listing(folder: Path) -> Listing:
 
 def note(source: Source, data: Path, archives: Mapping[str, Fetched]) -> Listing:
     """Write down what came; returns the listing of the dataset's folder."""
-    found = listing(data / source.folder)
-    content = {"listing": asdict(found), "archives": {name: each._asdict() for name, each in archives.items()}}
+    listed = listing(data / source.folder)
+    content = {"listing": asdict(listed), "archives": {name: fetched._asdict() for name, fetched in archives.items()}}
     (data / ".fetch" / f"{source.name}.json").write_text(json.dumps(content, indent=2) + "\n")
-    return found
+    return listed
 
 
 def noted(source: Source, data: Path) -> tuple[Listing | None, Mapping[str, Fetched]]:
     """What :func:`note` wrote; nothing where it was fetched by hand, or the note cannot be read."""
     try:
         content = json.loads((data / ".fetch" / f"{source.name}.json").read_text())
-        archives = {name: Fetched(**each) for name, each in content["archives"].items()}
+        archives = {name: Fetched(**facts) for name, facts in content["archives"].items()}
         return Listing(**content["listing"]), archives
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None, {}

@@ -114,8 +114,8 @@ def _complete(folder: Path, shape: tuple[int, ...]) -> CachedArray | None:
 def _make(folder: Path, shape: tuple[int, ...], produce: Produce, chunk: int, workers: int, title: str | None) -> None:
     row = int(np.prod(shape[1:]))
     data, progress = folder / DATA, folder / PROGRESS
-    known = {first for first, _, _ in _notes(progress)} if data.is_file() and progress.is_file() else set()
-    missing = [first for first in range(0, shape[0], chunk) if first not in known]
+    done = {first for first, _, _ in _notes(progress)} if data.is_file() and progress.is_file() else set()
+    missing = [first for first in range(0, shape[0], chunk) if first not in done]
     needed, free = len(missing) * chunk * row, shutil.disk_usage(folder).free
     if needed > free:
         raise DataError(
@@ -137,7 +137,7 @@ def _make(folder: Path, shape: tuple[int, ...], produce: Produce, chunk: int, wo
         with ThreadPoolExecutor(workers) as pool, open(progress, "a") as lines:
             lines.write("\n")  # ends a line that a crash tore
             hidden = None if title else True  # None: unless there is a terminal
-            bar = tqdm(total=shape[0], initial=len(known) * chunk, desc=title, unit=" images", disable=hidden)
+            bar = tqdm(total=shape[0], initial=len(done) * chunk, desc=title, unit=" images", disable=hidden)
             futures = [pool.submit(work, first) for first in missing]
             try:
                 for future in as_completed(futures):

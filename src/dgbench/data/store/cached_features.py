@@ -61,8 +61,8 @@ class CachedFeatures(Store):
         self._dtype = example_of(frozen).dtype
         self._device = torch.device("cpu")
         self._features: Tensor | None = None
-        self._span = 1 + max(int(each.indices.max()) for each in asked)
-        self._keys = torch.unique(torch.cat([self._key(each.indices.cpu(), each.feature) for each in asked]))
+        self._span = 1 + max(int(scored.indices.max()) for scored in asked)
+        self._keys = torch.unique(torch.cat([self._key(scored.indices.cpu(), scored.feature) for scored in asked]))
         self._row = torch.full((int(self._keys[-1]) + 1,), -1)
         self._row[self._keys] = torch.arange(len(self._keys))
         example, _ = self._computed(self._keys[:1])

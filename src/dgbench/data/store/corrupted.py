@@ -71,7 +71,7 @@ class CorruptedStore(ImageStore):
         self.positions = torch.from_numpy(np.concatenate([section.positions for section in self.sections]))
         self.bad: dict[int, str] = {}
         self.device = torch.device("cpu")
-        self._made: dict[int, ImageStore] = {}
+        self._stores: dict[int, ImageStore] = {}
 
     def span(self, name: str) -> np.ndarray:
         """Positions of a section's images in this store."""
@@ -83,7 +83,7 @@ class CorruptedStore(ImageStore):
         self._prepare(torch.unique(self._section_of(indices.cpu())).tolist())
 
     def _prepare(self, numbers: Iterable[int]) -> None:
-        missing = [i for i in numbers if self.sections[i].corruption is not None and i not in self._made]
+        missing = [i for i in numbers if self.sections[i].corruption is not None and i not in self._stores]
         if not missing:
             return
         at_once = min(self.workers, len(missing))
@@ -96,16 +96,16 @@ class CorruptedStore(ImageStore):
             try:
                 hidden = None if new else True  # None: unless there is a terminal
                 for future in tqdm(as_completed(futures), "corrupting", len(futures), unit=" sets", disable=hidden):
-                    self._made[futures[future]] = future.result()
+                    self._stores[futures[future]] = future.result()
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
         for i in missing:
-            self._made[i].to(self.device)
+            self._stores[i].to(self.device)
 
     def to(self, device: torch.device) -> None:
         self.device = device
-        for store in [self.clean, *self._made.values()]:
+        for store in [self.clean, *self._stores.values()]:
             store.to(device)
 
     def rows(self, indices: Tensor) -> tuple[Tensor, np.ndarray]:
@@ -118,9 +118,9 @@ class CorruptedStore(ImageStore):
         images = torch.empty(len(indices), 3, self.side, self.side, dtype=torch.uint8, device=self.device)
         sizes = np.empty((len(indices), 2), np.int64)
         for i in present:
-            mine = where == i
-            own, sizes[mine.numpy()] = self._rows(i, indices[mine])
-            images[mine.to(self.device)] = own.to(self.device)
+            mask = where == i
+            part, sizes[mask.numpy()] = self._rows(i, indices[mask])
+            images[mask.to(self.device)] = part.to(self.device)
         return images, sizes
 
     def _section_of(self, indices: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ class CorruptedStore(ImageStore):
     def _rows(self, i: int, indices: Tensor) -> tuple[Tensor, np.ndarray]:
         if self.sections[i].corruption is None:
             return self.clean.rows(self.positions[indices])
-        return self._made[i].rows(indices - self.starts[i])
+        return self._stores[i].rows(indices - self.starts[i])
 
     def _purpose(self, section: Section) -> tuple[str | int, ...]:
         return ("corruption", section.name, section.corruption or "", self.severity)
@@ -152,8 +152,8 @@ class CorruptedStore(ImageStore):
         def produce(first: int, end: int) -> tuple[np.ndarray, Any]:
             chance = Chance(derive(self.seed, *self._purpose(section), first))
             clean, sizes = self.clean.rows(positions[first:end])
-            made = corrupt(clean.cpu(), corruption, self.severity, chance)
-            return made.numpy(), {"sizes": sizes.tolist(), "bad": []}
+            images = corrupt(clean.cpu(), corruption, self.severity, chance)
+            return images.numpy(), {"sizes": sizes.tolist(), "bad": []}
 
         shape = (len(positions), 3, self.side, self.side)
         folder = self._folder(section)

@@ -109,13 +109,13 @@ class FileStore(ImageStore):
         self._ahead = iter(loader)
 
     def rows(self, indices: Tensor) -> tuple[Tensor, np.ndarray]:
-        expected, found = next(self._ahead, (None, None))
-        if expected is None or found is None or not torch.equal(expected, indices):
+        expected, decoded = next(self._ahead, (None, None))
+        if expected is None or decoded is None or not torch.equal(expected, indices):
             self._ahead = iter(())
-            found = self.files[indices][1]
-        if isinstance(found, str):
-            raise DataError(found)
-        return found[0], found[1].numpy()
+            decoded = self.files[indices][1]
+        if isinstance(decoded, str):
+            raise DataError(decoded)
+        return decoded[0], decoded[1].numpy()
 
 
 _Decoded = tuple[Tensor, Tensor] | str
@@ -195,7 +195,7 @@ def resident(done: CachedArray, kind: str, device_share: float) -> ResidentStore
     in_ram = kind == "ram" or (kind == "auto" and np.prod(done.shape) <= RAM_SHARE * _free_memory())
     images = torch.from_numpy(done.loaded() if in_ram else done.mapped())
     sizes = np.array([size for _, _, note in done.notes for size in note["sizes"]])
-    bad = {i: why for _, _, note in done.notes for i, why in note["bad"]}
+    bad = {i: reason for _, _, note in done.notes for i, reason in note["bad"]}
     return ResidentStore(images, sizes, bad, device_share)
 
 

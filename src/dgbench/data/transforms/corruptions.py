@@ -98,13 +98,13 @@ def _scattered(n: int, height: int, width: int, reach: int, chance: Chance) -> T
     """
     rows, columns = height - 2 * reach, width - 2 * reach
     offset = chance.integers(-reach, reach, n, rows, columns, 2).flip(1, 2)  # drawn in the order of the walk
-    own = torch.arange(height * width).view(height, width)
-    inner = own[reach + 1 : reach + 1 + rows, reach + 1 : reach + 1 + columns]
-    source = own.expand(n, -1, -1).clone()
+    pixels = torch.arange(height * width).view(height, width)
+    inner = pixels[reach + 1 : reach + 1 + rows, reach + 1 : reach + 1 + columns]
+    source = pixels.expand(n, -1, -1).clone()
     source[:, reach + 1 : reach + 1 + rows, reach + 1 : reach + 1 + columns] = (
         inner + offset[..., 1] * width + offset[..., 0]
     )
-    source, place = source.flatten(1), own.flatten()
+    source, place = source.flatten(1), pixels.flatten()
     last = torch.where(source > place, source, place)  # a pixel already overwritten stands further on in the image
     while True:
         further = last.gather(1, last)
@@ -133,7 +133,7 @@ TEXTURES = ("frost1", "frost2", "frost2", "frost4", "frost5", "frost6")  # the o
 
 def snow(x: Tensor, severity: int, chance: Chance) -> Tensor:
     """Flakes with trails before a whitened image."""
-    mean, spread, zoom, threshold, radius, sigma, own = (
+    mean, spread, zoom, threshold, radius, sigma, share = (
         (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
         (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
         (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
@@ -146,13 +146,13 @@ def snow(x: Tensor, severity: int, chance: Chance) -> Tensor:
     flakes = motion(flakes, int(radius), sigma, chance.uniform(-135, -45, n))
     flakes = (torch.round(flakes * 255) / 255)[..., :height, :width]
     gray = (x * x.new_tensor([0.299, 0.587, 0.114]).view(3, 1, 1)).sum(1, keepdim=True)
-    whitened = own * x + (1 - own) * torch.maximum(x, gray * 1.5 + 0.5)
+    whitened = share * x + (1 - share) * torch.maximum(x, gray * 1.5 + 0.5)
     return whitened + flakes + flakes.flip(2, 3)
 
 
 def frost(x: Tensor, severity: int, chance: Chance) -> Tensor:
     """A piece of a photograph of ice is added; its place and its photograph are drawn."""
-    own, ice = ((1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))[severity - 1]
+    share, ice = ((1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))[severity - 1]
     height, width = x.shape[2:]
     pieces = []
     for _ in range(len(x)):
@@ -160,7 +160,7 @@ def frost(x: Tensor, severity: int, chance: Chance) -> Tensor:
         top = int(chance.integers(0, texture.shape[1] - height, 1))
         left = int(chance.integers(0, texture.shape[2] - width, 1))
         pieces.append(texture[:, top : top + height, left : left + width])
-    return own * x + ice * torch.stack(pieces)
+    return share * x + ice * torch.stack(pieces)
 
 
 @lru_cache(maxsize=len(TEXTURES))
