@@ -94,12 +94,12 @@ def _registered() -> frozenset[str]:
 @cache
 def _objectives() -> Mapping[str, str]:
     """Import path of an objective -> name of its file in ``conf/algorithm``."""
-    found = {}
+    names = {}
     for file in sorted((CONF / "algorithm").glob("*.yaml")):
         objective = re.search(r"^objective: *(\S+)", file.read_text(encoding="utf-8"), re.M)
         if objective:
-            found[objective[1]] = file.stem
-    return found
+            names[objective[1]] = file.stem
+    return names
 
 
 def class_name(path: Any) -> Any:

@@ -80,8 +80,8 @@ class ShiftReport:
             if estimator in _BUILDERS:
                 sections.append(_section(setting, source))
             else:
-                known = ", ".join(_BUILDERS)
-                problems.append(Problem("unknown estimator", setting.title, f"{estimator}; known are {known}"))
+                names = ", ".join(_BUILDERS)
+                problems.append(Problem("unknown estimator", setting.title, f"{estimator}; known are {names}"))
         datasets = {row.identity.dataset for row in shifts.rows}
         counted = (_count(len(shifts.rows), "estimate"), _count(len(datasets), "dataset"))
         return Document(
@@ -142,13 +142,13 @@ def _section(setting: ShiftSetting, source: Published | None) -> Section:
 
 
 def _facts(setting: ShiftSetting) -> list[tuple[str, str]]:
-    who = setting.identity
+    identity = setting.identity
     facts = [
-        ("estimator", str(who["estimator"])),
-        ("network", f"{who['backbone']}, {who['init']} init"),
-        ("features", str(who["features"])),
-        ("images", str(who["images"])),
-        ("settings", ", ".join(f"{key}={words_of(value)}" for key, value in sorted(who["settings"].items()))),
+        ("estimator", str(identity["estimator"])),
+        ("network", f"{identity['backbone']}, {identity['init']} init"),
+        ("features", str(identity["features"])),
+        ("images", str(identity["images"])),
+        ("settings", ", ".join(f"{key}={words_of(value)}" for key, value in sorted(identity["settings"].items()))),
     ]
     for line in setting.lines:
         environments = f"environments {', '.join(map(str, line.identity['given']))}"

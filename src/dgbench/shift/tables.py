@@ -283,10 +283,10 @@ def number_table(setting: ShiftSetting, part: str) -> Table | None:
 def refusal_table(setting: ShiftSetting) -> Table | None:
     """Pairs without an estimate and why; None where every pair has one."""
     lines = [
-        {"dataset": line.title, "pair": pair, "refused": why}
+        {"dataset": line.title, "pair": pair, "refused": reason}
         for line in setting.lines
-        for pair, why in line.pairs["refused"].items()
-        if why
+        for pair, reason in line.pairs["refused"].items()
+        if reason
     ]
     return table(lines, "refused", "Refused estimates", [DATASET, PAIR, Column("refused", "why")]) if lines else None
 

@@ -60,11 +60,11 @@ def refuse_program(model: LoadedModel, name: str) -> None:
     Raises:
         ConfigError: predictions depend on a group of images or on random numbers, or packages are missing.
     """
-    algorithm, who = model.run.algorithm, model.record.identity["algorithm"]
+    algorithm, label = model.run.algorithm, model.record.identity["algorithm"]
     reasons = {
-        f"{who} predicts {model.group_size} images together": model.group_size,
-        f"{who} adds channels to an image": algorithm.extra_channels,
-        f"{who} predicts with random numbers": algorithm.prediction_inputs(1),
+        f"{label} predicts {model.group_size} images together": model.group_size,
+        f"{label} adds channels to an image": algorithm.extra_channels,
+        f"{label} predicts with random numbers": algorithm.prediction_inputs(1),
     }
     if reason := next((reason for reason, applies in reasons.items() if applies), ""):
         raise ConfigError(

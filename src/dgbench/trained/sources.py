@@ -75,14 +75,14 @@ class Evaluator:
         sources = self._means(model) if self.averaging else self._sources(model)
         return [folder for source, make in sources for folder in self._evaluate(source, make())]
 
-    def _evaluate(self, source: Any, found: Model) -> list[Path]:
-        model = found if isinstance(found, Predictor) else None
+    def _evaluate(self, source: Any, loaded: Model) -> list[Path]:
+        model = loaded if isinstance(loaded, Predictor) else None
         record = model.record if model else None
         dataset, protocol, settings = self._where(record, self.overrides)
         device = torch.device(_device(settings.device))
         environments = self._environments(dataset, model, device)
         if model is None:
-            model = found(environments.catalog.preprocessing)
+            model = loaded(environments.catalog.preprocessing)
         elif self.classes:
             model.classes = tuple(self.classes)
         title = self.name or (source if isinstance(source, str) else getattr(source, "__name__", ""))

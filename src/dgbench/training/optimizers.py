@@ -123,8 +123,8 @@ def resets_optimizers(algorithm: Algorithm, rule: UpdateRule, step: int) -> bool
 
 def unwrapped(optimizer: Any) -> torch.optim.Optimizer:
     """The optimizer itself, without Lightning's wrapper if it has one."""
-    own: torch.optim.Optimizer = getattr(optimizer, "optimizer", optimizer)
-    return own
+    inner: torch.optim.Optimizer = getattr(optimizer, "optimizer", optimizer)
+    return inner
 
 
 def clipped(gradients: Mapping[str, Tensor | None], limit: float | None) -> Mapping[str, Tensor | None]:

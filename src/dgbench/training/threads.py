@@ -40,7 +40,7 @@ class Threads:
 
     def __init__(self, free: bool) -> None:
         self.free = free and not any(os.environ.get(name) for name in EXPLICIT)
-        self._known: dict[str, tuple[int, str]] = {}
+        self._choices: dict[str, tuple[int, str]] = {}
 
     @contextmanager
     def used(self, group: Group) -> Iterator[None]:
@@ -66,9 +66,9 @@ class Threads:
         if everything == 1 or study.settings.devices > 1 or study.settings.device == "mps" or on_cuda(study):
             return everything, "nothing to choose"
         kind = _kind(group)
-        if kind not in self._known:
-            self._known[kind] = _faster(group, everything)
-        return self._known[kind]
+        if kind not in self._choices:
+            self._choices[kind] = _faster(group, everything)
+        return self._choices[kind]
 
 
 def _kind(group: Group) -> str:

@@ -145,31 +145,31 @@ class _Trainer:
             runs = [run for run in group.runs if run.hash in asked and run.hash not in self.outcomes.complete]
             if not runs:
                 return True
-            mine = []
+            taken = []
             for run in runs:
                 if self._take(run, locks):
-                    mine.append(run)
+                    taken.append(run)
                 elif whole:
                     return False
-            mine = [run for run in mine if not self._done_meanwhile(run)]
-            if not mine:
+            taken = [run for run in taken if not self._done_meanwhile(run)]
+            if not taken:
                 return all(run.hash in self.outcomes.complete for run in runs)
             self.moved = True
-            stack.enter_context(own_log(*(run.folder for run in mine)))
-            for run in mine:
+            stack.enter_context(own_log(*(run.folder for run in taken)))
+            for run in taken:
                 if has_lost_rows(run.folder):  # its checkpoint would add none of them
                     self.progress.note(f"{run.folder} is DONE, but its rows are gone; it is trained again")
                     start_over(run)
             try:
-                parts = resumable(group, mine)
+                parts = resumable(group, taken)
             except DgbenchError as error:
-                self._fail(mine, failure(error))
+                self._fail(taken, failure(error))
                 return True
             for part, snapshot in parts:
-                self._part(part, snapshot, {run.hash for run in mine})
+                self._part(part, snapshot, {run.hash for run in taken})
             if group.stacked:
                 forget(group.runs)
-            return len(mine) == len(runs)
+            return len(taken) == len(runs)
 
     def note_done_by_others(self, groups: Sequence[Group], asked: set[str]) -> None:
         """Count what other processes have finished meanwhile."""
@@ -231,9 +231,9 @@ class _Trainer:
         self.outcomes.left.pop(run.hash, None)
         return True
 
-    def _part(self, group: Group, snapshot: Snapshot | None, mine: set[str]) -> None:
+    def _part(self, group: Group, snapshot: Snapshot | None, hashes: set[str]) -> None:
         """Train a group; when the device runs out of memory, its halves from their last checkpoint."""
-        runs = [run for run in group.runs if run.hash in mine]
+        runs = [run for run in group.runs if run.hash in hashes]
         n = len(group.runs)
         title = self._named(group.runs[0]) if n == 1 else f"{n} runs together"
         self.progress.begin(title, n)
@@ -260,9 +260,9 @@ class _Trainer:
                 return
             log.warning("out of memory with %d runs together, continuing with half of them", n)
             for half in group.halves():
-                members = [run for run in half.runs if run.hash in mine]
+                members = [run for run in half.runs if run.hash in hashes]
                 for part, state in resumable(half, members) if members else []:
-                    self._part(part, state, mine)
+                    self._part(part, state, hashes)
 
     def _fit(self, group: Group, snapshot: Snapshot | None, runs: Sequence[Run]) -> Mapping[str, tuple[int, float]]:
         finished = {run.hash for run in group.runs} - {run.hash for run in runs}

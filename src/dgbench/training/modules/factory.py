@@ -200,7 +200,7 @@ class Port:
 
     def _checked(self, random: Mapping[str, Any], sizes: tuple[int, ...]) -> dict[str, Tensor]:
         declared = self.random_inputs(sizes)
-        needed = {name: each.shape for name, each in declared.items()}
+        needed = {name: spec.shape for name, spec in declared.items()}
         tensors = {name: torch.as_tensor(value) for name, value in random.items()}
         shapes = {name: tuple(value.shape) for name, value in tensors.items()}
         if shapes != needed:

@@ -45,7 +45,7 @@ class Draws:
     def __init__(self, algorithm: Algorithm, seed: int) -> None:
         self.algorithm, self.seed = algorithm, derive(seed, "noise")
         self._lengths: dict[tuple[int, ...], int] = {}  # steps of a block, by minibatch sizes
-        self._known: dict[int, tuple[tuple[object, ...], Tensors]] = {}  # of each micro-batch: the block drawn last
+        self._blocks: dict[int, tuple[tuple[object, ...], Tensors]] = {}  # of each micro-batch: the block drawn last
 
     def at(self, step: int, sizes: tuple[int, ...], like: Tensor, part: int = 0) -> Tensors:
         """The random inputs of one step.
@@ -59,17 +59,17 @@ class Draws:
         length = self._length(sizes)
         block, offset = divmod(step, length)
         key = (block, sizes, like.device, like.dtype)
-        kept = self._known.get(part)
+        kept = self._blocks.get(part)
         if kept is None or kept[0] != key:
             rng = np.random.default_rng([self.seed, block, *([part] if part else [])])
             drawn = draw(self.algorithm.random_inputs(sizes), rng, length)
-            kept = self._known[part] = (key, as_tensors(drawn, like))
+            kept = self._blocks[part] = (key, as_tensors(drawn, like))
         return {name: values[offset] for name, values in kept[1].items()}
 
     def _length(self, sizes: tuple[int, ...]) -> int:
         """Steps of a block."""
         if sizes not in self._lengths:
-            numbers = sum(math.prod(each.shape) for each in self.algorithm.random_inputs(sizes).values())
+            numbers = sum(math.prod(spec.shape) for spec in self.algorithm.random_inputs(sizes).values())
             self._lengths[sizes] = BLOCK if numbers <= LARGE else SHORT_BLOCK
         return self._lengths[sizes]
 

@@ -127,9 +127,9 @@ class StackedRuns(RunModule):
             trained: Tensors, params: Tensors, constants: Tensors, buffers: Tensors, hp: Tensors, state: Tensors,
             random: Tensors, x: Tensor, y: Tensor, index: Tensors, step: Tensor,
         ) -> tuple[Tensor, Tensors, Tensors, Tensors, Tensors]:  # fmt: skip
-            def loss_of(own: Tensors) -> tuple[Tensor, tuple[Tensors, Tensors, Tensors, Tensors]]:
+            def loss_of(variables: Tensors) -> tuple[Tensor, tuple[Tensors, Tensors, Tensors, Tensors]]:
                 moving = {name: value.clone() for name, value in buffers.items()}  # written to, so born in here
-                nets = BoundNetworks(networks, {**params, **constants, **moving, **own})
+                nets = BoundNetworks(networks, {**params, **constants, **moving, **variables})
                 batch = EnvBatch(x, y, sizes, index.get("index"))
                 out = update.objective(Step(nets, batch, Hyperparameters(hp), state, random, step))
                 logs = dict(out.logs) if self.collects else {}
