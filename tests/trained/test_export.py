@@ -24,7 +24,7 @@ from torch import Tensor
 
 import dgbench
 from dgbench.analysis.intervals import wilson
-from dgbench.cli import export as command
+from dgbench.cli.models import EXPORT_OPTIONS, export_command
 from dgbench.data.description import Preprocessing
 from dgbench.errors import ConfigError, DgbenchError, RecordError
 from dgbench.records.rows import ROW_FILE, read_rows
@@ -368,7 +368,7 @@ def test_a_record_that_names_code_is_refused(
 
 def run_command(monkeypatch: pytest.MonkeyPatch, *words: object) -> None:
     monkeypatch.setattr(sys, "argv", ["dgbench export", *map(str, words)])
-    command.main()
+    export_command()
 
 
 def test_the_command_writes_the_usual_folder(
@@ -405,7 +405,7 @@ def test_what_is_typed_wrongly_is_one_line(
 def test_help_names_every_option(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run_command(monkeypatch, "--help")
     shown = capsys.readouterr().out
-    assert all(f"  {name} " in shown for name in command.OPTIONS)
+    assert all(f"  {name} " in shown for name in EXPORT_OPTIONS)
 
 
 # ---- a hub that stands in -------------------------------------------------------------------------------------------
