@@ -102,6 +102,7 @@ def test_values_survive_the_override_grammar(value: Any) -> None:
     assert type(OmegaConf.to_container(config.trainer)["extra"]) is type(value)
 
 
+@pytest.mark.slow
 def test_a_run_is_made_again_bit_for_bit(train: Any, command: Any, tmp_path: Path) -> None:
     """Drawn hyperparameters, fold 1 of a study: the printed command fills the same folder with the same bytes."""
     first, second = tmp_path / "first", tmp_path / "second"
@@ -145,6 +146,7 @@ def test_a_run_is_made_again_bit_for_bit(train: Any, command: Any, tmp_path: Pat
     assert "was made by 0.0.1+old" in command("report.py", "report=reproduce", f"run={run}", cwd=first).err
 
 
+@pytest.mark.slow
 def test_a_study_is_made_again_by_its_own_hash(train: Any, command: Any, tmp_path: Path) -> None:
     """Two of five folds were trained, so they are named; once all are there, the command needs none."""
     words = ("algorithm=vrex", "seed=3")

@@ -58,6 +58,7 @@ def by_open_clip(root: Path, clip_file: Path) -> float:
     return sum(wrong) / len(wrong)
 
 
+@pytest.mark.slow
 def test_zero_shot_is_a_run_of_no_steps_that_the_leaderboard_names(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], command: Any
 ) -> None:
@@ -80,6 +81,7 @@ def test_zero_shot_is_a_run_of_no_steps_that_the_leaderboard_names(
     assert "zero_shot head" in report.out, report.err
 
 
+@pytest.mark.slow
 def test_training_starts_from_the_text_encoder_and_other_heads_are_other_runs(words: list[str], tmp_path: Path) -> None:
     one = ["protocol.folds=[0]", "trainer.steps=2", "trainer.eval_every=2"]
     zero = dgbench.train([*words, "protocol.folds=[0]", "trainer.steps=0"], tmp_path / "runs").folders[0]

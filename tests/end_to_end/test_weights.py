@@ -33,6 +33,7 @@ def resnet(command: Any, image_tree: Callable[..., Path]) -> Callable[..., Any]:
     return run
 
 
+@pytest.mark.slow
 def test_two_files_of_weights_make_two_runs_and_two_boards(resnet: Any, command: Any, tmp_path: Path) -> None:
     names = []
     for version in (1, 2):
@@ -54,6 +55,7 @@ def test_two_files_of_weights_make_two_runs_and_two_boards(resnet: Any, command:
         assert f"{name} init" in report.out
 
 
+@pytest.mark.slow
 def test_mixstyle_trains_on_a_resnet(resnet: Any, tmp_path: Path) -> None:
     """Its rows differ from those of its pairing alone (ms_p=0)."""
     losses = {}

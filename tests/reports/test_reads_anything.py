@@ -37,6 +37,7 @@ from dgbench.shift.report import ShiftReport
 from tests.reports.mutations import mutated
 from tests.shift.synthetic import estimates, shift_identity, write_shifts
 
+pytestmark = pytest.mark.slow
 CASES = int(os.environ.get("DGBENCH_FUZZ_CASES", 4000))
 PATIENCE = 20.0  # seconds; a case takes some milliseconds, so this is a hang
 

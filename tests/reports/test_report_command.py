@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "report_speed.py"
 
 
@@ -56,6 +58,7 @@ def test_a_broken_wandb_breaks_no_report(command: Any, small_study: Path, tmp_pa
     assert (tmp_path / "out" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_the_speed_benchmark_runs(tmp_path: Path) -> None:
     """Few rows: 2 settings are begun, so that the whole path is walked. The exit code tells how fast the machine is."""
     command = [sys.executable, str(BENCHMARK), "--rows", "60000", "--keep", str(tmp_path / "rows")]

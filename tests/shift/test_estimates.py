@@ -104,6 +104,7 @@ def test_swapping_the_sides_changes_draws_only() -> None:
     assert there["cor"] == pytest.approx(back["cor"], abs=0.04)
 
 
+@pytest.mark.slow
 def test_halves_use_half_of_the_images_and_the_same_seed_gives_the_same() -> None:
     rng = np.random.default_rng(8)
     sides = [*colored(0.1, 600, rng), *colored(0.9, 600, rng)]
@@ -116,6 +117,7 @@ def test_halves_use_half_of_the_images_and_the_same_seed_gives_the_same() -> Non
     assert [row.values for row in again] == [row.values for row in rows]
 
 
+@pytest.mark.slow
 def test_recipes_of_ood_bench_see_the_color() -> None:
     rng = np.random.default_rng(9)
     sides = [*colored(0.1, 3000, rng), *colored(0.9, 3000, rng)]
@@ -152,6 +154,7 @@ def test_distances_grow_with_the_shift() -> None:
     assert found["ni:0"] > 1
 
 
+@pytest.mark.slow
 def test_concept_shift_is_where_the_labels_turn() -> None:
     rng = np.random.default_rng(12)
     x, z = rng.standard_normal((1000, 3)), rng.standard_normal((1000, 3))

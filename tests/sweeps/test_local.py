@@ -44,6 +44,7 @@ train()
 Rows = Callable[[Path], dict[str, bytes]]
 
 
+@pytest.mark.slow
 def test_rows_are_those_of_one_process_and_a_failed_job_stops_no_other(
     command: Any, rows_of: Rows, tmp_path: Path
 ) -> None:
@@ -69,6 +70,7 @@ def test_rows_are_those_of_one_process_and_a_failed_job_stops_no_other(
     assert sorted(re.findall(r"(\w+) seed 0 \(selection: last step\)", "".join(logs))) == ["erm", "vrex"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("many", [("grid.seed=[0,1]",), ("hparams=search", "hparams.scheme.draws=2")])
 def test_a_job_of_several_studies(many: tuple[str, ...], command: Any, rows_of: Rows, tmp_path: Path) -> None:
     """Workers, which Hydra did not start, compose a grid and draw a search as the command itself does."""
@@ -118,6 +120,7 @@ def running(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_job_whose_process_dies_twice_is_given_up(sweep: subprocess.Popen[str], tmp_path: Path) -> None:
     """The first job's process is killed, its replacement too; then Ctrl-C ends the rest with exit code 130."""
     run, first = until(lambda: claimed(tmp_path), sweep)[0]
@@ -135,6 +138,7 @@ def test_a_job_whose_process_dies_twice_is_given_up(sweep: subprocess.Popen[str]
     assert "Traceback" not in err and "leaked" not in err
 
 
+@pytest.mark.slow
 def test_workers_end_when_their_launcher_is_killed(sweep: subprocess.Popen[str], command: Any, tmp_path: Path) -> None:
     pids = until(lambda: found if len(found := claimed(tmp_path)) == 2 else None, sweep)
     sweep.kill()
