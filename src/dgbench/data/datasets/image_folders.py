@@ -85,7 +85,7 @@ class ImageFolders(DatasetOptions):
     normalize: Annotated[Normalization, BeforeValidator(_mean_and_std)]
     augment: SkipValidation[str]
     augmentations: Annotated[
-        Mapping[str, Annotated[AugmentationScheme, _KEYS]], mapping_or("names no schemes; leave the key as it is")
+        dict[str, Annotated[AugmentationScheme, _KEYS]], mapping_or("names no schemes; leave the key as it is")
     ]
     val_fraction: ValFraction
     on_bad_image: Literal["fail", "skip"]
