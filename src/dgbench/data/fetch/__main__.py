@@ -230,7 +230,7 @@ def shown(findings: Iterator[Finding], name: str) -> bool:
 
 
 def command() -> None:
-    """End with the exit code of the words that were typed; Ctrl-C is told in one line."""
+    """End with the exit code of the words that were typed; Ctrl-C prints one line."""
     try:
         sys.exit(main())
     except KeyboardInterrupt:
