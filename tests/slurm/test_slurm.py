@@ -91,6 +91,12 @@ def requeued(folder: Path) -> bool:
     return any("Caught signal SIGUSR2" in log and "Exiting gracefully" in log for log in logs)
 
 
+def story(folder: Path) -> str:
+    """All that a sweep said: on the terminal, in its jobs' logs and in the logs of its runs."""
+    files = [folder / "err", *sorted(folder.glob("multirun/.jobs/*.log")), *sorted(folder.glob("multirun/*/*/log.txt"))]
+    return "\n".join(f"== {file.relative_to(folder)}\n{file.read_text()[-4000:]}" for file in files)
+
+
 def test_every_run_is_done_exactly_once(
     cluster: dict[str, str], command: Any, rows_of: Callable[[Path], dict[str, bytes]], tmp_path: Path
 ) -> None:
@@ -120,14 +126,15 @@ def test_every_run_is_done_exactly_once(
         if "killed" not in done and (found := trained(shared, 2)):
             os.kill(found[0], signal.SIGKILL)
             done.add("killed")
-        assert first.poll() is None and time.monotonic() < deadline, f"{done}\n{(shared / 'err').read_text()}"
+        assert first.poll() is None and time.monotonic() < deadline, f"{done}\n{story(shared)}"
         time.sleep(0.05)
     code = first.wait(240)
     err = (shared / "err").read_text()
-    assert code == 1, err
-    assert re.search(r"seed=0: FAILED: job \d+_0 was cancelled", err), err
-    assert re.search(r"seed=2: job \d+_2 is lost( \(FAILED\))?; submitted again", err), err
-    assert re.search(r"^\[\d/3\] seed=1: done", err, re.M) and re.search(r"^\[\d/3\] seed=2: done", err, re.M), err
+    assert code == 1, story(shared)
+    assert re.search(r"seed=0: FAILED: job \d+_0 was cancelled", err), story(shared)
+    assert re.search(r"seed=2: job \d+_2 is lost( \(FAILED\))?; submitted again", err), story(shared)
+    for seed in (1, 2):
+        assert re.search(rf"^\[\d/3\] seed={seed}: done", err, re.M), story(shared)
     assert requeued(shared)
 
     second = start(shared, cluster, *SWEEP, *QUEUE)
@@ -140,7 +147,7 @@ def test_every_run_is_done_exactly_once(
     until(lambda: "1 job is in the queue already" in (shared / "err").read_text(), third, shared)
     with suppress(ProcessLookupError):  # on a busy machine Slurm may have requeued it meanwhile
         os.kill(process, signal.SIGCONT)
-    assert third.wait(240) == 0, (shared / "err").read_text()
+    assert third.wait(240) == 0, story(shared)
     assert "2 of 3 jobs" in (shared / "err").read_text()
     fourth = start(shared, cluster, *SWEEP, *QUEUE)
     assert fourth.wait(60) == 0

@@ -13,10 +13,12 @@ import os
 import pickle
 import re
 import shlex
+import signal
 import subprocess
+import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -283,7 +285,13 @@ class Batch:
         """What went wrong, by the key of the job."""
         for name in THREADS:  # before torch is imported
             os.environ.setdefault(name, os.environ.get("SLURM_CPUS_PER_TASK", "1"))
-        ends = {key: self.command.run(words, number) for number, (key, words) in enumerate(self.jobs.items())}
+        for number in (signal.SIGUSR1, signal.SIGUSR2):  # one of them is Slurm's warning of the time limit
+            if callable(handler := signal.getsignal(number)):
+                signal.signal(number, partial(_handle, handler))
+        try:
+            ends = {key: self.command.run(words, number) for number, (key, words) in enumerate(self.jobs.items())}
+        except _NotRequeued as error:
+            raise error.reason from None
         return {key: problem for key, problem in ends.items() if problem is not None}
 
     def checkpoint(self) -> Any:
@@ -291,6 +299,26 @@ class Batch:
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
+
+
+class _NotRequeued(BaseException):
+    """Carries what submitit says of a job that it gives up past everything that catches errors of a run."""
+
+    def __init__(self, reason: Exception) -> None:
+        self.reason = reason
+
+
+def _handle(handler: Callable[[int, Any], Any], number: int, frame: Any) -> None:
+    """Run submitit's handler of a signal; what goes wrong in it is no fault of the run that the signal interrupts.
+
+    Where Slurm did not take the request to requeue, the job ends without a result: it is lost, and submitted again.
+    """
+    try:
+        handler(number, frame)
+    except (OSError, subprocess.SubprocessError) as error:
+        sys.exit(f"job not requeued: {error}")
+    except Exception as error:  # submitit: timed out too many times
+        raise _NotRequeued(error) from error
 
 
 class QueueError(Exception):
