@@ -36,7 +36,7 @@ test: $(READY)  ## the tests, in two processes (8 minutes)
 
 # Slurm's tests mostly wait for the queue: they begin first, in one of the two processes
 test-all: $(READY)  ## what `make test` leaves out: Slurm, killed sweeps, browser, wheel, documentation (7 minutes)
-	CHAOS_KILLS=$${CHAOS_KILLS:-4} OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
+	CHAOS_KILLS=$${CHAOS_KILLS:-4} CHAOS_DAMAGES=$${CHAOS_DAMAGES:-20} OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
 	    -m 'slow or wheel or browser or slurm or chaos' $(ARGS)
 
 test-oldest: .venv-oldest/.ready  ## a quick part of the tests with the oldest versions that pyproject.toml allows, in .venv-oldest
@@ -50,7 +50,7 @@ test-oldest: .venv-oldest/.ready  ## a quick part of the tests with the oldest v
 slurm-test: $(READY)  ## sweeps on a real Slurm cluster of one node, which it installs (as root) and starts
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -m slurm tests/slurm $(ARGS)
 
-chaos-test: $(READY)  ## kill processes of a running sweep 50 times (CHAOS_KILLS=N: less often): the same rows in the end
+chaos-test: $(READY)  ## kill processes of sweeps 50 times and damage 200 files (CHAOS_KILLS=N, CHAOS_DAMAGES=N: less often): the same rows
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -m chaos tests/chaos $(ARGS)
 
 lint: $(READY)  ## ruff: rules and format

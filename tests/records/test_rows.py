@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dgbench.records.rows import Row, RowProblem, RunIdentity, append_rows, has_rows, keep_rows_until, read_rows, row_of
+from dgbench.records.rows import Row, RowProblem, RunIdentity, append_rows, keep_rows_until, read_rows, row_of
 
 IDENTITY = RunIdentity(
     run="abc",
@@ -189,11 +189,3 @@ def test_keys_of_a_row_are_the_declared_ones() -> None:
     mine = replace(row(0), identity=replace(IDENTITY, user_code={"mine.Objective": "0123456789ab"}))
     assert json.loads(mine.to_json()).keys() == declared
     assert json.loads(row(0).to_json()).keys() == declared - {"user_code"}, "most runs have no code of a user's own"
-
-
-def test_a_run_has_rows_where_its_file_is_not_empty(file: Path) -> None:
-    assert has_rows(file.parent)
-    file.write_bytes(b"")
-    assert not has_rows(file.parent)
-    file.unlink()
-    assert not has_rows(file.parent) and not has_rows(file.parent / "absent")

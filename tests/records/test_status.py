@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dgbench.records import files
-from dgbench.records.rows import ROW_FILE
+from dgbench.records.rows import ROW_FILE, SHIFT_FILE
 from dgbench.records.status import (
     Status,
     finish,
-    has_lost_rows,
     is_done,
+    lacking_rows,
     mark_failed,
     mark_interrupted,
     read_status,
     write_status,
 )
+from tests.rows import ROW, WHOLE
 
 
 @pytest.mark.parametrize(
@@ -53,14 +55,29 @@ def test_no_status(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("word", "rows", "done"),
-    [("DONE", "{}\n", True), ("DONE", "", False), ("DONE", None, False), ("FAILED", "{}\n", False)],
+    [
+        ("DONE", WHOLE, True),
+        ("DONE", f"{replace(ROW, step=50).to_json()}\n", False),
+        ("DONE", "{}\n", False),
+        ("DONE", "", False),
+        ("DONE", None, False),
+        ("FAILED", WHOLE, False),
+    ],
 )
 def test_done_without_rows_is_not_done(tmp_path: Path, word: str, rows: str | None, done: bool) -> None:
     write_status(tmp_path, word)
     if rows is not None:
         (tmp_path / ROW_FILE).write_text(rows)
     assert is_done(tmp_path) is done
-    assert has_lost_rows(tmp_path) is (word == "DONE" and not done)
+    assert (lacking_rows(tmp_path) == "") is (done or word == "FAILED")
+
+
+def test_estimates_of_shift_are_done_where_there_are_any(tmp_path: Path) -> None:
+    write_status(tmp_path, "DONE")
+    (tmp_path / SHIFT_FILE).touch()
+    assert not is_done(tmp_path)
+    (tmp_path / SHIFT_FILE).write_text("{}\n")
+    assert is_done(tmp_path)
 
 
 def test_a_status_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,8 @@ def test_rows_that_contradict_the_others_of_their_run_are_named(make: Any, tmp_p
     found = collect([tmp_path])
     assert [run.identity["algorithm"] for run in found.runs] == ["erm"] and len(found.rows) == 14
     assert found.runs[0].identity["content"] == "f00"
-    (problem,) = found.problems
+    problem, lacking = found.problems
+    assert lacking.kind == "run that lacks rows"
     assert (problem.kind, problem.where) == ("contradicting rows", f"{folder / ROW_FILE}:1")
     one_line(problem.reason, 'erm-0-0: algorithm is "irm" in 2 rows, .*"erm" in')
 
@@ -167,6 +169,37 @@ def test_rows_written_twice_count_once(make: Any, tmp_path: Path) -> None:
     found = collect([tmp_path])
     assert len(found.rows) == 16
     assert kinds(found) == ["repeated rows"]
+
+
+def test_rows_written_twice_that_disagree_say_by_how_much(make: Any, tmp_path: Path) -> None:
+    """Of 16 rows 3 come again: one as it was, two with 25 % and 35 % in place of 25 %, the second after another."""
+    folder = make.write_run(tmp_path, make.identity())
+    rows = make.run_rows(make.identity(), lambda env, step: 0.25)
+    again = [rows[0], replace(rows[1], wrong=300.0), replace(rows[1], wrong=270.0), replace(rows[9], wrong=350.0)]
+    append_rows(folder / ROW_FILE, again)
+    found = collect([tmp_path])
+    (problem,) = found.problems
+    assert (problem.kind, problem.where) == ("disagreeing rows", str(folder / ROW_FILE))
+    one_line(problem.reason, r"^4 rows .* twice, 2 with .* 10 percentage points \(0.85 val at step 200\); the later")
+    assert not found.runs[0].unusable
+    assert sorted(found.rows["wrong"])[-2:] == [270.0, 350.0]
+
+
+def test_a_finished_run_that_lacks_rows_is_named_and_left_out(make: Any, tmp_path: Path) -> None:
+    """Cut at a line's end, at an evaluation's end, in the middle; its twin that is whole counts."""
+    who = make.identity(hparams={"lr": 0.1, "steps": 200})
+    file = make.write_run(tmp_path, who) / ROW_FILE
+    lines = file.read_text().splitlines(keepends=True)
+    for left in (lines[:3], lines[:8], lines[:-1], lines[:5] + lines[6:], lines[1:], [*lines[:-1], lines[0]]):
+        file.write_text("".join(left))
+        found = collect([tmp_path])
+        assert found.runs[0].unusable.startswith("DONE, but ")
+        problem = found.problems[-1]
+        assert (problem.kind, problem.where) == ("run that lacks rows", str(file.parent))
+        one_line(problem.reason, "^DONE, but .*; the same command trains it again")
+    twin = make.write_run(tmp_path, who, folder="twin")
+    found = collect([tmp_path])
+    assert [run.folder for run in found.runs] == [str(twin)] and not found.runs[0].unusable
 
 
 def test_status_marks(make: Any, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from dgbench.errors import ConfigError, RecordError
 from dgbench.records.commands import expect_jobs, forget_jobs, unended_jobs
 from dgbench.records.locks import RunLocks, is_locked
 from dgbench.reports.progress.status import StatusReport, run_states, status_text
+from tests.rows import ROW, WHOLE
 
 NOW = 1_000_000.0
 STUDY = "pacs-erm-resnet18-s0-0123456789ab"
@@ -27,7 +29,7 @@ def make(root: Path, name: str, status: str, study: str = STUDY, **beat: Any) ->
     folder = root / study / name
     folder.mkdir(parents=True)
     if status in ("DONE", "RUNNING"):
-        (folder / "errors.jsonl").write_text("{}\n")
+        (folder / "errors.jsonl").write_text(WHOLE)
     if status:
         (folder / "status").write_text(status + "\n")
         os.utime(folder / "status", (NOW - 5, NOW - 5))
@@ -138,14 +140,14 @@ def test_folders_given_as_text_are_one_folder(tmp_path: Path) -> None:
         StatusReport("/nowhere", is_locked).show()
 
 
-@pytest.mark.parametrize("rows", [None, ""])
+@pytest.mark.parametrize("rows", [None, "", "{}\n", replace(ROW, step=50).to_json() + "\n"])
 def test_done_without_rows_waits_and_is_named(tmp_path: Path, rows: str | None) -> None:
     folder = make(tmp_path, "run", "DONE")
     (folder / "errors.jsonl").unlink()
     if rows is not None:
         (folder / "errors.jsonl").write_text(rows)
     found, problems = run_states([tmp_path], NOW, 600.0, lambda folder: False)
-    assert [state.state for state in found] == ["waiting"] and "errors.jsonl" in found[0].reason
+    assert [state.state for state in found] == ["waiting"] and found[0].reason.startswith("DONE, but ")
     assert [(problem.kind, problem.where, problem.reason) for problem in problems] == [
         ("lost rows", str(folder), found[0].reason)
     ]

@@ -11,6 +11,7 @@ import pytest
 from dgbench.data.datasets.base_images import MNIST_KINDS, MNIST_PARTS
 from dgbench.records.commands import is_left, record_end
 from dgbench.records.status import read_status, write_status
+from tests.rows import WHOLE
 
 SWEEP = (
     "-m",
@@ -128,7 +129,7 @@ def test_what_is_left_of_a_job(tmp_path: Path) -> None:
     for folder in (own, other):
         folder.mkdir(parents=True)
         write_status(folder, "DONE")
-        (folder / "errors.jsonl").write_text("{}\n")
+        (folder / "errors.jsonl").write_text(WHOLE)
     assert is_left(job, "k", "all"), "it never came to its end"
     record_end(job, "k", [own, other])
     assert [is_left(job, "k", retry) for retry in ("all", "failed", "none")] == [False] * 3

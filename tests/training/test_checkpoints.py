@@ -14,11 +14,12 @@ import pytest
 import torch
 
 from dgbench.records.rows import read_rows
-from dgbench.records.status import read_status, write_status
+from dgbench.records.status import is_done, read_status, write_status
 from dgbench.training import checkpoints, train_runs
 from dgbench.training.checkpoints import POINTER, STACKS, Snapshot, group_file, last_step, own_file, resumable
 from dgbench.training.modules import StackedRuns
 from dgbench.training.study import Run, Study
+from tests.damage import ROWS, Way, disagreeing_line, repeat_line
 from tests.studies import groups_of, small_study, stopping_at, train_study
 from tests.training.test_stacked import DOUBLE
 
@@ -253,16 +254,30 @@ def test_finished_runs_inside_a_stack_keep_their_files(undisturbed: Any, tmp_pat
     assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in kept} == kept
 
 
-def test_a_run_whose_rows_are_gone_is_trained_again(undisturbed: Any, tmp_path: Path) -> None:
-    """DONE without rows is not done, and its last checkpoint would add none."""
-    shutil.copytree(undisturbed(DOUBLE).folder.parent, tmp_path, dirs_exist_ok=True)
-    study = irm(tmp_path, DOUBLE)
+@pytest.mark.parametrize("way", ROWS["fold-*/errors.jsonl"])
+def test_a_finished_run_that_lacks_rows_is_trained_again(way: Way, undisturbed: Any, tmp_path: Path) -> None:
+    """No checkpoint has them: its stack is computed from the beginning, and the others keep their files."""
+    shutil.copytree(undisturbed().folder.parent, tmp_path, dirs_exist_ok=True)
+    study = irm(tmp_path)
     lost = study.runs[2]
-    (lost.folder / "errors.jsonl").write_bytes(b"")
+    assert way(lost.folder / "errors.jsonl", random.Random(3))
     kept = [content(run) for run in study.runs if run is not lost]
     assert all(train_study(study).values())
-    assert errors(study) == errors(undisturbed(DOUBLE))
     assert [content(run) for run in study.runs if run is not lost] == kept
+    if way in (repeat_line, disagreeing_line):  # nothing is lacking; reports name what is twice
+        assert is_done(lost.folder)
+    else:
+        assert rows(study) == rows(undisturbed())
+    assert not (study.folder / STACKS).exists()
+
+
+def test_an_unfinished_run_begins_anew_with_one_that_lacks_rows(undisturbed: Any, tmp_path: Path) -> None:
+    """Stopped at step 13; one of four says that it is DONE, with the rows of step 8 alone."""
+    study = stopped(tmp_path, 13)
+    write_status(study.runs[1].folder, "DONE")
+    assert all(train_study(study).values())
+    assert rows(study) == rows(undisturbed())
+    assert not (study.folder / STACKS).exists()
 
 
 # ---- another composition ----------------------------------------------------------------------------------------

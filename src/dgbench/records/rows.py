@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import Flag, auto
 from pathlib import Path
@@ -166,16 +164,6 @@ def append_rows(path: Path, rows: Iterable[Row]) -> None:
         OSError: the file cannot be written; what was there before stays readable.
     """
     append_lines(path, (row.to_json() for row in rows))
-
-
-def has_rows(folder: Path) -> bool:
-    """Whether the row file of a run, or of estimates of shift, is there and not empty."""
-    for file in (folder / ROW_FILE, folder / SHIFT_FILE):
-        with suppress(OSError):
-            about = file.stat()
-            if stat.S_ISREG(about.st_mode) and about.st_size > 0:
-                return True
-    return False
 
 
 def read_rows(path: Path) -> tuple[list[dict[str, Any]], list[RowProblem]]:

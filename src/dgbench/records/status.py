@@ -11,17 +11,22 @@ import math
 import os
 import socket
 import time
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
+from dgbench.records.evaluations import Evaluations, RowKey
 from dgbench.records.files import read_regular, write_whole
-from dgbench.records.rows import has_rows
+from dgbench.records.rows import IDENTITY_FILE, ROW_FILE, SHIFT_FILE, parse_rows
 
 STATUS_FILE = "status"
 
 RUNNING, DONE, FAILED = "RUNNING", "DONE", "FAILED"
 INTERRUPTED = "INTERRUPTED"  # by Ctrl-C: stopped, not failed
+NO_ROWS = f"{ROW_FILE} is missing or holds no rows"
 WORDS = (RUNNING, DONE, FAILED, INTERRUPTED)
 
 
@@ -46,9 +51,62 @@ def read_status(folder: Path) -> Status:
     return Status(word, reason) if word in WORDS else Status("", f"status file says {text.strip()[:60]!r}")
 
 
-def is_done(folder: Path) -> bool:
-    """Whether the run in a folder needs no more training: it is ``DONE`` and its rows are there."""
-    return read_status(folder).word == DONE and has_rows(folder)
+def is_done(folder: Path, evaluations: Evaluations | None = None) -> bool:
+    """Whether the run in a folder needs no more training: it is ``DONE``, and all of its rows are there.
+
+    Args:
+        folder: of a run, or of estimates of shift.
+        evaluations: of the run; None takes them as :func:`lacking_rows` does.
+    """
+    return read_status(folder).word == DONE and not lacking_rows(folder, evaluations)
+
+
+def lacking_rows(folder: Path, evaluations: Evaluations | None = None) -> str:
+    """What is missing among the rows of a run, in words; empty where nothing is.
+
+    Args:
+        folder: of the run. Of estimates of shift it is asked whether there are any.
+        evaluations: of the run; None takes them from what its folder says.
+    """
+    try:
+        rows = parse_rows(read_regular(folder / ROW_FILE))[0]
+    except OSError:
+        with suppress(OSError):
+            if (folder / SHIFT_FILE).stat().st_size:
+                return ""
+        return NO_ROWS
+    keys: dict[str, set[RowKey]] = defaultdict(set)
+    identities = {row.identity["run"]: row.identity for row in rows}
+    for row in rows:
+        keys[row.identity["run"]].add((row.own["step"], row.own["env"], row.own["subset"]))
+    faults = (lacking_of(folder, identities[run], keys[run], evaluations) for run in identities)
+    return next(filter(None, faults), "" if rows else NO_ROWS)
+
+
+def trained_again(lacking: str) -> str:
+    """Say what is wrong with a run that is ``DONE`` and lacks rows, and what becomes of it."""
+    return f"{DONE}, but {lacking}; the same command trains it again from its beginning"
+
+
+def lacking_of(
+    folder: Path, identity: Mapping[str, Any], rows: Collection[RowKey], evaluations: Evaluations | None = None
+) -> str:
+    """:func:`lacking_rows` of a run whose row file has been read.
+
+    Args:
+        folder: of the run.
+        identity: of its rows.
+        rows: step, environment and subset of each, none twice.
+        evaluations: as there.
+    """
+    if evaluations is None:
+        try:
+            document = json.loads(read_regular(folder / IDENTITY_FILE))
+        except (OSError, ValueError, RecursionError):
+            document = None
+        evaluations = Evaluations.recorded(document, identity)
+    beat = read_beat(folder) if evaluations.may_end_early else None
+    return evaluations.lacking(rows, beat.step if beat else 0)
 
 
 def write_status(folder: Path, word: str, reason: str = "") -> None:
@@ -76,11 +134,6 @@ def mark_interrupted(folder: Path) -> None:
     if read_status(folder).word == RUNNING:
         with suppress(OSError):
             write_status(folder, INTERRUPTED)
-
-
-def has_lost_rows(folder: Path) -> bool:
-    """Whether a run is ``DONE`` and its rows are gone: it is trained again, and not from its last checkpoint."""
-    return read_status(folder).word == DONE and not has_rows(folder)
 
 
 def finish(folder: Path, failure: str | None = None) -> Status:

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from dgbench.data.minibatches import EnvironmentData
 from dgbench.errors import ConfigError
 from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.settings import TrainerSettings
+from dgbench.records.evaluations import Evaluations
 from dgbench.records.files import write_whole
 from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.rows import EVALUATED, IDENTITY_FILE, ROW_FILE, RunIdentity
@@ -36,7 +37,7 @@ from dgbench.records.status import finish
 from dgbench.trained.diwa import Accuracy
 from dgbench.trained.per_image import kept, write_features
 from dgbench.trained.predictor import LoadedModel, Predictor
-from dgbench.training.study import environments_of, recipes_of
+from dgbench.training.study import environments_of, recipes_of, scored_by
 
 Logits = Callable[[Tensor, str, int], Tensor]
 Counts = dict[str, dict[str, float]]
@@ -240,10 +241,10 @@ def evaluate_model(
             evaluated: dict[str, Any] = {"name": subject.name, "content": subject.content}
             if model.averaged:
                 evaluated["averaged"] = list(model.averaged)
-            write_whole(
-                folder / IDENTITY_FILE, json.dumps({"run": identity.run, "evaluated": evaluated}, indent=1) + "\n"
-            )
             rows = rows_of_counts(identity, model.step, run.recipes, counts)
+            once = Evaluations(steps=model.step, every=0, scored=scored_by(run.recipes))
+            about = {"run": identity.run, "evaluated": evaluated, "evaluations": asdict(once)}
+            write_whole(folder / IDENTITY_FILE, json.dumps(about, indent=1) + "\n")
             write_whole(folder / ROW_FILE, "".join(row.to_json() + "\n" for row in rows))
             finish(folder)
     return [folders[fold.name] for fold in folds]

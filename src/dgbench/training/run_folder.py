@@ -115,6 +115,7 @@ def write_identity(run: Run, *, resumed_from: int, together: int) -> None:
         "run": run.hash,
         "study": study.folder.name,
         "spec": run.spec.to_json(),
+        "evaluations": asdict(run.evaluations),
         "dataset": {**study.info.facts(), "fingerprint": fingerprint(study.source)},
         "sessions": [*_sessions(file), session],
     }

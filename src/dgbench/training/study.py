@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,6 +33,7 @@ from dgbench.plan.folds import Fold
 from dgbench.plan.identity import callback_values
 from dgbench.plan.settings import TrainerSettings
 from dgbench.plan.studies import PlannedStudy
+from dgbench.records.evaluations import Evaluations
 from dgbench.records.rows import RunIdentity
 from dgbench.records.spec import RunSpec, code_version
 from dgbench.training.modules import SingleRun
@@ -85,6 +87,18 @@ class Run:
         name = study.folder.name
         config = {**study.columns(), "fold": self.fold.name, "held_out": ", ".join(self.fold.held_out)}
         return RunInfo(self.folder, self.hash, f"{name}/{job_type}", job_type, name, config, [*study.tags(), "fold"])
+
+    @cached_property
+    def evaluations(self) -> Evaluations:
+        """When it is evaluated, and on what."""
+        settings, averaging = self.study.settings, self.study.averaging()
+        return Evaluations(
+            steps=settings.steps,
+            every=0 if averaging and averaging.rule.final_only else settings.eval_every,
+            test_always=settings.eval_test == "always",
+            may_end_early=averaging is not None or bool(self.study.config["callbacks"]),
+            scored=scored_by(self.data.recipes),
+        )
 
     def identity(self, module: OneRun) -> RunIdentity:
         """What its rows say of it.
@@ -423,6 +437,14 @@ def environments_of(fold: Fold, environments: Environments) -> Environments:
     if fold.membership is None:
         return environments
     return partial(environments, fold.membership.training, fold.membership.tested)
+
+
+def scored_by(recipes: Sequence[ErrorRecipe]) -> dict[str, list[str]]:
+    """The environments that are scored, by subset."""
+    scored: dict[str, list[str]] = defaultdict(list)
+    for recipe in recipes:
+        scored[recipe.subset].append(recipe.env)
+    return dict(scored)
 
 
 def recipes_of(fold: Fold, environments: Environments, subsets: Sequence[str], grouped: bool) -> list[ErrorRecipe]:

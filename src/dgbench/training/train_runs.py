@@ -19,14 +19,16 @@ from dgbench.records.locks import RunLocks, lock_holder
 from dgbench.records.metrics import METRICS_FILE, Lines, read_metrics, write_metrics
 from dgbench.records.predictions import PREDICTION_FILE, about_predictions
 from dgbench.records.status import (
+    DONE,
     FAILED,
     RUNNING,
     finish,
-    has_lost_rows,
     is_done,
+    lacking_rows,
     mark_failed,
     mark_interrupted,
     read_status,
+    trained_again,
     write_status,
 )  # fmt: skip
 from dgbench.training.checkpoints import (
@@ -119,7 +121,7 @@ class _Trainer:
     def asks_for(self, run: Run, retry: str) -> bool:
         """Whether a run is to be trained now; one that is not is noted as it stands."""
         failed = read_status(run.folder).word == FAILED
-        done = is_done(run.folder)
+        done = is_done(run.folder, run.evaluations)
         if done or (failed and retry == "none"):
             note = "failed before; retry=failed trains it again" if failed else "was done before"
             self.progress.end(self._named(run), note)
@@ -156,12 +158,8 @@ class _Trainer:
                 return all(run.hash in self.outcomes.complete for run in runs)
             self.moved = True
             stack.enter_context(own_log(*(run.folder for run in taken)))
-            for run in taken:
-                if has_lost_rows(run.folder):  # its checkpoint would add none of them
-                    self.progress.note(f"{run.folder} is DONE, but its rows are gone; it is trained again")
-                    start_over(run)
             try:
-                parts = resumable(group, taken)
+                parts = self._anew(group, taken) or resumable(group, taken)
             except DgbenchError as error:
                 self._fail(taken, failure(error))
                 return True
@@ -170,6 +168,26 @@ class _Trainer:
             if group.stacked:
                 forget(group.runs)
             return len(taken) == len(runs)
+
+    def _anew(self, group: Group, taken: Sequence[Run]) -> list[tuple[Group, Snapshot | None]]:
+        """What of a group begins at its beginning, as runs do that are ``DONE`` and lack rows: no checkpoint has these.
+
+        Where all others of a stack are finished, they are computed once more beside them, so that rows round as before.
+
+        Returns:
+            The group, or its runs that are left; nothing where no rows are lacking.
+        """
+        lacking = [run for run in taken if read_status(run.folder).word == DONE]
+        for run in lacking:
+            self.progress.note(f"{run.folder}: {trained_again(lacking_rows(run.folder, run.evaluations))}")
+        if not lacking:
+            return []
+        for run in taken:
+            start_over(run)
+        if not all(run in taken or is_done(run.folder, run.evaluations) for run in group.runs):
+            return [(group.only(taken), None)]
+        group_file(group).unlink(missing_ok=True)
+        return [(group, None)]
 
     def note_done_by_others(self, groups: Sequence[Group], asked: set[str]) -> None:
         """Count what other processes have finished meanwhile."""
@@ -224,7 +242,7 @@ class _Trainer:
         return False
 
     def _done_meanwhile(self, run: Run) -> bool:
-        if not is_done(run.folder):
+        if not is_done(run.folder, run.evaluations):
             return False
         self.progress.end(self._named(run), "was done by another process")
         self.outcomes.complete[run.hash] = True

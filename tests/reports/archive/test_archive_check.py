@@ -62,7 +62,7 @@ CHANGED: list[tuple[str, Callable[[list[PackedRun]], object], str]] = [
      "differ in algorithm"),
     ("a run", lambda lines: lines.pop(0), "sr_cmnist, digits, exact: erm seed 0: fold 0: "),
     ("the last step", lambda lines: (lines[0].rows.update(step=[10] * 8), lines[0].run.update(last_step=10)),
-     "of step 10 of 20"),
+     "DONE, but its rows end at step 10 of 20"),
     ("code of no commit", lambda lines: [line.identity.update(code="0.1.0+abcdef0-dirty") for line in lines],
      "0.1.0+abcdef0-dirty is in"),
     ("no specification", lambda lines: setattr(lines[0], "spec", None), "specification or sessions"),

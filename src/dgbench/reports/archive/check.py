@@ -64,9 +64,12 @@ def check_entry(folder: Path) -> list[str]:
         return faults
     try:
         lines = read_lines(entry.rows)
-        problems = read_archive(entry.rows, Names())[1]
+        runs, problems = read_archive(entry.rows, Names())
         if problems:  # rows that no table takes
             return faults + [f"{problem.kind} {problem.where}: {problem.reason}" for problem in problems]
+        faults += [
+            f"run {run.identity['run']}: {run.unusable}" for run, _ in runs if run.status == DONE and run.lacking
+        ]
         faults += [*_of_runs(entry, lines)]
         faults += [*_of_numbers(entry)]
     except (DgbenchError, OSError) as error:
@@ -123,8 +126,6 @@ def _of_run(line: PackedRun, frozen: bool) -> Iterator[str]:
         return
     if digest != identity["run"]:
         yield f"its specification hashes to {digest}, its hash is {identity['run']}"
-    if line.run["status"] == DONE and line.run["last_step"] != steps:
-        yield f"it is {DONE}, its last row is of step {line.run['last_step']} of {steps}"
     written = {**DEFAULTS, **identity, "hparams": {"steps": steps, **identity["hparams"]}}
     for key in sorted((written.keys() & expected.keys()) - {"tuning", "objective"}):
         if canonical(written[key]) != canonical(expected[key]):

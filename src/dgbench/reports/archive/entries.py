@@ -24,7 +24,7 @@ from dgbench.analysis import MEASURES
 from dgbench.errors import RecordError
 from dgbench.records.files import read_regular, write_whole
 from dgbench.records.rows import IDENTITY_FILE, Role, keys, printable_text
-from dgbench.records.status import DONE, FAILED, PROGRESS_FILE
+from dgbench.records.status import FAILED, PROGRESS_FILE
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.labels import words_of
 from dgbench.reports.measuring.tables import measure_table
@@ -246,10 +246,12 @@ def write_lines(lines: Iterable[PackedRun], file: Path) -> None:
 
 
 def packed(collection: Collection) -> list[PackedRun]:
-    """Pack every run of a collection that has rows."""
+    """Pack the finished and failed runs of a collection."""
     lines = []
     for number, rows in collection.rows.groupby("run", sort=True):
         run = collection.runs[number]  # type: ignore[index]  # pandas does not know its keys
+        if run.unusable and run.status != FAILED:
+            continue
         provenance = _made_by(Path(run.folder))
         identity = dict(run.identity)
         if provenance:  # `by seed` is said of a whole report, not of a run
@@ -257,7 +259,9 @@ def packed(collection: Collection) -> list[PackedRun]:
         folder = "/".join(Path(run.folder).parts[-2:])
         columns = {name: rows[name].tolist() for name in ROW_COLUMNS}
         columns["loss"] = [round(value, 6) for value in columns["loss"]]  # single precision is all that a table keeps
-        lines.append(PackedRun(run={**asdict(run), "folder": folder, "identity": identity}, rows=columns, **provenance))
+        about = {**asdict(run), "folder": folder, "identity": identity}
+        del about["lacking"]  # follows from the rows
+        lines.append(PackedRun(run=about, rows=columns, **provenance))
     return lines
 
 
@@ -401,7 +405,7 @@ def pack(name: str, roots: Sequence[str | Path], results: Path, selection: str =
     if clash := next((problem for problem in collection.problems if problem.kind == "disagreement"), None):
         raise RecordError(f"{clash.where}: {clash.reason}; name folders that hold one of the two")
     left_out = [f"{problem.kind}: {problem.where}: {problem.reason}" for problem in collection.problems]
-    lines = [line for line in packed(collection) if line.run["status"] in (DONE, FAILED)]
+    lines = packed(collection)
     if not lines:
         raise RecordError(f"no finished run in {', '.join(map(str, roots))} ({len(left_out)} left out)")
     folder.mkdir(parents=True)

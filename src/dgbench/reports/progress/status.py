@@ -1,6 +1,6 @@
 """``report=status``: a sweep as it stands, once or live: what is done, runs, failed, is stuck or waits.
 
-Reads statuses and signs of life, no rows.
+Reads statuses and signs of life; of rows whether a finished run has all of its own.
 """
 
 from __future__ import annotations
@@ -22,10 +22,20 @@ from dgbench.errors import ConfigError, RecordError
 from dgbench.records.commands import EXPECTED_FILE, JOBS, unended_jobs
 from dgbench.records.files import read_regular
 from dgbench.records.rows import IDENTITY_FILE, PLAN_FILE
-from dgbench.records.status import DONE, FAILED, INTERRUPTED, RUNNING, STATUS_FILE, Beat, duration, read_beat
+from dgbench.records.status import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    RUNNING,
+    STATUS_FILE,
+    Beat,
+    duration,
+    lacking_rows,
+    read_beat,
+    trained_again,
+)
 from dgbench.reports.reading.folders import (
     HIDING,
-    LOST_ROWS,
     UNREADABLE_PLAN,
     Problem,
     RunFolder,
@@ -87,15 +97,18 @@ def run_states(
     begun = {os.path.realpath(state.folder) for state in states}
     waiting = {os.path.realpath(folder): folder for root in roots for folder in _planned(root, problems)}
     states += [RunState(folder, "waiting") for real, folder in waiting.items() if real not in begun]
-    problems += [Problem("lost rows", printable(f.path), f.reason) for f in folders if f.reason == LOST_ROWS]
     return sorted(states, key=lambda state: str(state.folder)), problems
 
 
 def _state(
     folder: RunFolder, now: float, stuck_after: float, is_locked: Callable[[Path], bool], problems: list[Problem]
 ) -> RunState:
-    if folder.status == DONE and folder.reason != LOST_ROWS:
-        return RunState(folder.path, "done")
+    if folder.status == DONE:
+        if not (lacking := lacking_rows(folder.path)):
+            return RunState(folder.path, "done")
+        reason = trained_again(lacking)
+        problems.append(Problem("lost rows", printable(folder.path), reason))
+        return RunState(folder.path, "waiting", reason)
     if folder.status == FAILED:
         return RunState(folder.path, "failed", folder.reason or "no reason given")
     beat = read_beat(folder.path)

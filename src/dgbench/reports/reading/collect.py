@@ -19,7 +19,7 @@ from dgbench.configuration import command_words
 from dgbench.errors import RecordError
 from dgbench.records.files import read_regular
 from dgbench.records.rows import DEFAULTS, IDENTITY_FILE, ROW_FILE, Role, identity_key, keys, shown
-from dgbench.records.status import DONE, FAILED, INTERRUPTED, RUNNING
+from dgbench.records.status import DONE, FAILED, INTERRUPTED, RUNNING, lacking_rows, trained_again
 from dgbench.reports.reading.folders import (
     UNREADABLE_FILE,
     Problem,
@@ -40,6 +40,7 @@ from dgbench.reports.reading.row_files import (
     Names,
     RowCache,
     Run,
+    differing,
     read_archive,
 )
 
@@ -51,8 +52,9 @@ if TYPE_CHECKING:
 __all__ = ["CODE_SEPARATOR", "IDENTITY_KEYS", "Collection", "collect"]
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
-TOLERANCE = 1e-9  # percentage points that sums in another order may change
-_UNUSABLE = {FAILED: "failed run", RUNNING: "still running", INTERRUPTED: "interrupted run"}
+_UNUSABLE = {
+    FAILED: "failed run", RUNNING: "still running", INTERRUPTED: "interrupted run", DONE: "run that lacks rows",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -163,10 +165,12 @@ def _read_folder(folder: RunFolder, cache: RowCache) -> tuple[list[Record], list
     except OSError as error:
         problems = [Problem(UNREADABLE_FILE, printable(file), f"{error.strerror}; make it readable")]
     if not records:
-        problems.append(Problem(f"{folder.status.lower()} run without rows", where, folder.reason or "no rows yet"))
+        reason = trained_again(lacking_rows(folder.path)) if folder.status == DONE else folder.reason or "no rows yet"
+        problems.append(Problem(f"{folder.status.lower()} run without rows", where, reason))
     for run, _ in records:
         if run.unusable:
-            problems.append(Problem(_UNUSABLE.get(run.status, "no status"), where, run.unusable))
+            reason = trained_again(run.lacking) if run.status == DONE else run.unusable
+            problems.append(Problem(_UNUSABLE.get(run.status, "no status"), where, reason))
     return records, problems
 
 
@@ -213,7 +217,7 @@ def without_duplicates(records: list[Record], names: Sequence[str]) -> tuple[lis
             groups[identity_key(record[0].identity, same)].append(record)
         records = []
         for group in groups.values():
-            group.sort(key=lambda record: (record[0].status != DONE, -record[0].last_step, record[0].folder))
+            group.sort(key=lambda record: (record[0].unusable != "", -record[0].last_step, record[0].folder))
             used = group[0]
             records.append(used)
             for other in group[1:]:
@@ -239,9 +243,7 @@ def _contradiction(used: Run, other: Run) -> str:
 
 def _difference(used: Record, other: Record, names: Sequence[str]) -> str:
     """How two records of one run differ where both have an error; empty where they agree."""
-    ours, theirs = _errors(used[1]), _errors(other[1])
-    differ = {key: abs(ours[key] - theirs[key]) for key in ours.keys() & theirs.keys()}
-    differ = {key: points for key, points in differ.items() if points > TOLERANCE}
+    differ = differing(_errors(used[1]), _errors(other[1]))
     if not differ:
         return ""
     steps = sorted({step for step, _, _ in differ})

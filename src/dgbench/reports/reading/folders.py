@@ -12,11 +12,10 @@ from typing import Any
 
 from dgbench.configuration import command_words
 from dgbench.records.files import NOT_REGULAR, read_regular
-from dgbench.records.rows import LONGEST, ROW_FILE, SHIFT_FILE, has_rows
-from dgbench.records.status import DONE, STATUS_FILE, read_status
+from dgbench.records.rows import LONGEST, ROW_FILE, SHIFT_FILE
+from dgbench.records.status import STATUS_FILE, read_status
 
 UNKNOWN = "UNKNOWN"  #: the status of a folder that has none
-LOST_ROWS = f"{DONE}, but {ROW_FILE} is missing or empty; the same command trains it again from its beginning"
 UNREADABLE_FOLDER, UNREADABLE_FILE, UNREADABLE_PLAN = "unreadable folder", "unreadable file", "unreadable plan"
 NO_FOLDER = "no such folder"
 HIDING = frozenset({UNREADABLE_FOLDER, UNREADABLE_FILE, UNREADABLE_PLAN})  #: kinds of problems that may hide runs
@@ -44,7 +43,7 @@ class RunFolder:
 
     path: Path
     status: str  #: a word of :mod:`dgbench.records.status`, or :data:`UNKNOWN`
-    reason: str  #: what the status says besides; :data:`LOST_ROWS` for a run that is DONE without rows
+    reason: str  #: what the status says besides
     root: Path = Path()  #: the searched folder that it was found under
 
 
@@ -139,8 +138,7 @@ def _run_folder(path: Path, root: Path) -> RunFolder:
     reason = printable(status.reason)[:LONGEST]
     if not status.word:
         return RunFolder(path, UNKNOWN, reason or "no readable status file", root)
-    without_rows = status.word == DONE and not has_rows(path)
-    return RunFolder(path, status.word, LOST_ROWS if without_rows else reason, root)
+    return RunFolder(path, status.word, reason, root)
 
 
 def fold_of(folder: RunFolder) -> str | None:

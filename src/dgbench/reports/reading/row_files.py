@@ -18,17 +18,20 @@ import os
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+import dgbench.records.evaluations
 import dgbench.records.rows
+import dgbench.records.status
 from dgbench.errors import RecordError
+from dgbench.records.evaluations import Evaluations, RowKey
 from dgbench.records.files import open_regular, write_whole
 from dgbench.records.rows import (
     DEFAULTS,
@@ -46,7 +49,7 @@ from dgbench.records.rows import (
     shown,
     whole,
 )
-from dgbench.records.status import WORDS
+from dgbench.records.status import DONE, WORDS, lacking_of
 from dgbench.reports.reading.folders import UNKNOWN, Problem, printable
 
 if TYPE_CHECKING:
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
 
 CACHE_FILE = ".dgbench-rows.npz"
 WORTH = 8_000_000  # bytes of row files read anew from which on the cache is written: less is read in a moment
+TOLERANCE = 1e-9  # percentage points that sums in another order may change
 SETTLED = 2.0  # seconds; a younger file may change again without a new time, where times are coarse
 MOST_NAMED = 20  # faulty lines of one file
 IDENTITY_KEYS = tuple(IDENTITY_CHECKS)
@@ -64,6 +68,7 @@ SEEDED = keys(Role.DATA_SEED)
 BY_SEED = "by seed"  #: value of a key of :data:`SEEDED` where every seed has its own
 CODE_SEPARATOR = " and "  #: between the code versions of a run that has several
 
+Key = TypeVar("Key", bound=Hashable)
 Stamp = tuple[int, int, int]  # what changes with a file: its size, and its times in ns
 
 #: a row: ``env`` and ``subset`` are numbers of a :class:`Names`
@@ -114,12 +119,13 @@ class Run:
     last_step: int
     row_count: int
     together: int | None = None  #: how many runs trained together at its last step; None where the rows do not say
+    lacking: str = ""  #: what is missing among the rows of a finished run, in words
 
     @property
     def unusable(self) -> str:
         """Why its errors must not be used; empty when they may."""
-        if self.status == "DONE":
-            return ""
+        if self.status == DONE:
+            return f"{DONE}, but {self.lacking}" if self.lacking else ""
         if self.status == "FAILED":
             return f"failed: {self.reason or 'no reason given'}"
         return f"unfinished (status {self.status}), last row at step {self.last_step}"
@@ -180,10 +186,12 @@ def read_row_file(file: Path, names: Names) -> RowFile:
     for rows in by_run.values():
         identity, agreeing, contradicting = _agreed(rows)
         faults += contradicting
-        run, array = _record(agreeing, identity, names)
+        run, array = _record(agreeing, identity, names, file.parent)
         runs.append((run, array))
         if repeated := len(agreeing) - run.row_count:
-            more.append(Fault("repeated rows", 0, f"{repeated} rows were written twice; the later ones are used"))
+            differ = _disagreement(agreeing)
+            reason = f"{repeated} rows were written twice{differ}; the later ones are used"
+            more.append(Fault("disagreeing rows" if differ else "repeated rows", 0, reason))
         if CODE_SEPARATOR in run.identity["code"]:
             more.append(Fault("several code versions", None, f"rows of {run.identity['code']}"))
     settled = now - about.st_mtime > SETTLED
@@ -222,7 +230,31 @@ def _agreed(rows: Sequence[ParsedRow]) -> tuple[dict[str, Any], list[ParsedRow],
     return agreed, [row for row in rows if id(row.identity) not in contradicting], faults
 
 
-def _record(rows: Sequence[ParsedRow], identity: dict[str, Any], names: Names) -> Record:
+def _disagreement(rows: Sequence[ParsedRow]) -> str:
+    """Say in how many places repeated rows of a run have different errors, and by how much; empty where in none."""
+    errors: dict[RowKey, list[float]] = defaultdict(list)
+    for row in rows:
+        key = row.own["step"], row.own["env"], row.own["subset"]
+        errors[key].append(100 * row.own["wrong"] / row.own["seen"])
+    latest = {key: several[-1] for key, several in errors.items()}
+    first = {key: max(several, key=lambda error: abs(error - several[-1])) for key, several in errors.items()}
+    if not (differ := differing(latest, first)):
+        return ""
+    worst = max(differ, key=lambda key: differ[key])
+    step, env, subset = worst
+    return (
+        f", {len(differ)} with different errors, most by {differ[worst]:.3g} percentage points ({env} {subset} at step "
+        f"{step})"
+    )
+
+
+def differing(ours: Mapping[Key, float], theirs: Mapping[Key, float]) -> dict[Key, float]:
+    """By how many percentage points errors in percent differ, where both have one and not by rounding alone."""
+    points = {key: abs(ours[key] - theirs[key]) for key in ours.keys() & theirs.keys()}
+    return {key: value for key, value in points.items() if value > TOLERANCE}
+
+
+def _record(rows: Sequence[ParsedRow], identity: dict[str, Any], names: Names, folder: Path) -> Record:
     kept: dict[tuple[Any, ...], ParsedRow] = {}
     for row in rows:
         fields = row.own
@@ -238,7 +270,8 @@ def _record(rows: Sequence[ParsedRow], identity: dict[str, Any], names: Names) -
         (fields["step"], number(fields["env"]), number(fields["subset"]), *counts(fields)) for fields in values
     )
     identity = {key: identity[key] for key in IDENTITY_KEYS}
-    return Run("", identity, "", "", latest["step"], len(array), latest["together"]), array
+    lacking = lacking_of(folder, identity, kept)
+    return Run("", identity, "", "", latest["step"], len(array), latest["together"], lacking), array
 
 
 _COUNT = whole(0, LARGEST_COUNT)
@@ -306,6 +339,8 @@ def _archived(line: bytes, names: Names) -> Record:
         raise RecordError(wrong)
     env, subset = (list(map(names.number, columns[name])) for name in ("env", "subset"))
     rows = row_array(zip(*({**columns, "env": env, "subset": subset}[name] for name in ROW_COLUMNS), strict=True))
+    keys = set(zip(columns["step"], columns["env"], columns["subset"], strict=True))
+    specified = Evaluations.specified(content.get("spec"))  # a run without one may be a model that was evaluated
     run = Run(
         printable(about["folder"]),
         {key: identity.get(key, DEFAULTS.get(key)) for key in IDENTITY_CHECKS},
@@ -314,6 +349,7 @@ def _archived(line: bytes, names: Names) -> Record:
         about["last_step"],
         about["row_count"],
         about.get("together"),
+        specified.lacking(keys) if specified else "",
     )
     return run, rows
 
@@ -419,5 +455,7 @@ def _loaded(path: Path, names: Names) -> dict[str, RowFile]:
 @functools.cache
 def _version() -> str:
     """Another one whenever the code that reads rows is another, or what Python takes for printable."""
-    content = b"".join(Path(file).read_bytes() for file in (str(dgbench.records.rows.__file__), __file__))
+    modules = dgbench.records.rows, dgbench.records.evaluations, dgbench.records.status
+    files = [str(module.__file__) for module in modules]
+    content = b"".join(Path(file).read_bytes() for file in [*files, __file__])
     return hashlib.sha256(content).hexdigest() + sys.version

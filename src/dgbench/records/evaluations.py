@@ -1,0 +1,129 @@
+"""Say when a run is evaluated and on what, and so which rows it has when it is finished.
+
+A disk that was full, or a copy that broke off, leaves rows that end between two lines. Nothing tells them from all of a
+run's rows but what the run was to write.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+from dgbench.records.rows import Check, first_fault, list_of, mapping_of, optional, printable_text, truth, whole
+
+RowKey = tuple[int, str, str]  #: step, environment and subset of a row
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluations:
+    """The evaluations of a run; ``identity.json`` keeps them under these names.
+
+    Args:
+        steps: optimizer steps in all; None where that is not known.
+        every: steps between two evaluations; 0 where the last one alone leaves rows, None where that is not known.
+        test_always: every evaluation scores ``test``; False: the last one does, and others may.
+        may_end_early: averaging or a callback may end training before its last step.
+        scored: subset -> environments; None: whatever some evaluation scored.
+    """
+
+    steps: int | None = None
+    every: int | None = None
+    test_always: bool = False
+    may_end_early: bool = False
+    scored: Mapping[str, Sequence[str]] | None = None
+
+    @staticmethod
+    def recorded(document: Any, identity: Mapping[str, Any]) -> Evaluations:
+        """Those of a run, from what was kept of it.
+
+        Args:
+            document: its ``identity.json``; anything else where that is lost.
+            identity: of its rows, which tell how many steps a run has whose ``identity.json`` is lost.
+        """
+        if isinstance(document, Mapping) and document.get("run") == identity["run"]:
+            if stated := _stated(document.get("evaluations")) or Evaluations.specified(document.get("spec")):
+                return stated
+            if "evaluated" in document:  # by an earlier version: a trained model as it was at any step
+                return Evaluations()
+        hparams = identity["hparams"]
+        steps, averaged = hparams.get("steps"), identity.get("averaging", "none") != "none"
+        may_end_early = averaged or any(name.startswith("callbacks.") for name in hparams)
+        return Evaluations(steps=steps if type(steps) is int else None, may_end_early=may_end_early)
+
+    @staticmethod
+    def specified(spec: Any) -> Evaluations | None:
+        """Those that a run's specification means, which names no environments; None where it is none."""
+        try:
+            training, is_averaged = spec["training"], spec["averaging"]["name"] != "none"
+            every = training.get("eval_every", 0)
+            return Evaluations(
+                steps=int(training["steps"]),
+                every=None if is_averaged or every < 1 else int(every),
+                test_always=training.get("eval_test", "always") == "always",
+                may_end_early=is_averaged or bool(spec.get("callbacks")),
+            )
+        except (TypeError, KeyError, ValueError, AttributeError):
+            return None
+
+    def lacking(self, rows: Collection[RowKey], reached: int = 0) -> str:
+        """What is missing among rows, in words; empty where nothing is.
+
+        Args:
+            rows: of one run, none twice.
+            reached: step that training is known to have come to, where it may end early.
+        """
+        scored = set(map(itemgetter(1, 2), rows))
+        if self.scored is not None:
+            wanted = {(env, subset) for subset, environments in self.scored.items() for env in environments}
+            rows = rows if scored <= wanted else [row for row in rows if row[1:] in wanted]
+            scored = wanted
+        counts, needed = Counter(map(itemgetter(0, 2), rows)), Counter(map(itemgetter(1), scored))
+        steps = {step for step, _ in counts}
+        last = max(steps, default=0) if self.steps is None else self.steps
+        if self.may_end_early:
+            last = max(steps | {reached})
+        for step in self._evaluated(steps, last):
+            is_lacking = {subset for subset, count in needed.items() if counts[step, subset] < count}
+            if not (self.test_always or step == last or counts[step, "test"]):
+                is_lacking -= {"test"}
+            if is_lacking or not steps:
+                return _words(rows, step, {place for place in scored if place[1] in is_lacking}, last)
+        return ""
+
+    def _evaluated(self, steps: set[int], last: int) -> Iterator[int]:
+        """Steps of the evaluations that must have left rows, where ``steps`` have, in order."""
+        if self.every is None:
+            yield from sorted(step for step in steps if step < last)
+        elif self.every:
+            yield from range(self.every, last, self.every)
+        yield last
+
+
+def _words(rows: Collection[RowKey], step: int, scored: set[tuple[str, str]], last: int) -> str:
+    latest = max(map(itemgetter(0), rows), default=None)
+    if latest is None:
+        return "it has no rows"
+    if latest < step:
+        return f"its rows end at step {latest} of {last}"
+    missing = sorted(scored - {(env, subset) for at, env, subset in rows if at == step})
+    count = "1 row" if len(missing) == 1 else f"{len(missing)} rows"
+    return f"{count} of step {step} missing, {missing[0][1]} of {missing[0][0]}{' first' if missing[1:] else ''}"
+
+
+_CHECKS: Mapping[str, Check] = {
+    "steps": optional(whole(0)),
+    "every": optional(whole(0)),
+    "test_always": truth,
+    "may_end_early": truth,
+    "scored": optional(mapping_of(list_of(printable_text))),
+}
+
+
+def _stated(values: Any) -> Evaluations | None:
+    """Evaluations as a file states them; None where it states none."""
+    if not isinstance(values, dict) or values.keys() != _CHECKS.keys() or first_fault(values, _CHECKS):
+        return None
+    return Evaluations(**values)
