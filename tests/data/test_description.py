@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from dgbench.configuration import CONF
 from dgbench.data.datasets import base_images as base_files
+from dgbench.data.description import DatasetInfo
 from dgbench.data.environments import Environments
 from dgbench.data.transforms.corruptions import CORRUPTIONS
 from dgbench.data.transforms.values import NAMES
@@ -330,3 +331,22 @@ def test_an_image_size_that_the_weights_decide(make: Make) -> None:
     assert described(config).image == (3, 0, 0)
     with pytest.raises(ConfigError, match=r"dataset\.image_size=null.*positive number"):
         built(config)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("a", "A", "b"), "'a' and 'A'.*case"),
+        (("new york", "newyork"), "'new york' and 'newyork'.*blanks"),
+        (("caf\u00e9", "cafe\u0301"), r"'caf\\xe9' and 'cafe\\u0301'.*Unicode"),
+        (("b", "a\x07"), "cannot be printed.*rename"),
+        (("b", "a" * 1001), "1001 characters long.*rename"),
+        (("b", " "), "' ', which is blank.*rename"),
+    ],
+)
+def test_names_of_environments_that_no_row_carries_or_nobody_tells_apart(names: tuple[str, ...], said: str) -> None:
+    """Of any dataset, one of a user's own too, before anything is trained."""
+    with refused(said, DataError):
+        DatasetInfo(
+            name="own", variant={}, base="", split_seed=0, given=names, everywhere=names, n_classes=2, image=(3,)
+        )

@@ -59,6 +59,16 @@ def test_numbers_are_named_in_their_order(tmp_path: Path) -> None:
     assert (info.catalog.classes, info.info.given) == (("9", "10"), ("1", "2", "10"))
 
 
+def test_blanks_around_names_do_not_count(tmp_path: Path) -> None:
+    """'a ' is held out with 'a'; left apart, it would be trained on where 'a' is tested."""
+    environment, label = np.repeat(["a", "b", "c"], 20), np.tile(["cat", "dog"], 30)
+    path = save(tmp_path / "x.csv", environment=[f"{env} " if i % 2 else env for i, env in enumerate(environment)],
+                label=[f" {name}" if i % 3 else name for i, name in enumerate(label)])  # fmt: skip
+    environments = options(path, columns="f*").build()
+    assert environments.info == options(save(tmp_path / "y.csv", label=label), columns="f*").describe()
+    assert environments.catalog.classes == ("cat", "dog")
+
+
 def test_listed_subsets(tmp_path: Path) -> None:
     """Rows named test are the test subset in every fold; a listed val leaves no draw, other environments are drawn."""
     subset = np.full(60, "", dtype="U5")

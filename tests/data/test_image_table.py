@@ -51,6 +51,20 @@ def test_chosen_environments_keep_the_order_asked_for(image_tree: Tree) -> None:
     assert table.env.tolist() == [1, 1, 1, 0, 0, 0], "paths are sorted, a comes first"
 
 
+def test_blanks_around_names_do_not_count(image_tree: Tree, tmp_path: Path) -> None:
+    """In a list, where 'a ' would be trained on while 'a' is tested, and of folders."""
+    root = image_tree(a=TWO, b=TWO)
+    names = [path.relative_to(root).as_posix() for path in sorted(root.rglob("*.png"))]
+    lines = [f"{name},{name[0]}{' ' * (i % 2)},{' ' * (i % 2)}{name.split('/')[1]}" for i, name in enumerate(names)]
+    manifest = tmp_path / "list.csv"
+    manifest.write_text("\n".join(["path,environment,class", *lines]))
+    assert listed(manifest, root).fingerprint() == folders(root).fingerprint()
+    (root / "a").rename(root / "a ")
+    (root / "a ").joinpath("cat").rename(root / "a " / " cat")
+    table = folders(root, environments=["a"])
+    assert (table.environments, table.classes, len(table)) == (["a"], ["cat", "dog"], 3)
+
+
 def test_bad_files_are_left_out(image_tree: Tree) -> None:
     assert folders(image_tree(a=TWO), bad_files=["a/cat/00.png"]).paths == ["a/cat/01.png", "a/dog/00.png"]
 
@@ -157,6 +171,8 @@ def test_bad_lists(image_tree: Tree, tmp_path: Path) -> None:
     one_line(lambda: listed(file, root), r"x/cat/00\.png is listed twice")
     file.write_text(head + "x/cat/00.png,a,cat,\nx/dog/00.png,a,dog,exam\n")
     one_line(lambda: listed(file, root), r"is listed in subset exam; use train, val, test")
+    file.write_text(head + "x/cat/00.png,a\nx/dog/00.png,a,dog,\n")
+    one_line(lambda: listed(file, root), r"classes .*blank")
     wrong = tmp_path / "list.json"
     wrong.write_text("{")
     one_line(lambda: listed(wrong, root), r"cannot be read")

@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+from unicodedata import normalize
+
+from dgbench.errors import DataError
+from dgbench.records.rows import printable_text
 
 SUBSETS = ("train", "val", "test")
 Counts = Mapping[str, Mapping[str, int]]
+
+
+def check_names(kind: str, names: Iterable[str]) -> None:
+    """Refuse names that rows cannot carry, and names that readers take for one.
+
+    Args:
+        kind: ``environments`` or ``classes``, for the message.
+        names: all of them; some may stand there again.
+
+    Raises:
+        DataError: a name is empty, too long or not printable, or differs from another by case, blanks or Unicode
+            normalization alone.
+    """
+    alike: dict[str, str] = {}
+    for name in names:
+        if fault := printable_text(name) if name.strip() else f"is {name!r}, which is blank":
+            raise DataError(f"a name among the {kind} of the dataset {fault}; rename it where the dataset lists it")
+        other = alike.setdefault("".join(normalize("NFC", name.casefold()).split()), name)
+        if other != name:
+            raise DataError(
+                f"the {kind} {other!a} and {name!a} of the dataset differ by case, blanks or Unicode form alone; write "
+                "them alike where the dataset lists them, or rename one"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +56,9 @@ class DatasetInfo:
         counts: environment -> ``train``, ``val``, ``test`` -> images, of the given environments; empty where the files
             are absent.
         content: 16 hexadecimal digits that change with the image files; empty where they are absent.
+
+    Raises:
+        DataError: names of environments that :func:`check_names` refuses.
     """
 
     name: str
@@ -44,6 +74,9 @@ class DatasetInfo:
     beyond: bool = False
     counts: Counts = field(default_factory=dict)
     content: str = ""
+
+    def __post_init__(self) -> None:
+        check_names("environments", [*self.given, *self.everywhere])
 
     @property
     def present(self) -> bool:

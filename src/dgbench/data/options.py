@@ -126,9 +126,11 @@ def list_of_names(key: str, values: object, fix: str) -> list[str]:
     for value in values:
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
             raise ConfigError(f"dataset.{key} holds {shown(value)}, which is no name; {fix}")
-        if list(values).count(value) > 1:
-            raise ConfigError(f"dataset.{key} names {value} twice; name each once")
-    return list(map(str, values))
+    names = list(map(str, values))
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"dataset.{key} names {name} twice; name each once")
+    return names
 
 
 def expanded(path: str) -> Path:

@@ -10,16 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
+from annotated_types import Predicate
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from dgbench.errors import ConfigError
 from dgbench.records.predictions import need_pyarrow
+from dgbench.records.rows import printable_text
 from dgbench.validation import Checked, Keys, Number, Refusal, config_error, shown
 
 MOST = 2**63
 
 NonBlank = Annotated[str, Field(pattern=r"\S")]
-Name = Annotated[NonBlank, Refusal("is no name", "give some text, rows and folders carry it")]
+Name = Annotated[
+    NonBlank, Predicate(lambda name: not printable_text(name)),
+    Refusal("is no name", "give some printable text, rows and folders carry it"),
+]  # fmt: skip
 Folder = Annotated[NonBlank, Refusal("is no folder", "give its path")]
 Switch = Annotated[bool, Refusal("is unknown", "choose true or false")]
 AtLeast0 = Annotated[int, Field(ge=0, lt=MOST)]

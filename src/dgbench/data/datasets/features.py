@@ -248,7 +248,7 @@ def _matrix(path: Path, features: np.ndarray) -> np.ndarray:
 
 
 def _named(path: Path, column: str, values: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Names in their order, integers as numbers, and the position of each row's in them."""
+    """Names in their order, integers as numbers, and the position of each row's in them; blanks around do not count."""
     plain = values.tolist()
     for row, value in enumerate(plain):
         if _missing(value):
@@ -258,7 +258,9 @@ def _named(path: Path, column: str, values: np.ndarray) -> tuple[list[str], np.n
                 f"dataset.path={path}: {column} holds {value!r} in row {row}; give names or integers in every row"
             )
     whole = values.dtype.kind in "iu"
-    names, number = np.unique(values if whole else np.array([str(value) for value in plain]), return_inverse=True)
+    names, number = np.unique(
+        values if whole else np.array([str(value).strip() for value in plain]), return_inverse=True
+    )
     return [str(name) for name in names.tolist()], number.astype(np.int64)
 
 
@@ -277,7 +279,12 @@ def _listed(path: Path, values: np.ndarray) -> np.ndarray:
 
 def _missing(value: Any) -> bool:
     """Whether a table has no value there: empty text, None, or one that is unlike itself, as nan is."""
-    return value is None or value == "" or type(value).__name__ == "NAType" or value != value
+    return (
+        value is None
+        or (isinstance(value, str) and not value.strip())
+        or type(value).__name__ == "NAType"
+        or value != value
+    )
 
 
 class FeatureOptions(DatasetOptions):

@@ -153,9 +153,9 @@ def table_of_folders(
     if not folders:
         raise DataError(f"dataset.root={root} holds no environment folders; lay images out as environment/class/image")
     rows: list[Row] = []
-    chosen = chosen_environments(folders, environments)
-    for env in chosen:
-        for label in folders_in(root / env):
+    chosen = chosen_environments(sorted({env.strip() for env in folders}), environments)
+    for env in folders:
+        for label in folders_in(root / env) if env.strip() in chosen else ():
             rows += [(path, env, label, None) for path in images_below(root, f"{env}/{label}")]
     return table_of(root, rows, chosen, classes, bad_files)
 
@@ -164,14 +164,14 @@ def table_of_rows(
     rows: Sequence[Row], root: Path, environments: Sequence[str] | None, classes: str, bad_files: Sequence[str]
 ) -> ImageTable:
     """The images of the chosen environments among rows; arguments and errors as of :func:`table_of_folders`."""
-    chosen = chosen_environments(sorted({row[1] for row in rows}), environments)
-    return table_of(root, [row for row in rows if row[1] in chosen], chosen, classes, bad_files)
+    chosen = chosen_environments(sorted({row[1].strip() for row in rows}), environments)
+    return table_of(root, [row for row in rows if row[1].strip() in chosen], chosen, classes, bad_files)
 
 
 def table_of(
     root: Path, rows: Sequence[Row], environments: Sequence[str], classes: str, bad_files: Sequence[str] = ()
 ) -> ImageTable:
-    """A table of rows, sorted by path.
+    """A table of rows, sorted by path; blanks around names of environments and classes do not count.
 
     Raises:
         ConfigError: ``bad_files`` names others.
@@ -191,10 +191,11 @@ def table_of(
         if row[3] is not None and row[3] not in SUBSETS:
             raise DataError(f"{row[0]} is listed in subset {row[3]}; use train, val, test or leave it empty")
     names = list(environments)
-    labels = sorted({row[2] for row in kept})
+    envs, labels_of = [row[1].strip() for row in kept], [row[2].strip() for row in kept]
+    labels = sorted(set(labels_of))
     if len(labels) < 2:
         raise DataError(f"the images have one class, {labels[0]}; lay them out as environment/class/image")
-    check_classes(names, labels, {(row[1], row[2]) for row in kept}, classes)
+    check_classes(names, labels, set(zip(envs, labels_of, strict=True)), classes)
     stats = []
     for path in paths:
         try:
@@ -208,8 +209,8 @@ def table_of(
         paths=paths,
         environments=names,
         classes=labels,
-        env=np.array([env_of[row[1]] for row in kept]),
-        label=np.array([label_of[row[2]] for row in kept]),
+        env=np.array([env_of[env] for env in envs]),
+        label=np.array([label_of[label] for label in labels_of]),
         listed=np.array([-1 if row[3] is None else SUBSETS.index(row[3]) for row in kept]),
         sizes=np.array([stat.st_size for stat in stats]),
         mtimes=np.array([stat.st_mtime_ns for stat in stats]),
@@ -263,7 +264,7 @@ def rows_of_list(manifest: Path) -> list[Row]:
         text = manifest.read_text(encoding="utf-8-sig")
         entries = json.loads(text) if manifest.suffix == ".json" else list(csv.DictReader(text.splitlines()))
         return [
-            (str(e["path"]), str(e["environment"]), str(e["class"]), str(e.get("subset") or "") or None, _attributes(e))
+            (str(e["path"]), _text(e["environment"]), _text(e["class"]), _text(e.get("subset")) or None, _attributes(e))
             for e in entries
         ]
     except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
@@ -275,9 +276,12 @@ def rows_of_list(manifest: Path) -> list[Row]:
 
 def _attributes(entry: Mapping[Any, Any]) -> dict[str, str]:
     """The further columns; values beyond the named ones, which CSV may hold, have no name."""
-    return {
-        str(name): "" if value is None else str(value) for name, value in entry.items() if name and name not in COLUMNS
-    }
+    return {str(name): _text(value) for name, value in entry.items() if name and name not in COLUMNS}
+
+
+def _text(value: object) -> str:
+    """The value of a list; empty where a line ends before it, or JSON holds null."""
+    return "" if value is None else str(value)
 
 
 def decoded_folder(table: ImageTable, side: int, cache: Path) -> Path:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dgbench.data.description import SUBSETS, Counts
+from dgbench.data.description import SUBSETS, Counts, check_names
 from dgbench.data.options import list_of_names
 from dgbench.errors import ConfigError, DataError
 from dgbench.seeding import derive
@@ -56,7 +56,7 @@ def chosen_environments(present: Sequence[str], environments: Sequence[str] | No
 
 
 def check_classes(names: Sequence[str], labels: Sequence[str], present: set[tuple[str, str]], classes: str) -> None:
-    """Refuse a table without images in an environment, or whose environments have different classes.
+    """Refuse a table without images in an environment, with unclear classes, or whose environments have different ones.
 
     Args:
         names: of the environments.
@@ -65,8 +65,9 @@ def check_classes(names: Sequence[str], labels: Sequence[str], present: set[tupl
         classes: ``same`` refuses environments with different classes, ``union`` allows them.
 
     Raises:
-        DataError: an environment lacks a class, or all.
+        DataError: an environment lacks a class, or all; see also :func:`~dgbench.data.description.check_names`.
     """
+    check_names("classes", labels)
     for env in names:
         lacking = [label for label in labels if (env, label) not in present]
         if len(lacking) == len(labels):
