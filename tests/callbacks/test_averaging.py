@@ -73,7 +73,7 @@ class _Run:
         networks = Networks({"featurizer": _Body(batchnorm), "classifier": nn.Linear(4, 2)})
         self.module = SingleRun(ERM(SIZES, {"lr": 0.05, "weight_decay": 0.0, "batch_size": 5}), networks)
         self.path: list[dict[str, Tensor]] = []
-        self.module.after_step.append(lambda step: self.path.append(_params(self.module)))
+        self.module.after_step.append(lambda step, batch: self.path.append(_params(self.module)))
         environments = _toy()
         recipes = environments.table.error_recipes(True, ["val", "test"])
         self.data = EnvironmentData(
@@ -187,6 +187,7 @@ def test_a_dead_valley_ends_training_also_after_a_resume(tmp_path: Path) -> None
     [
         lambda: MovingAverage(start=4),
         lambda: MovingAverage(start=3, flavor="parameters"),
+        lambda: MovingAverage(start=6, flavor="renewed"),
         lambda: Swad(n_converge=2, n_tolerance=3, tolerance_ratio=10.0),
     ],
 )

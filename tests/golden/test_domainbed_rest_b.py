@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from omegaconf import OmegaConf
+from torch import Tensor, nn
 
 from dgbench.algorithms.adrmx import supervised_contrast
 from dgbench.algorithms.trm import neumann
-from dgbench.callbacks.averaging import MovingAverage
+from dgbench.callbacks.averaging import Averaging, MovingAverage
 from dgbench.configuration import CONF
 from dgbench.network_specs import TaperedSpec
 from dgbench.networks.build import build_head
 from dgbench.plan.hyperparameters import resolve
 from tests.golden import toy as problem
-from tests.golden.toy import B, K, M, N, Toy, checksum, filled
+from tests.golden.toy import B, K, M, N, Toy, batch, checksum, filled
 
 TOLERANCE = 2e-8
 
@@ -165,6 +168,89 @@ def test_erm_pp() -> None:
         means = {**toy.networks.params(), **average.result()}
         _close((toy.loss, *toy.checksums()), (loss, a, w, b))
         _close([checksum(means[f"{name}.weight"]) for name in ("featurizer", "classifier")], [mean_a, mean_w])
+
+
+class _PlainERMPlusPlus:
+    """ERM++ in plain torch, by the words of the specification: ``live`` is trained, ``average`` predicts.
+
+    Step k = 1, 2, ...: the first ``linear_steps + 1`` train the classifier with an Adam of its own. The average becomes
+    the live state before step ``start``, and (c average + live) / (c + 1) from it on, c = k - start + 1; running
+    statistics are part of the state. Then the minibatch passes through the average in training mode.
+    """
+
+    def __init__(self, live: nn.Sequential, linear_steps: int, start: int) -> None:
+        self.live, self.average = live, copy.deepcopy(live)
+        self.linear_steps, self.start, self.k = linear_steps, start, 0
+        self.linear = torch.optim.Adam(live[-1].parameters(), lr=0.02)
+        self.adam = torch.optim.Adam(live.parameters(), lr=0.01)
+
+    def step(self, x: Tensor, y: Tensor) -> None:
+        self.k += 1
+        adam = self.linear if self.k <= self.linear_steps + 1 else self.adam
+        self.live.zero_grad()
+        nn.functional.cross_entropy(self.live.train()(x), y).backward()
+        adam.step()
+        live, c = self.live.state_dict(), max(0, self.k - self.start + 1)
+        with torch.no_grad():
+            for name, mean in self.average.state_dict().items():
+                if mean.is_floating_point():
+                    mean.copy_((c * mean + live[name]) / (c + 1))
+            self.average.train()(x)
+
+    def predict(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.average.eval()(x)
+
+
+def _normalizing() -> nn.Sequential:
+    """A featurizer whose BatchNorm sees what trained weights make of the images."""
+    return nn.Sequential(problem.featurizer(), nn.Flatten(), nn.BatchNorm1d(M), nn.ReLU()).double()
+
+
+def _averaged(networks: Any, flavor: str, start: int) -> tuple[Toy, MovingAverage]:
+    toy, rule = Toy("erm_pp", {"linear_steps": 1, "linear_lr": 0.02}, networks), MovingAverage(start, flavor)
+    trainer: Any = SimpleNamespace(should_stop=False)
+    Averaging(rule).on_fit_start(trainer, toy.module)
+    return toy, rule
+
+
+@pytest.mark.parametrize("start", [2, 3, 5, 100])
+def test_renewed_averages_are_those_of_erm_pp_with_a_trained_batchnorm(start: int) -> None:
+    """Every weight, statistic and logit of the average after each of 8 steps, also before it begins."""
+    reference = _PlainERMPlusPlus(nn.Sequential(_normalizing(), problem.classifier()), 1, start)
+    toy, rule = _averaged({"featurizer": _normalizing()}, "renewed", start)
+    state, state_rule = _averaged({"featurizer": _normalizing()}, "state", start)
+    for call in range(1, 9):
+        images = batch(call)
+        reference.step(images.x, images.y)
+        toy.step()
+        state.step()
+        means, theirs = rule.result(), reference.average.state_dict()
+        for name, value in theirs.items():
+            if value.is_floating_point():
+                network = ("featurizer", "classifier")[int(name[0])]
+                torch.testing.assert_close(means[f"networks.{network}{name[1:]}"], value, rtol=0, atol=1e-13)
+        live = {name: tensor.clone() for name, tensor in toy.module.state_dict().items()}
+        toy.module.load_state_dict({**live, **means})
+        torch.testing.assert_close(toy.module.eval()(images.x), reference.predict(images.x), rtol=0, atol=1e-13)
+        toy.module.load_state_dict(live)
+        toy.module.train()
+        assert all(torch.equal(value, live[name]) for name, value in state.module.state_dict().items())
+    assert call >= start or not state_rule.result()
+    for name, value in state_rule.result().items():
+        assert torch.equal(value, means[name]) is ("running" not in name), name
+
+
+def test_frozen_statistics_are_not_renewed() -> None:
+    results = []
+    for flavor in ("renewed", "state"):
+        toy, rule = _averaged({"featurizer": _normalizing()}, flavor, 3)
+        toy.networks.freeze([toy.networks["featurizer"][2]], [])
+        for _ in range(5):
+            toy.step()
+        results.append(rule.result())
+    assert results[0].keys() == results[1].keys()
+    assert all(torch.equal(value, results[1][name]) for name, value in results[0].items())
 
 
 # ---- ADRMX ------------------------------------------------------------------------------------------------------

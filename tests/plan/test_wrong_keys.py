@@ -140,7 +140,7 @@ WRONG = {
     "tuning=lp tuning.freeze_stages=some": r"tuning\.freeze_stages=some.*number.*stages",
     "averaging=eoa averaging.rule.start=0": r"averaging\.rule\.start=0.*step.*1.*more",
     "averaging=eoa averaging.rule.start=1.5": r"averaging\.rule\.start=1\.5.*step",
-    "averaging=eoa averaging.rule.flavor=x": r"averaging\.rule\.flavor=x.*unknown.*state.*parameters",
+    "averaging=eoa averaging.rule.flavor=x": r"averaging\.rule\.flavor=x.*unknown.*state.*parameters.*renewed",
     "averaging=swad averaging.rule.n_converge=0": r"averaging\.rule\.n_converge=0.*integer >= 1",
     "averaging=swad averaging.rule.tolerance_ratio=nan": r"averaging\.rule\.tolerance_ratio=nan.*number >= 0",
     "averaging=swad averaging.rule.batchnorm_batches=-1": r"averaging\.rule\.batchnorm_batches=-1.*integer",

@@ -23,7 +23,7 @@ import torch
 from pytorch_lightning.trainer.states import TrainerFn
 from torch import Tensor
 
-from dgbench.batches import Tensors
+from dgbench.batches import EnvBatch, Tensors
 from dgbench.containers import renew_statistics
 
 
@@ -33,6 +33,7 @@ class Rule(Protocol):
     final_only: bool  #: evaluations in training judge the live weights, and only the end scores :meth:`result`
     finished: bool  #: training may end
     batchnorm_batches: int  #: forward passes that renew an unfrozen BatchNorm before the final evaluation
+    renews: bool  #: each minibatch moves the running statistics of :meth:`result`, in place; may be left out
 
     def begin(self, buffers: Tensors) -> None:
         """Training starts from its beginning."""
@@ -89,8 +90,10 @@ class Averaging(pl.Callback):
         if self._hook in pl_module.after_step:
             pl_module.after_step.remove(self._hook)
 
-    def _after_step(self, module: Any, step: int) -> None:
+    def _after_step(self, module: Any, step: int, batch: EnvBatch) -> None:
         self.rule.update(step, dict(module.named_parameters()), _buffers(module))
+        if getattr(self.rule, "renews", False):
+            module.move_statistics(self.rule.result(), step, batch)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         if self.rule.final_only and _fitting(trainer):
@@ -165,6 +168,9 @@ class MovingAverage:
       start - 1, ..., k (the authors' code).
     - ``flavor=parameters``: parameters; buffers stay as they were before training; after step k >= start the mean of
       steps start, start, start + 1, ..., k, the first counted twice (code of NICO++ and of Yu et al., 2024).
+    - ``flavor=renewed``: as ``state``, and after every step, from the first one on, the averaged network sees the
+      step's minibatch in training mode: it moves its running statistics before the next step's are averaged with them
+      (DomainBed's ERM++).
 
     Before that the live weights count.
 
@@ -177,18 +183,21 @@ class MovingAverage:
     finished = False  #: never ends training
     batchnorm_batches = 0  #: running statistics are what they are
 
-    _FLAVORS: Mapping[str, tuple[int, int]] = {"state": (-1, 1), "parameters": (0, 2)}  # first less start, its weight
+    # first less start, its weight
+    _FLAVORS: Mapping[str, tuple[int, int]] = {"state": (-1, 1), "parameters": (0, 2), "renewed": (-1, 1)}
 
     def __init__(self, start: int = 100, flavor: str = "state") -> None:
         offset, self._first_weight = self._FLAVORS[flavor]
-        self._first, self._whole_state = start + offset, flavor == "state"
+        self._first, self._whole_state, self.renews = start + offset, flavor != "parameters", flavor == "renewed"
         self._mean, self._initial = RunningMean(), dict[str, Tensor]()
 
     def begin(self, buffers: Tensors) -> None:
         self._initial = {} if self._whole_state else snapshot(buffers)
 
     def update(self, step: int, params: Tensors, buffers: Tensors) -> None:
-        if step >= self._first:
+        if self.renews and step <= self._first:
+            self._mean = RunningMean()  # of one step alone, whose statistics are to be moved
+        if self.renews or step >= self._first:
             weight = 1 if self._mean.count else self._first_weight
             self._mean.add({**params, **buffers} if self._whole_state else params, weight)
 
@@ -270,6 +279,7 @@ class Swad:
     """
 
     final_only = True  #: evaluations in training judge the live weights; only the end scores :meth:`result`
+    renews = False  #: statistics are renewed at the end, by ``batchnorm_batches``
 
     def __init__(
         self, n_converge: int = 3, n_tolerance: int = 6, tolerance_ratio: float = 0.3, batchnorm_batches: int = 500

@@ -158,7 +158,9 @@ class Rule(Open):
     """How weights are averaged."""
 
     start: Annotated[AtLeast1, Refusal("is not a step", "give 1 or more, 100 is published")] = 100
-    flavor: Annotated[Literal["state", "parameters"], Refusal("is unknown", "choose state or parameters")] = "state"
+    flavor: Annotated[
+        Literal["state", "parameters", "renewed"], Refusal("is unknown", "choose state, parameters or renewed")
+    ] = "state"
     n_converge: Count1 = 3
     n_tolerance: Count1 = 6
     tolerance_ratio: Annotated[NotNegative, Refusal("is not a number >= 0", "give one, 0.3 is published")] = 0.3

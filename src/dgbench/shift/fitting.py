@@ -140,7 +140,7 @@ class Judge(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         self._begun = time.monotonic()
         if self.schedule.mean_from is not None:
-            pl_module.after_step.append(lambda done: self._average(pl_module, done))
+            pl_module.after_step.append(lambda done, batch: self._average(pl_module, done))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         last = pl_module.steps_done >= self.schedule.steps

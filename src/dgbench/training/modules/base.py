@@ -39,7 +39,8 @@ class RunModule(PredictingModule):
         rule: how gradients become updates.
         steps_done: optimizer steps done.
         diverged: run -> (step, value) of its first loss that was not finite.
-        after_step: called after each optimizer step with the number of steps done; not part of a state.
+        after_step: called after each optimizer step with the number of steps done and the step's minibatch; not part
+            of a state.
         collects: note losses and the logs of objectives for :meth:`take_values`; set before the first step.
     """
 
@@ -49,7 +50,7 @@ class RunModule(PredictingModule):
         self.rule = rule
         self.steps_done = 0
         self.diverged: dict[int, tuple[int, float]] = {}
-        self.after_step: list[Callable[[int], None]] = []
+        self.after_step: list[Callable[[int, EnvBatch], None]] = []
         self.collects = False
         self._values: list[tuple[int, str, Tensor]] = []  # (R,) each, not read from the device yet
         self._groups: dict[str, ParamGroup] = {}
@@ -138,7 +139,7 @@ class RunModule(PredictingModule):
         for pull in pulls:
             pull()
         for hook in self.after_step:
-            hook(step + 1)
+            hook(step + 1, batch)
         return losses
 
     def _sharpened(self, update: Update, step: int) -> Update:

@@ -167,6 +167,27 @@ class SingleRun(RunModule):
                 copied = torch.empty_like(parameter).copy_(gradient)  # fused Adam ignores strides
                 parameter.grad = copied if parameter.grad is None else parameter.grad.add_(copied)
 
+    @torch.no_grad()
+    def move_statistics(self, tensors: Tensors, step: int, batch: EnvBatch) -> None:
+        """Move running statistics as a forward pass in training mode would, with other weights than the live ones.
+
+        Args:
+            tensors: parameters and buffers by their names in this module; statistics among them are moved in place.
+            step: on which random inputs depend.
+            batch: of this process; its micro-batches pass one after the other.
+        """
+        if not moving_statistics(self.networks):
+            return
+        weights = {name.removeprefix("networks."): value for name, value in tensors.items()}
+        counters = {name: value.clone() for name, value in self.networks.statistics().items() if name not in weights}
+        hp, like = Hyperparameters(self.hp.tensors()), batch.x.new_empty((), dtype=self.networks.dtype)
+        with half_for_networks(self.networks.bind({**counters, **weights}), self.device) as networks:
+            for part in micro_batches(batch, self.rule.accumulate):
+                random = self.draws.for_prediction(len(part.x), like, "statistics", step)
+                self.algorithm.predict(Prediction(networks, part.x, hp, self.memory.tensors(), random))
+        if self._place[1] > 1:
+            mean_over_processes([value for name, value in weights.items() if name in self.networks.statistics()])
+
     def _over_processes(self, losses: Tensor) -> Tensor:
         if self._place[1] > 1:
             mean_over_processes([losses])
