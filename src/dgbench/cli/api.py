@@ -79,14 +79,15 @@ def train(overrides: Sequence[str] = (), output: str | Path = "outputs") -> Trai
 
 
 def composed(words: Sequence[str]) -> dict[str, Any]:
-    """Compose the configuration of train.py: plain values of its dataset, protocol and trainer.
+    """Compose the configuration of train.py: plain values of its dataset, paths, protocol and trainer.
 
     Raises:
         ConfigError: an override that is unknown or cannot be read.
     """
     with _own_hydra(words):
         config = compose("train", list(words))
-        return {key: OmegaConf.to_container(config[key], resolve=True) for key in ("dataset", "protocol", "trainer")}
+        groups = ("dataset", "paths", "protocol", "trainer")
+        return {key: OmegaConf.to_container(config[key], resolve=True) for key in groups}
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from dgbench.errors import ConfigError
 if TYPE_CHECKING:
     from dgbench.cli.api import TrainResult
 
+TRUST = "true runs code that the model names or is: classes of other packages, .pt2, TorchScript (default: false)"
 #: what ``dgbench evaluate`` takes besides the keys of a dataset and a protocol
 EVALUATE_OPTIONS: Mapping[str, str] = {
     "model": "a run's folder, a folder of runs, a checkpoint or an exported folder; a .pt2 or TorchScript file; "
@@ -25,6 +26,7 @@ EVALUATE_OPTIONS: Mapping[str, str] = {
     "ensemble": "true evaluates several runs as one, by the mean of their logits (default: false)",
     "features": "images of an environment whose features are kept, for report.py report=features (default: 0)",
     "predictions": "true keeps what is predicted for every image, for report.py report=errors (default: false)",
+    "trust": TRUST,
     "output": "folder that receives the rows (default: outputs)",
 }
 EXPORT_OPTIONS: Mapping[str, str] = {
@@ -35,6 +37,7 @@ EXPORT_OPTIONS: Mapping[str, str] = {
     "format": "[onnx,pt2], what to write besides model.safetensors: ONNX, a program of torch.export (default: neither)",
     "push": "ORG/NAME of a repository of the Hugging Face hub to upload to; it is made, private, where there is none. "
     "HF_TOKEN and HF_ENDPOINT count",
+    "trust": TRUST,
 }
 #: groups that say how something is evaluated; all others say how something is trained
 USED = ("dataset", "corruptions", "protocol", "trainer", "paths")
@@ -104,7 +107,7 @@ def _value(key: str, text: str) -> Any:
         from hydra.core.override_parser.overrides_parser import OverridesParser
 
         return [str(item) for item in OverridesParser.create().parse_override(f"{key}={text}").value()]  # type: ignore[union-attr]
-    if key in ("ensemble", "predictions"):
+    if key in ("ensemble", "predictions", "trust"):
         if text not in ("true", "false"):
             raise ConfigError(f"{key}={text} is unknown; choose true or false")
         return text == "true"
@@ -127,6 +130,7 @@ def evaluate(
     ensemble: bool = False,
     features: int = 0,
     predictions: bool = False,
+    trust: bool = False,
     output: str | Path = "outputs",
 ) -> TrainResult:
     """Evaluate any model on any dataset, and write the same rows as training, for the same reports.
@@ -150,6 +154,8 @@ def evaluate(
         ensemble: evaluate several as one, by the mean of their logits.
         features: images of an environment whose features are kept beside the rows, for ``report=features``.
         predictions: keep what is predicted for every image, for ``report=errors``.
+        trust: run code that the model names, or is: classes and datasets that ``conf/`` does not name, programs of
+            torch.export and TorchScript.
         output: folder that receives the rows.
 
     Returns:
@@ -165,8 +171,8 @@ def evaluate(
 
     evaluator = Evaluator(
         overrides=split(overrides)[1], name=name, classes=list(classes), weights=weights, step=step,
-        averaging=averaging, ensemble=ensemble, features=features, predictions=predictions, output=Path(output),
-        compose=composed, tell=sign_of_life,
+        averaging=averaging, ensemble=ensemble, features=features, predictions=predictions, trust=trust,
+        output=Path(output), compose=composed, tell=sign_of_life,
     )  # fmt: skip
     folders = evaluator.evaluate(model)
     return TrainResult(results(folders, "last"), folders, {})
@@ -196,6 +202,7 @@ def _export(words: Sequence[str]) -> None:
         if not value:
             raise ConfigError(f"{key}= is empty; give a value, or leave it out")
         options[key] = value
+    trust = bool(_value("trust", options.get("trust", "false")))
     if "run" not in options:
         raise ConfigError("run= is missing; name the folder of a run, see dgbench export --help")
     listed = options.get("format", "").removeprefix("[").removesuffix("]")
@@ -204,7 +211,7 @@ def _export(words: Sequence[str]) -> None:
     from dgbench.trained.export import export
 
     target = export(
-        options["run"], options.get("output"), options.get("step", "last"), formats, options.get("push", "")
+        options["run"], options.get("output"), options.get("step", "last"), formats, options.get("push", ""), trust
     )
     print(f"model: {target} ({', '.join(sorted(path.name for path in target.iterdir()))})")
     if "push" in options:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -166,4 +167,8 @@ class Preprocessing:
             KeyError, TypeError, ValueError: it is none.
         """
         mean, std = (tuple(map(float, plain[key])) for key in ("mean", "std"))
-        return Preprocessing(tuple(map(int, plain["image"])), mean, std, bool(plain["pictures"]))
+        image = tuple(map(int, plain["image"]))
+        channels = image[0] if len(image) == 3 else 0
+        if min(image) < 1 or not len(mean) == len(std) == channels or not all(map(math.isfinite, (*mean, *std))):
+            raise ValueError(f"images of {image} with mean {mean} and deviation {std}")
+        return Preprocessing(image, mean, std, bool(plain["pictures"]))

@@ -156,12 +156,13 @@ def _linear(spec: LinearSpec) -> nn.Module:
 
 @build_head.register
 def _mlp(spec: MLPSpec) -> nn.Module:
-    widths = [spec.n_in, *[spec.width] * (spec.depth - 1)]
     layers: list[nn.Module] = []
-    for n_in, n_out in pairwise(widths):
+    width = spec.n_in
+    for _ in range(spec.depth - 1):
         dropout = [nn.Dropout(spec.dropout)] if spec.dropout > 0 else []
-        layers += [nn.Linear(n_in, n_out), *dropout, nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(widths[-1], spec.n_out))
+        layers += [nn.Linear(width, spec.width), *dropout, nn.ReLU()]
+        width = spec.width
+    return nn.Sequential(*layers, nn.Linear(width, spec.n_out))
 
 
 @build_head.register
@@ -175,8 +176,8 @@ def _tapered(spec: TaperedSpec) -> nn.Module:
 @build_head.register
 def _leaky_mlp(spec: LeakyMLPSpec) -> nn.Module:
     layers: list[nn.Module] = []
-    for n_in, n_out in pairwise([spec.n_in, *[spec.width] * (spec.hidden + 1)]):
-        layers += [nn.Linear(n_in, n_out), nn.LeakyReLU()]
+    for k in range(spec.hidden + 1):
+        layers += [nn.Linear(spec.width if k else spec.n_in, spec.width), nn.LeakyReLU()]
     return nn.Sequential(*layers, nn.Linear(spec.width, spec.n_out))
 
 

@@ -31,7 +31,6 @@ import pickle
 import re
 import shlex
 import tempfile
-import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,6 +53,8 @@ FORMATS = ".pth, .pth.tar, .pt or .safetensors"
 HUB_ADDRESS = re.compile(r"^https://huggingface\.co/(?P<repo>[^/]+/[^/]+)/resolve/[^/]+/(?P<file>.+)$")
 CONTAINERS = ("state_dict", "classy_state_dict", "base_model", "model", "trunk")
 WRAPPER = "module."  # DistributedDataParallel's
+UNPACKED = 2  # times its size, at most, that a file of weights holds, ...
+SMALL = 2**26  # ... and bytes of what may be packed
 log = logging.getLogger("dgbench")
 
 
@@ -365,7 +366,13 @@ def _target(url: str, folder: Path) -> Path:
 
 
 def read_tensors(file: Path) -> Any:
-    """What a file holds, without running anything that may be in it."""
+    """What a file holds, without running anything that may be in it.
+
+    Raises:
+        WeightsError: it is absent or damaged, or holds more than tensors and plain values.
+    """
+    if not file.is_file():  # a pipe would be waited for
+        raise WeightsError(f"{file} is no file; name one of weights, {FORMATS}")
     try:
         if file.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -373,9 +380,15 @@ def read_tensors(file: Path) -> Any:
             return load_file(file)
         import torch
 
-        if is_torchscript(file):  # as OpenAI publishes CLIP; its tensors are read, its code is not run
-            with warnings.catch_warnings(action="ignore", category=FutureWarning):  # there is no other reader
-                return torch.jit.load(file, map_location="cpu").state_dict()  # type: ignore[no-untyped-call]
+        from dgbench.networks.torchscript import tensors_of_torchscript
+
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                size = sum(info.file_size for info in archive.infolist())
+            if size > UNPACKED * file.stat().st_size + SMALL:
+                raise ValueError(f"its {size:.3g} bytes are packed, as no weights are")
+        if is_torchscript(file):  # as OpenAI publishes CLIP
+            return tensors_of_torchscript(file)
         return torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise WeightsError(

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.configuration import CONF
+from dgbench.errors import RecordError
+from dgbench.records.rows import shown
 
 HASH_DIGITS = 12
 #: keys whose value is the import path of code
@@ -31,7 +33,7 @@ LIBRARIES = frozenset(
 #: class of today -> the name it had when runs were first named after it; a class that is renamed gets a line here
 FORMER_NAMES: Mapping[str, str] = {}
 
-_PATH = re.compile(rf"\b(?:{'|'.join(CODE_KEYS)}): *(dgbench(?:\.\w+)+)")
+_PATH = re.compile(rf"\b(?:{'|'.join(CODE_KEYS)}): *(\w+(?:\.\w+)+)")
 
 
 def named(content: Any) -> Any:
@@ -53,7 +55,8 @@ def user_code(content: Any) -> dict[str, str]:
         Import path -> 12 digits of its module's text, in which comments, docstrings and layout do not count; empty
         digits where the module has no file, e.g. in a notebook.
     """
-    paths = {path for path in _paths(content) if path.partition(".")[0] not in LIBRARIES}
+    named_paths = {item for key, item in _items(content) if key in CODE_KEYS and isinstance(item, str)}
+    paths = {path for path in named_paths if path.partition(".")[0] not in LIBRARIES}
     return {path: _text_digest(path) for path in sorted(paths)}
 
 
@@ -78,17 +81,38 @@ def present_path(path: Any) -> Any:
     Args:
         path: as a run folder of this or an earlier version names it.
     """
-    if not isinstance(path, str) or not path.startswith("dgbench.") or path in _registered():
+    if not isinstance(path, str) or not path.startswith("dgbench.") or path in _registered("**"):
         return path
-    name = _last_name(path)
-    return next((present for present in _registered() if _last_name(present) == name), path)
+    name, ours = _last_name(path), (present for present in _registered("**") if present.startswith("dgbench."))
+    return next((present for present in ours if _last_name(present) == name), path)
+
+
+def refuse_code(content: Any, place: str, *groups: str) -> None:
+    """Refuse what would run code that a file's author chose, by name, before anything is imported.
+
+    Args:
+        content: plain values of a file.
+        place: file and key that hold them.
+        groups: of ``conf/``; what their files name is dgbench's, or the user's own.
+
+    Raises:
+        RecordError: an import path that no file of the groups names, or an interpolation, which may read the
+            environment.
+    """
+    known = frozenset().union(*map(_registered, groups))
+    for key, item in _items(content):
+        if isinstance(item, str) and (item not in known if key in CODE_KEYS else "${" in item):
+            raise RecordError(
+                f"{place}: {key}={shown(item)} is nothing that conf/{groups[0]} names, and would run; if you trust "
+                "whoever made this model, add trust=true"
+            )
 
 
 @cache
-def _registered() -> frozenset[str]:
-    """Import paths of the classes and functions of dgbench that ``conf/`` names."""
-    texts = (file.read_text(encoding="utf-8") for file in CONF.rglob("*.yaml"))
-    return frozenset(path for text in texts for path in _PATH.findall(text))
+def _registered(group: str) -> frozenset[str]:
+    """Import paths of the classes and functions that the files of a group of ``conf/`` name; ``**`` is all groups."""
+    texts = (file.read_text(encoding="utf-8") for file in CONF.glob(f"{group}/*.yaml"))
+    return frozenset(path for text in texts for path in _PATH.findall(re.sub("#.*", "", text)))
 
 
 @cache
@@ -114,13 +138,12 @@ def _last_name(path: str) -> str:
     return FORMER_NAMES.get(name, name)
 
 
-def _paths(content: Any) -> Iterator[str]:
-    """Every import path that plain values name."""
+def _items(content: Any) -> Iterator[tuple[Any, Any]]:
+    """Every key of plain values with what it holds, however deep."""
     for key, item in content.items() if isinstance(content, Mapping) else enumerate(content):
-        if key in CODE_KEYS and isinstance(item, str):
-            yield item
-        elif isinstance(item, (Mapping, list)):
-            yield from _paths(item)
+        yield key, item
+        if isinstance(item, (Mapping, list)):
+            yield from _items(item)
 
 
 @cache  # of the text that this process imports: a module is loaded once

@@ -52,10 +52,14 @@ class Accuracy:
 Siblings = list[tuple[Path, ModelRecord]]
 
 
-def siblings(models: Sequence[str | Path]) -> list[Siblings]:
+def siblings(models: Sequence[str | Path], trust: bool = False) -> list[Siblings]:
     """The runs in some folders, put together with those of the same fold and initial weights.
 
     A run that is not finished, or has no other beside it, is left out with a warning.
+
+    Args:
+        models: folders.
+        trust: as of :func:`dgbench.load`.
 
     Raises:
         ConfigError: there are no two that belong together.
@@ -66,7 +70,7 @@ def siblings(models: Sequence[str | Path]) -> list[Siblings]:
         if not is_done(folder) and not (folder / TENSORS).exists():
             log.warning("%s is left out: %s", folder, read_status(folder) or "not started")
             continue
-        record = ModelRecord.load(folder)
+        record = ModelRecord.load(folder, trust)
         groups.setdefault(digest(_fixed(record)), {}).setdefault(record.identity["run"], (folder, record))
     alone = [next(iter(group.values())) for group in groups.values() if len(group) == 1]
     together = [sorted(group.values(), key=_place) for group in groups.values() if len(group) > 1]
@@ -111,6 +115,7 @@ def averaged(
     step: str | None,
     judge: Callable[[LoadedModel], Accuracy],
     device: torch.device,
+    trust: bool = False,
 ) -> LoadedModel:
     """The mean of runs that belong together.
 
@@ -120,6 +125,7 @@ def averaged(
         step: ``last`` or ``best`` weights of every run; None: the best ones of runs that kept them.
         judge: scores a model, for :data:`GREEDY`.
         device: that models are judged on, and that the mean comes on.
+        trust: as of :func:`dgbench.load`.
 
     Raises:
         ConfigError: their networks differ.
@@ -127,7 +133,7 @@ def averaged(
 
     def member(folder: Path) -> LoadedModel:
         kept_step = step or ("best" if (folder / "checkpoints" / "best.ckpt").exists() else "last")
-        return load_one(folder, kept_step).to(device)
+        return load_one(folder, kept_step, trust).to(device)
 
     order = list(group)
     if kind == GREEDY:

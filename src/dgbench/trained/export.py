@@ -45,7 +45,12 @@ FILES = (TENSORS, MODEL_FILE, CONFIG, CARD, PT2, ONNX)
 
 
 def export(
-    run: Place, output: Place | None = None, step: str = "last", formats: Sequence[str] = (), push: str = ""
+    run: Place,
+    output: Place | None = None,
+    step: str = "last",
+    formats: Sequence[str] = (),
+    push: str = "",
+    trust: bool = False,
 ) -> Path:
     """Write a trained run as a folder to hand on: weights, what they are, a model card.
 
@@ -61,6 +66,7 @@ def export(
         formats: what to write besides: ``pt2`` (torch.export), ``onnx``.
         push: ``ORG/NAME`` of a repository of the Hugging Face hub that the folder is uploaded to; it is made, private,
             where there is none.
+        trust: as of :func:`dgbench.load`.
 
     Returns:
         The folder.
@@ -78,7 +84,7 @@ def export(
     if push:
         checked_name(push)
     folder = _finished(Path(run).expanduser().resolve())
-    model = load_one(folder, step)
+    model = load_one(folder, step, trust)
     programs = [name for name in PROGRAMS if name in formats]
     for name in programs:
         refuse_program(model, name)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,10 @@ class Foreign(Predictor):
 
 
 def foreign(
-    model: str | Callable[[Tensor], Tensor], classes: Sequence[str] = (), weights: str | Path | None = None
+    model: str | Callable[[Tensor], Tensor],
+    classes: Sequence[str] = (),
+    weights: str | Path | None = None,
+    trust: bool = False,
 ) -> Callable[[Preprocessing], Predictor]:
     """How to load a model by what names it, once the images of the dataset are known.
 
@@ -55,10 +57,12 @@ def foreign(
             callable.
         classes: names of the outputs; empty where they are the dataset's.
         weights: file with the tensors of a timm model; None takes timm's published ones.
+        trust: load files of ``torch.export`` and TorchScript, which are programs.
 
     Returns:
         A function of the preprocessing of the dataset, for a model that names no images of its own. It raises
-        ConfigError for an unknown function, WeightsError for a file that cannot be read, or holds something else.
+        ConfigError for an unknown function or a program that is not trusted, WeightsError for a file that cannot be
+        read, or holds something else.
 
     Raises:
         ConfigError: it is neither callable, a file, MODULE:FUNCTION, nor a model of timm.
@@ -69,7 +73,7 @@ def foreign(
         return partial(Foreign, model, classes)
     path = Path(model).expanduser()
     if path.suffix == EXPORTED or (path.suffix in TORCHSCRIPT and path.exists()):
-        return partial(_of_file, path, classes)
+        return partial(_of_file, path, classes, trust)
     if ":" in model:
         return lambda preprocessing: Foreign(_imported(model), classes, preprocessing)
     import timm
@@ -82,12 +86,12 @@ def foreign(
     return partial(_timm, model, classes, weights)
 
 
-def _of_file(path: Path, classes: Sequence[str], preprocessing: Preprocessing) -> Predictor:
+def _of_file(path: Path, classes: Sequence[str], trust: bool, preprocessing: Preprocessing) -> Predictor:
     names, images = facts_of(path) or ((), preprocessing)
-    return Foreign(_program(path), list(classes) or names, images)
+    return Foreign(_program(path, trust), list(classes) or names, images)
 
 
-def _program(path: Path) -> Callable[[Tensor], Tensor]:
+def _program(path: Path, trust: bool) -> Callable[[Tensor], Tensor]:
     if not path.is_file():
         raise WeightsError(f"model={path} is no file; name a .pt2 file of torch.export, or a TorchScript file")
     if path.suffix != EXPORTED and not is_torchscript(path):
@@ -95,34 +99,20 @@ def _program(path: Path) -> Callable[[Tensor], Tensor]:
         raise WeightsError(
             f"model={path} holds tensors and no network; name the network too, e.g. model=resnet18 weights={path}"
         )
+    if not trust:
+        raise ConfigError(f"model={path} is a program, which would run; if you trust whoever made it, add trust=true")
     try:
-        with _tensors_only():
-            if path.suffix == EXPORTED:
-                return torch.export.load(path).module()  # type: ignore[no-any-return]
-            with warnings.catch_warnings():  # TorchScript is deprecated, its files are there
-                warnings.simplefilter("ignore", FutureWarning)
-                warnings.simplefilter("ignore", DeprecationWarning)
-                return torch.jit.load(path, map_location="cpu").eval()  # type: ignore[no-any-return,no-untyped-call]
+        if path.suffix == EXPORTED:
+            return torch.export.load(path).module()  # type: ignore[no-any-return]
+        with warnings.catch_warnings():  # TorchScript is deprecated, its files are there
+            warnings.simplefilter("ignore", FutureWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return torch.jit.load(path, map_location="cpu").eval()  # type: ignore[no-any-return,no-untyped-call]
     except Exception as error:  # both readers raise whatever they stumble over
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:120]
         raise WeightsError(
             f"model={path} cannot be loaded ({reason}); export it again with torch.export.save"
         ) from error
-
-
-@contextmanager
-def _tensors_only() -> Iterator[None]:
-    """``torch.export.load`` falls back to unpickling whatever a file holds, which would run code of the file."""
-    before = torch.load
-
-    def load(*args: Any, **kwargs: Any) -> Any:
-        return before(*args, **{**kwargs, "weights_only": True})
-
-    torch.load = load
-    try:
-        yield
-    finally:
-        torch.load = before
 
 
 def _imported(name: str) -> Callable[[Tensor], Tensor]:

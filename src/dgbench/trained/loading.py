@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,8 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
 from dgbench.data.fetch.archives import extract
-from dgbench.errors import ConfigError, DataError, RecordError, WeightsError
+from dgbench.errors import ConfigError, DataError, DgbenchError, RecordError, WeightsError
 from dgbench.networks.weights import misfit, read_tensors
 from dgbench.records.status import is_done, read_status
 from dgbench.trained.formats import trained_names
@@ -20,6 +24,9 @@ from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 
 STEPS = ("last", "best")
 TENSORS = "model.safetensors"
+LARGER = 16  # times its file, at most: exported weights lack what only training needs
+SMALL = 2**26  # bytes that any network may have
+PARAMETER = 2**12  # bytes that a tensor costs at least, as an object and in a file
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 
 log = logging.getLogger("dgbench")
@@ -27,12 +34,12 @@ log = logging.getLogger("dgbench")
 Place = str | Path
 
 
-def load(run: Place | Sequence[Place], step: str = "last", device: str = "cpu") -> Predictor:
+def load(run: Place | Sequence[Place], step: str = "last", device: str = "cpu", trust: bool = False) -> Predictor:
     """A trained model in evaluation mode, without its dataset or configuration.
 
     ``model(x)`` maps (n, C, H, W) normalized images to (n, K) logits, ``model.predict(images)`` takes image files, PIL
-    images, arrays or tensors. Averaged weights (``averaging=swad``, ``eoa``) are those that were evaluated. Nothing
-    that a file holds is executed.
+    images, arrays or tensors. Averaged weights (``averaging=swad``, ``eoa``) are those that were evaluated. No code
+    runs that a file holds or names, unless ``trust`` is set.
 
     Args:
         run: a run's folder, an archive of one (.zip, .tar, ...), one of its checkpoints, or the folder of an exported
@@ -40,48 +47,49 @@ def load(run: Place | Sequence[Place], step: str = "last", device: str = "cpu") 
         step: weights of the ``last`` evaluation, or of the ``best`` one: with the lowest error on the training
             environments' validation images. A checkpoint, or an exported model, is what it is.
         device: that the model goes to.
+        trust: import whatever classes ``model.json`` names; else those that ``conf/`` names.
 
     Raises:
-        RecordError: there is no model at that place.
+        RecordError: there is no model at that place, or one of other classes.
         WeightsError: a file that is damaged, holds code, or belongs to another network.
         ConfigError: an unknown ``step``.
     """
     if step not in STEPS:
         raise ConfigError(f"step={step} is unknown; choose last or best")
     if not isinstance(run, (str, Path)):
-        members = [load_one(Path(place), step) for place in run]
+        members = [load_one(Path(place), step, trust) for place in run]
         if not members:
             raise RecordError("no run was named; give a folder, or several for an ensemble")
         return Ensemble(members).to(device) if len(members) > 1 else members[0].to(device)
-    return load_one(Path(run), step).to(device)
+    return load_one(Path(run), step, trust).to(device)
 
 
-def load_one(path: Path, step: str = "last") -> LoadedModel:
+def load_one(path: Path, step: str = "last", trust: bool = False) -> LoadedModel:
     """One model; see :func:`load`."""
     path = path.expanduser()
     if path.name.endswith(ARCHIVES):
         with _extracted(path) as folder:
-            return load_one(folder, step)
+            return load_one(folder, step, trust)
     if path.is_file():
         home = path.parent if (path.parent / MODEL_FILE).exists() else path.parent.parent
-        return _loaded(ModelRecord.load(home), path)
+        return _loaded(ModelRecord.load(home, trust), path)
     if not path.is_dir():
         raise RecordError(f"{path} does not exist; name the folder of a run, a checkpoint or an exported model")
     if not (path / MODEL_FILE).exists():
         _refuse_folder_of_runs(path)
-    record = ModelRecord.load(path)
+    record = ModelRecord.load(path, trust)
     return _loaded(record, _weights_of(path, record, step))
 
 
 def _weights_of(folder: Path, record: ModelRecord, step: str) -> Path:
     exported = folder / TENSORS
-    if exported.exists():
+    if exported.is_file():
         return exported
     rule = record.averaging_rule()
     if rule is not None and rule.final_only:
         step = "best"  # only the average was evaluated, once, at the end
     file = folder / "checkpoints" / f"{step}.ckpt"
-    if not file.exists():
+    if not file.is_file():
         raise RecordError(f"{folder} has no checkpoints/{step}.ckpt ({read_status(folder) or 'not started'}); train it")
     if not is_done(folder):
         log.warning("%s is not finished (%s); these are its weights so far", folder, read_status(folder))
@@ -90,15 +98,47 @@ def _weights_of(folder: Path, record: ModelRecord, step: str) -> Path:
 
 def _loaded(record: ModelRecord, file: Path) -> LoadedModel:
     content: Any = read_tensors(file)
+    _refuse_larger(record, file)
     module = record.build()
-    step, tensors = _state(content, record, module, file)
-    if problems := misfit(module.state_dict(), tensors):
+    try:
+        step, tensors = _state(content, record, module, file)
+        problems = misfit(module.state_dict(), tensors)
+    except DgbenchError:
+        raise
+    except Exception as error:  # a checkpoint of anything else
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:160]
+        raise WeightsError(f"{file} is no checkpoint of dgbench ({reason}); name last.ckpt or best.ckpt") from error
+    if problems:
         raise WeightsError(
             f"{file} belongs to another network than {MODEL_FILE} names: {problems}; keep a checkpoint in the "
             "folder of its run"
         )
     module.load_state_dict(tensors)
     return LoadedModel(module, record, step)
+
+
+def _refuse_larger(record: ModelRecord, file: Path) -> None:
+    """Refuse a network far larger than the weights that are said to fill it, before it takes memory.
+
+    Raises:
+        RecordError: it is.
+    """
+    most = LARGER * file.stat().st_size + SMALL
+    parameters = itertools.count()
+
+    def count(*_: object) -> None:
+        if next(parameters) > most // PARAMETER:
+            raise RecordError(f"{MODEL_FILE} names a network of more layers than {file} can hold; train it again")
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        with torch.device("meta"):  # shapes, no memory
+            tensors = record.build().state_dict().values()
+    finally:
+        hook.remove()
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    if size > most:
+        raise RecordError(f"{MODEL_FILE} names a network of {size:.3g} bytes, more than {file} holds; train it again")
 
 
 def _state(content: Any, record: ModelRecord, module: SingleRun, file: Path) -> tuple[int, dict[str, Any]]:

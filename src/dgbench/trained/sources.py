@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from dgbench.data.environments import Environments
 from dgbench.errors import ConfigError
 from dgbench.networks.weights import ImageRecord
 from dgbench.plan.building import built, dataset_options, filled_dataset
+from dgbench.plan.code import refuse_code
 from dgbench.plan.settings import TrainerSettings, current_keys
 from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.status import STATUS_FILE
@@ -42,7 +44,7 @@ class Evaluator:
     """Evaluates models by what names them; the options are those of :func:`dgbench.evaluate`.
 
     Args:
-        compose: overrides -> keys of ``dataset``, ``protocol`` and ``trainer``.
+        compose: overrides -> keys of ``dataset``, ``paths``, ``protocol`` and ``trainer``.
         tell: called with what is done next.
     """
 
@@ -55,6 +57,7 @@ class Evaluator:
     ensemble: bool
     features: int
     predictions: bool
+    trust: bool
     output: Path
     compose: Callable[[Sequence[str]], dict[str, Any]]
     tell: Callable[[str], None]
@@ -102,7 +105,7 @@ class Evaluator:
         step = self.step or "last"
         if self.ensemble:
             members = model if isinstance(model, (list, tuple)) else run_folders(Path(str(model)))
-            return [("ensemble", partial(load, members, step))]
+            return [("ensemble", partial(load, members, step, trust=self.trust))]
         if isinstance(model, (list, tuple)):
             return [source for member in model for source in self._sources(member)]
         if isinstance(model, Predictor):
@@ -111,10 +114,10 @@ class Evaluator:
             return [(model, partial(foreign, model, self.classes, self.weights))]
         path = Path(model).expanduser()
         if path.is_dir() and not (path / MODEL_FILE).exists():
-            return [(str(run), partial(load, run, step)) for run in run_folders(path)]
+            return [(str(run), partial(load, run, step, trust=self.trust)) for run in run_folders(path)]
         if path.is_dir() or path.name.endswith(PACKED):
-            return [(str(model), partial(load, path, step))]
-        return [(str(model), partial(foreign, str(model), self.classes, self.weights))]
+            return [(str(model), partial(load, path, step, trust=self.trust))]
+        return [(str(model), partial(foreign, str(model), self.classes, self.weights, self.trust))]
 
     def _means(self, model: Any) -> list[Source]:
         """The means of runs that belong together."""
@@ -128,22 +131,24 @@ class Evaluator:
         named = model if isinstance(model, (list, tuple)) else [model]
         if unknown := [place for place in named if not isinstance(place, (str, Path))]:
             raise ConfigError(f"averaging takes folders of runs, and {type(unknown[0]).__name__} is none")
-        return [(kind, partial(self._mean, group, kind)) for group in siblings(named)]
+        return [(kind, partial(self._mean, group, kind)) for group in siblings(named, self.trust)]
 
     def _mean(self, group: Siblings, kind: str) -> Predictor:
         """The mean of some runs. They are judged on the dataset that they were trained on, wherever the mean goes."""
         elsewhere = any(word.startswith(CHOOSE) for word in self.overrides)
         words = [word for word in self.overrides if word.startswith("trainer.") or not elsewhere]
         record = group[0][1]
-        dataset, protocol, settings = self._where(record, words)
-        device = torch.device(_device(settings.device))
+        where = cache(lambda: self._where(record, words))  # the greedy rule alone looks at images
+        trainer = self.compose([word for word in words if word.startswith("trainer.")])["trainer"]
+        device = torch.device(_device(trainer["device"]))
 
         def judge(member: LoadedModel) -> Accuracy:
+            dataset, protocol, settings = where()
             return validation_accuracy(member, self._environments(dataset, member, device), protocol, settings)
 
         place = "fold {fold}, seed {seed}".format(**record.identity)
         self.tell(f"averaging {len(group)} runs of {place} ...")
-        mean = averaged(group, kind, self.step, judge, device)
+        mean = averaged(group, kind, self.step, judge, device, self.trust)
         self.tell(f"{place}: the mean of {len(mean.averaged)} of {len(group)} runs")
         return mean
 
@@ -160,10 +165,18 @@ class Evaluator:
                 raise ConfigError("dataset= is missing; name one of conf/dataset, since only a run brings its own")
             config = self.compose(overrides)
             return config["dataset"], config["protocol"], TrainerSettings(**config["trainer"])
-        trainer = self.compose([word for word in overrides if not word.startswith(("dataset.", "protocol."))])[
-            "trainer"
-        ]
-        dataset, protocol = (_set(getattr(record, group), overrides, group) for group in ("dataset", "protocol"))
+        here = self.compose([word for word in overrides if not word.startswith(("dataset.", "protocol."))])
+        trainer, typed_paths = here["trainer"], _typed(overrides, "paths")
+        if not self.trust:
+            place = "{run}: its {{}}".format(**record.identity)
+            refuse_code(record.dataset, place.format("dataset"), "dataset", "corruptions")
+            refuse_code(record.protocol, place.format("protocol"), "protocol")
+        content = dict(record.dataset)
+        for key in content.keys() & here["paths"].keys():  # a folder of another machine is not made on this one
+            if key in typed_paths or not Path(str(content[key])).expanduser().is_dir():
+                content[key] = here["paths"][key]
+        dataset = _set(content, overrides, "dataset")
+        protocol = _set(record.protocol, overrides, "protocol")
         typed = {key: trainer[key] for key in _typed(overrides, "trainer")}
         keys = current_keys({"trainer": {**trainer, **record.trainer, "device": trainer["device"], **typed}})
         settings = TrainerSettings(**keys["trainer"])
@@ -187,7 +200,7 @@ class Evaluator:
 def _complete(run: Path, evaluated: Path) -> None:
     """Give a run its predictions, as if it had been trained with ``trainer.predictions``, unless it has some."""
     target = run.expanduser() / PREDICTION_FILE
-    if (target.parent / STATUS_FILE).exists() and not target.exists():
+    if (target.parent / STATUS_FILE).exists() and not os.path.lexists(target):
         with suppress(OSError):  # of somebody else's; the evaluated folder has them
             shutil.copyfile(evaluated / PREDICTION_FILE, target)
 

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import platform
+import re
 import socket
 import sys
 import time
@@ -31,13 +32,27 @@ from torch import nn
 from dgbench.configuration import typed_words
 from dgbench.data.description import Preprocessing
 from dgbench.data.environments import Environments
-from dgbench.errors import RecordError
+from dgbench.errors import DgbenchError, RecordError
 from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
 from dgbench.plan.building import class_at
-from dgbench.plan.code import present_paths
-from dgbench.records.files import write_whole
-from dgbench.records.rows import IDENTITY_FILE, RunIdentity
+from dgbench.plan.code import present_paths, refuse_code
+from dgbench.records.files import open_regular, write_whole
+from dgbench.records.rows import (
+    DEEPEST,
+    IDENTITY_CHECKS,
+    IDENTITY_FILE,
+    LARGEST_COUNT,
+    Check,
+    RunIdentity,
+    first_fault,
+    list_of,
+    misfit,
+    optional,
+    plain_mapping,
+    shown,
+    whole,
+)
 from dgbench.records.spec import code_version, commit
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.factory import algorithm_class
@@ -48,6 +63,7 @@ LOG_FILE = "log.txt"
 
 MODEL_FILE = "model.json"
 FORMAT = 1
+MOST_BYTES = 2**24  # of that file; ten thousand classes take 0.3 MB
 
 PACKAGES = (
     "torch", "torchvision", "pytorch-lightning", "hydra-core", "omegaconf", "numpy", "scipy", "scikit-learn", "timm",
@@ -192,6 +208,54 @@ def _cpu() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
+def _mapping(value: Any) -> str:
+    if type(value) is not dict:
+        return f"is {shown(value)}, not a mapping"
+    return "" if _shallow(value, 2 * DEEPEST) else "is nested too deeply"
+
+
+def _shallow(value: Any, deepest: int) -> bool:
+    items = value.values() if type(value) is dict else value if type(value) is list else ()
+    return deepest > 0 and all(_shallow(item, deepest - 1) for item in items)
+
+
+def _text(value: Any) -> str:
+    return "" if type(value) is str else f"is {shown(value)}, not text"
+
+
+def _floating(value: Any) -> str:
+    kind = getattr(torch, value, None) if type(value) is str else None
+    good = isinstance(kind, torch.dtype) and kind.is_floating_point
+    return "" if good else f"is {shown(value)}, no floating-point type"
+
+
+#: of the keys of ``model.json``
+CHECKS: Mapping[str, Check] = {
+    "identity": _mapping,
+    "objective": _text,
+    "hparams": plain_mapping,
+    "featurizer": _mapping,
+    "dtype": _floating,
+    "averaging": optional(_mapping),
+    "training": list_of(_text),
+    "fold": _mapping,
+    "classes": list_of(_text),
+    "preprocessing": _mapping,
+    "dataset": _mapping,
+    "protocol": _mapping,
+    "trainer": _mapping,
+    "n_images": whole(0, LARGEST_COUNT),
+    "step": optional(whole(0, LARGEST_COUNT)),
+}
+
+
+def _identity_fault(identity: dict[str, Any]) -> str:
+    """What in an identity would be no row, or no name of a folder."""
+    RunIdentity(**identity)
+    paths = [key for key in ("run", "dataset", "fold") if re.search(r"[/\\\x00]", str(identity[key]))]
+    return first_fault(identity, IDENTITY_CHECKS) or misfit(identity) or (f"{paths[0]} is a path" if paths else "")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelRecord:
     """A trained model without its weights.
@@ -237,29 +301,44 @@ class ModelRecord:
         write_whole(folder / MODEL_FILE, json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n")
 
     @staticmethod
-    def load(folder: Path) -> ModelRecord:
+    def load(folder: Path, trust: bool = False) -> ModelRecord:
         """Read the file of a folder.
 
+        Args:
+            folder: of a run, or of an exported model.
+            trust: it may name any class that can be imported, which runs the code of its module; else those that
+                ``conf/`` names. The classes of its dataset are looked at where that is built.
+
         Raises:
-            RecordError: it is absent, or something else.
+            RecordError: it is absent, or something else, or names other classes.
         """
         file = folder / MODEL_FILE
         try:
-            content: Any = present_paths(json.loads(file.read_text(encoding="utf-8")))
+            with open_regular(file) as handle:
+                text = handle.read(MOST_BYTES + 1)
+            if len(text) > MOST_BYTES:
+                raise ValueError(f"over {MOST_BYTES} bytes")
+            content: Any = present_paths(json.loads(text))
             if content.pop("format") != FORMAT:
                 raise ValueError("another format")
+            if fault := first_fault(content, CHECKS) or _identity_fault(content["identity"]):
+                raise ValueError(fault)
             content |= {key: tuple(content[key]) for key in ("training", "classes")}
             content["preprocessing"] = Preprocessing.of_json(content["preprocessing"])
-            return ModelRecord(**content)
+            record = ModelRecord(**content)
         except FileNotFoundError:
             raise RecordError(
                 f"{folder} has no {MODEL_FILE}; name the folder of an exported model, or of a run of this version of "
                 "dgbench (earlier ones wrote none)"
             ) from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RecordError(
-                f"{file} is no record of a model ({type(error).__name__}: {error}); train it again"
-            ) from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:160]
+            raise RecordError(f"{file} is no record of a model ({reason}); train it again") from None
+        if not trust:
+            refuse_code({"objective": record.objective}, str(file), "algorithm")
+            refuse_code(record.featurizer, f"{file}: featurizer", "backbone")
+            refuse_code(record.averaging or {}, f"{file}: averaging", "averaging")
+        return record
 
     @property
     def identity_of_rows(self) -> RunIdentity:
@@ -274,17 +353,17 @@ class ModelRecord:
         """
         algorithm = algorithm_class(self.objective)
         image = self.preprocessing.image
-        shapes = Sizes(
-            n_features=0,
-            n_classes=len(self.classes),
-            n_envs=len(self.training),
-            image=image,
-            n_steps=self.trainer["steps"],
-            n_images=self.n_images,
-            pixel_mean=self.preprocessing.mean,
-            pixel_std=self.preprocessing.std,
-        )
         try:
+            shapes = Sizes(
+                n_features=0,
+                n_classes=len(self.classes),
+                n_envs=len(self.training),
+                image=image,
+                n_steps=self.trainer["steps"],
+                n_images=self.n_images,
+                pixel_mean=self.preprocessing.mean,
+                pixel_std=self.preprocessing.std,
+            )
             networks, sizes = build_networks(
                 self._featurizer,
                 shapes,
@@ -295,18 +374,17 @@ class ModelRecord:
             module = SingleRun(
                 algorithm(sizes, self.hparams), networks, self.identity["seed"], dtype=getattr(torch, self.dtype)
             )
-        except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        except DgbenchError:
+            raise
+        except Exception as error:  # wrong values lead anywhere in a network
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:160]
             raise RecordError(
-                f"{MODEL_FILE}: its model cannot be built "
-                f"({type(error).__name__}: {error}); use the version of dgbench that trained it"
+                f"{MODEL_FILE}: its model cannot be built ({reason}); use the version of dgbench that trained it"
             ) from error
         return module.eval()
 
     def _featurizer(self, image: tuple[int, ...]) -> nn.Module:
-        path = str(self.featurizer["_target_"])
-        kind = _class(path)
-        if not issubclass(kind, nn.Module):
-            raise RecordError(f"{path} is no torch module; {MODEL_FILE} must name one as the featurizer")
+        kind = _class(str(self.featurizer["_target_"]))
         featurizer: nn.Module = kind(image=image, **{k: v for k, v in self.featurizer.items() if k != "_target_"})
         return featurizer
 
@@ -318,11 +396,14 @@ class ModelRecord:
         """
         if self.averaging is None:
             return None
-        path = str(self.averaging["_target_"])
+        path = str(self.averaging.get("_target_"))
         kind = _class(path)
         if not all(hasattr(kind, part) for part in ("update", "evaluated", "result", "load_state_dict")):
             raise RecordError(f"{path} averages no weights; {MODEL_FILE} must name what does")
-        return kind(**{key: value for key, value in self.averaging.items() if key != "_target_"})
+        try:
+            return kind(**{key: value for key, value in self.averaging.items() if key != "_target_"})
+        except (TypeError, ValueError) as error:
+            raise RecordError(f"{MODEL_FILE}: averaging is not what {path} takes ({error}); train it again") from error
 
 
 def _class(path: str) -> type[Any]:
