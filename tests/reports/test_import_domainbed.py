@@ -282,6 +282,82 @@ def test_validation_environments_are_held_out_too(tmp_path: Path) -> None:
     assert (identity["held_out"], identity["protocol"], identity["fold"]) == (["env1", "env2"], "multi_test", "1-2")
 
 
+def second_training(step: int, accuracies: list[float], **args: Any) -> Record:
+    """What train_autolr.py appends when it trains again, on all images: no out part, keys of their own."""
+    line = record(step, [], **{**args, "auto_lr": True, "holdout_fraction": 0.0})
+    return {**line, "lr": 5e-5, **{f"fd_env{i}_in_acc": value for i, value in enumerate(accuracies)}}
+
+
+def auto_lr_sweep(root: Path) -> list[list[Record]]:
+    """2 trials x 3 draws x 4 test environments of ERM++; both trainings end where their learning rate says."""
+    dice, runs = random.Random(3), []
+    for trial in range(2):
+        for draw in range(3):
+            for env in range(ENVIRONMENTS):
+                args: Any = {"algorithm": "ERMPlusPlus", "trial_seed": trial, "hparams_seed": draw, "test_envs": [env]}
+                first = range(0, 300 * dice.randint(2, 5), 300)
+                args |= {"auto_lr": True, "holdout_fraction": 0.2}
+                run = [{**record(step, [dice.random() for _ in range(8)], **args), "lr": 5e-5} for step in first]
+                run += [second_training(step, [dice.random() for _ in range(4)], **args) for step in first[:-1]]
+                runs.append(run)
+                write_run(root / f"{trial}{draw}{env}", run)
+    return runs
+
+
+def merged(run: list[Record]) -> Record:
+    """``collect_results --auto_lr`` makes one record of a run: a key has the value of the last line that has it."""
+    return {key: value for line in run for key, value in line.items()}
+
+
+def test_the_second_training_of_train_autolr_is_the_result(tmp_path: Path) -> None:
+    """Of three draws the one counts whose first training ended with the best validation accuracy."""
+    runs = auto_lr_sweep(tmp_path)
+    collection = read_domainbed(tmp_path)
+    assert collection.problems == []
+    assert [run.last_step for run in collection.runs] == [run[-1]["step"] for run in runs]
+    (board,), _ = leaderboards(select_runs(collection, TrainVal()))
+    (dataset,) = board.datasets
+    for trial, env, value in zip(*(dataset.accuracies[key] for key in ("seed", "env", "accuracy")), strict=True):
+        test = dataset.environments.index(env)
+        draws = [merged(run) for run in runs if merged(run)["args"]["test_envs"] == [test]]
+        vals = {
+            float(np.mean([draw[f"env{i}_out_acc"] for i in range(ENVIRONMENTS) if i != test])): draw
+            for draw in draws
+            if draw["args"]["trial_seed"] == trial
+        }
+        assert len(vals) == 3
+        assert value == vals[max(vals)][f"fd_env{test}_in_acc"]
+
+
+def test_what_cannot_be_used_of_a_second_training_is_named(tmp_path: Path) -> None:
+    first = [record(step, [0.5] * 6, holdout_fraction=0.2, auto_lr=True) for step in (0, 100)]
+    lines = [
+        second_training(0, [0.6] * 3),  # before the first training: of what it validates nothing is known
+        *first,
+        second_training(0, [0.7, 0.8, 0.9]),
+        second_training(100, [0.6] * 2),
+        second_training(100, [0.6] * 3, trial_seed=1),
+        record(100, [0.5] * 6, holdout_fraction=0.0, auto_lr=True),
+    ]
+    write_run(tmp_path / "a", lines)
+    write_run(tmp_path / "b", [{**line, "args": {**line["args"], "hparams_seed": 1}} for line in first])
+    collection = read_domainbed(tmp_path)
+    assert [(p.kind, Path(p.where).name) for p in collection.problems] == [
+        *[("dropped line", f"results.jsonl:{number}") for number in (1, 5, 6, 7)], ("folder left out", "b"),
+    ]  # fmt: skip
+    assert collection.rows["accuracy"].tolist() == [0.7, 0.5, 0.8, 0.5, 0.9, 0.5]
+
+
+def test_every_used_line_says_who_wrote_it(tmp_path: Path) -> None:
+    """The first line lacks its step: what the second one lacks is not taken from it."""
+    lines = [record(step, [0.5] * 6) for step in (0, 100, 200)]
+    del lines[0]["step"], lines[1]["args"]
+    write_run(tmp_path / "a", lines)
+    collection = read_domainbed(tmp_path)
+    assert [Path(p.where).name for p in collection.problems] == ["results.jsonl:1", "results.jsonl:2"]
+    assert set(collection.rows["step"]) == {200}
+
+
 def test_names_that_do_not_fit_and_empty_folders(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"no results.jsonl under .* import.path=DIR"):
         read_domainbed(tmp_path)

@@ -14,6 +14,10 @@ Records do not say how many images were seen, so ``seen`` is 1 and ``wrong`` the
 column of its own. One that is no fraction in [0, 1] is named and left out; for validation it counts as NaN, which loses
 to every accuracy, as in DomainBed. The trial is the seed: it decides DomainBed's splits, too. There is no model of all
 environments.
+
+``train_autolr.py`` (ERM++) trains twice: with validation, to find the learning rates, and then on all images of the
+training environments. The records of the second training have ``fd_env{i}_in_acc`` alone. As in ``collect_results
+--auto_lr``, its last accuracies are the result, and those on ``out`` of the first training's last record validate it.
 """
 
 from __future__ import annotations
@@ -73,6 +77,7 @@ DATASETS: dict[str, tuple[str, Sequence[str]]] = {
 }
 
 _ACCURACY = re.compile(r"env\d+_(in|out)_acc")
+_SECOND = "fd_"  # before the keys of the second training of train_autolr.py
 _INDICES = list_of(whole(0, 1000))
 _RECORD_CHECKS: dict[str, Check] = {"hparams": optional(plain_mapping), "args": plain_mapping}
 _ARGS_CHECKS: dict[str, Check] = {
@@ -235,28 +240,44 @@ def _read_sweep(folder: str, problems: list[Problem], setting: _Setting) -> _Swe
 
 
 def _records(lines: Sequence[bytes]) -> tuple[list[dict[str, Any]], list[Fault]]:
-    """The records that can be used, and what cannot."""
+    """The records that can be used, and what cannot; one record where there was a second training.
+
+    Raises:
+        RecordError: of two trainings the file holds the first alone.
+    """
     records: list[dict[str, Any]] = []
+    second: dict[str, Any] = {}
     faults: list[Fault] = []
     keys: list[str] = []
     for number, line in enumerate(lines, start=1):
         try:
             record = _decoded(line)
-            keys = keys or _accuracy_keys(record)
-            if records and record.get("args") not in (None, records[0]["args"]):
+            final = bool(records) and f"{_SECOND}env0_in_acc" in record
+            keys = keys if records else _accuracy_keys(record)
+            expected = [_SECOND + key for key in keys[::2]] if final else keys
+            asked = {**records[0]["args"], **({"holdout_fraction": 0.0} if final else {})} if records else None
+            if asked and record.get("args") not in (None, asked):
                 raise RecordError("other args than the lines before")
-            if missing := [key for key in ("step", *keys) if key not in record]:
+            if missing := [key for key in ("step", *expected) if key not in record]:
                 raise RecordError(f"lacks {', '.join(missing)}")
             if wrong := _STEP(record["step"]):
                 raise RecordError(f"step {wrong}")
         except RecordError as error:
             faults.append(Fault("dropped line", number, str(error)))
             continue
-        records.append(record)
-        if bad := [key for key in keys if np.isnan(_accuracy(record[key]))]:
+        if final:
+            second = record
+        else:
+            records.append(record)
+        if bad := [key for key in expected if np.isnan(_accuracy(record[key]))]:
             reason = f"{bad[0]} is {shown(record[bad[0]])}, no fraction in [0, 1]"
             more = f", and so {len(bad) - 1} more" if bad[1:] else ""
             faults.append(Fault("dropped accuracy", number, reason + more))
+    if second:
+        accuracies = {key: second[_SECOND + key] for key in keys[::2]}
+        records = [{**records[-1], "args": records[0]["args"], **accuracies, "step": second["step"]}]
+    elif records and records[0]["args"].get("auto_lr"):
+        raise RecordError(f"{RESULTS} holds the first training of train_autolr.py alone; let the second one end")
     return records, faults
 
 
