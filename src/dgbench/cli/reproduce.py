@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from dgbench.configuration import command_words
 from dgbench.errors import ConfigError, RecordError
-from dgbench.plan.code import present_paths
+from dgbench.plan.code import present_paths, refuse_code
 from dgbench.plan.overrides import grammar, open_keys, shortest_words
 from dgbench.plan.studies import planned_again
 from dgbench.records.files import read_regular
@@ -45,11 +45,13 @@ class Reproduce:
     Args:
         run: the hash at the end of a run folder's name or a study folder's, or its beginning.
         roots: folder, or folders, searched for it, recursively.
+        trust: compose a configuration that names code outside ``conf/``, which runs it.
         name: of the report.
     """
 
     run: str | None
     roots: str | Sequence[str]
+    trust: bool = False
     name: str = "reproduce"
 
     def show(self) -> int:
@@ -60,7 +62,7 @@ class Reproduce:
 
         Raises:
             ConfigError: no run, or several, have that hash.
-            RecordError: the run's files do not say how it was made.
+            RecordError: the run's files do not say how it was made, or name code that is not trusted.
         """
         folder = self._find()
         runs = [folder]
@@ -74,6 +76,8 @@ class Reproduce:
         if old := [run for run, config in zip(runs, saved, strict=True) if "fold" not in config]:
             raise RecordError(f"{old[0]} was made by an older dgbench; check out the code that made it")
         folds = [config.pop("fold") for config in saved]
+        if self.trust is not True:
+            refuse_code(saved, str(folder), "**")
         identities = [_read(run / IDENTITY_FILE) for run in runs]
         words = shortest_words(saved[0], _compose, _matters)
         planned = _check(words, runs, identities, folds)

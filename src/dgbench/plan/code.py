@@ -103,8 +103,8 @@ def refuse_code(content: Any, place: str, *groups: str) -> None:
     for key, item in _items(content):
         if isinstance(item, str) and (item not in known if key in CODE_KEYS else "${" in item):
             raise RecordError(
-                f"{place}: {key}={shown(item)} is nothing that conf/{groups[0]} names, and would run; if you trust "
-                "whoever made this model, add trust=true"
+                f"{place}: {key}={shown(item)} is nothing that conf/{groups[0].strip('*')} names, and would run; if "
+                "you trust whoever made it, add trust=true"
             )
 
 

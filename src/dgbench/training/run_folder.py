@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from dgbench.plan.building import class_at
 from dgbench.plan.code import present_paths, refuse_code
 from dgbench.records.files import open_regular, write_whole
 from dgbench.records.rows import (
+    BY_TYPE,
     DEEPEST,
     IDENTITY_CHECKS,
     IDENTITY_FILE,
@@ -46,7 +47,6 @@ from dgbench.records.rows import (
     Check,
     RunIdentity,
     first_fault,
-    list_of,
     misfit,
     optional,
     plain_mapping,
@@ -63,6 +63,7 @@ LOG_FILE = "log.txt"
 
 MODEL_FILE = "model.json"
 FORMAT = 1
+DTYPES = ("float32", "float64", "bfloat16", "float16")
 MOST_BYTES = 2**24  # of that file; ten thousand classes take 0.3 MB
 
 PACKAGES = (
@@ -208,54 +209,6 @@ def _cpu() -> str:
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def _mapping(value: Any) -> str:
-    if type(value) is not dict:
-        return f"is {shown(value)}, not a mapping"
-    return "" if _shallow(value, 2 * DEEPEST) else "is nested too deeply"
-
-
-def _shallow(value: Any, deepest: int) -> bool:
-    items = value.values() if type(value) is dict else value if type(value) is list else ()
-    return deepest > 0 and all(_shallow(item, deepest - 1) for item in items)
-
-
-def _text(value: Any) -> str:
-    return "" if type(value) is str else f"is {shown(value)}, not text"
-
-
-def _floating(value: Any) -> str:
-    kind = getattr(torch, value, None) if type(value) is str else None
-    good = isinstance(kind, torch.dtype) and kind.is_floating_point
-    return "" if good else f"is {shown(value)}, no floating-point type"
-
-
-#: of the keys of ``model.json``
-CHECKS: Mapping[str, Check] = {
-    "identity": _mapping,
-    "objective": _text,
-    "hparams": plain_mapping,
-    "featurizer": _mapping,
-    "dtype": _floating,
-    "averaging": optional(_mapping),
-    "training": list_of(_text),
-    "fold": _mapping,
-    "classes": list_of(_text),
-    "preprocessing": _mapping,
-    "dataset": _mapping,
-    "protocol": _mapping,
-    "trainer": _mapping,
-    "n_images": whole(0, LARGEST_COUNT),
-    "step": optional(whole(0, LARGEST_COUNT)),
-}
-
-
-def _identity_fault(identity: dict[str, Any]) -> str:
-    """What in an identity would be no row, or no name of a folder."""
-    RunIdentity(**identity)
-    paths = [key for key in ("run", "dataset", "fold") if re.search(r"[/\\\x00]", str(identity[key]))]
-    return first_fault(identity, IDENTITY_CHECKS) or misfit(identity) or (f"{paths[0]} is a path" if paths else "")
-
-
 @dataclass(frozen=True, kw_only=True)
 class ModelRecord:
     """A trained model without its weights.
@@ -321,7 +274,7 @@ class ModelRecord:
             content: Any = present_paths(json.loads(text))
             if content.pop("format") != FORMAT:
                 raise ValueError("another format")
-            if fault := first_fault(content, CHECKS) or _identity_fault(content["identity"]):
+            if fault := first_fault(content, _CHECKS) or _identity_fault(content["identity"]):
                 raise ValueError(fault)
             content |= {key: tuple(content[key]) for key in ("training", "classes")}
             content["preprocessing"] = Preprocessing.of_json(content["preprocessing"])
@@ -404,6 +357,40 @@ class ModelRecord:
             return kind(**{key: value for key, value in self.averaging.items() if key != "_target_"})
         except (TypeError, ValueError) as error:
             raise RecordError(f"{MODEL_FILE}: averaging is not what {path} takes ({error}); train it again") from error
+
+
+def _mapping(value: Any) -> str:
+    if type(value) is not dict:
+        return f"is {shown(value)}, not a mapping"
+    return "" if _shallow(value, 2 * DEEPEST) else "is nested too deeply"
+
+
+def _shallow(value: Any, deepest: int) -> bool:
+    items = value.values() if type(value) is dict else value if type(value) is list else ()
+    return deepest > 0 and all(_shallow(item, deepest - 1) for item in items)
+
+
+_BY_TYPE = {
+    **BY_TYPE,
+    "tuple[str, ...]": BY_TYPE["list[str]"],
+    **dict.fromkeys(("Mapping[str, Any]", "Preprocessing"), _mapping),
+    "Mapping[str, Any] | None": optional(_mapping),
+    "int": whole(0, LARGEST_COUNT),
+    "int | None": optional(whole(0, LARGEST_COUNT)),
+}
+#: of the keys of ``model.json``
+_CHECKS: Mapping[str, Check] = {
+    **{field.name: _BY_TYPE[str(field.type)] for field in fields(ModelRecord)},
+    "hparams": plain_mapping,
+    "dtype": lambda name: "" if name in DTYPES else f"is {shown(name)}, none of {', '.join(DTYPES)}",
+}
+
+
+def _identity_fault(identity: dict[str, Any]) -> str:
+    """What in an identity would be no row, or no name of a folder."""
+    RunIdentity(**identity)
+    paths = [key for key in ("run", "dataset", "fold") if re.search(r"[/\\\x00]", str(identity[key]))]
+    return first_fault(identity, IDENTITY_CHECKS) or misfit(identity) or (f"{paths[0]} is a path" if paths else "")
 
 
 def _class(path: str) -> type[Any]:
