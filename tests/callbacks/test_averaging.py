@@ -22,7 +22,7 @@ from dgbench.data.description import DatasetInfo, Preprocessing
 from dgbench.data.environments import Catalog, Environments, Table, TensorStore
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.network_specs import Sizes
-from dgbench.records.rows import RunIdentity
+from dgbench.records.rows import RunIdentity, lines_before
 from dgbench.training.modules import SingleRun
 
 pytestmark = [
@@ -95,6 +95,8 @@ class _Run:
             averaging.load_state_dict(state["averaging"])
             done = self.module.steps_done
         recorder = Recorder([RunRecord(self.file, identity, recipes)], final_only=rule.final_only)
+        if resume and not rule.final_only:
+            recorder.written = [lines_before(self.file, done + 1)]
         checkpointer = Checkpointer(
             save, [folder / "best.ckpt"], recorder, seconds=0.0, steps=STEPS, eval_every=EVERY
         )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from pytorch_lightning.trainer.states import TrainerFn
 from dgbench.batches import ErrorRecipe
 from dgbench.callbacks.recorder import Recorder, RunRecord, training_validation_error
 from dgbench.errors import DivergedError
+from dgbench.records.files import Checksum
 from dgbench.records.rows import Row, RunIdentity, append_rows, read_rows
 
 WHO = RunIdentity(
@@ -125,6 +125,7 @@ def test_best_scores_test_at_the_best_validation_error_and_at_the_end(
     """Before the run was resumed, 1 of 4 was wrong at step 40; 120 is the last step."""
     evaluate(callback, Module(40), EVAL_SETS)
     resumed = Recorder([RunRecord(callback.runs[0].file, WHO, RECIPES)], eval_test="best")
+    resumed.written = callback.written
     data = SimpleNamespace(steps=120, wanted=None)
     trainer: Any = SimpleNamespace(
         datamodule=data, is_global_zero=True, sanity_checking=False, world_size=1,
@@ -186,26 +187,30 @@ def test_validation_error_is_the_unweighted_mean_over_training_environments() ->
     assert training_validation_error(rows) == 0.375
 
 
-@pytest.mark.parametrize(("reached", "kept"), [(0, []), (40, [40]), (60, [40]), (80, [40, 80])])
-def test_a_resumed_run_drops_what_it_will_write_again(callback: Recorder, reached: int, kept: list[int]) -> None:
-    append_rows(
-        file_of(callback),
-        [Row(identity=WHO, step=s, env="a", subset="val", held_out=False, seen=4, wrong=1, loss=0.5) for s in (40, 80)],
-    )
-    module: Any = Module(reached)
-    callback.on_fit_start(SimpleNamespace(is_global_zero=True), module)  # type: ignore[arg-type]
-    assert [r["step"] for r in read_rows(file_of(callback))[0]] == kept
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_a_resumed_run_drops_what_it_will_write_again(callback: Recorder, kept: int) -> None:
+    """Whatever stands after the rows that its checkpoint counts, torn lines too."""
+    rows = [Row(identity=WHO, step=s, env="a", subset="val", held_out=False, seen=4, wrong=1, loss=0.5) for s in (4, 8)]
+    callback.written = [Checksum() + append_rows(None, rows[:kept])]
+    append_rows(file_of(callback), rows)
+    file_of(callback).write_bytes(file_of(callback).read_bytes() + b'{"torn')
+    callback.on_fit_start(SimpleNamespace(is_global_zero=True), SimpleNamespace())  # type: ignore[arg-type]
+    assert file_of(callback).exists() == bool(kept)
+    assert not kept or file_of(callback).read_bytes() == append_rows(None, rows[:kept])
 
 
-def test_a_torn_row_is_named_on_resume(callback: Recorder, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_was_written_is_what_the_file_holds(callback: Recorder) -> None:
+    """Over evaluations, and where one after training takes the place of the last before it."""
     evaluate(callback, Module(40), EVAL_SETS)
-    file_of(callback).write_bytes(file_of(callback).read_bytes()[:-9])
-    module: Any = Module(40)
-    with caplog.at_level(logging.WARNING):
-        callback.on_fit_start(SimpleNamespace(is_global_zero=True), module)  # type: ignore[arg-type]
-    (record,) = caplog.records
-    assert record.getMessage().startswith(f"{file_of(callback)} line 4 dropped: not a")
-    assert len(read_rows(file_of(callback))[0]) == 3
+    evaluate(callback, Module(80), EVAL_SETS)
+    assert callback.written == [Checksum() + file_of(callback).read_bytes()]
+    whole = file_of(callback).read_bytes()
+    after_training: Any = SimpleNamespace(
+        sanity_checking=False, world_size=1, is_global_zero=True, state=SimpleNamespace(fn=TrainerFn.VALIDATING)
+    )
+    evaluate(callback, Module(80), EVAL_SETS, after_training)
+    assert file_of(callback).read_bytes() == whole
+    assert callback.written == [Checksum() + whole]
 
 
 # ---- runs that train together -----------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ def test_a_checkpoint_cut_in_half(train: Any, rows_of: Any, tmp_path: Path, keep
     last.write_bytes(data[: int(keep * len(data)) if keep < 1 else int(keep)])
     ended = train("protocol.folds=[0,full]", cwd=tmp_path)
     assert (ended.code, ended.complaints) == (0, []), ended.err
-    line = rf"{re.escape(str(last.relative_to(tmp_path)))} is cut short or no checkpoint .* starts without it"
+    line = rf"{re.escape(str(last.relative_to(tmp_path)))} is cut short.* starts without it"
     assert re.search(line, ended.err)
     assert [p.read_text() for p in tmp_path.rglob("status")] == ["DONE\n"] * 2
     assert rows.items() <= rows_of(tmp_path).items()
@@ -149,7 +149,6 @@ def test_a_row_file_cut_in_half_is_completed_by_a_resume(train: Any, rows_of: An
     rows.write_bytes(rows.read_bytes()[:-50])
     ended = train("protocol.folds=[0]", cwd=cut)
     assert ended.code == 0, ended.err
-    assert f"{rows.relative_to(cut)} line 16 dropped" in ended.err
     assert rows_of(cut) == rows_of(whole)
 
 

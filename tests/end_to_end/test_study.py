@@ -29,24 +29,26 @@ KILLS = {
         "whole = r.append_rows\n"
         "def half(path, rows, n=[]):\n"
         "    n.append(1)\n"
-        "    whole(path, rows)\n"
+        "    written = whole(path, rows)\n"
         "    if len(n) == 2:\n"
         "        os.truncate(path, path.stat().st_size - 100)\n"
         "        die()\n"
+        "    return written\n"
         "r.append_rows = half"
     ),
     "inside the second last.ckpt": (
         "from dgbench.training import checkpoints as c\n"
-        "whole = c.write_whole_with\n"
+        "whole = c.write_sealed\n"
         "def half(path, writer, n=[]):\n"
         "    n.append(1)\n"
         "    def cut(file):\n"
         "        writer(file)\n"
         "        if len(n) == 2:\n"
-        "            file.truncate(1000)\n"
+        "            file.flush()\n"
+        "            os.truncate(f'{path}.partial', 1000)\n"
         "            die()\n"
         "    whole(path, cut)\n"
-        "c.write_whole_with = half"
+        "c.write_sealed = half"
     ),
     "in the third interval": "StudyProgress.on_train_batch_end = die_at(3, StudyProgress.on_train_batch_end)",
     "before DONE": (

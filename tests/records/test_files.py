@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import os
+import random
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
 
-from dgbench.records.files import WholeFile, open_regular, read_regular, write_whole, write_whole_with
+from dgbench.records.files import (
+    Checksum,
+    WholeFile,
+    check_seal,
+    open_regular,
+    read_regular,
+    write_sealed,
+    write_whole,
+    write_whole_with,
+)
 
 FULL = OSError(28, "No space left on device")
 
@@ -138,3 +150,46 @@ def test_only_ordinary_files_are_opened(kind: str, tmp_path: Path) -> None:
     (tmp_path / "real").write_bytes(b"x\0")
     (tmp_path / "link").symlink_to("real")
     assert read_regular(tmp_path / "link") == b"x\0"
+
+
+# ---- damage -----------------------------------------------------------------------------------------------------
+
+
+def test_a_seal_tells_any_changed_bit(tmp_path: Path) -> None:
+    """In the content it is an error; in the seal itself, an error or no seal. Written in parts as in one."""
+    file, content = tmp_path / "file", random.Random(0).randbytes(200)
+    write_sealed(file, lambda handle: [handle.write(content[:70]), handle.write(memoryview(content)[70:])])
+    assert file.read_bytes().startswith(content) and check_seal(file)
+    sealed = file.read_bytes()
+    for bit in range(8 * len(sealed)):
+        damaged = bytearray(sealed)
+        damaged[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(damaged)
+        with suppress(OSError):
+            assert not check_seal(file) and bit // 8 >= len(content)
+    for size in range(len(sealed)):
+        file.write_bytes(sealed[:size])
+        assert not check_seal(file)
+
+
+def test_a_checksum_of_the_beginning_of_a_file(tmp_path: Path) -> None:
+    file, checksum = tmp_path / "file", Checksum() + b"one\n" + b"two\n"
+    for content, begins in ((b"one\ntwo\n", True), (b"one\ntwo\nthree", True), (b"one\ntwo", False), (b"", False)):
+        file.write_bytes(content)
+        assert checksum.begins(file) is begins
+    file.write_bytes(b"one\ntvo\n")
+    assert not checksum.begins(file) and Checksum().begins(file)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: None], ids=["folder", "pipe", "nothing"])
+def test_what_is_no_file_begins_with_nothing(make: Callable[[Path], object], tmp_path: Path) -> None:
+    make(tmp_path / "file")
+    assert Checksum().begins(tmp_path / "file") and not (Checksum() + b"a").begins(tmp_path / "file")
+    with pytest.raises(OSError):
+        check_seal(tmp_path / "file")
+
+
+def test_a_pipe_in_the_place_of_a_partial_file_is_no_wait(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "file.partial")
+    with pytest.raises(OSError):
+        write_whole_with(tmp_path / "file", lambda handle: handle.write(b"whole"))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dgbench.records.rows import Row, RowProblem, RunIdentity, append_rows, keep_rows_until, read_rows, row_of
+from dgbench.records.files import Checksum, keep_beginning
+from dgbench.records.rows import Row, RowProblem, RunIdentity, append_rows, lines_before, read_rows, row_of
 
 IDENTITY = RunIdentity(
     run="abc",
@@ -112,24 +113,23 @@ def test_a_line_that_is_no_object_is_named_and_skipped(file: Path, line: bytes) 
     assert [problem.line for problem in problems] == [3]  # the blank line 2 is no problem
 
 
-@pytest.mark.parametrize(("until", "left"), [(-1, []), (0, [0]), (4, [0]), (5, [0, 5]), (99, [0, 5, 10])])
-def test_keep_rows_until(file: Path, until: int, left: list[int]) -> None:
-    before = file.read_bytes().splitlines()
-    assert keep_rows_until(file, until) == []
-    assert file.read_bytes().splitlines() == before[: len(left)]
-    assert list(file.parent.iterdir()) == [file]
-
-
-def test_keep_rows_until_drops_and_names_torn_lines(file: Path) -> None:
+@pytest.mark.parametrize(("step", "left"), [(0, 0), (1, 1), (5, 1), (6, 2), (10, 2), (11, 3)])
+def test_lines_before_a_step(file: Path, step: int, left: int) -> None:
     lines = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(lines[0] + b"{torn\n" + lines[1] + lines[2][:30])
-    assert [problem.line for problem in keep_rows_until(file, 10)] == [2, 4]
-    assert steps(file) == [0, 5]
+    assert lines_before(file, step) == Checksum() + b"".join(lines[:left])
+    keep_beginning(file, lines_before(file, step).size)
+    assert (file.read_bytes() if left else file.exists()) == (b"".join(lines[:left]) if left else False)
 
 
-def test_keep_rows_until_without_a_file(tmp_path: Path) -> None:
-    assert keep_rows_until(tmp_path / "errors.jsonl", 5) == []
-    assert list(tmp_path.iterdir()) == []
+def test_lines_before_a_step_without_a_file(tmp_path: Path) -> None:
+    assert lines_before(tmp_path / "errors.jsonl", 5) == Checksum()
+
+
+def test_rows_that_go_nowhere_are_told_all_the_same(file: Path) -> None:
+    """What a finished run would write, where it is computed once more, is what it wrote."""
+    before = file.read_bytes()
+    assert append_rows(None, [row(15)]) == append_rows(file, [row(15)])
+    assert Checksum() + before + append_rows(None, [row(15)]) == Checksum() + file.read_bytes()
 
 
 def test_old_rows_get_the_defaults_of_newer_keys(file: Path) -> None:
@@ -168,8 +168,6 @@ def test_rows_carry_the_code_that_wrote_them(file: Path) -> None:
     """A run that was resumed with other code has rows of both."""
     later = replace(IDENTITY, code="0.1+later")
     append_rows(file, [replace(row(15), identity=later)])
-    assert [read["code"] for read in read_rows(file)[0]] == ["0.1+é"] * 3 + ["0.1+later"]
-    keep_rows_until(file, 15)
     assert [read["code"] for read in read_rows(file)[0]] == ["0.1+é"] * 3 + ["0.1+later"]
 
 

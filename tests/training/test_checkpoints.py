@@ -141,6 +141,28 @@ def test_a_broken_stack_file_is_named_and_left_out(
     assert rows(study) == rows(undisturbed())
 
 
+def test_a_flipped_bit_is_never_loaded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Anywhere in the file of a stack: it is named, in one line, and counts as none."""
+    file, chance = group_file(groups_of(stopped(tmp_path, 13))[0]), random.Random(5)
+    whole = file.read_bytes()
+    for _ in range(300):
+        damaged = bytearray(whole)
+        damaged[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        file.write_bytes(damaged)
+        caplog.clear()
+        assert Snapshot.load(file) is None
+        assert [str(file) in record.getMessage() for record in caplog.records] == [True]
+    file.write_bytes(whole)
+    assert Snapshot.load(file) is not None
+
+
+def test_a_checkpoint_of_an_earlier_version_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It says nothing of rows and has no seal."""
+    torch.save({"format": 1, "step": 3, "runs": {}, "diverged": {}}, tmp_path / "last.ckpt")
+    assert Snapshot.load(tmp_path / "last.ckpt") is None
+    assert [str(tmp_path / "last.ckpt") in record.getMessage() for record in caplog.records] == [True]
+
+
 def test_a_broken_checkpoint_of_a_run_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     words = ("execution=single", "protocol.folds=[0]")
     whole = irm(tmp_path / "whole", *words)
@@ -361,7 +383,7 @@ def test_a_write_that_breaks_off_leaves_the_checkpoint_before(tmp_path: Path, un
 
 def test_a_folder_that_another_process_removed_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was empty for a moment: between being made and being written to."""
-    write, tries = checkpoints.write_whole_with, []
+    write, tries = checkpoints.write_sealed, []
 
     def removed_first(path: Path, writer: Any) -> None:
         tries.append(path)
@@ -369,6 +391,6 @@ def test_a_folder_that_another_process_removed_is_made_again(tmp_path: Path, mon
             path.parent.rmdir()
         write(path, writer)
 
-    monkeypatch.setattr(checkpoints, "write_whole_with", removed_first)
+    monkeypatch.setattr(checkpoints, "write_sealed", removed_first)
     Snapshot(3, {"a": {}}).save(tmp_path / STACKS / "x.ckpt")
     assert len(tries) == 2 and Snapshot.load(tmp_path / STACKS / "x.ckpt") == Snapshot(3, {"a": {}})

@@ -15,7 +15,7 @@ import torch
 from pytorch_lightning.trainer.states import TrainerFn
 
 from dgbench.callbacks.recorder import Recorder
-from dgbench.records.files import write_whole_with
+from dgbench.records.files import write_sealed
 
 
 class Checkpointer(pl.Callback):
@@ -121,5 +121,5 @@ class Checkpointer(pl.Callback):
             path = self.best[i]
             assert path is not None
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole_with(path, partial(torch.save, content))
+            write_sealed(path, partial(torch.save, content))
         self._pending = {}

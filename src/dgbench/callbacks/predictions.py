@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,9 +19,8 @@ from torch import Tensor
 from dgbench.batches import ErrorRecipe, EvalBatch
 from dgbench.callbacks.recorder import Recorder, is_last
 from dgbench.data.environments import Environments
-from dgbench.errors import RecordError
-from dgbench.records.files import WholeFile
-from dgbench.records.predictions import ATTRIBUTE, TOP, about_predictions, schema
+from dgbench.records.files import Checksum, WholeFile, open_regular
+from dgbench.records.predictions import ATTRIBUTE, TOP, schema
 
 log = logging.getLogger(__name__)
 #: columns with few different values
@@ -61,22 +61,15 @@ class Predictions(pl.Callback):
         runs: in the order of the module.
         which: ``last`` or ``best``.
         recorder: of the rows.
+
+    Attributes:
+        written: the file of each run, of earlier starts included; None where there is none yet.
     """
 
     def __init__(self, runs: Sequence[PredictedRun], which: str, recorder: Recorder) -> None:
         self.runs, self.which, self.recorder = list(runs), which, recorder
+        self.written: list[Checksum | None] = [None] * len(self.runs)
         self._open: dict[int, PredictionLines] = {}
-
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
-        """Forget predictions of later steps, which will be made again."""
-        for run in self.runs:
-            if run.file is not None and run.file.exists():
-                try:
-                    later = about_predictions(run.file)["step"] > pl_module.steps_done
-                except RecordError:
-                    later = True
-                if later or self.recorder.final_only:
-                    run.file.unlink()
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         training = trainer.state.fn == TrainerFn.FITTING
@@ -107,12 +100,19 @@ class Predictions(pl.Callback):
         for i in list(self._open):
             keep = i not in pl_module.diverged and (self.which == "last" or i in self.recorder.improved)
             lines = self._open.pop(i)
-            lines.finish() if keep else lines.discard()
+            if keep:
+                self.written[i] = lines.finish()
+            else:
+                lines.discard()
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        """Remove files of evaluations that an earlier start made, and that were not the last or the best again."""
         for i, run in enumerate(self.runs):
-            missed = self.which == "best" and not self.recorder.final_only and i not in pl_module.diverged
-            if missed and run.file is not None and not run.file.exists():
+            checksum = self.written[i]
+            if run.file is None or (checksum and checksum.begins(run.file)):
+                continue
+            run.file.unlink(missing_ok=True)
+            if self.which == "best" and not self.recorder.final_only and i not in pl_module.diverged:
                 log.warning(
                     "%s: the best evaluation was made before predictions were asked for; none written", run.file
                 )
@@ -181,12 +181,18 @@ class PredictionLines:
         if sum(map(len, self._waiting)) >= GROUP:
             self._write()
 
-    def finish(self) -> None:
-        """Give the file its name."""
+    def finish(self) -> Checksum:
+        """Give the file its name.
+
+        Returns:
+            that of the file.
+        """
         try:
             self._write()
             self._writer.close()
             self._file.commit()
+            with open_regular(self._file.path) as file:
+                return Checksum.of_beginning(file, os.fstat(file.fileno()).st_size)
         except BaseException:
             self.discard()
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,9 +17,9 @@ from pytorch_lightning.trainer.states import TrainerFn
 from dgbench.batches import ErrorRecipe
 from dgbench.callbacks.loggers import error_values
 from dgbench.errors import DivergedError
-from dgbench.records.rows import Row, RunIdentity, append_rows, keep_rows_until, read_rows
+from dgbench.records.files import Checksum, keep_beginning
+from dgbench.records.rows import Row, RunIdentity, append_rows, lines_before, read_rows
 
-log = logging.getLogger(__name__)
 COUNTED = ("seen", "wrong", "loss")  # of every eval set
 Listener = Callable[[int, Sequence[Row]], None]
 Counts = Mapping[str, Mapping[str, float]]  # eval set -> what was counted -> number
@@ -55,11 +54,13 @@ class Recorder(pl.Callback):
             stack are scored on ``test`` where any of them is at its best.
 
     Attributes:
+        written: the lines of each run so far, of earlier starts included, also where they go to no file.
         improved: runs whose validation error, at the evaluation just made, was lower than ever before.
     """
 
     def __init__(self, runs: Sequence[RunRecord], final_only: bool = False, eval_test: str = "always") -> None:
         self.runs, self.final_only, self.eval_test = list(runs), final_only, eval_test
+        self.written = [Checksum()] * len(self.runs)
         self.improved: list[int] = []
         self._lowest = [math.inf] * len(self.runs)
         self._sums: dict[str, dict[str, Any]] = {}
@@ -70,11 +71,9 @@ class Recorder(pl.Callback):
         if not trainer.is_global_zero:
             return
         for i, run in enumerate(self.runs):
-            if run.file is None:
-                continue
-            for torn in keep_rows_until(run.file, -1 if self.final_only else pl_module.steps_done):
-                log.warning("%s line %d dropped: %s", torn.file, torn.line, torn.reason)
-            self._lowest[i] = lowest_validation_error(run.file)
+            if run.file is not None:
+                keep_beginning(run.file, self.written[i].size)
+                self._lowest[i] = lowest_validation_error(run.file)
         if self.eval_test == "best":
             recipes = [recipe for run in self.runs for recipe in run.recipes]
             needed = {name for recipe in recipes if recipe.subset != "test" for name in recipe.mixture}
@@ -134,10 +133,11 @@ class Recorder(pl.Callback):
         if error < self._lowest[i]:
             self._lowest[i] = error
             self.improved.append(i)
-        if run.file is not None and trainer.is_global_zero:  # the first process of several that train one run
-            if trainer.state.fn != TrainerFn.FITTING:  # of a run that was ended here, in place of those before the end
-                keep_rows_until(run.file, pl_module.steps_done - 1)
-            append_rows(run.file, rows)
+        if trainer.is_global_zero:  # the first process of several that train one run
+            if run.file is not None and trainer.state.fn != TrainerFn.FITTING:  # in place of those before an early end
+                self.written[i] = lines_before(run.file, pl_module.steps_done)
+                keep_beginning(run.file, self.written[i].size)
+            self.written[i] += append_rows(run.file, rows)
             for listener in run.listeners:
                 listener(pl_module.steps_done, rows)
 

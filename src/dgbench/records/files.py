@@ -1,4 +1,4 @@
-"""Files that are written whole, and reading that never waits.
+"""Files that are written whole, reading that never waits, and checksums that tell damage.
 
 A reader of a file that was written whole, also one after a power cut, sees the old content or the new one.
 """
@@ -8,11 +8,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import zlib
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 NOT_REGULAR = "not a regular file"
+_PART = 2**20  # bytes read at once
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # of a directory, on file systems that cannot
 
 
@@ -22,8 +25,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     Raises:
         OSError: it cannot be opened, or is a folder, a pipe, a socket or a device.
     """
-    without_waiting = getattr(os, "O_NONBLOCK", 0)
-    handle = open(path, "rb", opener=lambda name, flags: os.open(name, flags | without_waiting))  # noqa: SIM115
+    handle = open(path, "rb", opener=_without_waiting)  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
         handle.close()
         raise OSError(errno.EINVAL, NOT_REGULAR, str(path))
@@ -38,6 +40,33 @@ def read_regular(path: str | os.PathLike[str]) -> bytes:
     """
     with open_regular(path) as handle:
         return handle.read()
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """How many bytes there are, and their CRC-32: it notices every changed bit, and other damage but for a 2**-32."""
+
+    size: int = 0
+    crc32: int = 0
+
+    def __add__(self, more: bytes) -> Checksum:
+        return Checksum(self.size + len(more), zlib.crc32(more, self.crc32))
+
+    @staticmethod
+    def of_beginning(file: BinaryIO, size: int) -> Checksum:
+        """That of the next ``size`` bytes of an open file, or of fewer where it ends before."""
+        checksum = Checksum()
+        while part := file.read(min(_PART, size - checksum.size)):
+            checksum += part
+        return checksum
+
+    def begins(self, path: Path) -> bool:
+        """Whether a file begins with these bytes. One that cannot be read, or is no ordinary one, holds none."""
+        try:
+            with open_regular(path) as file:
+                return Checksum.of_beginning(file, self.size) == self
+        except OSError:
+            return not self.size
 
 
 class WholeFile:
@@ -58,7 +87,8 @@ class WholeFile:
     def __init__(self, path: Path, partial: Path | None = None, sync: bool = True) -> None:
         self.path, self.sync = path, sync
         self._partial = partial or path.with_name(f"{path.name}.partial")
-        self.file: BinaryIO = open(self._partial, "wb")  # noqa: SIM115  # open until the last part is written
+        # open until the last part is written
+        self.file: BinaryIO = open(self._partial, "wb", opener=_without_waiting)  # noqa: SIM115
 
     def commit(self) -> None:
         """Give it its name.
@@ -105,7 +135,7 @@ def write_whole(path: Path, content: str | bytes, sync: bool = True) -> None:
 
 
 def write_whole_with(path: Path, writer: Callable[[BinaryIO], object]) -> None:
-    """:func:`write_whole`, synced, of what a function writes into an open file; for checkpoints.
+    """:func:`write_whole`, synced, of what a function writes into an open file.
 
     There must be one writer at a time, as the holder of a run's lock is: the partial file always has one name, so
     that processes that were killed leave one behind and not one each.
@@ -118,6 +148,72 @@ def write_whole_with(path: Path, writer: Callable[[BinaryIO], object]) -> None:
         OSError: it cannot be written; the old content stays. So it does with whatever else ``writer`` raises.
     """
     _replace(path, path.with_name(f"{path.name}.partial"), writer, sync=True)
+
+
+_SEAL = b"\ndgbench crc32 "  # and eight hexadecimal digits; readers of zip archives look for what comes before
+
+
+class _Summing:
+    """An open file that is written from its beginning to its end, and the CRC-32 of that."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.crc32 = file, 0
+
+    def write(self, part: Any) -> int:
+        self.crc32 = zlib.crc32(part, self.crc32)
+        return self._file.write(part)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def write_sealed(path: Path, writer: Callable[[Any], object]) -> None:
+    """:func:`write_whole_with`, ending in a seal that tells whether a byte has changed since; for checkpoints.
+
+    Args:
+        path: of the file; its folder exists.
+        writer: is given the open file, which it can only append to.
+
+    Raises:
+        OSError: see :func:`write_whole_with`.
+    """
+
+    def write(file: BinaryIO) -> None:
+        summing = _Summing(file)
+        writer(summing)
+        file.write(_SEAL + b"%08x" % summing.crc32)
+
+    write_whole_with(path, write)
+
+
+def check_seal(path: Path) -> bool:
+    """Whether a file has a seal.
+
+    Raises:
+        OSError: it cannot be read, is no ordinary file, or its content is not what was sealed.
+    """
+    with open_regular(path) as file:
+        size = file.seek(0, os.SEEK_END) - len(_SEAL) - 8
+        file.seek(max(0, size))
+        seal = file.read()
+        if not seal.startswith(_SEAL):
+            return False
+        file.seek(0)
+        if b"%08x" % Checksum.of_beginning(file, size).crc32 != seal[len(_SEAL) :]:
+            raise OSError(errno.EIO, "damaged", str(path))
+    return True
+
+
+def keep_beginning(path: Path, size: int) -> None:
+    """Cut a file that others append to, or remove it where nothing is kept.
+
+    Raises:
+        OSError: it cannot be cut.
+    """
+    if size:
+        os.truncate(path, size)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def append_lines(path: Path, lines: Iterable[str]) -> None:
@@ -150,6 +246,11 @@ def _replace(path: Path, partial: Path, writer: Callable[[BinaryIO], object], sy
     except BaseException:
         whole.discard()
         raise
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a pipe that nobody reads or writes without waiting for somebody."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 def _sync_folder(folder: Path) -> None:

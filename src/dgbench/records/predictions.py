@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgbench.errors import ConfigError, RecordError
+from dgbench.records.files import open_regular
 
 if TYPE_CHECKING:
     import pyarrow
@@ -91,7 +92,8 @@ def about_predictions(path: Path) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
     try:
-        content = json.loads((pq.read_schema(path).metadata or {})[_KEY])
+        with open_regular(path) as file:
+            content = json.loads((pq.read_schema(file).metadata or {})[_KEY])
         if content.pop("format") != _FORMAT:
             raise ValueError("another format")
     except (OSError, KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
@@ -114,6 +116,7 @@ def read_predictions(path: Path, columns: Sequence[str] | None = None) -> pyarro
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_table(path, columns=columns if columns is None else list(columns))
+        with open_regular(path) as file:
+            return pq.read_table(file, columns=columns if columns is None else list(columns))
     except (OSError, pa.ArrowException) as error:
         raise RecordError(f"{path} cannot be read ({error}); delete it") from error

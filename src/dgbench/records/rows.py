@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import Flag, auto
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dgbench.errors import RecordError
-from dgbench.records.files import append_lines, read_regular, write_whole
+from dgbench.records.files import Checksum, append_lines, read_regular
 
 ROW_FILE = "errors.jsonl"
 SHIFT_FILE = "shifts.jsonl"  # rows of another kind, see ``dgbench.records.shift_rows``
@@ -157,13 +157,23 @@ class ParsedRow(NamedTuple):
     own: dict[str, Any]  #: its other keys
 
 
-def append_rows(path: Path, rows: Iterable[Row]) -> None:
+def append_rows(path: Path | None, rows: Iterable[Row]) -> bytes:
     """Append rows to a file, see :func:`~dgbench.records.files.append_lines`.
+
+    Args:
+        path: of the file; None writes nothing.
+        rows: in their order.
+
+    Returns:
+        the lines.
 
     Raises:
         OSError: the file cannot be written; what was there before stays readable.
     """
-    append_lines(path, (row.to_json() for row in rows))
+    lines = [row.to_json() for row in rows]
+    if path is not None:
+        append_lines(path, lines)
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def read_rows(path: Path) -> tuple[list[dict[str, Any]], list[RowProblem]]:
@@ -190,9 +200,10 @@ def parse_rows(content: bytes) -> tuple[list[ParsedRow], list[tuple[int, str]]]:
     parser = RowParser()
     rows: list[ParsedRow] = []
     problems: list[tuple[int, str]] = []
-    for number, line in _numbered(content):
+    for number, line in enumerate(content.split(b"\n"), start=1):
         try:
-            rows.append(ParsedRow(number, *parser.parse(line)))
+            if line.strip():
+                rows.append(ParsedRow(number, *parser.parse(line)))
         except RecordError as error:
             problems.append((number, str(error)))
     return rows, problems
@@ -205,29 +216,23 @@ def row_of(flat: dict[str, Any]) -> Row:
     return Row(identity=identity, held_out=flat["env_held_out"], **values)
 
 
-def keep_rows_until(path: Path, step: int) -> list[RowProblem]:
-    """Drop rows later than ``step``, atomically: a resumed run writes them again.
-
-    Returns:
-        The lines that are no rows, which are dropped too.
-    """
-    if not path.exists():
-        return []
-    content = path.read_bytes()
-    rows, torn = parse_rows(content)
-    kept = {row.line for row in rows if row.own["step"] <= step}
-    write_whole(path, b"".join(line + b"\n" for number, line in _numbered(content) if number in kept))
-    return [RowProblem(str(path), line, reason) for line, reason in torn]
-
-
-def _numbered(content: bytes) -> Iterator[tuple[int, bytes]]:
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        if line.strip():
-            yield number, line
-
-
 _CUT = b',"step":'  # where a line passes from the identity to the rest
 _decode = json.JSONDecoder().decode
+
+
+def lines_before(path: Path, step: int) -> Checksum:
+    """The lines of a row file that stand before its rows of ``step`` and later; no file is an empty one.
+
+    Raises:
+        OSError: the file cannot be read, or is no regular file.
+    """
+    try:
+        content = read_regular(path)
+    except FileNotFoundError:
+        return Checksum()
+    later = [row.line for row in parse_rows(content)[0] if row.own["step"] >= step]
+    lines = content.splitlines(keepends=True)
+    return Checksum() + b"".join(lines[: later[0] - 1] if later else lines)
 
 
 class RowParser:

@@ -2,7 +2,8 @@
 
 A run alone has ``checkpoints/last.ckpt`` in its folder. A stack has one file in ``.stacks`` beside its runs or studies,
 and ``stack.json`` in each run's folder says which; at its end every run gets a ``last.ckpt`` of its own.
-The state of a run has one layout wherever it stands, so a run can continue alone or in another stack.
+The state of a run has one layout wherever it stands, so a run can continue alone or in another stack. It says which
+rows and predictions stood before it: where these are gone, nothing continues from there.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from typing import Any
 import torch
 
 from dgbench.errors import RecordError, is_divergence
-from dgbench.records.files import write_whole, write_whole_with
-from dgbench.records.status import is_done, read_status
+from dgbench.records.files import NOT_REGULAR, Checksum, check_seal, read_regular, write_sealed, write_whole
+from dgbench.records.predictions import PREDICTION_FILE, about_predictions
+from dgbench.records.rows import ROW_FILE
+from dgbench.records.status import DONE, is_done, lacking_rows, read_status, trained_again
 from dgbench.training.groups import Group
 from dgbench.training.study import Run
 
-FORMAT = 1
+FORMAT = 2
 STACKS = ".stacks"
 POINTER = "stack.json"
+CHANGED = "what stood there before the checkpoint is gone or changed"
 
 log = logging.getLogger("dgbench")
 
@@ -37,8 +41,9 @@ class Snapshot:
 
     Args:
         step: optimizer steps done.
-        runs: state of each run by its hash: ``state_dict``, ``optimizers``, ``averaging`` where weights are averaged,
-            ``metrics`` where they are logged.
+        runs: state of each run by its hash: ``state_dict``, ``optimizers``, ``rows`` (size and CRC-32 of the lines that
+            stood before it), ``predictions`` (the same of that file) where it was written, ``averaging`` where weights
+            are averaged, ``metrics`` where they are logged.
         diverged: runs whose loss is no longer finite: step and value of the first such loss.
     """
 
@@ -56,7 +61,7 @@ class Snapshot:
 
         def write() -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole_with(path, lambda file: torch.save(content, file))
+            write_sealed(path, lambda file: torch.save(content, file))
 
         try:
             write()
@@ -64,22 +69,30 @@ class Snapshot:
             write()
 
     @staticmethod
-    def load(path: Path, mapped: bool = False) -> Snapshot | None:
-        """Read a file; one that is cut short or corrupt is named, and counts as none.
+    def load(path: Path, glance: bool = False) -> Snapshot | None:
+        """Read a file; one that is cut short, changed or of an earlier version is named, and counts as none.
 
         Args:
             path: of the file.
-            mapped: leave tensors on the disk until they are used.
+            glance: leave tensors on the disk, and their bytes unchecked: for all but to continue from it.
         """
         if not path.exists():
             return None
         try:
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+            if not path.is_file():
+                raise OSError(NOT_REGULAR)
+            if not glance and not check_seal(path):
+                raise ValueError("no seal")
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=glance)
             if content.pop("format") != FORMAT:
                 raise ValueError("another format")
             return Snapshot(**content)
         except Exception:  # torch raises whatever its unpickler stumbles over
-            log.warning("%s is cut short or no checkpoint of dgbench; left out, training starts without it", path)
+            log.warning(
+                "%s is cut short, damaged or no checkpoint of this version of dgbench; left out, training starts "
+                "without it",
+                path,
+            )
             return None
 
     def of(self, runs: Sequence[Run]) -> Snapshot:
@@ -124,8 +137,10 @@ def resumable(group: Group, runs: Sequence[Run]) -> list[tuple[Group, Snapshot |
     """How what is left of a group is trained: each part with the state that it continues from.
 
     The whole group where its own checkpoint is the latest of every run: finished runs are then computed once more, so
-    that the others round as they would have without the interruption. Otherwise runs that are left stay together as
-    far as they were.
+    that the others round as they would have without the interruption. So is, from its beginning, a group with a run
+    that cannot continue, which is named: its checkpoint is damaged, or what was written before it is not there; or it
+    is ``DONE``, lacks rows and has no checkpoint.
+    Otherwise runs that are left stay together as far as they were.
 
     Args:
         group: as it was planned.
@@ -136,28 +151,67 @@ def resumable(group: Group, runs: Sequence[Run]) -> list[tuple[Group, Snapshot |
     """
     own_path = group_file(group)
     files = {run.hash: _located(run) for run in runs}
-    snapshots = {path: Snapshot.load(path, mapped=True) for path in {own_path, *files.values()} if path is not None}
-    whole_group = snapshots[own_path]
+    snapshots = {path: Snapshot.load(path) for path in {own_path, *files.values()} if path is not None}
     for run in runs:
         path = files[run.hash]
-        snapshot = snapshots.get(path) if path else None
-        if path and snapshot and run.hash not in snapshot.runs:
+        snapshot = snapshots[path] if path else None
+        if snapshot and run.hash not in snapshot.runs:
             raise RecordError(
                 f"{path} is the checkpoint of {', '.join(snapshot.runs)}, not of {run.hash}; delete it to train this "
                 "run from its beginning"
             )
-    if whole_group and whole_group.runs.keys() == {run.hash for run in group.runs}:
-        steps = [snapshot.step for snapshot in snapshots.values() if snapshot]
-        if whole_group.step >= max(steps, default=0):
-            return [(group, Snapshot.load(own_path))]
-    parts: dict[Path | None, list[Run]] = {}
-    for run in runs:
-        path = files[run.hash]
-        parts.setdefault(path if path and snapshots[path] else None, []).append(run)
-    return [
-        (group.only(members), snapshot.of(members) if path and (snapshot := Snapshot.load(path)) else None)
-        for path, members in parts.items()
-    ]
+    whole_group, latest = snapshots[own_path], max((s.step for s in snapshots.values() if s), default=0)
+    if whole_group and whole_group.runs.keys() == {run.hash for run in group.runs} and whole_group.step >= latest:
+        parts: list[tuple[Group, Snapshot | None]] = [(group, whole_group)]
+    else:
+        together: dict[Path | None, list[Run]] = {}
+        for run in runs:
+            together.setdefault(files[run.hash], []).append(run)
+        parts = [
+            (group.only(members), snapshot.of(members) if path and (snapshot := snapshots[path]) else None)
+            for path, members in together.items()
+        ]
+    if lost := [reason for run in runs if (reason := _lost(run, files[run.hash], parts))]:
+        log.warning("%s%s", lost[0], f" ({len(lost) - 1} more runs lack something, too)" if lost[1:] else "")
+    if lost or any(path and not snapshots[path] for path in files.values()):
+        others_are_done = all(run in runs or is_done(run.folder, run.evaluations) for run in group.runs)
+        return [(group if others_are_done else group.only(runs), None)]
+    return parts
+
+
+def _lost(run: Run, path: Path | None, parts: Sequence[tuple[Group, Snapshot | None]]) -> str:
+    """Why a run cannot continue from its part's snapshot, or as one that was done; empty where it can.
+
+    Args:
+        run: one of those that are left.
+        path: of its checkpoint; None where there is none.
+        parts: of its group.
+    """
+    changed = next((file for _, snapshot in parts if (file := changed_since(snapshot, run))), None)
+    if read_status(run.folder).word == DONE and (changed or not path):
+        return f"{run.folder}: {trained_again(lacking_rows(run.folder, run.evaluations))}"
+    return f"{changed}: {CHANGED}; it is trained again from its beginning" if changed else ""
+
+
+def changed_since(snapshot: Snapshot | None, run: Run) -> Path | None:
+    """The rows or predictions of a run, where what stood there before a snapshot of it is gone or changed.
+
+    Predictions of a later step took the place of what stood there, and will again.
+    """
+    state = snapshot.runs.get(run.hash) if snapshot else None
+    if snapshot is None or state is None:
+        return None
+    rows, predictions = run.folder / ROW_FILE, run.folder / PREDICTION_FILE
+    if not Checksum(**state["rows"]).begins(rows):
+        return rows
+    if run.study.settings.predictions == "none" or "predictions" not in state:
+        return None
+    if Checksum(**state["predictions"]).begins(predictions):
+        return None
+    try:
+        return None if about_predictions(predictions)["step"] > snapshot.step else predictions
+    except RecordError:
+        return predictions
 
 
 def finish_run(run: Run, snapshot: Snapshot) -> None:
@@ -178,35 +232,29 @@ def forget(runs: Sequence[Run]) -> None:
     places = dict.fromkeys(place for run in runs for place in (run.folder.parent, run.folder.parent.parent))
     for folder in [place / STACKS for place in places if (place / STACKS).is_dir()]:
         settled = {run.hash for run in runs if is_done(run.folder) or is_divergence(read_status(run.folder).reason)}
-        for path in folder.glob("*.ckpt"):
-            snapshot = Snapshot.load(path, mapped=True)
+        for path in filter(Path.is_file, folder.glob("*.ckpt")):
+            snapshot = Snapshot.load(path, glance=True)
             if snapshot and snapshot.runs.keys() <= settled:
                 path.unlink(missing_ok=True)
         with suppress(OSError):  # others are in there
             folder.rmdir()
 
 
-def start_over(run: Run) -> None:
-    """Let a run begin at its beginning, whatever state it has."""
-    for path in (run.folder / POINTER, own_file(run)):
-        path.unlink(missing_ok=True)
-
-
 def last_step(run: Run) -> int:
     """The step that a run would continue from; 0 for its beginning."""
     path = _located(run)
-    snapshot = Snapshot.load(path, mapped=True) if path else None
+    snapshot = Snapshot.load(path, glance=True) if path else None
     return snapshot.step if snapshot else 0
 
 
 def _pointed(run: Run) -> Path | None:
     try:
-        content: Mapping[str, Any] = json.loads((run.folder / POINTER).read_text())
+        content: Mapping[str, Any] = json.loads(read_regular(run.folder / POINTER))
         return Path(os.path.normpath(run.folder.absolute() / str(content["checkpoint"])))
-    except (OSError, ValueError, KeyError, TypeError):  # none, or cut short
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # none, or cut short
         return None
 
 
 def _located(run: Run) -> Path | None:
     """The file with a run's latest state."""
-    return next((path for path in (_pointed(run), own_file(run)) if path and path.exists()), None)
+    return next((path for path in (_pointed(run), own_file(run)) if path and os.path.exists(path)), None)

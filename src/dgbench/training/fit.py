@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import pytorch_lightning as pl
@@ -24,9 +25,10 @@ from dgbench.data.minibatches import EnvironmentData
 from dgbench.errors import ConfigError
 from dgbench.plan.building import build, without
 from dgbench.plan.settings import TrainerSettings
+from dgbench.records.files import Checksum
 from dgbench.records.metrics import METRICS_FILE
 from dgbench.records.predictions import PREDICTION_FILE
-from dgbench.records.rows import ROW_FILE
+from dgbench.records.rows import ROW_FILE, lines_before
 from dgbench.training.checkpoints import Snapshot, best_file, group_file, point_to
 from dgbench.training.groups import Group
 from dgbench.training.modules import RunModule, StackedRuns
@@ -70,6 +72,7 @@ class Fit:
         self.users = UserCallbacks(named) if named else None
         logged = metrics or [None] * len(group.runs)
         self.recorder = Recorder(self._records(logged, first), self.final_only, settings.eval_test)
+        self.predictions = self._predictions()
         self.checkpointer = self._checkpointer() if first else None
         self.metrics = None
         if metrics or self.users:
@@ -100,8 +103,7 @@ class Fit:
         intervals = -(-settings.steps // every) - done // every if done < settings.steps else 0
         trainer = make_trainer(settings, self.callbacks(), intervals, self.process, self.log)
         fit_quietly(trainer, module, self.data)
-        early = module.steps_done < settings.steps and (settings.eval_test == "best" or settings.predictions == "last")
-        if self.final_only or early or not settings.steps:  # an evaluation that is known to be the last
+        if self.final_only or self._evaluates_again or not settings.steps:  # what is known to be the last evaluation
             trainer.validate(module, datamodule=self.data, verbose=False)
         if not settings.steps and self.checkpointer:
             self.checkpointer.write(trainer, module)
@@ -113,7 +115,7 @@ class Fit:
         return [
             *([CalmSigterm()] if self.process else ()),
             self.recorder,
-            *self._predictions(),
+            *([self.predictions] if self.predictions else ()),
             *self.others,
             *([self.metrics] if self.metrics else ()),
             *([self.users, *self.users.callbacks.values()] if self.users else ()),
@@ -132,11 +134,11 @@ class Fit:
                 write_model(run, identity)
         return records
 
-    def _predictions(self) -> list[Predictions]:
+    def _predictions(self) -> Predictions | None:
         """What writes the predictions of the runs, where any are asked for."""
         which = self.settings.predictions
         if which == "none":
-            return []
+            return None
         predicted = []
         for run in self.group.runs:
             about = {
@@ -152,7 +154,7 @@ class Fit:
             }
             file = None if run.hash in self.finished else run.folder / PREDICTION_FILE
             predicted.append(PredictedRun(file, about, run.data.recipes))
-        return [Predictions(predicted, which, self.recorder)]
+        return Predictions(predicted, which, self.recorder)
 
     def _checkpointer(self) -> Checkpointer:
         group, settings = self.group, self.settings
@@ -161,7 +163,7 @@ class Fit:
         def save(trainer: pl.Trainer, pl_module: Any) -> None:
             if self.metrics:
                 self.metrics.save()  # what a checkpoint holds the steps of is on disk
-            self.snapshot().save(path)
+            self.snapshot(trainer.should_stop and self._evaluates_again).save(path)
             point_to(group, path)
 
         best = [None if run.hash in self.finished else best_file(run) for run in group.runs]
@@ -182,13 +184,30 @@ class Fit:
         shared = {"averaging": self.averaging, "callbacks": self.users}
         return {name: callback for name, callback in shared.items() if callback}
 
-    def snapshot(self) -> Snapshot:
-        """Take down where the runs stand."""
+    @property
+    def _evaluates_again(self) -> bool:
+        """Whether training that ends before its last step is evaluated once more, now that this is its end."""
+        settings = self.settings
+        early = self.module.steps_done < settings.steps
+        return early and (settings.eval_test == "best" or settings.predictions == "last")
+
+    def snapshot(self, evaluates_again: bool = False) -> Snapshot:
+        """Take down where the runs stand.
+
+        Args:
+            evaluates_again: their rows of this step will be written anew.
+        """
         runs, module, metrics = self.group.runs, self.module, self.metrics
         shared = {name: callback.state_dict() for name, callback in self._shared.items()}
 
         def state(i: int) -> dict[str, Any]:
-            return {**module.run_state(i), **shared, **({"metrics": metrics.state(i)} if metrics else {})}
+            rows = self.recorder.written[i]
+            if evaluates_again:
+                rows = lines_before(runs[i].folder / ROW_FILE, module.steps_done)
+            predicted = self.predictions and self.predictions.written[i]
+            more = {"predictions": asdict(predicted)} if predicted else {}
+            more |= {"metrics": metrics.state(i)} if metrics else {}
+            return {**module.run_state(i), "rows": asdict(rows), **shared, **more}
 
         return Snapshot(
             step=module.steps_done,
@@ -201,6 +220,9 @@ class Fit:
         states = [snapshot.runs[run.hash] for run in self.group.runs]
         self.module.load_run_states(states)
         for i, run in enumerate(self.group.runs):
+            self.recorder.written[i] = Checksum(**states[i]["rows"])
+            if self.predictions and "predictions" in states[i]:
+                self.predictions.written[i] = Checksum(**states[i]["predictions"])
             if run.hash in snapshot.diverged:
                 self.module.diverged[i] = snapshot.diverged[run.hash]
         for name, callback in self._shared.items():

@@ -19,26 +19,23 @@ from dgbench.records.locks import RunLocks, lock_holder
 from dgbench.records.metrics import METRICS_FILE, Lines, read_metrics, write_metrics
 from dgbench.records.predictions import PREDICTION_FILE, about_predictions
 from dgbench.records.status import (
-    DONE,
     FAILED,
     RUNNING,
     finish,
     is_done,
-    lacking_rows,
     mark_failed,
     mark_interrupted,
     read_status,
-    trained_again,
     write_status,
 )  # fmt: skip
 from dgbench.training.checkpoints import (
     Snapshot,
+    changed_since,
     finish_run,
     forget,
     group_file,
     last_step,
     resumable,
-    start_over,
 )  # fmt: skip
 from dgbench.training.fit import Fit
 from dgbench.training.groups import Group, plan_groups
@@ -159,7 +156,7 @@ class _Trainer:
             self.moved = True
             stack.enter_context(own_log(*(run.folder for run in taken)))
             try:
-                parts = self._anew(group, taken) or resumable(group, taken)
+                parts = resumable(group, taken)
             except DgbenchError as error:
                 self._fail(taken, failure(error))
                 return True
@@ -168,26 +165,6 @@ class _Trainer:
             if group.stacked:
                 forget(group.runs)
             return len(taken) == len(runs)
-
-    def _anew(self, group: Group, taken: Sequence[Run]) -> list[tuple[Group, Snapshot | None]]:
-        """What of a group begins at its beginning, as runs do that are ``DONE`` and lack rows: no checkpoint has these.
-
-        Where all others of a stack are finished, they are computed once more beside them, so that rows round as before.
-
-        Returns:
-            The group, or its runs that are left; nothing where no rows are lacking.
-        """
-        lacking = [run for run in taken if read_status(run.folder).word == DONE]
-        for run in lacking:
-            self.progress.note(f"{run.folder}: {trained_again(lacking_rows(run.folder, run.evaluations))}")
-        if not lacking:
-            return []
-        for run in taken:
-            start_over(run)
-        if not all(run in taken or is_done(run.folder, run.evaluations) for run in group.runs):
-            return [(group.only(taken), None)]
-        group_file(group).unlink(missing_ok=True)
-        return [(group, None)]
 
     def note_done_by_others(self, groups: Sequence[Group], asked: set[str]) -> None:
         """Count what other processes have finished meanwhile."""
@@ -305,6 +282,8 @@ class _Trainer:
 
     def _end(self, run: Run, group: Group, diverged: tuple[int, float] | None, final: Snapshot | None) -> None:
         problem = None if diverged is None else str(DivergedError(*diverged))
+        if problem is None and (path := changed_since(final, run)):
+            problem = f"{path} was changed by another while it trained; the same command trains it again"
         try:
             if problem is None and group.stacked and final is not None:
                 finish_run(run, final)
