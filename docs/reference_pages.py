@@ -32,6 +32,7 @@ from dgbench.reports.labels import CODES, algorithm_names
 DOCS = CONF.parent / "docs"
 REFERENCE, DATA = DOCS / "reference", DOCS / "data"
 NOTES, FAMILIES, COSTS = DATA / "algorithm_notes.md", DATA / "algorithm_families.yaml", DATA / "algorithm_costs.json"
+BESIDE_DOMAINBED = DATA / "domainbed_head.md"
 _LINE = re.compile(
     r"^(?P<indent> *)\"?(?P<key>[\w-]+)\"?:"
     r"(?P<value>(?:[^#'\"]|(?<=\S)#|'[^']*'|\"[^\"]*\")*?)(?:\s+#\s*(?P<note>.*))?$"
@@ -136,7 +137,8 @@ exist (`tests/golden`). R_e is the mean cross entropy on the minibatch of enviro
 features, l logits. `lr`, `weight_decay` and `batch_size` are shared (see
 [Configuration](configuration.md)); `hparams.draw=K hparams.trial=T` replaces defaults by draw K of the search space
 `hparams.space`, and `hparams.KEY=VALUE` overrides both. Small and large are kinds of images (`dataset.image_kind`).
-`averaging=swad`, `averaging=eoa` and `tuning=lp_ft` go around any of them, `sharpness=sam` around most.
+What differs from DomainBed on purpose, and its slips, stand in [Beside DomainBed](domainbed.md). `averaging=swad`,
+`averaging=eoa` and `tuning=lp_ft` go around any of them, `sharpness=sam` around most.
 
 **Cost** is the time of a training step over ERM's, measured by `make bench-algorithms` (CPU, `mnist_cnn`, 3 x 64 images
 of 28 x 28); the *floor* is what its passes through the network take at least. *Memory* is what an algorithm keeps from
@@ -150,6 +152,46 @@ def algorithms_page() -> str:
     files = sorted((CONF / "algorithm").glob("*.yaml"))
     sections = "\n".join(_algorithm_section(file) for file in files)
     return "\n".join([ALGORITHMS_HEAD + family_tables(), sections, NOTES.read_text(encoding="utf-8"), _names()])
+
+
+def domainbed_page() -> str:
+    """The text of docs/reference/domainbed.md."""
+    names = algorithm_names()
+    here = {name: theirs["domainbed"] for name, theirs in names.items() if "domainbed" in theirs}
+    head = BESIDE_DOMAINBED.read_text(encoding="utf-8").format(n=len(here))
+    lines = [head, "| algorithm | in DomainBed | differences and switches |", "|---|---|---|"]
+    lines += [f"| {_linked(name)} | `{theirs}` | {'<br>'.join(_beside(name))} |" for name, theirs in here.items()]
+    lines += ["\n## Not in DomainBed\n", "| algorithm | follows |", "|---|---|"]
+    lines += [f"| {_linked(name)} | {source(objective_of(name))} |" for name in names if name not in here]
+    return "\n".join(lines) + "\n"
+
+
+def _linked(name: str) -> str:
+    return f"[`{name}`](algorithms.md#{name})"
+
+
+def objective_of(name: str) -> type[Algorithm]:
+    """The class that a file of ``conf/algorithm`` names."""
+    kind: type[Algorithm] = get_class(OmegaConf.load(CONF / "algorithm" / f"{name}.yaml")["objective"])
+    return kind
+
+
+def _beside(name: str) -> list[str]:
+    """The paragraphs of a docstring that begin with DomainBed, and the algorithm's switches."""
+    kind, config = objective_of(name), OmegaConf.load(CONF / "algorithm" / f"{name}.yaml")
+    paragraphs = [" ".join(text.split()) for text in inspect.cleandoc(kind.__doc__ or "").split("\n\n")]
+    told = [text.replace("``", "`") for text in paragraphs[1:] if text.startswith("DomainBed")]
+    switches = {key: entry_of(config["hparams"][key]) for key in kind.choices if f"`{key}=" not in " ".join(told)}
+    forms = (
+        (f"{key}={str(entry.default).lower()}", entry.help.replace(" | ", "; ")) for key, entry in switches.items()
+    )
+    return [*told, *(f"`{form}`: {text.removeprefix(form.partition('=')[2] + ': ')}" for form, text in forms)]
+
+
+def source(kind: type[Algorithm]) -> str:
+    """Paper and code that an algorithm follows, as the first sentence of its docstring names them."""
+    text = " ".join(inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0].split())
+    return text[text.rindex("(") + 1 : text.rindex(")")]
 
 
 def _names() -> str:
@@ -386,6 +428,7 @@ def _field_default(field: Any) -> str:
 PAGES = {
     "configuration.md": configuration_page,
     "algorithms.md": algorithms_page,
+    "domainbed.md": domainbed_page,
     "downloads.md": downloads_page,
     "rows.md": rows_page,
 }

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from docs.reference_pages import PAGES
+from dgbench.reports.labels import algorithm_names
+from docs.reference_pages import PAGES, objective_of, source
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,6 +24,16 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_generated_pages_are_fresh(name: str) -> None:
     page = ROOT / "docs" / "reference" / name
     assert page.read_text() == PAGES[name](), f"{page} is out of date; run make docs"
+
+
+def test_every_algorithm_says_whose_code_it_follows() -> None:
+    """The page on DomainBed rests on it, and on numbers for every algorithm that DomainBed has."""
+    golden = "".join(path.read_text() for path in (ROOT / "tests" / "golden").glob("*.py"))
+    for name, theirs in algorithm_names().items():
+        told = source(objective_of(name))
+        assert re.fullmatch(r".+, \d{4}.*; .+", told), name
+        assert ("DomainBed" in told) == ("domainbed" in theirs), name
+        assert "domainbed" not in theirs or f'"{name}"' in golden or f"algorithms.{name} import" in golden, name
 
 
 def follow(page: str, folder: Path, extra: str) -> tuple[list[dict[str, Any]], str]:

@@ -1,8 +1,12 @@
-"""TRM, Transfer, Fish, ADRMX and ERM++ against numbers that DomainBed computes on the toy problem, in float64."""
+"""TRM, Transfer, Fish, ADRMX and ERM++ against numbers that DomainBed computes on the toy problem, in float64.
+
+ERM++'s average and ARM stand beside plain torch.
+"""
 
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -251,6 +255,49 @@ def test_frozen_statistics_are_not_renewed() -> None:
         results.append(rule.result())
     assert results[0].keys() == results[1].keys()
     assert all(torch.equal(value, results[1][name]) for name, value in results[0].items())
+
+
+# ---- ARM --------------------------------------------------------------------------------------------------------
+
+
+def test_arm() -> None:
+    """The context network keeps its weights, its statistics move; groups of a prediction are ``batch_size`` rows."""
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Conv2d(3, M, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).double()
+    toy = Toy("arm", {"batch_size": B}, {"featurizer": body, "classifier": problem.classifier()}, image=(2, 6, 6))
+    context = nn.Sequential(
+        *(nn.Conv2d(2, 64, 5, padding=2), nn.BatchNorm2d(64), nn.ReLU()),
+        *(nn.Conv2d(64, 64, 5, padding=2), nn.BatchNorm2d(64), nn.ReLU()),
+        nn.Conv2d(64, 1, 5, padding=2),
+    ).double()
+    ours = toy.networks["context"].state_dict().values()
+    context.load_state_dict(dict(zip(context.state_dict(), ours, strict=True)))
+    network = nn.Sequential(copy.deepcopy(body), problem.classifier())
+    adam = torch.optim.Adam(network.parameters(), lr=0.01)
+
+    def adapted(x: Tensor) -> Tensor:
+        means = [part.mean(0, keepdim=True).expand(len(part), -1, -1, -1) for part in context(x).split(B)]
+        logits: Tensor = network(torch.cat([x, torch.cat(means)], 1))
+        return logits
+
+    for call in range(1, 5):
+        minibatch = batch(call)
+        x = torch.randn(N * B, 2, 6, 6, dtype=torch.float64)
+        toy.step(minibatches=replace(minibatch, x=x))
+        adam.zero_grad()
+        loss = nn.functional.cross_entropy(adapted(x), minibatch.y)
+        loss.backward()
+        adam.step()
+        assert toy.loss == pytest.approx(loss.item(), abs=1e-12)
+    for mine, theirs in ((toy.networks["featurizer"], network[0]), (toy.networks["classifier"], network[1])):
+        for value, expected in zip(mine.parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(value, expected, rtol=0, atol=1e-12)
+    for value, expected in zip(
+        toy.networks["context"].state_dict().values(), context.state_dict().values(), strict=True
+    ):
+        torch.testing.assert_close(value, expected, rtol=0, atol=1e-12)
+    context.eval()
+    torch.testing.assert_close(toy.module.eval()(x), adapted(x), rtol=0, atol=1e-12)
 
 
 # ---- ADRMX ------------------------------------------------------------------------------------------------------

@@ -31,9 +31,9 @@ class ADRMX(Algorithm):
     summed over classes and divided by K. With k = ``d_steps_per_g_step`` and c = step + 1, step c trains Q on L_D if
     c mod (1+k) < k, everything else on L_G otherwise: one step in k + 1. Predictions are C_1's.
 
-    ``adrmx_remix=reference``: DomainBed takes a and b below the class's count, but among all rows, so mostly rows of
-    the first environment and of any class, with the label of a; ``fixed``: rows of the class. Published numbers are
-    of the former. Every weight decay is 0 in DomainBed.
+    DomainBed takes a and b below the class's count, but among all rows, so mostly rows of the first environment and of
+    any class, with the label of a (``adrmx_remix=reference``; ``fixed``: rows of the class). Published numbers are of
+    the former. Its weight decay is always 0.
     """
 
     static = frozenset({"d_steps_per_g_step", "mlp_width", "mlp_depth", "mlp_dropout"})

@@ -21,8 +21,9 @@ class ARM(Algorithm):
     L = CE(f([X, c]), Y). In training a group is an environment's minibatch. In prediction it is ``batch_size``
     consecutive images, or all images if their number is no multiple of it.
 
-    ``variant=reference``: DomainBed builds the optimizer before the context network, which therefore keeps its
-    random initial weights (its BatchNorm statistics move). ``variant=fixed`` trains it.
+    DomainBed builds the optimizer before the context network, which therefore keeps its random initial weights while
+    its BatchNorm statistics move (``variant=reference``; ``fixed`` trains it). It scores shuffled images 64 at a time,
+    also where 64 is no multiple of the group; here as many whole groups as fit at once.
     """
 
     static = frozenset({"batch_size"})

@@ -22,7 +22,9 @@ class CAD(Algorithm):
 
     ``is_flipped`` on maximizes the likelihood of the other environments' rows; off minimizes that of the same, among
     which DomainBed counts the row itself with similarity 0 (never drawn). ``is_normalized`` gives features unit length
-    for P (never drawn). DomainBed's third switch, a projection before P, ends in an error there and is left out.
+    for P (never drawn).
+
+    DomainBed's third switch, a projection before P, ends in an error there and is left out.
     """
 
     choices: ClassVar[Choices] = {"is_normalized": (True, False), "is_flipped": (True, False)}

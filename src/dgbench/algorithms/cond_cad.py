@@ -10,6 +10,8 @@ class CondCAD(CAD):
 
     L and switches as in :class:`CAD`; row i is compared with the other rows of its class only, and counts if one of
     them is of another environment.
+
+    DomainBed's projection before P is left out as in CAD.
     """
 
     conditional = True

@@ -7,7 +7,7 @@ from dgbench.objectives.step import Outcome, Step
 
 
 class ERM(Algorithm):
-    """Minimize the mean cross entropy over all images of the step (Vapnik, 1998).
+    """Minimize the mean cross entropy over all images of the step (Vapnik, 1998; DomainBed).
 
     L = CE(f(X), Y), the mean over the N rows: an environment with more images weighs more.
     """

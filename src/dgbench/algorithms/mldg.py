@@ -28,9 +28,11 @@ class MLDG(Algorithm):
     theta', not differentiated through the step. The update is the sum over episodes of (g_i + mldg_beta g_j) / n,
     n being the number of environments. Running statistics of BatchNorm do not move, as in the reference.
 
-    ``mldg_episodes=split``: a random half of n - ``n_meta_test`` environments, each with one of the others in turn
-    (DomainBed since April 2022; impossible if nothing is left to train on). ``pairs``: the n cyclic pairs of a
-    random order (DomainBed before, OoD-Bench, SWAD).
+    ``mldg_episodes=split``: n - ``n_meta_test`` random environments, each with one of the others in turn.
+    ``pairs``: the n cyclic pairs of a random order.
+
+    DomainBed has cut episodes by ``split`` since April 2022, and by ``pairs`` before. With two environments its default
+    ``n_meta_test`` leaves none to train on: it takes steps without a gradient, here that is refused.
     """
 
     static = frozenset({"n_meta_test"})

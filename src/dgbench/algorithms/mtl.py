@@ -19,8 +19,8 @@ class MTL(Algorithm):
 
     a_e = mtl_ema * mean z_e + (1 - mtl_ema) * (its last value); o = h([z, a_e]); L = sum_e CE(o_e, y_e).
 
-    ``variant=reference``: DomainBed overwrites a_e with standard normal noise, in training and in prediction, so the
-    moving average has no effect. ``variant=fixed``: a_e itself, with a gradient through the mean; a prediction uses
+    DomainBed overwrites a_e with standard normal noise, in training and in prediction, so the moving average has no
+    effect (``variant=reference``). ``variant=fixed``: a_e itself, with a gradient through the mean; a prediction uses
     the mean of the images that are scored together.
     """
 

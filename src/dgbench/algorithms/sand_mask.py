@@ -24,8 +24,8 @@ class SANDMask(Algorithm):
     parameter tensor. What is not a number (v = 0 where s = tau; the variance of one environment) becomes 1e-17. With
     one environment M is 1 below tau = 1: plain risk. One forward pass per environment.
 
-    The default tau = 1 makes M zero everywhere: nothing is learned, in DomainBed as here. Set tau < 1, as all but none
-    of the random search's draws do; numbers of this method with its default set say nothing about it.
+    DomainBed's default tau = 1 makes M zero everywhere: nothing is learned, there as here. Set tau < 1, as the random
+    search's draws do; numbers of this method with its default set say nothing about it.
     """
 
     learns_at: ClassVar[Mapping[str, Any]] = {"tau": 0.5}

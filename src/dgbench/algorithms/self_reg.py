@@ -25,9 +25,9 @@ class SelfReg(Algorithm):
     L = CE + C * {w d(l_p, u_p) + (1 - w) d(w l_p + (1-w) l_q, w u_p + (1-w) u_q)},
     d(l', u') = mean (l - l')^2 + 0.3 mean (z - u')^2, means over rows and entries. Gradients flow through all of it.
 
-    ``variant=reference``: DomainBed builds the optimizer before P, which keeps its random initial weights; the method's
-    numbers there are of this form. (P's BatchNorm uses the minibatch's statistics; its running ones are never used.)
-    ``variant=fixed`` trains P.
+    DomainBed builds the optimizer before P, which keeps its random initial weights (``variant=reference``); the
+    method's numbers there are of this form. ``variant=fixed`` trains P. (P's BatchNorm uses the minibatch's statistics;
+    its running ones are never used.)
     """
 
     choices: ClassVar[Choices] = {"variant": ("reference", "fixed")}

@@ -26,12 +26,12 @@ class Transfer(Algorithm):
        h, weights and bias together, where it went further.
 
     Featurizer and classifier are two groups, each with its own Adam, so that 2 leaves the classifier's moments alone.
-    The features of 3 are computed once; DomainBed computes them at every ascent step, which makes a difference to
-    running statistics of an unfrozen BatchNorm only.
+    With one environment the gap is 0.
 
     DomainBed's search always draws its option ``gda``, with which Phi and h are not trained: its published numbers
     are suspect. The option is not offered here (it is lr = 0), nor are the drawn and unused ``weight_decay_d`` and
-    ``beta1``. With one environment the gap is 0.
+    ``beta1``. The features of 3 are computed once, and not at every ascent step, which makes a difference to dropout
+    and to running statistics of an unfrozen BatchNorm only.
     """
 
     static = frozenset({"d_steps_per_g"})

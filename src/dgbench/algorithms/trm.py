@@ -31,10 +31,10 @@ class TRM(Algorithm):
     and the rows of alpha are normalized at the next step. Experts are constants too: all of it acts on the features.
     One pass over the network; the rest is linear algebra on features, of E experts on all rows.
 
-    ``trm_neumann=reference``: DomainBed's series starts from 2 (v - Hv), since its start value is overwritten in
-    place; ``paper``: from v. ``trm_alpha=reference``: the gradient of S_Q uses the new alpha, which DomainBed writes
-    over the old one behind the back of the differentiation; ``consistent``: the old one, as the value does.
-    ``class_balanced`` gives every expert the weights of h before it is fitted, but not the biases.
+    DomainBed's series starts from 2 (v - Hv), since its start value is overwritten in place (``trm_neumann=reference``;
+    ``paper``: from v). The gradient of S_Q uses the new alpha, which it writes over the old one behind the back of the
+    differentiation (``trm_alpha=reference``; ``consistent``: the old one, as the value does). Its ``class_balanced``
+    gives every expert the weights of h before it is fitted, but not the biases; here it does not balance minibatches.
     """
 
     choices: ClassVar[Choices] = {

@@ -28,8 +28,9 @@ class URM(Algorithm):
     ``urm_adv_lambda`` weighs both. Environments are not looked at.
 
     ``urm_discriminator_label_smoothing`` s: the targets are 1 - s + s u and s u, u ~ U(0, 1) per row (never drawn).
-    ``urm_discriminator_optimizer``: Adam, or SGD with momentum 0.9 (never drawn). DomainBed's output ``identity`` fails
-    there, since it has no range, and does not exist here.
+    ``urm_discriminator_optimizer``: Adam, or SGD with momentum 0.9 (never drawn).
+
+    DomainBed's output ``identity`` fails there, since it has no range, and does not exist here.
     """
 
     static = frozenset({"urm_discriminator_hidden_layers", "urm_discriminator_label_smoothing"})

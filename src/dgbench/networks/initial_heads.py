@@ -67,7 +67,7 @@ def linear(classifier: nn.Module, name: str) -> nn.Linear:
     if not isinstance(classifier, nn.Linear):
         raise ConfigError(
             f"head={name} sets one linear layer, and this algorithm's classifier is a {type(classifier).__name__}; use "
-            "head=random, or set hparams.nonlinear_classifier=false where that made it"
+            "head=random"
         )
     return classifier
 
