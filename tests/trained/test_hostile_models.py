@@ -368,6 +368,27 @@ def test_names_are_looked_at_before_any_import(place: Path) -> None:
     assert "evil" not in sys.modules and not Path(CANARY).exists()
 
 
+def test_nothing_is_waited_for(
+    pictures_run: Path,
+    pictures: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pipe among the pictures, or in place of the configuration, which a card quotes."""
+    run, root = tmp_path / "study" / "run", tmp_path / "pictures"
+    shutil.copytree(pictures_run, run)
+    shutil.copytree(pictures, root)
+    (root / "photo" / "dog" / "00.png").unlink()
+    os.mkfifo(root / "photo" / "dog" / "00.png")
+    monkeypatch.chdir(tmp_path)
+    line = one_line(["evaluate", f"model={run}", f"dataset.root={root}", "paths.cache_dir=cache"], capsys, monkeypatch)
+    assert "00.png" in line
+    (run / "config.yaml").unlink()
+    os.mkfifo(run / "config.yaml")
+    assert dgbench.export(run, "exported").is_dir()
+
+
 def test_a_mean_looks_at_the_dataset_of_its_runs_where_it_is_needed(place: Path, trained: Trained) -> None:
     """``dataset=`` is enough for the mean of all; which runs help is judged on their own dataset."""
     shutil.copytree(trained("hparams.lr=0.05"), place.parent / "other")

@@ -20,6 +20,7 @@ import yaml
 
 from dgbench.analysis.intervals import wilson
 from dgbench.errors import ConfigError, RecordError
+from dgbench.records.files import read_regular
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.records.status import is_done, read_status
 from dgbench.trained.formats import (
@@ -297,7 +298,7 @@ def initial_weights(run: Path, init: str) -> tuple[str, str]:
         init: of the rows, ``NAME_VERSION:DIGEST``.
     """
     try:
-        config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+        config = yaml.safe_load(read_regular(run / "config.yaml"))
         keys = config["init"]
         if keys.get("path") or keys.get("url"):
             return str(keys.get("url") or ""), ""

@@ -87,8 +87,9 @@ def foreign(
 
 
 def _of_file(path: Path, classes: Sequence[str], trust: bool, preprocessing: Preprocessing) -> Predictor:
+    program = _program(path, trust)
     names, images = facts_of(path) or ((), preprocessing)
-    return Foreign(_program(path, trust), list(classes) or names, images)
+    return Foreign(program, list(classes) or names, images)
 
 
 def _program(path: Path, trust: bool) -> Callable[[Tensor], Tensor]:

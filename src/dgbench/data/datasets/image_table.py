@@ -22,6 +22,7 @@ from dgbench.data.description import SUBSETS
 from dgbench.data.options import list_of_names
 from dgbench.data.store.array_cache import notes_of
 from dgbench.errors import ConfigError, DataError
+from dgbench.records.files import open_regular
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ class ImageTable(LabeledRows):
         digest = hashlib.sha256(self.fingerprint().encode())
         for i in dict.fromkeys(np.linspace(0, len(self) - 1, SAMPLED).astype(int).tolist()):
             try:
-                with open(self.root / self.paths[i], "rb") as file:
+                with open_regular(self.root / self.paths[i]) as file:
                     digest.update(file.read(SAMPLED_BYTES))
             except OSError as error:
                 unreadable(error, self.root / self.paths[i])

@@ -16,6 +16,7 @@ from typing import NoReturn
 from dgbench.data.datasets.image_table import DescribedRow, PlainRow, unreadable
 from dgbench.data.description import SUBSETS
 from dgbench.errors import ConfigError, DataError
+from dgbench.records.files import read_regular
 
 
 def text_of(file: Path) -> list[str]:
@@ -25,7 +26,7 @@ def text_of(file: Path) -> list[str]:
         DataError: it cannot be read.
     """
     try:
-        return file.read_text(encoding="utf-8-sig").splitlines()
+        return read_regular(file).decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
             f"{file} cannot be read ({getattr(error, 'strerror', None) or error}); see python -m dgbench.data.fetch, "
@@ -86,7 +87,7 @@ def official_lists(*, root: Path, folder: str) -> list[PlainRow]:
         context, _, subset = file.stem.rpartition("_")
         if subset not in SUBSETS:
             continue
-        for number, line in enumerate(file.read_text().splitlines(), start=1):
+        for number, line in enumerate(text_of(file), start=1):
             path, _, label = line.strip().rpartition(" ")
             if line.strip() and ("/" not in path or not label.isdecimal()):
                 raise DataError(f"{file} line {number} is no path and number: {line.strip()[:60]}; correct the list")

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 from PIL import ExifTags, Image
 
+from dgbench.records.files import open_regular
+
 #: Exif orientation -> how the picture is turned to be seen upright; 1 is upright already
 UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -47,7 +49,7 @@ def rgb(file: str | Path) -> Image.Image:
         Exception: whatever PIL raises over a broken file.
     """
     # given a name, PIL maps uncompressed TIFFs into memory, with width and height confused where they are to be turned
-    with open(file, "rb") as binary, Image.open(binary) as opened:
+    with open_regular(file) as binary, Image.open(binary) as opened:
         return rgb_of(opened)
 
 
