@@ -221,7 +221,7 @@ def without_an_environment(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "write", "said"),
     [
-        ("x.npz", lambda file: file.write_text("hello"), r"cannot be read \(BadZipFile"),
+        ("x.npz", lambda file: file.write_text("hello"), "cannot be read.*zip"),
         ("x.npz", lambda file: file.write_bytes(b""), "cannot be read"),
         ("x.parquet", lambda file: file.write_text("hello"), r"cannot be read \(ArrowInvalid"),
         ("x.csv", lambda file: file.write_text(""), r"cannot be read \(EmptyDataError"),

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra import compose
 from omegaconf import OmegaConf
 
@@ -20,7 +19,7 @@ from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.code import present_paths, refuse_code
 from dgbench.plan.overrides import grammar, open_keys, shortest_words
 from dgbench.plan.studies import planned_again
-from dgbench.records.files import read_regular
+from dgbench.records.files import read_yaml
 from dgbench.records.rows import IDENTITY_FILE
 from dgbench.records.spec import RunSpec, code_version
 from dgbench.reports.reading.folders import places
@@ -123,9 +122,8 @@ def _quoted(word: str) -> str:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = yaml.safe_load(read_regular(file))  # JSON is YAML, too
-        return dict(content)
-    except (OSError, ValueError, yaml.YAMLError, TypeError) as error:
+        return dict(read_yaml(file))  # JSON is YAML, too
+    except (OSError, ValueError, TypeError) as error:
         raise RecordError(f"{file} cannot be read; the run was made by an older dgbench, or never began") from error
 
 

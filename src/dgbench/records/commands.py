@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from dgbench.records.files import read_regular, write_whole
+from dgbench.records.files import read_json, write_whole
 from dgbench.records.locks import alone
 from dgbench.records.rows import PLAN_FILE
 from dgbench.records.status import FAILED, is_done, read_status
@@ -70,7 +70,7 @@ def keep_parts(parent: Path, key: str, parts: Sequence[Sequence[str]]) -> None:
 def parts_of(parent: Path, key: str) -> list[list[str]]:
     """What each part of a job adds to its overrides; empty where it was never split."""
     try:
-        return [[str(word) for word in words] for words in json.loads(_file(parent, f"{key}.parts").read_text())]
+        return [[str(word) for word in words] for words in read_json(_file(parent, f"{key}.parts"))]
     except (OSError, ValueError, TypeError):
         return []
 
@@ -78,7 +78,7 @@ def parts_of(parent: Path, key: str) -> list[list[str]]:
 def recorded_runs(parent: Path, key: str) -> list[Path] | None:
     """Folders of the runs of a job that came to its end; None where it never did."""
     try:
-        return [parent / str(run) for run in json.loads(_file(parent, key).read_text())]
+        return [parent / str(run) for run in read_json(_file(parent, key))]
     except (OSError, ValueError, TypeError):
         return None
 
@@ -148,10 +148,7 @@ def unended_jobs(parent: Path) -> dict[str, str]:
         OSError: it cannot be read.
         ValueError: it is no list of jobs.
     """
-    try:
-        jobs = json.loads(read_regular(parent / JOBS / EXPECTED_FILE))
-    except RecursionError as error:
-        raise ValueError("nested without end") from error
+    jobs = read_json(parent / JOBS / EXPECTED_FILE)
     if not (isinstance(jobs, dict) and all(isinstance(typed, str) for typed in jobs.values())):
         raise ValueError("no list of jobs")
     # a job that was split ends when its parts do, which are expected themselves
@@ -170,7 +167,7 @@ def keep_plan(folder: Path, runs: Sequence[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with alone(folder / f".{PLAN_FILE}.lock"):
         try:
-            planned = list(json.loads(file.read_text())["runs"])
+            planned = list(read_json(file)["runs"])
         except (OSError, ValueError, KeyError, TypeError):  # none yet, or cut short
             planned = []
         names = list(dict.fromkeys([*planned, *runs]))

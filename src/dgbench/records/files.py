@@ -1,4 +1,4 @@
-"""Files that are written whole, reading that never waits, and checksums that tell damage.
+"""Files that are written whole, reading that never waits or takes too much memory, and checksums that tell damage.
 
 A reader of a file that was written whole, also one after a power cut, sees the old content or the new one.
 """
@@ -6,15 +6,24 @@ A reader of a file that was written whole, also one after a power cut, sees the 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
+import zipfile
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from dgbench.errors import RecordError
+
 NOT_REGULAR = "not a regular file"
+EXPANSION = 200  #: times its size that a packed file may hold; packed runs hold some 20 times
+ALWAYS = 32_000_000  #: bytes that every packed file may hold
+MOST = 4_000_000_000  #: bytes that no packed file may hold
+LARGEST_YAML = 1_000_000  #: bytes; reading takes a second
+DEEPEST_YAML = 50  #: lists and mappings inside one another
 _PART = 2**20  # bytes read at once
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # of a directory, on file systems that cannot
 
@@ -67,6 +76,88 @@ class Checksum:
                 return Checksum.of_beginning(file, self.size) == self
         except OSError:
             return not self.size
+
+
+def check_expansion(path: str | os.PathLike[str], size: int) -> None:
+    """Refuse a packed file that holds so much more than its size that no results can be in it.
+
+    Args:
+        path: of the file.
+        size: bytes that it holds, as far as is known.
+
+    Raises:
+        RecordError: it does.
+        OSError: there is no such file.
+    """
+    most = min(MOST, max(ALWAYS, EXPANSION * os.stat(path).st_size))
+    if size > most:
+        raise RecordError(f"{path} expands to more than {most / 1e6:.0f} MB, which is not read; write it anew")
+
+
+def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The arrays of an ``.npz`` file by name.
+
+    Raises:
+        RecordError: it expands beyond all measure.
+        OSError: it cannot be opened, or is no ordinary file.
+        ValueError: it is none, is damaged, or holds Python objects, which are not loaded.
+    """
+    import numpy as np
+
+    name, content = "it", {}
+    with open_regular(path) as handle:
+        try:
+            with zipfile.ZipFile(handle) as archive:  # what is no archive may be an array, or a pickle
+                check_expansion(path, sum(part.file_size for part in archive.infolist()))
+            with np.load(handle, allow_pickle=False) as arrays:
+                for name in arrays.files:
+                    content[name] = arrays[name]
+        except (zipfile.BadZipFile, zlib.error, EOFError, MemoryError, NotImplementedError, ValueError) as error:
+            raise ValueError(f"{name} is damaged, or holds Python objects: {error}") from None
+    return content
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """The value that an ordinary file holds.
+
+    Raises:
+        OSError: it cannot be opened, or is no ordinary file.
+        ValueError: it is no JSON, or nested without end.
+    """
+    try:
+        return json.loads(read_regular(path))
+    except RecursionError:
+        raise ValueError("nested without end") from None
+
+
+def read_yaml(path: str | os.PathLike[str]) -> Any:
+    """The plain value that an ordinary file of a foreign hand holds.
+
+    Raises:
+        OSError: it cannot be opened, or is no ordinary file.
+        ValueError: it is no YAML, is too large or too deep, or repeats a part by ``*name``, which a few lines can do
+            without end.
+    """
+    import yaml
+
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    with open_regular(path) as handle:
+        content = handle.read(LARGEST_YAML + 1)
+    if len(content) > LARGEST_YAML:
+        raise ValueError(f"more than {LARGEST_YAML / 1e6:.0f} MB")
+    depth = 0
+    try:
+        for event in yaml.parse(content, Loader=loader):
+            if isinstance(event, yaml.AliasEvent):
+                raise ValueError(f"*{event.anchor} repeats a part; write it out")
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST_YAML:
+                raise ValueError(f"more than {DEEPEST_YAML} lists and mappings inside one another")
+        return yaml.load(content, Loader=loader)
+    except ValueError:
+        raise
+    except Exception as error:  # of a document that is no YAML, the parser raises whatever its parts raise
+        raise ValueError(" ".join(str(error).split())) from None
 
 
 class WholeFile:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgbench.errors import ConfigError, RecordError
-from dgbench.records.files import open_regular
+from dgbench.records.files import check_expansion, open_regular
 
 if TYPE_CHECKING:
     import pyarrow
@@ -96,7 +96,7 @@ def about_predictions(path: Path) -> dict[str, Any]:
             content = json.loads((pq.read_schema(file).metadata or {})[_KEY])
         if content.pop("format") != _FORMAT:
             raise ValueError("another format")
-    except (OSError, KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError, pa.ArrowException) as error:
         raise RecordError(f"{path} holds no predictions of dgbench ({error}); delete it") from error
     description: dict[str, Any] = content
     return description
@@ -113,10 +113,28 @@ def read_predictions(path: Path, columns: Sequence[str] | None = None) -> pyarro
         RecordError: it cannot be read.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        with open_regular(path) as file:
-            return pq.read_table(file, columns=columns if columns is None else list(columns))
+        return read_parquet(path, columns)
     except (OSError, pa.ArrowException) as error:
         raise RecordError(f"{path} cannot be read ({error}); delete it") from error
+
+
+def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
+    """The lines of a Parquet file of anybody's; repeated texts are kept once.
+
+    Raises:
+        RecordError: it expands beyond all measure.
+        OSError, pyarrow.ArrowException: it cannot be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with open_regular(path) as handle:
+        file = pq.ParquetFile(handle)
+        groups = [file.metadata.row_group(at) for at in range(file.num_row_groups)]
+        parts = [group.column(at) for group in groups for at in range(group.num_columns)]
+        check_expansion(path, sum(max(part.total_uncompressed_size, 8 * part.num_values) for part in parts))
+        strings = {column.name for column in file.schema_arrow if pa.types.is_string(column.type)}
+        texts = {part.path_in_schema for part in parts if "RLE_DICTIONARY" in part.encodings} & strings
+        return pq.read_table(handle, columns=columns, read_dictionary=list(texts))

@@ -344,7 +344,7 @@ def whole(low: int = -_LARGEST, high: int = _LARGEST) -> Check:
 
 def number(value: Any) -> str:
     """A finite number."""
-    if type(value) in (int, float) and math.isfinite(value) and abs(value) <= _LARGEST:
+    if type(value) in (int, float) and abs(value) <= _LARGEST:
         return ""
     return f"is {shown(value)}, not a finite number"
 

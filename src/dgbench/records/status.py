@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.records.evaluations import Evaluations, RowKey
-from dgbench.records.files import read_regular, write_whole
+from dgbench.records.files import read_json, read_regular, write_whole
 from dgbench.records.rows import IDENTITY_FILE, ROW_FILE, SHIFT_FILE, parse_rows
 
 STATUS_FILE = "status"
@@ -194,7 +194,7 @@ def write_beat(folder: Path, beat: Beat) -> None:
 def read_beat(folder: Path) -> Beat | None:
     """The last beat of a run; None where there is none, or none that is whole and makes sense."""
     try:
-        said = json.loads(read_regular(folder / PROGRESS_FILE))
+        said = read_json(folder / PROGRESS_FILE)
         speed = said["steps_per_s"]
         beat = Beat(
             step=int(said["step"]),
@@ -205,7 +205,7 @@ def read_beat(folder: Path) -> Beat | None:
             pid=int(said["pid"]),
             host=str(said["host"]),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
     return beat if _is_possible(beat) else None
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PrivateAttr, model_validator
 
 from dgbench.errors import ConfigError, DataError
+from dgbench.records.files import read_arrays
 from dgbench.records.shift_rows import HALVES, NO_NULL
 from dgbench.shift.estimators import AtLeast0, Estimate, Estimator, Fitted, Sample
 from dgbench.validation import Refusal
@@ -331,9 +331,9 @@ def _reference(
         z = features_of(files)
         return *_moments(z), len(z)
     try:
-        with np.load(path, allow_pickle=False) as file:
-            of_features, mean, cov, n = str(file["features"]), file["mean"], file["cov"], int(file["n"])
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
+        file = read_arrays(path)
+        of_features, mean, cov, n = str(file["features"]), file["mean"], file["cov"], int(file["n"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path} holds no moments ({error}); it needs mean, cov, n and features") from error
     if of_features != features:
         raise DataError(f"{path} holds moments of {of_features}, and these are features of {features}; make them anew")

@@ -6,7 +6,6 @@ They lie in one .npz, .parquet or .csv file. Imports no torch.
 from __future__ import annotations
 
 import hashlib
-import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -27,7 +26,8 @@ from dgbench.data.datasets.splits import (
 from dgbench.data.description import SUBSETS, DatasetInfo, Preprocessing
 from dgbench.data.options import DatasetOptions, PathText, Seed, ValFraction, expanded, list_of_names
 from dgbench.errors import ConfigError, DataError
-from dgbench.records.predictions import need_pyarrow
+from dgbench.records.files import read_arrays
+from dgbench.records.predictions import need_pyarrow, read_parquet
 from dgbench.validation import Refusal, shown
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def columns_of(path: Path, features: str | Sequence[str] | None) -> Columns:
         raise DataError(f"dataset.path={path} is no file; give one with {LAYOUT}")
     try:
         arrays = read(path, features)
-    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())[:120]
         raise DataError(
             f"dataset.path={path} cannot be read ({type(error).__name__}: {reason}); write it anew"
@@ -77,27 +77,12 @@ def _npz(path: Path, features: str | Sequence[str] | None) -> Columns:
             f"dataset.columns={shown(features)} names columns of .parquet and .csv files, and an .npz has its array "
             "features; set dataset.columns=null"
         )
-    with zipfile.ZipFile(path):  # what is no archive may be an array, or a pickle
-        pass
-    with np.load(path, allow_pickle=False) as file:
-        return {name: _array(path, file, name) for name in file.files}
-
-
-def _array(path: Path, file: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    try:
-        return file[name]
-    except ValueError as error:
-        raise DataError(
-            f"dataset.path={path}: {name} holds Python objects, which are not loaded; save names as "
-            "np.array(names, dtype=str)"
-        ) from error
+    return read_arrays(path)
 
 
 def _parquet(path: Path, features: str | Sequence[str] | None) -> Columns:
     need_pyarrow(f"dataset.path={path.name}")
-    import pandas as pd
-
-    return _columns_of_frame(path, pd.read_parquet(path, engine="pyarrow"), features)
+    return _columns_of_frame(path, read_parquet(path).to_pandas(), features)
 
 
 def _csv(path: Path, features: str | Sequence[str] | None) -> Columns:

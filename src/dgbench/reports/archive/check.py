@@ -14,7 +14,7 @@ import pandas as pd
 
 from dgbench.errors import DgbenchError, RecordError
 from dgbench.records.files import read_regular
-from dgbench.records.rows import DEFAULTS
+from dgbench.records.rows import DEFAULTS, shown
 from dgbench.records.spec import DIRTY, PARTS, RunSpec, canonical
 from dgbench.records.spec import digest as hash_of
 from dgbench.records.status import DONE
@@ -22,6 +22,7 @@ from dgbench.reports.archive.entries import (
     ABOUT,
     BLANK,
     FILES,
+    LARGEST,
     NAME,
     Entry,
     PackedRun,
@@ -29,6 +30,7 @@ from dgbench.reports.archive.entries import (
     entry_or_faults,
     evaluated,
     missing_of,
+    odd_files,
     read_lines,
     read_table,
     recorded_of,
@@ -36,8 +38,8 @@ from dgbench.reports.archive.entries import (
 )
 from dgbench.reports.archive.index import INDEX_FILES, stale_files
 from dgbench.reports.reading.row_files import Names, read_archive
+from dgbench.reports.render.formats import active_markup
 
-LARGEST = 3_000_000  #: bytes of the whole archive
 BY_HAND = ("CONTRIBUTING.md",)  #: files of the archive that nothing generates
 LAST_DECIMAL = 1.5e-6  # of a table, which another machine may round differently
 
@@ -63,14 +65,13 @@ def check_entry(folder: Path) -> list[str]:
     if entry is None:
         return faults
     try:
-        lines = read_lines(entry.rows)
         runs, problems = read_archive(entry.rows, Names())
         if problems:  # rows that no table takes
             return faults + [f"{problem.kind} {problem.where}: {problem.reason}" for problem in problems]
         faults += [
             f"run {run.identity['run']}: {run.unusable}" for run, _ in runs if run.status == DONE and run.lacking
         ]
-        faults += [*_of_runs(entry, lines)]
+        faults += [*_of_runs(entry, read_lines(entry.rows))]
         faults += [*_of_numbers(entry)]
     except (DgbenchError, OSError) as error:
         faults.append(str(error))
@@ -83,8 +84,11 @@ def _of_files(folder: Path) -> Iterator[str]:
     present = {path.name for path in folder.iterdir()}
     for name in sorted(present ^ set(FILES)):
         yield f"{name} is no file of an entry; remove it" if name in present else f"{name} is missing"
-    if ABOUT in present and BLANK in read_regular(folder / ABOUT).decode(errors="replace"):
+    text = read_regular(folder / ABOUT).decode(errors="replace") if ABOUT in present and not odd_files(folder) else ""
+    if BLANK in text:
         yield f"{ABOUT} is not filled in: replace {BLANK}"
+    for markup in active_markup(text):
+        yield f"{ABOUT} holds {shown(markup)}; write no HTML, and links that are relative, https: or mailto:"
 
 
 def _of_runs(entry: Entry, lines: Sequence[PackedRun]) -> Iterator[str]:
@@ -179,7 +183,7 @@ def _between(results: Path, folders: Sequence[Path]) -> Iterator[str]:
         if entry and entry.replaces and not (older and older.frozen):
             yield f"{name} replaces {entry.replaces}, which is no entry that says frozen: and why"
     for path in sorted(results.iterdir()):
-        if path.name not in {*entries, *INDEX_FILES, *BY_HAND}:
+        if path.name not in {*entries, *INDEX_FILES, *BY_HAND} or (path.is_symlink() and path.name not in entries):
             yield f"{path.name} is no entry (no entry.yaml in it) and no file of the archive; remove it"
     size = sum(path.stat().st_size for path in results.rglob("*") if path.is_file())
     if size > LARGEST:

@@ -9,7 +9,7 @@ import lzma
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, date, datetime
@@ -22,7 +22,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from dgbench.analysis import MEASURES
 from dgbench.errors import RecordError
-from dgbench.records.files import read_regular, write_whole
+from dgbench.records.files import read_json, read_regular, read_yaml, write_whole
 from dgbench.records.rows import IDENTITY_FILE, Role, keys, printable_text
 from dgbench.records.status import FAILED, PROGRESS_FILE
 from dgbench.reports.evaluation import Evaluation, evaluate
@@ -30,13 +30,15 @@ from dgbench.reports.labels import words_of
 from dgbench.reports.measuring.tables import measure_table
 from dgbench.reports.reading.collect import Collection, code_parts, collect
 from dgbench.reports.reading.folders import ENTRY_FILE, ROWS
-from dgbench.reports.reading.row_files import BY_SEED, ROW_COLUMNS, SEEDED
+from dgbench.reports.reading.row_files import BY_SEED, ROW_COLUMNS, SEEDED, archive_lines
 from dgbench.reports.reading.selected import Selected, select_runs
+from dgbench.reports.render.formats import csv_text
 from dgbench.reports.results import selection_named
 
 MEASURES_FILE, LEADERBOARD_FILE, ABOUT = "measures.csv", "leaderboard.csv", "README.md"
 CHECKSUMMED = (ROWS, MEASURES_FILE, LEADERBOARD_FILE)
 FILES = (ENTRY_FILE, ABOUT, *CHECKSUMMED)  #: of every entry; nothing else lies in its folder
+LARGEST = 3_000_000  #: bytes of the whole archive
 BLANK = "???"  #: what a human must still say
 NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
 License = Literal["CC-BY-4.0", "CC0-1.0", "MIT"]  #: of the rows: anybody may copy and combine them
@@ -146,15 +148,28 @@ def read_entry(folder: Path) -> Entry:
 
 
 def entry_or_faults(folder: Path) -> tuple[Entry | None, list[str]]:
-    """Read the ``entry.yaml`` of a folder, or say what is wrong with it, one line each."""
+    """Read the ``entry.yaml`` of a folder, or say what is wrong with it or its files, one line each."""
+    if odd := odd_files(folder):
+        return None, odd
     try:
-        content = yaml.safe_load(read_regular(folder / ENTRY_FILE))
+        content = read_yaml(folder / ENTRY_FILE)
         return Entry.model_validate({**content, "folder": folder}), []
     except ValidationError as error:
         faults = [(".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors()]
         return None, [f"{key}: {message.removeprefix('Value error, ')}" for key, message in faults]
-    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, TypeError) as error:
         return None, [f"{ENTRY_FILE} holds no keys: {' '.join(str(error).split())}"]
+
+
+def odd_files(folder: Path) -> list[str]:
+    """Say which files of an entry are not read, one line each: a link may publish any file of a reader's machine."""
+    faults = [f"{folder.name} is a link; put the folder itself there"] if folder.is_symlink() else []
+    for path in sorted(folder.iterdir()):
+        if path.is_symlink() or not path.is_file():
+            faults.append(f"{path.name} is a link, a folder, a pipe or a device; put the file itself there")
+        elif path.stat().st_size > LARGEST:
+            faults.append(f"{path.name} is larger than {LARGEST / 1e6:.0f} MB; pack fewer evaluated steps")
+    return faults
 
 
 def entry_folders(results: Path) -> list[Path]:
@@ -223,18 +238,23 @@ class PackedRun(BaseModel):
 
 
 def read_lines(file: Path) -> list[PackedRun]:
-    """Read packed runs.
+    """Read packed runs; errors as :func:`each_line`."""
+    return list(each_line(file))
+
+
+def each_line(file: Path) -> Iterator[PackedRun]:
+    """Read packed runs, one in memory at a time.
 
     Raises:
         RecordError: the file cannot be read, or a line is no packed run.
     """
-    lines: list[PackedRun] = []
+    read = 0
     try:
-        for text in lzma.decompress(read_regular(file)).splitlines():
-            lines.append(PackedRun.model_validate_json(text))
-        return lines
+        for text in archive_lines(file):
+            yield PackedRun.model_validate_json(text)
+            read += 1
     except ValidationError:
-        raise RecordError(f"{file}:{len(lines) + 1} is no packed run; write it with `dgbench results pack`") from None
+        raise RecordError(f"{file}:{read + 1} is no packed run; write it with `dgbench results pack`") from None
     except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
         raise RecordError(f"{file} cannot be read ({error}); copy it again") from None
 
@@ -268,7 +288,7 @@ def packed(collection: Collection) -> list[PackedRun]:
 def _made_by(folder: Path) -> dict[str, Any]:
     """``spec``, ``sessions`` and ``fingerprint`` of a run folder; empty where it does not keep them."""
     try:
-        document = json.loads(read_regular(folder / IDENTITY_FILE))
+        document = read_json(folder / IDENTITY_FILE)
         for session in document["sessions"]:
             session["typed"] = [FOLDERS.sub(".../", word) for word in session.get("typed", [])]
             session["system"] = re.sub(r"^(\w+)-.*?-(\w+)-with-(.+)$", r"\1 \2 \3", session.get("system", ""))
@@ -276,8 +296,8 @@ def _made_by(folder: Path) -> dict[str, Any]:
         provenance = {"spec": document["spec"], "sessions": sessions, "fingerprint": document["dataset"]["fingerprint"]}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
-    with suppress(OSError, ValueError, KeyError, TypeError, IndexError):
-        ended = float(json.loads(read_regular(folder / PROGRESS_FILE))["time"])
+    with suppress(OSError, ValueError, KeyError, TypeError, IndexError, OverflowError):
+        ended = float(read_json(folder / PROGRESS_FILE)["time"])
         sessions[-1].seconds = max(0, round(ended - sessions[-1].started))
     return provenance
 
@@ -348,7 +368,7 @@ def tables_of(evaluation: Evaluation, selection: str) -> dict[str, str]:
 
 
 def _csv(frame: pd.DataFrame) -> str:
-    return frame.to_csv(index=False, float_format="%.6f", lineterminator="\n")
+    return csv_text(frame, float_format="%.6f")
 
 
 def read_table(text: str) -> pd.DataFrame:

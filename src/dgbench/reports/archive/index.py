@@ -25,16 +25,16 @@ from dgbench.reports.archive.entries import (
     LEADERBOARD_FILE,
     MEASURES_FILE,
     Entry,
+    each_line,
     entry_folders,
     evaluated,
     read_entry,
-    read_lines,
     read_table,
 )
 from dgbench.reports.measuring.report import measures_answer, setting_facts
 from dgbench.reports.measuring.tables import FORMULAS, measure_table
 from dgbench.reports.reading.selected import beside_trained
-from dgbench.reports.render.formats import markdown_table
+from dgbench.reports.render.formats import csv_text, inert, markdown_table, markdown_text
 from dgbench.reports.results import selection_named
 from dgbench.reports.tables import Column
 
@@ -95,10 +95,10 @@ def _overview(entries: Sequence[Entry]) -> Iterator[str]:
     for entry in entries:
         link, status = f"[{entry.name}]({entry.name}/README.md)", "frozen" if entry.frozen else "current"
         numbers = str(entry.recorded.runs), f"{entry.recorded.hours:g}"
-        cells = link, entry.title, entry.authors, str(entry.date), *numbers, entry.license, status, _digest(entry)
-        yield "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+        cells = entry.title, entry.authors, str(entry.date), *numbers, entry.license, status
+        yield "| " + " | ".join([link, *map(markdown_text, cells), _digest(entry)]) + " |"
     newer = {entry.replaces: f" Replaced by {entry.name}." for entry in entries if entry.replaces}
-    frozen = [f"- {e.name}: {' '.join(e.frozen.split())}.{newer.get(e.name, '')}" for e in entries if e.frozen]
+    frozen = [f"- {e.name}: {inert(' '.join(e.frozen.split()))}.{newer.get(e.name, '')}" for e in entries if e.frozen]
     if frozen:
         yield from ("", "Frozen, no longer in the leaderboard:", "", *frozen)
 
@@ -122,7 +122,7 @@ def _joined(entries: Sequence[Entry], name: str) -> str:
             raise RecordError(f"{entry.folder / name}: {error}") from None
         columns = {"entry": entry.name, "who": entry.authors, "frozen": str(bool(entry.frozen)).lower()}
         tables.append(pd.DataFrame(columns, index=lines.index).join(lines))
-    return pd.concat(tables).to_csv(index=False, lineterminator="\n")
+    return csv_text(pd.concat(tables, ignore_index=True))
 
 
 def leaderboard_text(entries: Sequence[Entry]) -> str:
@@ -135,7 +135,7 @@ def leaderboard_text(entries: Sequence[Entry]) -> str:
     groups: dict[tuple[str, str, str], list[Entry]] = defaultdict(list)
     holders: dict[tuple[str, str], Entry] = {}
     for entry in entries:
-        identities = [line.identity for line in read_lines(entry.rows)]
+        identities = [line.identity for line in each_line(entry.rows)]
         for run in ((identity["run"], identity["code"]) for identity in identities):
             if (holder := holders.setdefault(run, entry)) is not entry:
                 raise RecordError(f"{entry.name} and {holder.name} both hold run {' of code '.join(run)}; freeze one")
@@ -159,8 +159,8 @@ def _group_text(
     for setting in evaluation.settings:
         alone = evaluation.of(setting.title)
         code = "" if "code=" in setting.title else f" (code {', '.join(setting.codes)})"
-        yield f"## {setting.title}{code}"
-        yield from measures_answer(alone, Statistics())
+        yield f"## {inert(setting.title + code)}"
+        yield from map(inert, measures_answer(alone, Statistics()))
         measures = measure_table(alone)
         entries = [made_by[identity_key(setting.identity, names), name] for name in measures.frame["algorithm"]]
         authors = ["; ".join(dict.fromkeys(entry.authors for entry in line.values())) for line in entries]
@@ -170,4 +170,4 @@ def _group_text(
         title = f"Measures ({describe(selection_named(selection))})"
         yield markdown_table(replace(measures, frame=lines, columns=shown), title=title)
         facts = [*setting_facts(alone), ("files of the dataset", content or "not recorded")]
-        yield "\n".join(f"- {name}: {value}" for name, value in dict(facts).items())
+        yield "\n".join(f"- {inert(f'{name}: {value}')}" for name, value in dict(facts).items())

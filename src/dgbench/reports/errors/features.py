@@ -6,12 +6,12 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError, RecordError
+from dgbench.records.files import read_arrays
 from dgbench.records.rows import FEATURE_FILE
 from dgbench.reports.document import Document, Figure, Section, leads, problem_table
 from dgbench.reports.labels import slug
@@ -57,7 +57,7 @@ class FeaturesReport:
         for run in runs[: self.runs]:
             try:
                 sections.append(_section(run, self.map))
-            except (OSError, ValueError, KeyError, BadZipFile) as error:
+            except (RecordError, OSError, ValueError, KeyError, TypeError, IndexError) as error:
                 problems.append(Problem("features", run.folder, f"{FEATURE_FILE} cannot be read: {error}"))
         left = f", {len(runs) - self.runs} more left out (report.runs)" if len(runs) > self.runs else ""
         return Document(
@@ -70,10 +70,10 @@ class FeaturesReport:
 
 
 def _section(run: Run, kind: str) -> Section:
-    with open(Path(run.folder) / FEATURE_FILE, "rb") as binary, np.load(binary, allow_pickle=False) as file:
-        about = json.loads(str(file["about"]))
-        features = file["features"].astype(np.float64)
-        env, held_out, label, predicted = (file[key] for key in ("env", "held_out", "label", "predicted"))
+    file = read_arrays(Path(run.folder) / FEATURE_FILE)
+    about = json.loads(str(file["about"]))
+    features = file["features"].astype(np.float64)
+    env, held_out, label, predicted = (file[key] for key in ("env", "held_out", "label", "predicted"))
     title = "{algorithm} seed {seed} fold {fold} on {dataset}".format_map(run.identity)
     places, how = two_dimensions(features, kind)
     name = f"features_{slug(title)}_{run.identity['run']}"

@@ -86,7 +86,7 @@ class PredictedRun:
         table = read_predictions(Path(self.run.folder) / PREDICTION_FILE)
         top, probability = (_rows(table.column(name)) for name in ("top", "probability"))
         frame = table.drop_columns(["top", "probability"]).to_pandas()
-        frame = frame.astype({"label": "int64", "predicted": "int64"})
+        frame = frame.astype({"label": "int64", "predicted": "int64", "image": object})
         frame["right"], frame["confidence"] = frame["label"] == frame["predicted"], probability[:, 0].astype("float64")
         scores = None
         if top.shape[1] == len(self.classes):

@@ -5,7 +5,6 @@ Reads statuses and signs of life; of rows whether a finished run has all of its 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.commands import EXPECTED_FILE, JOBS, unended_jobs
-from dgbench.records.files import read_regular
+from dgbench.records.files import read_json
 from dgbench.records.rows import IDENTITY_FILE, PLAN_FILE
 from dgbench.records.status import (
     DONE,
@@ -67,8 +66,8 @@ class RunState:
     def command(self) -> str | None:
         """What was typed when it was last started; None where that is unknown."""
         try:
-            words = json.loads(read_regular(self.folder / IDENTITY_FILE))["sessions"][-1]["typed"]
-        except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError):
+            words = read_json(self.folder / IDENTITY_FILE)["sessions"][-1]["typed"]
+        except (OSError, ValueError, KeyError, TypeError, IndexError):
             return None
         is_command = isinstance(words, list) and all(isinstance(word, str) and word.isprintable() for word in words)
         return shlex.join(words) if is_command else None
@@ -186,11 +185,11 @@ def _planned(root: Path, problems: list[Problem]) -> list[Path]:
     folders = []
     for file in _below(root, PLAN_FILE):
         try:
-            plan = json.loads(read_regular(file))
+            plan = read_json(file)
             runs = plan["runs"] if "runs" in plan else plan["members"]  # as older versions wrote it
             if not (isinstance(runs, list) and all(isinstance(run, str) and run.isprintable() for run in runs)):
                 raise ValueError
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             reason = getattr(error, "strerror", None) or "it is no list of run folders"
             what = f"{reason}; runs that were planned and not begun are not counted"
             problems.append(Problem(UNREADABLE_PLAN, printable(file), what))

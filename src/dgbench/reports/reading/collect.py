@@ -5,7 +5,6 @@ One record per run: which of several is used, whether they agree, which text cou
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections import defaultdict
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dgbench.configuration import command_words
 from dgbench.errors import RecordError
-from dgbench.records.files import read_regular
+from dgbench.records.files import read_json
 from dgbench.records.rows import DEFAULTS, IDENTITY_FILE, ROW_FILE, Role, identity_key, keys, shown
 from dgbench.records.status import DONE, FAILED, INTERRUPTED, RUNNING, lacking_rows, trained_again
 from dgbench.reports.reading.folders import (
@@ -307,7 +306,7 @@ def with_newest_text(records: list[Record]) -> tuple[list[Record], list[Problem]
 def _trained_at(folder: Path) -> float:
     """When a run was last started, in seconds since 1970; 0 where its folder is not here, as of runs in an archive."""
     try:
-        started = json.loads(read_regular(folder / IDENTITY_FILE))["sessions"][-1]["time"]
+        started = read_json(folder / IDENTITY_FILE)["sessions"][-1]["time"]
         return datetime.fromisoformat(started).timestamp()
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         pass

@@ -6,12 +6,13 @@ import os
 import shlex
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dgbench.configuration import command_words
-from dgbench.records.files import NOT_REGULAR, read_regular
+from dgbench.records.files import NOT_REGULAR, read_yaml
 from dgbench.records.rows import LONGEST, ROW_FILE, SHIFT_FILE
 from dgbench.records.status import STATUS_FILE, read_status
 
@@ -155,13 +156,9 @@ def fold_of(folder: RunFolder) -> str | None:
 
 
 def _yaml(file: Path) -> Any:
-    """The content of a YAML file; None where there is none, or what it holds is no YAML."""
-    import yaml
-
-    try:
-        return yaml.safe_load(read_regular(file))
-    except Exception:  # of a document that is no YAML, the parser raises whatever its parts raise
-        return None
+    """The content of a YAML file; None where there is none that can be read."""
+    with suppress(OSError, ValueError):
+        return read_yaml(file)
 
 
 def filling_command(run: Path, folds: Sequence[str]) -> str:
@@ -202,4 +199,4 @@ def frozen_reason(entry: Path) -> str:
     """What ``frozen:`` says in an ``entry.yaml``; empty where it says nothing or cannot be read."""
     content = _yaml(entry)
     reason = content.get("frozen") if isinstance(content, dict) else None
-    return printable(" ".join(str(reason).split())) if reason else ""
+    return printable(" ".join(reason.split())) if isinstance(reason, str) else "frozen" * bool(reason)

@@ -18,7 +18,7 @@ import os
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from operator import itemgetter
@@ -32,7 +32,7 @@ import dgbench.records.rows
 import dgbench.records.status
 from dgbench.errors import RecordError
 from dgbench.records.evaluations import Evaluations, RowKey
-from dgbench.records.files import open_regular, write_whole
+from dgbench.records.files import check_expansion, open_regular, read_arrays, write_whole
 from dgbench.records.rows import (
     DEFAULTS,
     IDENTITY_CHECKS,
@@ -63,6 +63,8 @@ WORTH = 8_000_000  # bytes of row files read anew from which on the cache is wri
 TOLERANCE = 1e-9  # percentage points that sums in another order may change
 SETTLED = 2.0  # seconds; a younger file may change again without a new time, where times are coarse
 MOST_NAMED = 20  # faulty lines of one file
+MOST_BAD = 1000  # lines of an archive that are no runs; then the rest is no better
+LONGEST_LINE = 16_000_000  # bytes of one packed run, some 250,000 rows
 IDENTITY_KEYS = tuple(IDENTITY_CHECKS)
 SEEDED = keys(Role.DATA_SEED)
 BY_SEED = "by seed"  #: value of a key of :data:`SEEDED` where every seed has its own
@@ -286,6 +288,25 @@ _RUN_CHECKS = {
 }
 
 
+def archive_lines(file: Path) -> Iterator[bytes]:
+    """The lines of an archive of runs, one in memory at a time.
+
+    Raises:
+        RecordError: it expands to more than runs can be.
+        OSError, EOFError, lzma.LZMAError: it cannot be read, is cut short, or not packed.
+    """
+    size = 0
+    with open_regular(file) as handle, lzma.open(handle) as lines:
+        while line := lines.readline(LONGEST_LINE + 1):
+            size += len(line)
+            check_expansion(file, size)
+            if len(line) > LONGEST_LINE:
+                raise RecordError(
+                    f"{printable(file)} holds a run of more than {LONGEST_LINE / 1e6:.0f} MB; pack fewer steps"
+                )
+            yield line
+
+
 def read_archive(file: Path, names: Names) -> tuple[list[Record], list[Problem]]:
     """The runs of one archive with their rows; a run that cannot be read is left out and named by its line.
 
@@ -296,12 +317,13 @@ def read_archive(file: Path, names: Names) -> tuple[list[Record], list[Problem]]
     problems: list[Problem] = []
     number, end = 0, ""
     try:
-        with open_regular(file) as handle, lzma.open(handle) as lines:
-            for number, line in enumerate(lines, start=1):
-                try:
-                    records.append(_archived(line, names))
-                except RecordError as error:
-                    problems.append(Problem("bad run in archive", f"{printable(file)}:{number}", str(error)))
+        for number, line in enumerate(archive_lines(file), start=1):
+            try:
+                records.append(_archived(line, names))
+            except RecordError as error:
+                problems.append(Problem("bad run in archive", f"{printable(file)}:{number}", str(error)))
+                if len(problems) > MOST_BAD:  # of garbage, which may have millions of lines
+                    break
     except (OSError, EOFError, lzma.LZMAError) as error:
         end = printable(getattr(error, "strerror", None) or str(error))
     if not records:
@@ -430,12 +452,11 @@ def _pack(files: dict[str, RowFile], names: Names) -> bytes:
 def _loaded(path: Path, names: Names) -> dict[str, RowFile]:
     """The row files that a cache holds, by folder; none where there is no cache, or one that cannot be used."""
     try:
-        with open_regular(path) as handle, np.load(handle, allow_pickle=False) as stored:
-            index = json.loads(stored["index"].tobytes())
-            if index["version"] != _version():
-                return {}
-            numbers = np.array([names.number(name) for name in index["names"]], dtype=np.int32)
-            columns = {name: stored[name] for name in ROW_COLUMNS}
+        columns = read_arrays(path)
+        index = json.loads(columns["index"].tobytes())
+        if index["version"] != _version():
+            return {}
+        numbers = np.array([names.number(name) for name in index["names"]], dtype=np.int32)
         rows = np.empty(len(columns["step"]), dtype=ROW_TYPE)
         for name in ROW_COLUMNS:
             rows[name] = numbers[columns[name]] if name in ("env", "subset") else columns[name]

@@ -44,6 +44,12 @@ _OPEN = (
 )
 #: what would be markup in a name; an underscore between letters, as in ``group_dro``, is none
 _MARKUP = re.compile(r"[\\`*<>|~$]|(?<![^\W_])_|_(?![^\W_])|(?<=\])\(|&(?=#?\w+;)")
+#: what begins raw HTML or a link in a sentence
+_ACTIVE = re.compile(r"<(?=[A-Za-z/!?])|(?<=\])[(\[]")
+_HTML = re.compile(r"<(?!https?://)[A-Za-z/!?][^\n>]*>?")
+_LINK = re.compile(r"(?:\]\(|^ *\[[^\]\n]*\]:)\s*<?(\S*)", re.MULTILINE)
+_SAFE = re.compile(r"(?:https?://|mailto:|[\w./#%-]*(?:[)>]|$))")  # the beginning of a link that is followed
+_FORMULA = tuple("=+-@\t\r")  # how cells begin that a spreadsheet computes
 _MOST_PROBLEMS = 10  # in a terminal
 _PREAMBLE = r"""\documentclass[10pt]{article}
 \usepackage[T1]{fontenc}
@@ -123,18 +129,18 @@ def plain_table(table: Table, title: str | None = None) -> str:
 
 def write_markdown(document: Document, folder: Path) -> list[Path]:
     """Write ``report.md``; figures are linked as the PNG files beside it."""
-    parts = [f"# {document.title}", *document.warnings]
+    parts = [f"# {inert(document.title)}", *map(inert, document.warnings)]
     for section in sections_in_order(document):
-        parts += [f"## {section.title}", *section.answer]
+        parts += [f"## {inert(section.title)}", *map(inert, section.answer)]
         for item in in_order(section):
             title, command = title_of(item, document), remake(document, item)
             if isinstance(item, Table):
                 parts.append(markdown_table(item, title=title))
             else:
-                parts += [f"### {title}", f"![{title}]({item.name}.png)", item.caption]
+                parts += [f"### {inert(title)}", f"![{inert(title)}]({item.name}.png)", inert(item.caption)]
             parts.append(f"Made by `{command}`" if command else "")
-        parts.append("\n".join(f"- {name}: {value}" for name, value in section.facts))
-    parts += [" ".join(document.lead), markdown_table(document.problems, level=2)]
+        parts.append("\n".join(f"- {inert(f'{name}: {value}')}" for name, value in section.facts))
+    parts += [inert(" ".join(document.lead)), markdown_table(document.problems, level=2)]
     if document.words:
         parts += ["## Words", "\n".join(f"- {term}: {sentence}" for term, sentence in document.words.items())]
     path = folder / "report.md"
@@ -144,13 +150,13 @@ def write_markdown(document: Document, folder: Path) -> list[Path]:
 
 def markdown_table(table: Table, level: int = 3, title: str | None = None) -> str:
     """Make a heading, a pipe table and its notes."""
-    parts = [f"{'#' * level} {table.title if title is None else title}"]
+    parts = [f"{'#' * level} {inert(table.title if title is None else title)}"]
     if len(table):
         lines = [[markdown_text(column.shown) for column in table.columns]]
         lines.append(["---:" if column.numeric else "---" for column in table.columns])
         lines += [list(map(_markdown_cell, line, table.columns)) for line in cells(table)]
         parts.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
-    return "\n\n".join(parts + ([" ".join(table.notes)] if table.notes else []))
+    return "\n\n".join(parts + ([inert(" ".join(table.notes))] if table.notes else []))
 
 
 def _markdown_cell(cell: Cell, column: Column) -> str:
@@ -165,11 +171,46 @@ def markdown_text(text: str) -> str:
     return _MARKUP.sub(r"\\\g<0>", " ".join(text.splitlines()))
 
 
-def write_csv(document: Document, folder: Path) -> list[Path]:
-    """Write ``<table>.csv``: its lines in full precision with all that stands beside the values.
+def inert(text: str) -> str:
+    """A sentence for Markdown, in which names from rows make neither raw HTML nor links."""
+    return _ACTIVE.sub(r"\\\g<0>", text)
 
-    For programs: a name that begins with ``=`` stands there as it is; a spreadsheet must import such a column as text.
+
+def active_markup(text: str) -> list[str]:
+    """What in Markdown of somebody else may do something to who reads it: raw HTML, links other than to pages."""
+    return [*_HTML.findall(text), *(link for link in _LINK.findall(text) if not _SAFE.match(link))]
+
+
+def csv_text(frame: pd.DataFrame, **options: Any) -> str:
+    """A CSV file that a spreadsheet opens without computing: a name that it takes for a formula gets a ``'`` before it.
+
+    Numbers stay as they are, also those in columns of text, such as ``-0.5``.
+
+    Args:
+        frame: any values.
+        options: of pandas' ``to_csv``.
     """
+    columns = {
+        _no_formula(name): column
+        if pd.api.types.is_numeric_dtype(column)
+        else pd.Series([_no_formula(value) for value in column], column.index, object)
+        for name, column in frame.items()
+    }
+    return str(pd.DataFrame(columns, frame.index).to_csv(index=False, lineterminator="\n", **options))
+
+
+def _no_formula(value: Any) -> Any:
+    if type(value) is not str or not value.startswith(_FORMULA) or len(value) == 1:
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
+def write_csv(document: Document, folder: Path) -> list[Path]:
+    """Write ``<table>.csv``: its lines in full precision with all that stands beside the values."""
     frames: dict[str, list[pd.DataFrame]] = defaultdict(list)
     for section in document.sections:
         for table in section.tables:
@@ -179,7 +220,7 @@ def write_csv(document: Document, folder: Path) -> list[Path]:
             frames[table.name].append(frame)
     frames[document.problems.name] = [document.problems.frame]
     for name, parts in frames.items():
-        pd.concat(parts, ignore_index=True).to_csv(folder / f"{name}.csv", index=False)
+        (folder / f"{name}.csv").write_text(csv_text(pd.concat(parts, ignore_index=True)), encoding="utf-8")
     return [folder / f"{name}.csv" for name in frames]
 
 
