@@ -6,7 +6,7 @@ run's rows but what the run was to write.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -75,22 +75,25 @@ class Evaluations:
             rows: of one run, none twice.
             reached: step that training is known to have come to, where it may end early.
         """
-        scored = set(map(itemgetter(1, 2), rows))
+        steps, scored = set(map(itemgetter(0), rows)), set(map(itemgetter(1, 2), rows))
+        wanted = scored
         if self.scored is not None:
             wanted = {(env, subset) for subset, environments in self.scored.items() for env in environments}
-            rows = rows if scored <= wanted else [row for row in rows if row[1:] in wanted]
-            scored = wanted
-        counts, needed = Counter(map(itemgetter(0, 2), rows)), Counter(map(itemgetter(1), scored))
-        steps = {step for step, _ in counts}
         last = max(steps, default=0) if self.steps is None else self.steps
         if self.may_end_early:
             last = max(steps | {reached})
+        by_step: dict[int, set[tuple[str, str]]] = dict.fromkeys(steps, scored)
+        if len(rows) < len(steps) * len(scored):  # some step lacks some place
+            by_step = defaultdict(set)
+            for step, env, subset in rows:
+                by_step[step].add((env, subset))
         for step in self._evaluated(steps, last):
-            is_lacking = {subset for subset, count in needed.items() if counts[step, subset] < count}
-            if not (self.test_always or step == last or counts[step, "test"]):
-                is_lacking -= {"test"}
-            if is_lacking or not steps:
-                return _words(rows, step, {place for place in scored if place[1] in is_lacking}, last)
+            there = by_step.get(step, set())
+            missing = wanted - there
+            if not (self.test_always or step == last or any(subset == "test" for _, subset in there)):
+                missing = {place for place in missing if place[1] != "test"}
+            if missing or not steps:
+                return _words(step, missing, max(steps, default=None), last)
         return ""
 
     def _evaluated(self, steps: set[int], last: int) -> Iterator[int]:
@@ -102,15 +105,14 @@ class Evaluations:
         yield last
 
 
-def _words(rows: Collection[RowKey], step: int, scored: set[tuple[str, str]], last: int) -> str:
-    latest = max(map(itemgetter(0), rows), default=None)
+def _words(step: int, missing: set[tuple[str, str]], latest: int | None, last: int) -> str:
     if latest is None:
         return "it has no rows"
     if latest < step:
         return f"its rows end at step {latest} of {last}"
-    missing = sorted(scored - {(env, subset) for at, env, subset in rows if at == step})
+    env, subset = min(missing)
     count = "1 row" if len(missing) == 1 else f"{len(missing)} rows"
-    return f"{count} of step {step} missing, {missing[0][1]} of {missing[0][0]}{' first' if missing[1:] else ''}"
+    return f"{count} of step {step} missing, {subset} of {env}{' first' if len(missing) > 1 else ''}"
 
 
 _CHECKS: Mapping[str, Check] = {

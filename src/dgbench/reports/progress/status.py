@@ -15,12 +15,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from dgbench.errors import ConfigError, RecordError
 from dgbench.records.commands import EXPECTED_FILE, JOBS, unended_jobs
 from dgbench.records.files import read_json
-from dgbench.records.rows import IDENTITY_FILE, PLAN_FILE
+from dgbench.records.rows import IDENTITY_FILE, PLAN_FILE, ROW_FILE
 from dgbench.records.status import (
     DONE,
     FAILED,
@@ -103,7 +104,7 @@ def _state(
     folder: RunFolder, now: float, stuck_after: float, is_locked: Callable[[Path], bool], problems: list[Problem]
 ) -> RunState:
     if folder.status == DONE:
-        if not (lacking := lacking_rows(folder.path)):
+        if not (lacking := _lacking(folder.path, *_changed(folder.path / ROW_FILE))):
             return RunState(folder.path, "done")
         reason = trained_again(lacking)
         problems.append(Problem("lost rows", printable(folder.path), reason))
@@ -125,6 +126,21 @@ def _state(
         problems.append(Problem("clock ahead", printable(folder.path), what))
     reason = _why_stuck(folder.path, beat, age, stuck_after, is_locked)
     return RunState(folder.path, "stuck" if reason else "running", reason, beat)
+
+
+@lru_cache(maxsize=100_000)
+def _lacking(folder: Path, size: int, time_ns: int) -> str:
+    """:func:`lacking_rows`, asked once for a row file that does not change: a live status looks again and again."""
+    return lacking_rows(folder)
+
+
+def _changed(file: Path) -> tuple[int, int]:
+    """Size and time of a file; -1 of one that is not there."""
+    try:
+        about = file.stat()
+        return about.st_size, about.st_mtime_ns
+    except OSError:
+        return -1, -1
 
 
 def _why_stuck(

@@ -68,6 +68,7 @@ LONGEST_LINE = 16_000_000  # bytes of one packed run, some 250,000 rows
 IDENTITY_KEYS = tuple(IDENTITY_CHECKS)
 SEEDED = keys(Role.DATA_SEED)
 BY_SEED = "by seed"  #: value of a key of :data:`SEEDED` where every seed has its own
+_place = itemgetter("step", "env", "subset")
 CODE_SEPARATOR = " and "  #: between the code versions of a run that has several
 
 Key = TypeVar("Key", bound=Hashable)
@@ -236,8 +237,7 @@ def _disagreement(rows: Sequence[ParsedRow]) -> str:
     """Say in how many places repeated rows of a run have different errors, and by how much; empty where in none."""
     errors: dict[RowKey, list[float]] = defaultdict(list)
     for row in rows:
-        key = row.own["step"], row.own["env"], row.own["subset"]
-        errors[key].append(100 * row.own["wrong"] / row.own["seen"])
+        errors[_place(row.own)].append(100 * row.own["wrong"] / row.own["seen"])
     latest = {key: several[-1] for key, several in errors.items()}
     first = {key: max(several, key=lambda error: abs(error - several[-1])) for key, several in errors.items()}
     if not (differ := differing(latest, first)):
@@ -257,12 +257,7 @@ def differing(ours: Mapping[Key, float], theirs: Mapping[Key, float]) -> dict[Ke
 
 
 def _record(rows: Sequence[ParsedRow], identity: dict[str, Any], names: Names, folder: Path) -> Record:
-    kept: dict[tuple[Any, ...], ParsedRow] = {}
-    for row in rows:
-        fields = row.own
-        kept[fields["step"], fields["env"], fields["subset"]] = (
-            row  # the later line wins: a resumed run writes a step again
-        )
+    kept = {_place(row.own): row for row in rows}  # the later line wins: a resumed run writes a step again
     values = [row.own for row in kept.values()]
     latest = max(values, key=itemgetter("step"))
     codes = sorted({row.identity["code"] for row in kept.values()})
