@@ -54,6 +54,18 @@ def test_a_lead_within_noise_is_not_crowned(make: Any, tmp_path: Path) -> None:
     assert not leaderboard_table(board).frame["pacs.best"].any()
 
 
+def test_equal_models_are_no_lead(make: Any, tmp_path: Path) -> None:
+    """Of two environments one trains: x and y are one model. w has their mean, by other seeds; v is .1 lower."""
+    pair = {"x": [0.7, 0.8], "y": [0.7, 0.8]}
+    (alone,) = leaderboard_answer(board_of(make, tmp_path / "alone", pacs=pair))
+    assert "x and y are equal in every result (trained on one environment" in alone
+    assert alone.endswith("75.0 %.") and "points above" not in alone
+    (text,) = leaderboard_answer(board_of(make, tmp_path / "third", pacs={**pair, "v": [0.6, 0.7]}))
+    assert "x and y are equal in every result" in text and "10.0 points above v" in text
+    (text,) = leaderboard_answer(board_of(make, tmp_path / "mean", pacs={**pair, "w": [0.8, 0.7], "v": [0.6, 0.7]}))
+    assert text.startswith("w, x and y tie for the highest average accuracy, 75.0 %, 10.0 points above v")
+
+
 def test_several_datasets_are_averaged_by_seed(make: Any, tmp_path: Path) -> None:
     """Averages over the datasets: x .6 in both seeds, y .5 in both, so no spread; q lacks a dataset."""
     board = board_of(

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,19 @@ def test_a_wrong_pick_costs_its_ideal_error(make: Any, tmp_path: Path) -> None:
     assert line(selected, "worst+gap")["degradation"].value == 0
     assert line(correlation, "average")["seed 0"].value == pytest.approx(-1)
     assert "can only be 1 or -1" in " ".join(correlation.notes)
+
+
+def test_equal_models_are_no_lead(make: Any, tmp_path: Path) -> None:
+    """b and c are one model in every fold, a is worse: trained on three environments, so no reason is given."""
+    for name, more in (("a", 0.1), ("b", 0.0), ("c", 0.0)):
+        for seed, fold in product(range(2), ("0", "1", "2", "3", "full")):
+            who = make.identity(name, fold, seed)
+            make.write_run(tmp_path, who, lambda env, step, more=more: 0.2 + more)
+    section = build(tmp_path).sections[0]
+    first, *_, truth = section.answer
+    assert "b and c are equal in every result and share the lowest worst+gap, 20.0%, 10.0 points below a" in first
+    assert "b = c are truly best" in truth and "(b = c) costs 0.0 points" in truth
+    assert any("Lowest worst+gap: b and c, then a" in note for note in section.tables[0].notes)
 
 
 def test_without_worst_gap_the_average_ranks_answer_table_and_note(make: Any, tmp_path: Path) -> None:

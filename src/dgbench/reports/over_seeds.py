@@ -28,6 +28,7 @@ from dgbench.analysis import (
 )
 from dgbench.analysis.accuracy import mean, spread
 from dgbench.errors import MeasureError
+from dgbench.plan.folds import tested_by_fold
 from dgbench.reports.tables import entry
 
 #: coefficients of rank correlation by name
@@ -207,6 +208,11 @@ class Ranking:
         return self.order[0]
 
     @property
+    def firsts(self) -> str:
+        """``a``, or ``a = b`` where these share the lowest mean rank."""
+        return " = ".join(name for name in self.order if math.isclose(self.ranks[name], self.ranks[self.first]))
+
+    @property
     def separated(self) -> int:
         """Number of other algorithms that the test separates from the first one."""
         if self.test.p_value_f >= self.alpha:
@@ -303,6 +309,67 @@ def correlations(studies: pd.DataFrame, measure: str, coefficient: str) -> tuple
 
 
 _MOST_NAMED = 6  # algorithms; of more, the first and the last are named
+_ROUNDING = 1e-9  # relative; means that differ by less tie
+
+
+@dataclass(frozen=True)
+class Leaders:
+    """Who comes first: one algorithm, or several that tie."""
+
+    names: tuple[str, ...]  #: by the alphabet; empty where there is no algorithm
+    others: tuple[str, ...]  #: the rest, best first
+    equal: bool = False  #: several, equal in every single result
+
+    @classmethod
+    def of(cls, level: Mapping[str, float], results: pd.DataFrame, highest: bool = False) -> Leaders:
+        """Find them.
+
+        Args:
+            level: algorithm -> the mean that ranks it.
+            results: one line for each algorithm, one column for every single result; NaN where there is none.
+            highest: the highest mean is the best one.
+        """
+        order = sorted(level, key=lambda name: (-level[name] if highest else level[name], name))
+        names = [name for name in order if math.isclose(level[name], level[order[0]], rel_tol=_ROUNDING)]
+        lines = results.reindex(names).to_numpy(dtype="float64")
+        equal = len(names) > 1 and np.allclose(lines, lines[:1], rtol=_ROUNDING, atol=0, equal_nan=True)
+        return cls(tuple(sorted(names)), tuple(order[len(names) :]), equal)
+
+    @property
+    def first(self) -> str:
+        """The one that stands for all of them in a comparison with the others."""
+        return self.names[0]
+
+    @property
+    def order(self) -> list[str]:
+        """The first one and the others."""
+        return [self.first, *self.others]
+
+    @property
+    def text(self) -> str:
+        """``coral``, ``coral and erm``, ``coral, erm and vrex``."""
+        *most, last = self.names
+        return f"{', '.join(most)} and {last}" if most else last
+
+    def have(self, what: str, only_one_environment: bool = False) -> str:
+        """``coral has the lowest average error``, ``coral and erm tie for the lowest average error: ...``.
+
+        Args:
+            what: that the first one has, without an article.
+            only_one_environment: whether every model was trained on a single one.
+        """
+        if len(self.names) == 1:
+            return f"{self.text} has the {what}"
+        if not self.equal:
+            return f"{self.text} tie for the {what}"
+        reason = " (trained on one environment, which leaves no penalty)" if only_one_environment else ""
+        return f"{self.text} are equal in every result{reason} and share the {what}"
+
+
+def only_one_environment(identity: Mapping[str, Any]) -> bool:
+    """Whether each of these runs was trained on a single given environment."""
+    folds = tested_by_fold(identity)
+    return bool(folds) and all(len(identity["given"]) - len(tests) == 1 for tests in folds or [])
 
 
 def separation_words(order: Sequence[str], separation: Separation) -> str:

@@ -53,7 +53,18 @@ from dgbench.reports.measuring.tables import (
     seed_table,
     selection_table,
 )
-from dgbench.reports.over_seeds import algorithms_of, by_seed, complete, means, ranked_by, selections, too_few, verdict
+from dgbench.reports.over_seeds import (
+    Leaders,
+    algorithms_of,
+    by_seed,
+    complete,
+    means,
+    only_one_environment,
+    ranked_by,
+    selections,
+    too_few,
+    verdict,
+)
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import select_runs
@@ -140,7 +151,8 @@ def _ranked_first(benchmark: Benchmark) -> list[str]:
     if not ranked:
         return []
     firsts = [
-        f"{ranking.first} by {RANKED_BY[name]} ({ranking.ranks[ranking.first]:.1f})" for name, ranking in ranked.items()
+        f"{ranking.firsts} by {RANKED_BY[name]} ({ranking.ranks[ranking.first]:.1f})"
+        for name, ranking in ranked.items()
     ]
     *most, last = [str(ranking.separated) for ranking in ranked.values()]
     ranking = ranked["ideal"]
@@ -165,20 +177,28 @@ def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]
     level = means(values)
     if len(level) < 2:
         return [too_few(names, len(level), "results in every seed"), *_by_seeds(studies, measure)]
-    order = sorted(level, key=lambda name: (level[name], name))
-    first, second = order[:2]
+    leaders = Leaders.of(level, every_error(evaluation))
     among = (
         "" if len(level) == len(names) else f" of the {len(level)} of {len(names)} algorithms complete in every seed"
     )
-    sentence = f"{first} has the lowest {title}{among}, {100 * level[first]:.1f}%"
+    held_out_only = not (evaluation.errors["role"] == "everywhere").any()
+    alone = held_out_only and only_one_environment(evaluation.settings[0].identity)
+    sentence = f"{leaders.have(f'lowest {title}{among}', alone)}, {100 * level[leaders.first]:.1f}%"
     sample = resamples(evaluation, statistics)[0].get(measure)
-    if sample is not None:
-        apart = sample.difference(second, first)
+    if sample is not None and leaders.others:
+        apart = sample.difference(leaders.others[0], leaders.first)
         sentence += (
-            f", {100 * apart.estimate:.1f} points below {second} "
+            f", {100 * apart.estimate:.1f} points below {leaders.others[0]} "
             f"([{100 * apart.low:.1f}, {100 * apart.high:.1f}], {statistics.percent} interval)"
         )
-    return [f"{sentence}. {verdict(values.loc[order])}", *_by_seeds(studies, measure), *_truth(evaluation, first)]
+    judged = f" {verdict(values.loc[leaders.order])}" if leaders.others else ""
+    return [f"{sentence}.{judged}", *_by_seeds(studies, measure), *_truth(evaluation)]
+
+
+def every_error(evaluation: Evaluation) -> pd.DataFrame:
+    """One line for each algorithm, one column for each error of a seed in an environment."""
+    places = ["seed", "role", "env"]
+    return evaluation.errors.pivot_table(index="algorithm", columns=places, values="error", observed=True)
 
 
 def _by_seeds(studies: pd.DataFrame, measure: str) -> list[str]:
@@ -191,7 +211,7 @@ def _by_seeds(studies: pd.DataFrame, measure: str) -> list[str]:
     return [f"Only algorithms of the same seeds are compared. Results: {'; '.join(parts)}."]
 
 
-def _truth(evaluation: Evaluation, first: str) -> list[str]:
+def _truth(evaluation: Evaluation) -> list[str]:
     """The truly best algorithm, and what selecting by worst+gap and by average costs."""
     studies = evaluation.studies
     chosen = selections(studies, ["ideal", *COMPARED])
@@ -199,9 +219,10 @@ def _truth(evaluation: Evaluation, first: str) -> list[str]:
     if not best:
         return []
     ideal = means(by_seed(studies, "ideal"))[best[0]]
-    text = f"Over all environments {best[0]} is truly best, with an ideal error of {100 * ideal:.1f}%"
+    are = "is" if len(best) == 1 else "are"
+    text = f"Over all environments {' = '.join(best)} {are} truly best, with an ideal error of {100 * ideal:.1f}%"
     costs = [
-        f"selecting by {title} ({chosen[measure, None].names[0]}) costs {100 * cost:.1f} points of it"
+        f"selecting by {title} ({' = '.join(chosen[measure, None].names)}) costs {100 * cost:.1f} points of it"
         for measure, title in COMPARED.items()
         if (cost := chosen[measure, None].cost) is not None
     ]

@@ -22,6 +22,7 @@ from dgbench.reports.document import TARGET_ORACLE
 from dgbench.reports.evaluation import Evaluation, Setting
 from dgbench.reports.over_seeds import (
     COEFFICIENTS,
+    Leaders,
     algorithms_of,
     by_seed,
     candidates,
@@ -197,14 +198,15 @@ def on_correlation(studies: pd.DataFrame) -> list[str]:
 def _winner(studies: pd.DataFrame) -> list[str]:
     measure, title = ranked_by(studies)
     values = complete(studies, [measure])[measure]
-    names = list(values.index)
-    if len(names) < 2:
+    if len(values) < 2:
         return []
-    leading = lead(values.to_numpy())
-    first, second = names[leading.first], names[leading.second]
+    leaders = Leaders.of(means(values), values)
+    if not leaders.others:
+        return [f"Lowest {title}: {leaders.text}."]
+    leading = lead(values.loc[leaders.order].to_numpy())
     return [
-        f"Lowest {title}: {first}, then {second}, higher in {leading.wins} of {leading.seeds} seeds; one of two equal "
-        f"algorithms would lead by as much in {chance_of(leading)}."
+        f"Lowest {title}: {leaders.text}, then {leaders.others[0]}, higher in {leading.wins} of {leading.seeds} seeds; "
+        f"one of two equal algorithms would lead by as much in {chance_of(leading)}."
     ]
 
 
@@ -321,10 +323,11 @@ def certainty_table(evaluation: Evaluation, statistics: Statistics) -> Table:
             else:
                 line |= entries((apart, rank, lowest), "not complete in every seed")
         values = complete(evaluation.studies, [measure])[measure]
-        mean_of = means(values)
-        order = sorted(mean_of, key=lambda name: (mean_of[name], name))
-        apart_from = separation_words(order, separated(values.loc[order].to_numpy()))
-        notes.append(f"{title}: {order[0]} is lowest; {apart_from}")
+        leaders = Leaders.of(means(values), values)
+        apart_from = "nothing tells them apart."
+        if leaders.others:
+            apart_from = separation_words(leaders.order, separated(values.loc[leaders.order].to_numpy()))
+        notes.append(f"{title}: {leaders.text} {'is' if len(leaders.names) == 1 else 'are'} lowest; {apart_from}")
     absent = sorted(set(algorithms_of(evaluation.studies)) - set(names))
     if absent and samples:
         notes.append(f"Not complete in every seed, left out: {', '.join(absent)}.")

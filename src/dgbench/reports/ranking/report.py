@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pandas as pd
+
 from dgbench.analysis.accuracy import DIVISORS, SPREADS, mean_interval
 from dgbench.analysis.selection import Selection, describe
 from dgbench.analysis.shift_verdicts import DOMINANT
@@ -16,7 +18,7 @@ from dgbench.reports.document import Document, Section, leads, problem_table, wa
 from dgbench.reports.hparams import choices
 from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.tables import WORDS as MEASURE_WORDS
-from dgbench.reports.over_seeds import comparable, known, too_few, verdict
+from dgbench.reports.over_seeds import Leaders, comparable, known, only_one_environment, too_few, verdict
 from dgbench.reports.ranking.figures import leaderboard_figures
 from dgbench.reports.ranking.leaderboards import Leaderboard, leaderboards
 from dgbench.reports.ranking.published import (
@@ -53,22 +55,23 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
     level, names = leaderboard.level, leaderboard.algorithms
     if len(level) < 2:
         return [too_few(names, len(level), "an accuracy on every dataset")]
-    averages = leaderboard.averages
-    judged = comparable(averages)
+    judged = comparable(leaderboard.averages)
     order = [name for name in level if name in judged.index]
+    results = _every_accuracy(leaderboard)
     if len(order) < 2 or not judged.shape[1]:
-        first, second = list(level)[:2]
         alone = "No two algorithms have the same seeds, so no difference can be tested."
-        return [f"{_lead(leaderboard, first, second)}. {alone}"]
-    first, second = order[:2]
+        return [f"{_lead(leaderboard, Leaders.of(level, results, highest=True))}. {alone}"]
     other = [name for name in level if name not in judged.index]
+    leaders = Leaders.of({name: level[name] for name in order}, results, highest=True)
     sentence = _lead(
-        leaderboard, first, second, " of those with the same seeds" if other and first != next(iter(level)) else ""
+        leaderboard, leaders, " of those with the same seeds" if other and leaders.first != next(iter(level)) else ""
     )
-    if judged.shape[1] > 1:
-        apart = mean_interval([a - b for a, b in zip(known(judged, first), known(judged, second), strict=True)])
+    if judged.shape[1] > 1 and leaders.others:
+        first, second = (known(judged, name) for name in leaders.order[:2])
+        apart = mean_interval([a - b for a, b in zip(first, second, strict=True)])
         sentence += f" ([{100 * apart.low:.1f}, {100 * apart.high:.1f}], 95% interval over seeds)"
-    answer = [f"{sentence}. {verdict(judged.loc[order], highest=True)}"]
+    words = f" {verdict(judged.loc[leaders.order], highest=True)}" if leaders.others else ""
+    answer = [f"{sentence}.{words}"]
     if other:
         named = ", ".join(f"{name} ({100 * level[name]:.1f} %)" for name in other)
         answer.append(f"Not compared, since other seeds are complete: {named}.")
@@ -77,14 +80,21 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
     return answer
 
 
-def _lead(leaderboard: Leaderboard, first: str, second: str, among: str = "") -> str:
+def _every_accuracy(leaderboard: Leaderboard) -> pd.DataFrame:
+    """One line for each algorithm, one column for each accuracy of a dataset, seed and environment."""
+    parts = [dataset.accuracies.assign(dataset=dataset.title) for dataset in leaderboard.datasets]
+    return pd.concat(parts).pivot_table(index="algorithm", columns=["dataset", "seed", "env"], values="accuracy")
+
+
+def _lead(leaderboard: Leaderboard, leaders: Leaders, among: str = "") -> str:
     level = leaderboard.level
     over = f" over {len(leaderboard.datasets)} datasets" if len(leaderboard.datasets) > 1 else ""
-    ahead = 100 * (level[first] - level[second])
-    return (
-        f"{first} has the highest average accuracy{over}{among}, {100 * level[first]:.1f} %, {ahead:.1f} points above "
-        f"{second}"
-    )
+    alone = all(only_one_environment(dataset.identity) for dataset in leaderboard.datasets)
+    sentence = f"{leaders.have(f'highest average accuracy{over}{among}', alone)}, {100 * level[leaders.first]:.1f} %"
+    if not leaders.others:
+        return sentence
+    ahead = 100 * (level[leaders.first] - level[leaders.others[0]])
+    return f"{sentence}, {ahead:.1f} points above {leaders.others[0]}"
 
 
 @dataclass(frozen=True)
