@@ -91,17 +91,20 @@ def listed(paths: Sequence[Path]) -> list[str]:
 
 
 def plain_document(document: Document) -> str:
-    """Make what a terminal shows: warnings, answer and main table of every section that is not folded, problems."""
+    """Make what a terminal shows: warnings, answer and main table of every section, one line of a folded one, problems."""
     parts = [*document.warnings]
-    left_out = 0
+    left_out, folded = 0, []
     for section in sections_in_order(document):
         left_out += len(section.tables) + len(section.figures)
         if section.folded:
+            folded.append(f"  {section.title}: {' '.join(section.answer).partition('. ')[0].rstrip('.')}.")
             continue
         parts += [f"\n== {section.title} ==", *section.answer]
         if (table := main_table(section)) is not None:
             parts.append("\n" + plain_table(table, title_of(table, document)))
             left_out -= 1
+    if folded:
+        parts += ["\n== Setting by setting ==", *folded]
     if left_out:
         parts.append(f"\n{left_out} more tables and figures stand in the report.")
     parts += ["", *document.lead]
