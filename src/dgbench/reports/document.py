@@ -5,16 +5,19 @@ And in which order: the leading section, its main picture and main table come fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection as Names
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
+from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.tables import Column, Table, table
 
 ORACLE = "ORACLE SELECTION looks at the test environments: these numbers are no estimate of unseen performance."
+APART = "SEARCHES APART: each draw of hyperparameters has a line; selection=train_val chooses one of every search."
 TARGET_ORACLE = "TARGET ORACLE: trained on other images of the tested environments, no estimate of unseen performance."
 
 
@@ -78,7 +81,7 @@ def remake(document: Document, item: Table | Figure) -> str:
     return f"{document.command} 'only=[{item.name}]'" if document.command else ""
 
 
-def keep(document: Document, names: Collection[str]) -> Document:
+def keep(document: Document, names: Names[str]) -> Document:
     """The document with the tables and figures of those names alone; the problems always stay.
 
     Raises:
@@ -110,9 +113,20 @@ def problem_table(problems: Sequence[Problem]) -> Table:
     return table(lines, "problems", "Runs and rows left out, and what is missing", columns, notes)
 
 
-def warnings(selection: Selection, trained_on_tested: bool) -> list[str]:
-    """Why the numbers are no estimate of unseen performance; empty where they are one."""
-    return [*([ORACLE] if selection.uses_test_environments else []), *([TARGET_ORACLE] if trained_on_tested else [])]
+def warnings(selection: Selection, collection: Collection, trained_on_tested: bool = False) -> list[str]:
+    """What a reader must know before any number; empty where there is nothing.
+
+    Args:
+        selection: of steps and draws.
+        collection: what the numbers are made of.
+        trained_on_tested: whether a tested environment was not held out.
+    """
+    said = [ORACLE] if selection.uses_test_environments else []
+    if trained_on_tested:
+        said.append(TARGET_ORACLE)
+    if not selection.chooses_draws and any(run.identity["draw"] for run in collection.runs):
+        said.append(APART)
+    return said
 
 
 def leads(what: str, problems: Sequence[Problem]) -> list[str]:

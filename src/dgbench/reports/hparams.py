@@ -194,16 +194,13 @@ class HparamsReport:
             for run, read in zip(selected.runs, collection.runs, strict=True)
             if run.why and not run.lost and not read.unusable
         ]
-        lead = leads(f"{len(chosen)} of {len(collection.runs)} runs count", problems)
-        if not selection.chooses_draws:
-            lead.append("This selection has no accuracy to choose draws by; try selection=train_val.")
         content = {"selection": selection.name, "choices": [asdict(choice) for choice in chosen]}
         return Document(
             title="Chosen hyperparameters",
             selection=describe(selection),
             sections=sections,
             problems=problem_table(problems),
-            warnings=warnings(selection, False),
-            lead=lead,
+            warnings=warnings(selection, collection),
+            lead=leads(f"{len(chosen)} of {len(collection.runs)} runs count", problems),
             files={"hparams.json": json.dumps(content, indent=1) + "\n"},
         )

@@ -270,7 +270,7 @@ class MeasuresReport:
             selection=describe(selection),
             sections=sections,
             problems=problem_table(problems),
-            warnings=warnings(selection, bool(evaluation.studies["trained_on_tested"].any())),
+            warnings=warnings(selection, collection, bool(evaluation.studies["trained_on_tested"].any())),
             lead=leads(f"{used} finished runs in {count} setting{'s' * (count != 1)}", problems),
             words=WORDS,
         )

@@ -167,13 +167,14 @@ class LeaderboardReport:
         agreement = agreement_section(levels, theirs)
         problems = [*collection.problems, *missing, *split.problems]
         counting = sum(not run.why for run in selected.runs)
-        used = f"{counting} of {len(collection.runs)} runs count: one hyperparameter draw of each search"
+        used = f"{counting} of {len(collection.runs)} runs count"
+        used += ": one hyperparameter draw of each search" * selection.chooses_draws
         return Document(
             title="Leaderboards of domain generalization: accuracy, higher is better",
             selection=describe(selection),
             sections=[*sections, *([agreement] if agreement else [])],
             problems=problem_table(problems),
-            warnings=warnings(selection, any(leaderboard.trained_on_tested for leaderboard in results)),
+            warnings=warnings(selection, collection, any(leaderboard.trained_on_tested for leaderboard in results)),
             lead=leads(used, problems),
             words=WORDS,
         )

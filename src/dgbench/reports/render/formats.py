@@ -91,7 +91,7 @@ def listed(paths: Sequence[Path]) -> list[str]:
 
 
 def plain_document(document: Document) -> str:
-    """Make what a terminal shows: warnings, answer and main table of every section, one line of a folded one, problems."""
+    """Make what a terminal shows: warnings, answers and main tables, a line of every folded section, problems."""
     parts = [*document.warnings]
     left_out, folded = 0, []
     for section in sections_in_order(document):
