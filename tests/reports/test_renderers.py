@@ -96,6 +96,19 @@ def test_latex_marks_and_escapes() -> None:
     assert latex_text("±\\{}→") == r"$\pm$\textbackslash{}\{\}?"
 
 
+def test_latex_is_ready_for_a_paper(document: Document, tmp_path: Path) -> None:
+    """Names as papers print them, a caption of one sentence with a label, the packages in a comment, figures as PDF."""
+    lines = [{"algorithm": "group_dro+swad", "rho": 0.5}, {"algorithm": "erm (draw=1)", "rho": 0.4}]
+    columns = (Column("algorithm", key=True), Column("rho", unit="correlation"))
+    notes = ["Lower is better.", "group_dro+swad leads erm (draw=1)."]
+    text = latex_table(table(lines, "ranks", "Ranks", columns, notes), label="one_ranks")
+    assert r"\caption{Ranks.}\label{tab:one_ranks}" in text and r"% \usepackage{booktabs,graphicx}" in text
+    assert "\nGroupDRO+SWAD & 0.50" in text and "GroupDRO+SWAD leads ERM (draw=1)." in text and "group" not in text
+    pdfs = [path for path in write(document, tmp_path) if path.suffix == ".pdf"]
+    assert pdfs and all(path.read_bytes().startswith(b"%PDF") for path in pdfs)
+    assert all(f"{{{path.name}}}" in (tmp_path / "report.tex").read_text() for path in pdfs)
+
+
 def test_intervals_are_shown_and_kept(tmp_path: Path) -> None:
     assert show(cells(made())[0][2], "correlation") == "-0.25 [-0.50, 0.12] ± 0.10"
     assert is_negative(Cell(-0.1), "correlation")

@@ -140,17 +140,19 @@ def study_spec(
     )
 
 
-def folder_name(spec: StudySpec, dataset: str) -> str:
-    """Name of a study's folder, e.g. ``sr_cmnist-vrex-mlp-390-s0-0123456789ab``.
+def folder_name(spec: StudySpec, dataset: str, search: bool = True) -> str:
+    """Name of a study's folder, e.g. ``sr_cmnist-vrex-mlp-390-s0-0123456789ab``; ``s0-draw3-trial1`` in a search.
 
     Args:
         spec: of the study.
         dataset: name of the dataset.
+        search: whether draw and trial are named, as they were not at first.
     """
     init, tuning = spec.init.partition(":")[0], str(spec.tuning["name"])
     usual = {init: "random", spec.head.get("name", "random"): "random", tuning: "ft"}  # named where it is another
     parts = [dataset, spec.algorithm, spec.backbone, *(name for name, usually in usual.items() if name != usually)]
-    return "-".join([*parts, f"s{spec.seed}", spec.digest])
+    labels = [f"{key}{value}" for key, value in (("draw", spec.draw), ("trial", spec.trial)) if value and search]
+    return "-".join([*parts, f"s{spec.seed}", *labels, spec.digest])
 
 
 #: callbacks of Lightning that watch

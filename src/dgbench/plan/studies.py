@@ -103,8 +103,9 @@ class PlannedStudy:
 
     @cached_property
     def folder(self) -> Path:
-        """Where its runs are kept."""
-        return self.parent / folder_name(self.spec, self.info.name)
+        """Where its runs are kept: in a folder of an earlier version, where there is one."""
+        former = self.parent / folder_name(self.spec, self.info.name, search=False)
+        return former if former.is_dir() else self.parent / folder_name(self.spec, self.info.name)
 
     def run_spec(self, fold: Fold) -> RunSpec:
         """Say what one of its runs is."""

@@ -23,12 +23,12 @@ TARGET_ORACLE = "TARGET ORACLE: trained on other images of the tested environmen
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture, drawn once in two formats."""
+    """A picture, drawn once in three formats."""
 
     name: str
     title: str
     caption: str
-    pictures: Callable[[], tuple[str, bytes]]  #: inline SVG without prolog and PNG, once they are saved
+    pictures: Callable[[], tuple[str, bytes, bytes]]  #: inline SVG without prolog, PNG and PDF, once they are saved
     size: str = ""  #: limits of its width, in CSS
     detail: bool = False  #: folded away where the renderer can
 
@@ -41,6 +41,11 @@ class Figure:
     def png(self) -> bytes:
         """Dark ink on white."""
         return self.pictures()[1]
+
+    @property
+    def pdf(self) -> bytes:
+        """Dark ink on nothing, text as text, for a paper."""
+        return self.pictures()[2]
 
 
 @dataclass(frozen=True)

@@ -185,6 +185,13 @@ def algorithm_names() -> Mapping[str, Mapping[str, str]]:
     return names
 
 
+def name_in_papers(label: str) -> str:
+    """``GroupDRO+SWAD (draw=1)`` for ``group_dro+swad (draw=1)``; an unknown name stays as it is."""
+    name, *rest = re.split(r"(?=[+ ])", label, maxsplit=1)
+    averaging, *more = re.split(r"(?= )", "".join(rest), maxsplit=1)
+    return algorithm_names().get(name, {}).get("title", name) + averaging.upper() + "".join(more)
+
+
 def our_name(name: str) -> str:
     """Any of an algorithm's names -> ours; an unknown name stays as it is.
 

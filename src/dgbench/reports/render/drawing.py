@@ -43,7 +43,7 @@ REST: dict[str, Any] = {"color": INK, "alpha": 0.35, "linewidth": 0.8, "zorder":
 _FILL = (0x00 / 255, 0x72 / 255, 0xB2 / 255)  # of heat maps
 _FEW = 5  # curves in color where there are more than colors
 Box = tuple[float, float, float, float]  # x0, y0, x1, y1 in pixels
-Pictures = tuple[str, bytes]  # inline SVG without prolog, PNG
+Pictures = tuple[str, bytes, bytes]  # inline SVG without prolog, PNG, PDF
 #: where the name of a point may stand: angles, and points from its place to the nearer end of the name
 _DIRECTIONS = [math.radians(angle) for angle in (20, -20, 160, -160, 90, -90, 45, -45, 135, -135, 0, 180)]
 _DISTANCES = (8, 16, 26, 38, 52, 68, 86)
@@ -54,7 +54,7 @@ _pools: list[ProcessPoolExecutor] = []
 
 def _style(name: str) -> dict[Any, Any]:
     return {
-        "svg.fonttype": "none", "svg.hashsalt": name, "font.size": 11, "font.family": "sans-serif",
+        "svg.fonttype": "none", "svg.hashsalt": name, "pdf.fonttype": 42, "font.size": 11, "font.family": "sans-serif",
         "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
         "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 11,
         "text.parse_math": False,  # a name may hold a dollar sign; a log axis needs a plain formatter for its ticks
@@ -263,7 +263,7 @@ def saved_beside() -> Iterator[None]:
 
 
 def save(drawn: Any, style: Mapping[Any, Any]) -> Callable[[], Pictures]:
-    """Return what gives both formats of a matplotlib figure, once they are there."""
+    """Return what gives all formats of a matplotlib figure, once they are there."""
     future: Future[Pictures] | None = None
     with suppress(BrokenExecutor):
         future = _pools[-1].submit(pictures, drawn, style) if _pools else None
@@ -279,18 +279,19 @@ def save(drawn: Any, style: Mapping[Any, Any]) -> Callable[[], Pictures]:
 
 
 def pictures(drawn: Any, style: Mapping[Any, Any]) -> Pictures:
-    """Make both formats, the same to the byte for equal figures."""
+    """Make all formats, the same to the byte for equal figures."""
     import matplotlib
 
     with matplotlib.rc_context(dict(style)):
         svg = _inline_svg(drawn)
         drawn.set_layout_engine("none")  # laid out by now, and laying out costs half of the drawing
-        return svg, _png(drawn)
+        png = _saved(drawn, format="png", dpi=160, facecolor="white", pil_kwargs={"compress_level": 4})
+        return svg, png, _saved(drawn, format="pdf", transparent=True, metadata={"CreationDate": None})
 
 
-def _png(drawn: Any) -> bytes:
+def _saved(drawn: Any, **options: Any) -> bytes:
     buffer = io.BytesIO()
-    drawn.savefig(buffer, format="png", dpi=160, facecolor="white", pil_kwargs={"compress_level": 4})
+    drawn.savefig(buffer, **options)
     return buffer.getvalue()
 
 

@@ -1,7 +1,7 @@
 r"""A document in every format: a terminal, Markdown, HTML, LaTeX, CSV and Parquet (errors are fractions), PNG and SVG.
 
 The page is self-contained, the answer on top: no network, light and dark, sortable tables. Every LaTeX table is ready
-for ``\input``, with booktabs.
+for ``\input``, with booktabs, and every figure is there as PDF.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dgbench.reports.document import (
     sections_in_order,
     title_of,
 )
-from dgbench.reports.labels import slug
+from dgbench.reports.labels import name_in_papers, slug
 from dgbench.reports.tables import Cell, Column, Table, aligned, cells, is_negative, show
 
 if TYPE_CHECKING:
@@ -303,12 +303,12 @@ def write_latex(document: Document, folder: Path) -> list[Path]:
                 continue
             path = tables / f"{_stem(section.name)}_{_stem(table.name)}.tex"
             title = f"{title_of(table, document)}, {section.title}"
-            path.write_text(latex_table(table, title, remake(document, table)), encoding="utf-8")
+            path.write_text(latex_table(table, title, remake(document, table), path.stem), encoding="utf-8")
             paths.append(path)
             parts.append(rf"\input{{tex/{path.name}}}")
         for figure in section.figures:
             caption = rf"\caption{{{latex_text(title_of(figure, document))}. {latex_text(figure.caption)}}}"
-            graphic = rf"\includegraphics[width=.7\linewidth]{{{figure.name}.png}}"
+            graphic = rf"\includegraphics[width=.7\linewidth]{{{figure.name}.pdf}}"
             parts.append(f"\\begin{{figure}}[htbp]\n\\centering\n{graphic}\n{caption}\n\\end{{figure}}")
         parts.append(r"\clearpage")
     parts.append(r"\end{document}")
@@ -317,28 +317,47 @@ def write_latex(document: Document, folder: Path) -> list[Path]:
     return paths
 
 
-def latex_table(table: Table, title: str | None = None, command: str = "") -> str:
-    """Make one table with its caption: title and notes; the command that remakes it is a comment."""
+def latex_table(table: Table, title: str | None = None, command: str = "", label: str = "") -> str:
+    r"""Make one table as a paper prints it: names of algorithms as papers have them, a caption of one sentence.
+
+    Notes stand below it in small print; the command that remakes it and the packages that it needs are comments.
+
+    Args:
+        table: to be written.
+        title: for the caption; the table's own where it is not given.
+        command: that makes it again.
+        label: for ``\ref``.
+    """
     align = "".join("r" if column.numeric else "l" for column in table.columns)
     head = " & ".join(latex_text(column.shown) for column in table.columns) + r" \\"
     lines = [" & ".join(map(_latex_cell, line, table.columns)) + r" \\" for line in cells(table)]
-    words = [(table.title if title is None else title) + ".", *table.notes]
-    caption = rf"\caption{{{' '.join(latex_text(text) for text in words)}}}"
-    comment = [f"% {' '.join(command.split())}"] if command else []
+    caption = rf"\caption{{{latex_text(table.title if title is None else title)}.}}"
+    caption += rf"\label{{tab:{label}}}" if label else ""
+    needs = "longtable" if len(lines) > _LONG else "graphicx"
+    comments = [f"% {' '.join(command.split())}"] if command else []
+    comments.append(rf"% \usepackage{{booktabs,{needs}}}")
+    notes = [latex_text(_with_names_in_papers(" ".join(table.notes), table))] if table.notes else []
     if len(lines) > _LONG:
         body = [
             r"{\scriptsize\setlength{\tabcolsep}{3pt}", rf"\begin{{longtable}}{{{align}}}", caption + r" \\",
             r"\toprule", head, r"\midrule", r"\endfirsthead", r"\toprule", head, r"\midrule", r"\endhead",
-            r"\bottomrule", r"\endfoot", *lines, r"\end{longtable}}",
+            r"\bottomrule", r"\endfoot", *lines, r"\end{longtable}", *notes, "}",
         ]  # fmt: skip
-        return "\n".join([*comment, *body]) + "\n"
+        return "\n".join([*comments, *body]) + "\n"
     body = [
         r"\begin{table}[htbp]", r"\centering", caption,
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         rf"\begin{{tabular}}{{{align}}}", r"\toprule", head, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}}",
-        r"\end{table}",
+        *(rf"\par\smallskip{{\footnotesize {text}\par}}" for text in notes), r"\end{table}",
     ]  # fmt: skip
-    return "\n".join([*comment, *body]) + "\n"
+    return "\n".join([*comments, *body]) + "\n"
+
+
+def _with_names_in_papers(text: str, table: Table) -> str:
+    """The text, in which the algorithms of a table have the names that its cells have in LaTeX."""
+    for name in sorted(set(table.frame.get("algorithm", ())), key=len, reverse=True):
+        text = re.sub(rf"(?<![\w+-]){re.escape(name)}(?![\w+-])", name_in_papers(name).replace("\\", r"\\"), text)
+    return text
 
 
 def latex_text(text: str) -> str:
@@ -348,7 +367,8 @@ def latex_text(text: str) -> str:
 
 
 def _latex_cell(cell: Cell, column: Column) -> str:
-    text = latex_text(show(cell, column.unit))
+    text = show(cell, column.unit)
+    text = latex_text(name_in_papers(text) if column.name == "algorithm" else text)
     if column.numeric:
         text = re.sub(r"(?<![\w.])-(?=\d)", "$-$", text)
     if text == "-":
@@ -433,13 +453,14 @@ def anchor(term: str) -> str:
 
 
 def write_figures(document: Document, folder: Path) -> list[Path]:
-    """Write ``<figure>.png`` and ``<figure>.svg``, dark ink on white, text as text."""
+    """Write ``<figure>.png``, ``.svg`` and ``.pdf``, dark ink, text as text."""
     figures = [figure for section in document.sections for figure in section.figures]
     for figure in figures:
         (folder / f"{figure.name}.png").write_bytes(figure.png)
         svg = re.sub(r'<svg( style="[^"]*")? ', _OPEN, figure.svg, count=1)
         (folder / f"{figure.name}.svg").write_text(svg, encoding="utf-8")
-    return [folder / f"{figure.name}.{kind}" for kind in ("png", "svg") for figure in figures]
+        (folder / f"{figure.name}.pdf").write_bytes(figure.pdf)
+    return [folder / f"{figure.name}.{kind}" for kind in ("png", "svg", "pdf") for figure in figures]
 
 
 WRITERS: tuple[Callable[[Document, Path], list[Path]], ...] = (
