@@ -24,10 +24,10 @@ from dgbench.networks.build import build_networks
 from dgbench.networks.small import MNISTCNN
 from dgbench.objectives.contract import Algorithm
 from dgbench.plan.hyperparameters import SHARED, entry_of, resolve
+from dgbench.plan.names import CODES, algorithm_names
 from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.rows import ROW_FILE, SHIFT_FILE, Row, RunIdentity
 from dgbench.records.shift_rows import ShiftIdentity, ShiftRow
-from dgbench.reports.labels import CODES, algorithm_names
 
 DOCS = CONF.parent / "docs"
 REFERENCE, DATA = DOCS / "reference", DOCS / "data"

@@ -22,6 +22,7 @@ from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
 from dgbench.plan.building import build
 from dgbench.plan.explain import explain
+from dgbench.plan.names import in_our_names
 from dgbench.plan.overrides import open_keys
 from dgbench.plan.studies import Command
 from dgbench.records.status import is_done, read_status
@@ -61,7 +62,7 @@ def train(overrides: Sequence[str] = (), output: str | Path = "outputs") -> Trai
         ConfigError: an override that is unknown or cannot work.
         DgbenchError: what keeps the whole study from training, e.g. data that are missing.
     """
-    words = open_keys([str(word) for word in overrides])
+    words = open_keys(in_our_names([str(word) for word in overrides]))
     if options := [word for word in words if word.startswith("-")]:
         raise ConfigError(f"{options[0]} is an option of the command line; pass KEY=VALUE, several studies with grid")
     with _own_hydra(words):

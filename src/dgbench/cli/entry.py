@@ -19,6 +19,7 @@ from omegaconf import DictConfig
 
 from dgbench.configuration import CONF, command_words
 from dgbench.plan.explain import explain
+from dgbench.plan.names import in_our_names, refuse_options
 from dgbench.plan.overrides import open_keys, options
 
 Task = Callable[[DictConfig], None]
@@ -90,7 +91,8 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
                     failures.append(_say(explain(error, config_name, sys.argv[1:])))
 
             try:
-                sys.argv[1:] = sweep_first(open_keys(sys.argv[1:]))
+                refuse_options(sys.argv[1:], config_name)
+                sys.argv[1:] = sweep_first(open_keys(in_our_names(sys.argv[1:])))
                 if sys.argv[1:2] in (["-m"], ["--multirun"]):
                     sign_of_life("composing the jobs of the sweep ...")
                 hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)()

@@ -1,7 +1,4 @@
-"""What things are called in tables: algorithms, datasets and settings, with whatever tells several of them apart.
-
-What an algorithm is called here, in papers, and in the code of DomainBed, OoD-Bench and NICO++.
-"""
+"""What things are called in tables: algorithms, datasets and settings, with whatever tells several of them apart."""
 
 from __future__ import annotations
 
@@ -9,11 +6,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
-from importlib import resources
 from typing import Any
-
-import yaml
 
 from dgbench.records.rows import Role, identity_key, keys
 
@@ -172,43 +165,3 @@ def words_of(value: object) -> str:
 def slug(text: str) -> str:
     """A title as a name for files and anchors."""
     return re.sub(r"[^a-z0-9.]+", "_", text.lower()).strip("_")
-
-
-CODES = ("domainbed", "ood_bench", "nico")
-
-
-@cache
-def algorithm_names() -> Mapping[str, Mapping[str, str]]:
-    """Our name -> ``title``, and the name in each of :data:`CODES` that has the algorithm."""
-    text = (resources.files("dgbench") / "reports" / "algorithm_names.yaml").read_text(encoding="utf-8")
-    names: dict[str, dict[str, str]] = yaml.safe_load(text)
-    return names
-
-
-def name_in_papers(label: str) -> str:
-    """``GroupDRO+SWAD (draw=1)`` for ``group_dro+swad (draw=1)``; an unknown name stays as it is."""
-    name, *rest = re.split(r"(?=[+ ])", label, maxsplit=1)
-    averaging, *more = re.split(r"(?= )", "".join(rest), maxsplit=1)
-    return algorithm_names().get(name, {}).get("title", name) + averaging.upper() + "".join(more)
-
-
-def our_name(name: str) -> str:
-    """Any of an algorithm's names -> ours; an unknown name stays as it is.
-
-    Case and what stands between letters and digits do not matter. What follows a ``+`` is an averaging and stays:
-    ``JiGen+SWAD`` is ``ji_gen+SWAD``.
-    """
-    names = ours_by_name()
-    if exact := names.get(letters_of(name)):
-        return exact
-    first, plus, rest = name.partition("+")
-    return names.get(letters_of(first), first) + plus + rest
-
-
-@cache
-def ours_by_name() -> Mapping[str, str]:
-    return {letters_of(other): ours for ours, others in algorithm_names().items() for other in (ours, *others.values())}
-
-
-def letters_of(name: str) -> str:
-    return "".join(letter for letter in name.lower().replace("++", "pp") if letter.isalnum())

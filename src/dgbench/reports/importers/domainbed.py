@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dgbench.errors import RecordError
+from dgbench.plan.names import our_name
 from dgbench.records.files import open_regular
 from dgbench.records.rows import (
     LARGEST_COUNT,
@@ -48,7 +49,6 @@ from dgbench.records.rows import (
     whole,
 )
 from dgbench.reports.importers import IMPORTED
-from dgbench.reports.labels import our_name
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import UNREADABLE_FOLDER, Problem, printable
 from dgbench.reports.reading.row_files import Fault, Run, bounded

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from dgbench.errors import ConfigError
-from dgbench.reports.labels import our_name
+from dgbench.plan.names import our_name
 
 _ARROWS = {"↑": 1, "↓": -1}
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from dgbench.errors import RecordError
+from dgbench.plan.names import name_in_papers
 from dgbench.reports.document import (
     Document,
     Figure,
@@ -27,7 +28,7 @@ from dgbench.reports.document import (
     sections_in_order,
     title_of,
 )
-from dgbench.reports.labels import name_in_papers, slug
+from dgbench.reports.labels import slug
 from dgbench.reports.tables import Cell, Column, Table, aligned, cells, is_negative, show
 
 if TYPE_CHECKING:

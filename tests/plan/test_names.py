@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dgbench.configuration import CONF
-from dgbench.reports.labels import CODES, algorithm_names, our_name
+from dgbench.errors import ConfigError
+from dgbench.plan.names import CODES, algorithm_names, in_our_names, our_name, refuse_options
 from dgbench.reports.published import published
 
 OURS = sorted(path.stem for path in (CONF / "algorithm").glob("*.yaml"))
@@ -42,3 +43,26 @@ def test_names_as_people_write_them(name: str, ours: str) -> None:
 def test_published_rows_have_our_names() -> None:
     rows = published("zhang2023_table2").values
     assert {"stable_net", "ada_clust", "ji_gen", "erm+swad", "(oracle)"} <= rows.keys()
+
+
+@pytest.mark.parametrize(
+    ("word", "ours"),
+    [
+        ("algorithm=VREx", "algorithm=vrex"),
+        ("algorithm=ERM,IRM,GroupDRO", "algorithm=erm,irm,group_dro"),
+        ("grid.algorithm=[ERM++, CausIRL_CORAL]", "grid.algorithm=[erm_pp, caus_irl_coral]"),
+        ("dataset=PACS,OfficeHome,ColoredMNIST", "dataset=pacs,office_home,cmnist_domainbed"),
+        ("algorithm=my_Own", "algorithm=my_Own"),
+        ("backbone=ERM", "backbone=ERM"),
+        ("algorithm", "algorithm"),
+    ],
+)
+def test_choices_by_any_of_their_names(word: str, ours: str) -> None:
+    assert in_our_names([word]) == [ours]
+    assert in_our_names(["--config-dir=conf", word])[1] == word, "a file of the user's own may have the name"
+
+
+def test_options_of_domainbed_get_the_command_that_is_meant() -> None:
+    with pytest.raises(ConfigError, match=r"dataset=pacs algorithm=group_dro hparams\.draw=3 plan=true$"):
+        refuse_options(["--dataset", "PACS", "--algorithm=GroupDRO", "--hparams_seed", "3", "plan=true"], "train")
+    refuse_options(["--help", "--cfg", "job", "-m", "algorithm=erm"], "train")

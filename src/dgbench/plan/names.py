@@ -1,0 +1,102 @@
+"""What algorithms and datasets are called here, in papers, and in the code of DomainBed, OoD-Bench and NICO++."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+
+import yaml
+
+from dgbench.configuration import command_words
+from dgbench.errors import ConfigError
+from dgbench.plan.overrides import options
+
+CODES = ("domainbed", "ood_bench", "nico")
+
+
+@cache
+def algorithm_names() -> Mapping[str, Mapping[str, str]]:
+    """Our name -> ``title``, and the name in each of :data:`CODES` that has the algorithm."""
+    text = (resources.files("dgbench") / "plan" / "algorithm_names.yaml").read_text(encoding="utf-8")
+    names: dict[str, dict[str, str]] = yaml.safe_load(text)
+    return names
+
+
+def name_in_papers(label: str) -> str:
+    """``GroupDRO+SWAD (draw=1)`` for ``group_dro+swad (draw=1)``; an unknown name stays as it is."""
+    name, *rest = re.split(r"(?=[+ ])", label, maxsplit=1)
+    averaging, *more = re.split(r"(?= )", "".join(rest), maxsplit=1)
+    return algorithm_names().get(name, {}).get("title", name) + averaging.upper() + "".join(more)
+
+
+def our_name(name: str) -> str:
+    """Any of an algorithm's names -> ours; an unknown name stays as it is.
+
+    Case and what stands between letters and digits do not matter. What follows a ``+`` is an averaging and stays:
+    ``JiGen+SWAD`` is ``ji_gen+SWAD``.
+    """
+    names = ours_by_name()
+    if exact := names.get(letters_of(name)):
+        return exact
+    first, plus, rest = name.partition("+")
+    return names.get(letters_of(first), first) + plus + rest
+
+
+@cache
+def ours_by_name() -> Mapping[str, str]:
+    return {letters_of(other): ours for ours, others in algorithm_names().items() for other in (ours, *others.values())}
+
+
+def letters_of(name: str) -> str:
+    return "".join(letter for letter in name.lower().replace("++", "pp") if letter.isalnum())
+
+
+#: options of DomainBed's scripts -> the key that sets the same here
+_OPTIONS = {
+    "algorithm": "algorithm", "dataset": "dataset", "seed": "seed", "steps": "trainer.steps",
+    "checkpoint_freq": "trainer.eval_every", "hparams_seed": "hparams.draw", "trial_seed": "hparams.trial",
+    "data_dir": "paths.data_dir", "output_dir": "paths.output_dir",
+}  # fmt: skip
+_NAMED = ("algorithm", "dataset", "grid.algorithm", "grid.dataset")
+_SEARCHES = ("--config-dir", "-cd", "hydra.searchpath")
+_NAME = re.compile(r"[^,\[\]\s]+")
+
+
+def in_our_names(words: Sequence[str]) -> list[str]:
+    """``algorithm=vrex,group_dro`` for ``algorithm=VREx,GroupDRO``; other words, and unknown names, stay as they are.
+
+    So do all where a user's own configuration files, which may have these names, are searched too.
+    """
+    if any(word.startswith(_SEARCHES) for word in words):
+        return list(words)
+    return [_in_our_names(word) for word in words]
+
+
+def _in_our_names(word: str) -> str:
+    key, equals, names = word.partition("=")
+    if key not in _NAMED or not equals:
+        return word
+    group = key.removeprefix("grid.")
+    ours = {letters_of(name): name for name in options(group)}
+    ours |= ours_by_name() if group == "algorithm" else {"coloredmnist": "cmnist_domainbed"}
+    return f"{key}={_NAME.sub(lambda name: ours.get(letters_of(name[0]), name[0]), names)}"
+
+
+def refuse_options(words: Sequence[str], command: str) -> None:
+    """Refuse options as DomainBed has them.
+
+    Args:
+        words: that were typed.
+        command: name of the command, e.g. ``train``.
+
+    Raises:
+        ConfigError: there is one; says the command that is meant.
+    """
+    typed = " ".join(words)
+    if not re.search(rf"(?:^| )--({'|'.join(_OPTIONS)})\b", typed):
+        return
+    meant = re.sub(rf"--({'|'.join(_OPTIONS)})[ =]", lambda option: f"{_OPTIONS[option[1]]}=", typed)
+    ours = " ".join(in_our_names(meant.split()))
+    raise ConfigError(f"keys are written without dashes; {' '.join([*command_words(command), ours])}")
