@@ -30,6 +30,20 @@ import sys
 for name in [name for name in sys.modules if name.split(".")[0] == "torch"]:
     sys.modules[name] = None  # importing torch raises now
 """
+#: a launcher as of another engine, whose workers start in another folder
+AWAY = """
+import os
+from dgbench.sweeps.local import LocalLauncher
+launch, LocalLauncher.in_this_folder = LocalLauncher.launch, False
+def away(self, *jobs, **more):
+    os.mkdir("away")
+    os.chdir("away")
+    try:
+        return launch(self, *jobs, **more)
+    finally:
+        os.chdir("..")
+LocalLauncher.launch = away
+"""
 NO_DOWNLOAD = "from dgbench.data.datasets import base_images\nbase_images.any_answers = lambda *_: False\n"
 
 FIRST = "composing the jobs of the sweep ..."
@@ -77,6 +91,22 @@ def test_only_jobs_with_something_left_are_launched(command: Any, finished: Path
     assert ended.out.count(" seed ") == 3
     assert read_status(gone).word == "DONE"
     assert len(list(tmp_path.rglob("errors.jsonl"))) == 12
+
+
+def test_jobs_that_leave_nothing_are_no_success(command: Any, tmp_path: Path) -> None:
+    """A launcher whose workers cannot be asked for what they did, as one of another engine may be."""
+    idle = "from dgbench.sweeps.local import LocalLauncher\nLocalLauncher.launch = lambda *_, **__: []\n"
+    ended = command("train.py", *SWEEP, "hydra/launcher=local", cwd=tmp_path, before=idle)
+    assert ended.code == 1
+    assert ended.out.startswith("0 of 4 jobs done")
+    assert f"4 of 4 jobs came to no end in {tmp_path / 'multirun'}" in ended.err.splitlines()[-1]
+
+
+def test_workers_in_another_folder_write_to_the_folder_of_the_command(command: Any, tmp_path: Path) -> None:
+    words = [word for word in SWEEP if not word.startswith(("algorithm", "seed"))]
+    ended = command("train.py", *words, "seed=0", "hydra/launcher=local", cwd=tmp_path, before=AWAY)
+    assert ended.code == 0, ended.err
+    assert len(list(tmp_path.glob("multirun/*/*/errors.jsonl"))) == 2 and not list((tmp_path / "away").iterdir())
 
 
 def test_retry_and_failed_runs(command: Any, finished: Path, tmp_path: Path) -> None:

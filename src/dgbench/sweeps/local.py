@@ -51,6 +51,8 @@ class LocalLauncher(Launcher):
         threads: BLAS threads of each process.
     """
 
+    in_this_folder = True  #: its workers start in the folder of the command
+
     def __init__(self, workers: int | None, per_gpu: int, threads: int) -> None:
         self.workers, self.per_gpu, self.threads = workers, per_gpu, threads
 

@@ -94,6 +94,7 @@ class SlurmLauncher(Launcher):
     """
 
     queue = True  #: its jobs go on when this command ends
+    in_this_folder = True  #: its workers start in the folder of the command
 
     def __init__(self, **params: Any) -> None:
         self.watching = {key: params.pop(key) for key in OURS}

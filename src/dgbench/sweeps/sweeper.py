@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from dgbench.configuration import typed_words
 from dgbench.errors import ConfigError, JobsFailedError
 from dgbench.plan.compose import Composer
+from dgbench.plan.overrides import quoted
 from dgbench.plan.settings import check_configuration
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import expect_jobs, forget_jobs, is_left, parts_of, recorded_runs
@@ -43,9 +44,15 @@ class StudySweeper(BasicSweeper):
 
         Raises:
             HydraException: a job that Hydra refuses; nothing was started.
+            JobsFailedError: some failed, or left no finished runs where they were to be.
         """
         assert self.config is not None and self.hydra_context is not None and self.launcher is not None
         loader = self.hydra_context.config_loader
+        sweep_dir = Path(self.config.hydra.sweep.dir)
+        basic = type(self.launcher).__name__ == "BasicLauncher"
+        if not getattr(self.launcher, "in_this_folder", basic):  # of another engine: its workers may start elsewhere
+            sweep_dir = sweep_dir.absolute()
+            self.config.hydra.overrides.hydra.append(f"hydra.sweep.dir={quoted(str(sweep_dir))}")
         overrides = OverridesParser.create(config_loader=loader).parse_overrides([*self._parse_config(), *arguments])
         (jobs,) = self.split_arguments(overrides, None)
         how: Any = OmegaConf.to_container(
@@ -55,7 +62,7 @@ class StudySweeper(BasicSweeper):
         if not self.config.wait and not getattr(self.launcher, "queue", False):
             raise ConfigError("wait=false needs a queue whose jobs go on; add hydra/launcher=slurm, or leave it out")
         planner = Planner(Composer(loader, partial(loader.load_sweep_config, self.config)))
-        size, sweep_dir = JobSize.asked(self.config), Path(self.config.hydra.sweep.dir)
+        size = JobSize.asked(self.config)
         jobs = [part for words in jobs for part in _parts(words, planner)]
         if self.config.plan:
             clock = self.config.plan == "probe"
@@ -83,7 +90,13 @@ class StudySweeper(BasicSweeper):
             self._close(planner.place(part) for words in jobs for part in _parts(words, planner))
             raise
         if self.config.wait:  # a launcher may have split jobs meanwhile
-            self._close(planner.place(part) for words in jobs for part in _parts(words, planner))
+            ended = [planner.place(part) for words in jobs for part in _parts(words, planner)]
+            self._close(ended)
+            if lost := sum(is_left(*place, self.config.retry) for place in dict.fromkeys(ended)):
+                raise JobsFailedError(
+                    f"{lost} of {len(set(ended))} jobs came to no end in {sweep_dir.absolute()}; where the launcher's "
+                    "workers have other files, give them a shared hydra.sweep.dir, and start the same command again"
+                )
         return [results]
 
     def _close(self, places: Iterable[tuple[Path, str]]) -> None:
