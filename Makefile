@@ -16,8 +16,13 @@ OLDEST_TESTS := tests/test_api.py tests/test_oldest_versions.py tests/records te
 .PHONY: help install demo test test-all slurm-test chaos-test lint types bench bench-algorithms bench-cached bench-images bench-report bench-stacked bench-statistics bench-sweeps docs readme outputs notebook gallery site site-links lock lock-oldest test-oldest release clean
 .DEFAULT_GOAL := help
 
+FIRST := install demo test test-all site clean
+
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+	@echo "For a start:"
+	@for target in $(FIRST); do grep -hE "^$$target:.*## " $(MAKEFILE_LIST); done | sed -E 's/:.*## /\t/;s/^/  /' | expand -t 20
+	@echo "For those who work on dgbench:"
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | grep -vE "^($$(echo $(FIRST) | tr ' ' '|')):" | sed -E 's/:.*## /\t/;s/^/  /' | expand -t 20
 
 install: $(READY)  ## make .venv and install dgbench with exact versions
 
