@@ -128,13 +128,20 @@ def test_a_study_trains_every_fold_and_prints_its_measures(train: Any, tmp_path:
     assert sum(sum(count.values()) for count in counts) == 411
 
 
+NO_TORCH = """
+import sys
+for name in [name for name in sys.modules if name.split(".")[0] == "torch"]:
+    sys.modules[name] = None  # importing torch raises now
+"""
+
+
 def test_the_same_command_again_trains_nothing(train: Any, whole: tuple[Path, Any], rows_of: Rows) -> None:
     folder, first = whole
     before = rows_of(folder)
-    again = train("protocol.folds=[0,full]", "algorithm=vrex", cwd=folder, before=PRELUDE + "pl.Trainer.fit = die")
+    again = train("protocol.folds=[0,full]", "algorithm=vrex", cwd=folder, before=NO_TORCH)
     assert again.code == 0, again.err
     assert again.out == first.out
-    assert again.err.count("was done before") == 2
+    assert again.err == "nothing to do: all 2 runs are done\n"
     assert rows_of(folder) == before
     assert len(list((folder / "outputs").glob("[!.]*"))) == 1
 

@@ -46,7 +46,7 @@ def test_two_files_of_weights_make_two_runs_and_two_boards(resnet: Any, command:
         assert len(names) == version
     assert all(name.startswith("moco:") and len(name) == 17 for name in names)
     again = resnet("init=moco", "init.path=2.pth.tar", cwd=tmp_path)
-    assert "was done before" in again.err + again.out
+    assert "nothing to do" in again.err + again.out
     assert len(list(tmp_path.glob("outputs/*-test_resnet-bn_frozen-moco-s0-*/fold-0-*"))) == 2
     assert {row["n_trainable"] for row in rows_in(tmp_path)} == {row["n_parameters"] for row in rows_in(tmp_path)}
     report = command("report.py", "runs=[outputs]", "report=leaderboard", "selection=train_val", cwd=tmp_path)

@@ -163,4 +163,4 @@ def test_an_edited_objective_trains_anew(command: Command, tmp_path: Path) -> No
         assert ended.code == 0, ended.err
         counts.append(len(list((tmp_path / "runs").rglob("errors.jsonl"))))
     assert counts == [1, 2, 2]
-    assert "was done before" in ended.err
+    assert "nothing to do" in ended.err

@@ -18,12 +18,13 @@ from dgbench.configuration import command_words
 from dgbench.errors import DgbenchError, is_divergence
 from dgbench.plan.building import build
 from dgbench.plan.search import Scheme
-from dgbench.plan.studies import TABLES, Ended, PlannedSearch
+from dgbench.plan.studies import TABLES, Ended, PlannedSearch, PlannedStudy
 from dgbench.records.files import write_whole
 from dgbench.records.locks import alone
 from dgbench.records.rows import ROW_FILE, read_rows
 from dgbench.records.spec import code_version
 from dgbench.records.status import FAILED, is_done, read_status
+from dgbench.reports.evaluation import Study as Evaluated
 from dgbench.reports.evaluation import evaluate_study, fold_ranges
 from dgbench.reports.hparams import Choice, choices, choices_table
 from dgbench.reports.measuring.closing import closing_table
@@ -186,29 +187,55 @@ def _summarize(
 ) -> None:
     from dgbench.callbacks.loggers import RunInfo
 
-    rows: list[dict[str, Any]] = []
-    for file in (run.folder / ROW_FILE for run in study.runs):
-        whole, torn = read_rows(file) if file.exists() else ([], [])
-        rows += whole
-        for problem in torn:
-            log.warning("%s line %d dropped: %s", problem.file, problem.line, problem.reason)
-    evaluated = evaluate_study(rows, selection, unusable) if rows else None
-    values = {name: evaluated.measures.value(name) if evaluated else None for name in MEASURES}
-    present = {name: value for name, value in values.items() if value is not None}
-    if study.planned.search is None:  # else one table tells the whole search
-        if brief:
-            shown = ", ".join(f"{name} {100 * value:.1f} %" for name, value in present.items())
-            print(f"{study.folder.name}: {shown}")
-        else:
-            if rows:
-                print(closing_table(rows, selection, unusable=unusable))
-            print(f"rows: {study.folder}")
+    evaluated = print_study(study.planned, unusable, selection, brief)
     if evaluated and wandb_log:
+        present = {name: value for name in MEASURES if (value := evaluated.measures.value(name)) is not None}
         name, tags = study.folder.name, [*study.tags(), "study"]
         wandb_log.start(RunInfo(study.folder, study.spec.digest, name, "study", name, study.columns(), tags))
         wandb_log.environments(evaluated.held_out, evaluated.everywhere)
         wandb_log.summary({**present, "selection": selection.name})
         wandb_log.finish(failed=any(reason.startswith("failed") for reason in unusable.values()))
+
+
+def print_study(
+    study: PlannedStudy, unusable: Mapping[str, str], selection: Selection, brief: bool
+) -> Evaluated | None:
+    """Print the table of a study and where its rows are; nothing of a study of a search, which has one table for all.
+
+    Args:
+        study: that was trained, now or before.
+        unusable: fold -> why its errors must not be used.
+        selection: of the step.
+        brief: print its measures in one line.
+
+    Returns:
+        Its errors and measures; None where there are no rows.
+    """
+    rows: list[dict[str, Any]] = []
+    for file in (study.run_folder(fold) / ROW_FILE for fold in study.folds):
+        whole, torn = read_rows(file) if file.exists() else ([], [])
+        rows += whole
+        for problem in torn:
+            log.warning("%s line %d dropped: %s", problem.file, problem.line, problem.reason)
+    evaluated = evaluate_study(rows, selection, unusable) if rows else None
+    if study.search is not None:
+        return evaluated
+    if brief:
+        values = {name: evaluated.measures.value(name) if evaluated else None for name in MEASURES}
+        shown = ", ".join(f"{name} {100 * value:.1f} %" for name, value in values.items() if value is not None)
+        print(f"{study.folder.name}: {shown}")
+    else:
+        if rows:
+            print(closing_table(rows, selection, unusable=unusable))
+        print(f"rows: {study.folder}")
+    return evaluated
+
+
+def print_finished(studies: Sequence[PlannedStudy], selection: Selection) -> Ended:
+    """Print the tables of studies of which nothing is left to train."""
+    for study in studies:
+        print_study(study, {}, selection, brief=len(studies) > TABLES)
+    return Ended([study.run_folder(fold) for study in studies for fold in study.folds])
 
 
 def print_sweep_end(n_jobs: int, done: int, runs: Sequence[Path], config: DictConfig) -> None:

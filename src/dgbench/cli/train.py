@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from dgbench.cli.entry import hydra_main, sign_of_life
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from omegaconf import DictConfig
 
-    from dgbench.plan.studies import Command, Ended
+    from dgbench.plan.studies import Command, Ended, PlannedStudy
 
 
 @hydra_main(config_name="train")
@@ -19,6 +21,19 @@ def train(config: DictConfig) -> None:
     from dgbench.plan.studies import Command
 
     run_command(Command.of_hydra(config)).raise_failed()
+
+
+def nothing_left(planned: Sequence[PlannedStudy], config: DictConfig) -> bool:
+    """Whether these studies are finished, so that their tables can be printed without torch.
+
+    Not asked of searches, which train again what they chose, nor where a logger or a file of predictions may lack them.
+    """
+    from dgbench.records.status import is_done
+
+    asks_more = config.logger.get("_target_") is not None or config.trainer.predictions != "none"
+    return not asks_more and all(
+        study.search is None and all(is_done(study.run_folder(fold)) for fold in study.folds) for study in planned
+    )
 
 
 def run_command(command: Command) -> Ended:
@@ -42,6 +57,12 @@ def run_command(command: Command) -> Ended:
         print_command_plan(command, clock=config.plan == "probe", starts=False)
         return Ended()
     planned = planned_studies(command)
+    if nothing_left(planned, config):
+        from dgbench.cli.outcome import print_finished
+        from dgbench.plan.building import build
+
+        sign_of_life(f"nothing to do: all {sum(len(study.folds) for study in planned)} runs are done")
+        return print_finished(planned, build(config, "selection"))
     sign_of_life(f"{config.dataset.name}, {config.algorithm.name}, seed {config.seed}: starting ...")
     if len(planned) > 1 and command.prints_plan:
         print_command_plan(command, clock=True, starts=True)
