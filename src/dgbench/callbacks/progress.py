@@ -88,11 +88,12 @@ class StudyProgress(pl.Callback):
     def _pace(self, step: int, now: float) -> str:
         """Steps per second of this command, evaluations counted in, and what is left at that pace."""
         seconds = now - (self._started or 0.0)
-        if seconds <= 0:
+        if seconds <= 0 or not self._trained:
             return ""
         rate = self._trained / seconds
         left = (self.runs - self.done) * self.steps - step * self._together
-        return f"{rate:.0f} steps/s, {roughly(left / rate)} left"
+        pace = f"{rate:.0f} steps/s" if rate >= 1 else f"{1 / rate:.1f} s/step"
+        return f"{pace}, {roughly(left / rate)} left"
 
     def _say(self, text: str) -> None:
         self._spoke = time.monotonic()

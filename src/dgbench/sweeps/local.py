@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 from hydra.core.utils import JobReturn, configure_log
@@ -17,6 +18,7 @@ from pydantic import ConfigDict, Field
 from dgbench.errors import JobsFailedError
 from dgbench.plan.settings import Count1
 from dgbench.records.status import roughly
+from dgbench.sweeps.progress import SweepProgress
 from dgbench.sweeps.sizes import cores, gpus
 from dgbench.sweeps.work import THREADS, SweepCommand
 from dgbench.validation import Checked, Refusal
@@ -73,14 +75,21 @@ class LocalLauncher(Launcher):
             os.environ[name] = str(self.threads)  # what the workers inherit, before they import torch
         devices, names = self._devices(), labels(job_overrides)
         n, failed, began = len(job_overrides), list[str](), time.monotonic()
-        tell(f"{n} jobs, {min(len(devices), n)} at a time; what each prints is in .jobs of the sweep's folder")
-        endings = run_jobs(self.command, job_overrides, devices, lambda job: tell(f"{names[job]}: starts"))
-        for done, ended in enumerate(endings, start=1):
-            if ended.problem is not None:
-                failed.append(names[ended.job])
-            left = (time.monotonic() - began) / done * (n - done)
-            how = "done" if ended.problem is None else f"FAILED: {ended.problem}"
-            tell(f"[{done}/{n}, {roughly(left)} left] {names[ended.job]}: {how} ({roughly(ended.seconds)})")
+        progress = SweepProgress(Path(self.config.hydra.sweep.dir), n)
+        progress.say(f"{n} jobs, {min(len(devices), n)} at a time; what each prints is in .jobs of the sweep's folder")
+        endings = run_jobs(
+            self.command, job_overrides, devices, lambda job: progress.say(f"{names[job]}: starts"), progress.look
+        )
+        try:
+            for done, ended in enumerate(endings, start=1):
+                if ended.problem is not None:
+                    failed.append(names[ended.job])
+                left = (time.monotonic() - began) / done * (n - done)
+                how = "done" if ended.problem is None else f"FAILED: {ended.problem}"
+                took = roughly(ended.seconds)
+                progress.end_job(f"[{done}/{n}, {roughly(left)} left] {names[ended.job]}: {how} ({took})")
+        finally:
+            progress.close()
         raise_failed(failed, n)
         return []
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 
+from dgbench.sweeps.progress import LOOK_SECONDS
 from dgbench.sweeps.work import SweepCommand
 
 PRELOAD = ["torchvision", "sklearn.datasets", "dgbench.training.train_runs", "dgbench.cli.outcome"]
@@ -67,7 +68,11 @@ class _Worker:
 
 
 def run_jobs(
-    command: SweepCommand, jobs: Sequence[Sequence[str]], devices: Sequence[str | None], started: Callable[[int], None]
+    command: SweepCommand,
+    jobs: Sequence[Sequence[str]],
+    devices: Sequence[str | None],
+    started: Callable[[int], None],
+    waited: Callable[[], None],
 ) -> Iterator[Ended]:
     """Run jobs in one process for each of ``devices``, and tell how each ended, as they end.
 
@@ -78,6 +83,7 @@ def run_jobs(
         jobs: overrides of each job.
         devices: for each process the GPU that it sees, or None for whatever there is.
         started: called with the number of a job when it starts.
+        waited: called every few seconds in which none ends.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
@@ -94,7 +100,8 @@ def run_jobs(
             busy = [worker for worker in workers if worker.job is not None]
             if not busy:
                 return
-            ready = wait([worker.connection for worker in busy])
+            if not (ready := wait([worker.connection for worker in busy], LOOK_SECONDS)):
+                waited()
             for worker in [worker for worker in busy if worker.connection in ready]:
                 job, seconds = worker.job, time.monotonic() - worker.since
                 assert job is not None
