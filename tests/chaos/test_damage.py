@@ -64,6 +64,8 @@ def numbers(root: Path) -> tuple[dict[str, list[tuple[Any, ...]]], str]:
 def unsaid(root: Path, whole: Path) -> list[str]:
     """Runs whose numbers in a report are others than they should be, or absent, and that it does not name."""
     there, said = numbers(root)
+    if not there and said:  # no report at all, and one line that says so
+        return []
     return [run for run, errors in numbers(whole)[0].items() if there.get(run) != errors and run not in said]
 
 

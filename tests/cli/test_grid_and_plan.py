@@ -38,7 +38,7 @@ def test_a_grid_leaves_what_single_studies_leave(command: Any, tmp_path: Path) -
     assert ended.out.startswith("algorithm ") and "Nothing was started" not in ended.out, "the plan comes first"
     assert counts(ended.out, "all") == [4, 20, 0, 0, 0, 0, 20] and known_time(ended.out)
     again = command("train.py", *GRID, "execution=stacked", "paths.output_dir=together", cwd=tmp_path)
-    assert counts(again.out, "all") == [4, 20, 20, 0, 0, 0, 0]
+    assert again.code == 0 and "nothing to do: all 20 runs are done" in again.err
     alone = [*SMALL, "algorithm=vrex", "seed=1", "execution=single", "paths.output_dir=alone"]
     single_study = command("train.py", *alone, cwd=tmp_path)
     assert single_study.code == 0 and not single_study.out.startswith("algorithm ")
@@ -75,7 +75,7 @@ def test_plan_starts_nothing_and_knows_what_is_done(command: Any, tmp_path: Path
     assert counts(counted.out, "all") == [4, 20, 0, 0, 0, 0, 20]
     assert counted.out.splitlines()[3].split()[-2] == "?", "no run, no speed: a sweep may have many jobs"
     probed = command("train.py", *sweep, "plan=probe", cwd=tmp_path)
-    assert known_time(probed.out) and probed.err == COMPOSING and not list(tmp_path.rglob("errors.jsonl"))
+    assert known_time(probed.out) and probed.err.startswith(COMPOSING) and not list(tmp_path.rglob("errors.jsonl"))
     assert command("train.py", *SMALL, cwd=tmp_path).code == 0
     after = command("train.py", *GRID, "plan=true", cwd=tmp_path)
     assert counts(after.out, "erm") == [2, 10, 5, 0, 0, 0, 5]

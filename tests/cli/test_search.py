@@ -83,7 +83,7 @@ whole = e.append_rows
 def disk(path, rows):
     if rows[0].identity.draw == 2:
         raise OSError(28, "No space left on device")
-    whole(path, rows)
+    return whole(path, rows)
 e.append_rows = disk
 """
     ended = command("train.py", *YU, "execution=single", cwd=tmp_path, before=full)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dgbench.reports.labels import algorithm_names
+from dgbench.plan.names import algorithm_names
 from docs.reference_pages import PAGES, objective_of, source
 
 ROOT = Path(__file__).resolve().parents[2]

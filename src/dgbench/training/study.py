@@ -92,11 +92,13 @@ class Run:
     def evaluations(self) -> Evaluations:
         """When it is evaluated, and on what."""
         settings, averaging = self.study.settings, self.study.averaging()
+        # a rule whose class says that it is never finished, as a moving average, ends no training
+        ends = averaging is not None and getattr(type(averaging.rule), "finished", None) is not False
         return Evaluations(
             steps=settings.steps,
             every=0 if averaging and averaging.rule.final_only else settings.eval_every,
             test_always=settings.eval_test == "always",
-            may_end_early=averaging is not None or bool(self.study.config["callbacks"]),
+            may_end_early=ends or bool(self.study.config["callbacks"]),
             scored=scored_by(self.data.recipes),
         )
 
