@@ -43,14 +43,15 @@ def test_a_file_that_is_written_bit_by_bit(tmp_path: Path) -> None:
     file = tmp_path / "file"
     (tmp_path / "file.partial").write_bytes(b"of a killed process")
     whole = WholeFile(file)
-    whole.file.write(b"one ")
+    whole.write(b"one ")
+    whole.flush()
     assert names(tmp_path) == ["file.partial"]
-    whole.file.write(b"two")
+    whole.write(b"two")
     whole.commit()
     whole.discard()
     assert file.read_bytes() == b"one two" and names(tmp_path) == ["file"]
     other = WholeFile(file)
-    other.file.write(b"no")
+    other.write(b"no")
     other.discard()
     assert file.read_bytes() == b"one two" and names(tmp_path) == ["file"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,36 +15,42 @@ import pytest
 
 from dgbench.records.locks import LOCK_FILE, RunLocks, alone, is_locked, lock_holder, try_alone
 
-HOLD = """
-import sys, time
+FILES = 32  #: that a process may have open here
+HOLD = f"""
+import resource, sys, time
 from pathlib import Path
 from dgbench.records.locks import RunLocks
+resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES}, {FILES}))
 claims = RunLocks()
 print([claims.take(Path(name)) for name in sys.argv[1:]], flush=True)
 time.sleep(600)
 """
 
-# Takes and frees a run again and again; the file says who is inside, and nobody may find another there.
+# Takes and frees three runs, in any order, again and again; a file says who is inside, and nobody may find another.
 CONTEND = """
-import os, sys, time
+import os, random, sys, time
+from contextlib import ExitStack
 from pathlib import Path
 from dgbench.records.locks import RunLocks, alone, is_locked
-folder, inside, turns = Path(sys.argv[1]), Path(sys.argv[1]) / "inside", 0
+folder, turns, chance = Path(sys.argv[1]), 0, random.Random(os.getpid())
+runs, together = [folder / name for name in "abc"], 0
 deadline = time.monotonic() + 60
-while turns < 100 and time.monotonic() < deadline:
-    with RunLocks() as locks:
-        if not locks.take(folder):
-            continue
-        with open(inside, "x"):
-            turns += 1
-        inside.unlink()
-    is_locked(folder)
+while turns < 200 and time.monotonic() < deadline:
+    with RunLocks() as locks, ExitStack() as stack:
+        taken = [run / "inside" for run in chance.sample(runs, 3) if locks.take(run)]
+        for inside in taken:
+            stack.enter_context(open(inside, "x"))
+            assert is_locked(inside.parent)
+        turns, together = turns + bool(taken), together + (len(taken) > 1)
+        for inside in taken:
+            inside.unlink()
+    is_locked(chance.choice(runs))
 for _ in range(10):
     with alone(folder / "alone.lock"):
         count = int((folder / "count").read_text())
         time.sleep(0.001)
         (folder / "count").write_text(str(count + 1))
-print(turns)
+print(turns * together)
 """
 
 
@@ -87,7 +94,7 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
 
 
 def test_processes_never_both_hold_a_lock(tmp_path: Path) -> None:
-    """Three processes take and free one run in a tight loop, and count under one lock that waits."""
+    """Three processes take and free three runs in a tight loop, and count under one lock that waits."""
     (tmp_path / "count").write_text("0")
     words = [sys.executable, "-c", CONTEND, str(tmp_path)]
     processes = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
@@ -109,6 +116,66 @@ def test_one_process_holds_a_run_once(tmp_path: Path) -> None:
         assert taken == [False]
     with RunLocks() as others:
         assert others.take(tmp_path)
+
+
+def test_more_runs_than_open_files(tmp_path: Path) -> None:
+    """One process holds 300 runs with 32 open files, in two folders; its end frees them, and so does its context."""
+    folders = [tmp_path / f"study-{i % 2}" / f"fold-{i}" for i in range(300)]
+    (tmp_path / "study-1").mkdir()
+    (tmp_path / "elsewhere").symlink_to(tmp_path / "study-1")
+    folders[1] = tmp_path / "elsewhere" / "fold-1"
+    other, got = holder(*folders)
+    try:
+        assert got == f"{[True] * 300}"
+        assert all(map(is_locked, folders)) and is_locked(tmp_path / "study-1" / "fold-1")
+        assert lock_holder(folders[299]) == f"{os.uname().nodename} process {other.pid} job 77"
+        with RunLocks() as claims:
+            assert not any(map(claims.take, folders))
+            assert claims.take(tmp_path / "mine")
+    finally:
+        other.kill()
+        other.communicate()
+    assert not any(map(is_locked, folders))
+    with RunLocks() as claims, RunLocks() as others:
+        assert all(map(claims.take, reversed(folders)))
+        assert not any(map(others.take, folders)) and all(map(is_locked, folders))
+    with RunLocks() as claims:  # the same process again, which begins with the file that the others named
+        assert claims.take(folders[299]) and not any(map(is_locked, folders[:299]))
+
+
+def test_a_lock_whose_text_cannot_be_written_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk the files cannot name another one: they stay locked themselves."""
+    full = OSError(28, "No space left on device")
+    folders = [tmp_path / "a", tmp_path / "b"]
+    with RunLocks() as claims:
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "write_bytes", refusing(full))
+            assert all(map(claims.take, folders))
+        assert claims.take(tmp_path / "c")
+        assert holder_says(*folders, tmp_path / "c") == "[False, False, False]"
+    assert holder_says(*folders, tmp_path / "c") == "[True, True, True]"
+
+
+def test_a_copied_or_foreign_lock_holds_nothing(tmp_path: Path) -> None:
+    """Of a copied study, of an earlier version, or of no version at all."""
+    with RunLocks() as claims:
+        assert all(map(claims.take, [tmp_path / "study" / "fold-0", tmp_path / "study" / "fold-1"]))
+        shutil.copytree(tmp_path / "study", tmp_path / "copy")
+        assert not is_locked(tmp_path / "copy" / "fold-0") and not is_locked(tmp_path / "copy" / "fold-1")
+    (tmp_path / "target").write_bytes(b"")
+    for text in (
+        b"host process 7",
+        b"a\nb\n../target",
+        b"a\n\nlock",
+        b"a\nb\n../fold-1/lock",
+        b"a\nb\n\0",
+        b"\xff\n\xff\n\xff",
+        b"\n\n/",
+    ):
+        (tmp_path / "copy" / "fold-1" / LOCK_FILE).write_bytes(text)
+        assert not is_locked(tmp_path / "copy" / "fold-1")
+        with RunLocks() as claims:
+            assert claims.take(tmp_path / "copy" / "fold-1")
 
 
 def test_a_program_started_meanwhile_holds_nothing(tmp_path: Path) -> None:

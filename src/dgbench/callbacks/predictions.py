@@ -163,7 +163,7 @@ class PredictionLines:
         self._file = WholeFile(path)
         # names of images are sorted mostly, so the end of each is enough; probabilities differ in their last bytes
         self._writer: Any = pq.ParquetWriter(
-            self._file.file,
+            self._file,
             self._schema,
             compression="zstd",
             use_dictionary=[*CODED, *(ATTRIBUTE + name for name in attributes)],
@@ -209,6 +209,7 @@ class PredictionLines:
 
         if self._waiting:
             self._writer.write_table(pa.Table.from_batches(self._waiting).unify_dictionaries())
+            self._file.flush()
             self._waiting = []
 
 

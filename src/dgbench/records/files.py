@@ -6,6 +6,7 @@ A reader of a file that was written whole, also one after a power cut, sees the 
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import stat
@@ -160,26 +161,48 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
         raise ValueError(" ".join(str(error).split())) from None
 
 
-class WholeFile:
+class WholeFile(io.RawIOBase):
     """A file that is written bit by bit and has its name once it is whole.
 
-    There must be one writer at a time, as the holder of a run's lock is.
+    It is open only while :meth:`flush` writes: there may be more of them than a process may have open files. There must
+    be one writer at a time, as the holder of a run's lock is: the partial file always has one name, so that a process
+    that was killed leaves no more behind than the next one overwrites.
 
     Args:
         path: of the file; its folder exists.
-        partial: its name until then; by default the same for every process, so that one that was killed leaves no
-            more behind than the next one overwrites.
-        sync: force it to the disk.
 
     Raises:
         OSError: it cannot be opened.
     """
 
-    def __init__(self, path: Path, partial: Path | None = None, sync: bool = True) -> None:
-        self.path, self.sync = path, sync
-        self._partial = partial or path.with_name(f"{path.name}.partial")
-        # open until the last part is written
-        self.file: BinaryIO = open(self._partial, "wb", opener=_without_waiting)  # noqa: SIM115
+    def __init__(self, path: Path) -> None:
+        self._path, self._partial = path, path.with_name(f"{path.name}.partial")
+        self._waiting, self._size = list[bytes](), 0
+        with open(self._partial, "wb", opener=_without_waiting):
+            pass  # empty
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        """Keep bytes until the next :meth:`flush`."""
+        self._waiting.append(bytes(data))
+        self._size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        """Append what waits to the partial file.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if self._waiting:
+            with open(self._partial, "ab") as file:
+                file.writelines(self._waiting)
+            self._waiting = []
 
     def commit(self) -> None:
         """Give it its name.
@@ -187,26 +210,15 @@ class WholeFile:
         Raises:
             OSError: it cannot be written; what had the name before keeps it.
         """
-        try:
-            if self.sync:  # before the rename, or the new name may come to the disk ahead of its content
-                self.file.flush()
-                os.fsync(self.file.fileno())
-        finally:
-            self.file.close()
-        os.replace(self._partial, self.path)
-        if self.sync:
-            _sync_folder(self.path.parent)
+        self.flush()
+        with open(self._partial, "rb") as file:
+            os.fsync(file.fileno())
+        _rename(self._partial, self._path)
 
     def discard(self) -> None:
-        """Leave what had the name before; nothing after :meth:`commit`.
-
-        Raises:
-            OSError: the disk is full, which whatever was writing may have said less clearly.
-        """
-        try:
-            self.file.close()
-        finally:
-            self._partial.unlink(missing_ok=True)
+        """Leave what had the name before; nothing after :meth:`commit`."""
+        self._waiting = []
+        self._partial.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: str | bytes, sync: bool = True) -> None:
@@ -330,13 +342,22 @@ def append_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def _replace(path: Path, partial: Path, writer: Callable[[BinaryIO], object], sync: bool) -> None:
-    whole = WholeFile(path, partial, sync)
     try:
-        writer(whole.file)
-        whole.commit()
+        with open(partial, "wb", opener=_without_waiting) as file:
+            writer(file)
+            if sync:  # before the rename, or the new name may come to the disk ahead of its content
+                file.flush()
+                os.fsync(file.fileno())
+        _rename(partial, path, sync)
     except BaseException:
-        whole.discard()
+        partial.unlink(missing_ok=True)
         raise
+
+
+def _rename(partial: Path, path: Path, sync: bool = True) -> None:
+    os.replace(partial, path)
+    if sync:
+        _sync_folder(path.parent)
 
 
 def _without_waiting(path: str, flags: int) -> int:

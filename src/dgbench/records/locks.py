@@ -1,8 +1,12 @@
 """Locks on files, which the system frees when their process ends, however it ends.
 
-The file stays behind; what counts is the lock alone, so nothing is ever stale. A run is trained by the process that
-holds the lock on the file in its folder, whose text says who held it last. Locks reach across the machines of a
+The file stays behind; what counts is the lock alone, so nothing is ever stale. Locks reach across the machines of a
 cluster as far as its file system carries them (docs/how_to/sweeps.md).
+
+A process may train more runs than it may have open files, so it keeps one file locked: that of the first run it took.
+The files of the others say so, in three lines: who it is, a word that no other :class:`RunLocks` has, and the path of
+the locked file from their folder. The first two stand in the locked file as well. A run is held where its own file is
+locked, or where the file that it names is, by the same word.
 """
 
 from __future__ import annotations
@@ -15,8 +19,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
+from uuid import uuid4
 
 from filelock import FileLock, Timeout
+
+from dgbench.records.files import read_regular
 
 LOCK_FILE = "lock"
 #: what file systems without locks answer
@@ -32,7 +39,9 @@ class RunLocks:
     """
 
     def __init__(self) -> None:
-        self._held: list[FileLock] = []
+        self._locked: list[FileLock] = []
+        self._first: Path | None = None  # the locked file that others name
+        self._word = uuid4().hex
 
     def take(self, folder: Path) -> bool:
         """Take the run of a folder, which is made if need be. A file system without locks warns, and gives it.
@@ -44,34 +53,56 @@ class RunLocks:
             OSError: the folder or the file in it cannot be made.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        lock = _lock(folder / LOCK_FILE)
+        file = folder.resolve() / LOCK_FILE
+        lock = _lock(file)
         if not _acquired(lock, folder):
             return False
-        self._held.append(lock)
-        with suppress(OSError):  # a full disk: the lock counts, not its text
-            (folder / LOCK_FILE).write_text(f"{_holder(os.environ)}\n", encoding="utf-8")
+        if _is_named(file):
+            lock.release()
+            return False
+        first = os.path.relpath(self._first, file.parent) if self._first else ""
+        try:
+            file.write_bytes(os.fsencode("\n".join([_holder(os.environ), self._word, first])))
+        except OSError:  # a full disk: the lock counts, not its text
+            self._locked.append(lock)
+            return True
+        if self._first:
+            lock.release()
+        else:
+            self._locked.append(lock)
+            self._first = file
         return True
 
     def __enter__(self) -> RunLocks:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for lock in self._held:
+        for lock in self._locked:
             lock.release()
-        self._held = []
+        self._locked, self._first, self._word = [], None, uuid4().hex
 
 
 def lock_holder(folder: Path) -> str:
     """Who took the run of a folder last: ``HOST process PID``, and the job where a queue started it."""
-    try:
-        return (folder / LOCK_FILE).read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
+    return _text(folder / LOCK_FILE)[0].strip()
 
 
 def is_locked(folder: Path) -> bool:
     """Whether some process trains the run of a folder at this moment."""
-    file = folder / LOCK_FILE
+    return _is_named(folder / LOCK_FILE) or _is_held(folder / LOCK_FILE)
+
+
+def _is_named(file: Path) -> bool:
+    """Whether a file names another one that is locked by the same word."""
+    _, word, first = _text(file)
+    named = (file.parent / first).resolve()
+    if named.name != LOCK_FILE or named == file.resolve():
+        return False
+    return _text(named)[1] == word and _is_held(named)
+
+
+def _is_held(file: Path) -> bool:
+    """Whether some process holds the lock on a file."""
     if not file.is_file():
         return False
     lock = _lock(file)
@@ -83,6 +114,16 @@ def is_locked(folder: Path) -> bool:
         return False
     lock.release()
     return False
+
+
+def _text(file: Path) -> tuple[str, str, str]:
+    """The three lines of a lock file; empty ones where it lacks them, as earlier versions wrote one alone."""
+    try:
+        who, _, rest = os.fsdecode(read_regular(file)).partition("\n")
+    except OSError:
+        return "", "", ""
+    word, _, first = rest.replace("\0", "").partition("\n")  # no path holds a zero byte
+    return who, word, first
 
 
 @contextmanager
