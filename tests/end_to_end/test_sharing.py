@@ -85,3 +85,14 @@ def test_done_without_rows_is_trained_again(
     assert f"{lost.relative_to(tmp_path)}: DONE, but errors.jsonl" in again.err
     assert again.err.count("was done before") == 1
     assert rows_of(tmp_path) == before
+
+
+def test_a_process_trains_more_runs_than_it_may_have_open_files(command: Any, tmp_path: Path) -> None:
+    """150 runs with predictions, in one stack of 120 and one of 30, at 80 open files."""
+    few = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (80, 80))\n"
+    seeds = f"grid.seed=[{','.join(map(str, range(30)))}]"
+    small = ("dataset.base=digits", "backbone.width=4", "hparams.batch_size=4", "trainer.steps=2", "trainer.device=cpu")
+    ended = command("train.py", *small, seeds, "trainer.predictions=last", cwd=tmp_path, before=few)
+    assert ended.code == 0, ended.err
+    assert [file.read_text() for file in tmp_path.rglob("status")] == ["DONE\n"] * 150
+    assert len(list(tmp_path.rglob("predictions.parquet"))) == 150

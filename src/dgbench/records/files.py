@@ -176,7 +176,7 @@ class WholeFile(io.RawIOBase):
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._partial = path, path.with_name(f"{path.name}.partial")
+        self.path, self._partial = path, path.with_name(f"{path.name}.partial")
         self._waiting, self._size = list[bytes](), 0
         with open(self._partial, "wb", opener=_without_waiting):
             pass  # empty
@@ -213,7 +213,7 @@ class WholeFile(io.RawIOBase):
         self.flush()
         with open(self._partial, "rb") as file:
             os.fsync(file.fileno())
-        _rename(self._partial, self._path)
+        _rename(self._partial, self.path)
 
     def discard(self) -> None:
         """Leave what had the name before; nothing after :meth:`commit`."""
