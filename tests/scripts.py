@@ -1,4 +1,4 @@
-"""Scripts of the repository that are no part of a package, as modules."""
+"""Scripts of the repository that are no part of a package, as modules; and what runs before a command."""
 
 from __future__ import annotations
 
@@ -16,3 +16,11 @@ def script(file: Path) -> ModuleType:
     sys.modules[file.stem] = module  # a dataclass looks there for its module
     spec.loader.exec_module(module)
     return module
+
+
+#: for ``before`` of a command that must not need torch
+NO_TORCH = """
+import sys
+for name in [name for name in sys.modules if name.split(".")[0] == "torch"]:
+    sys.modules[name] = None  # importing torch raises now
+"""

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.scripts import NO_TORCH
+
 Rows = Callable[[Path], dict[str, bytes]]
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -126,13 +128,6 @@ def test_a_study_trains_every_fold_and_prints_its_measures(train: Any, tmp_path:
     assert counts[0] == {(step, subset): 4 for step in (4, 8, 12) for subset in ("val", "test")}
     assert counts[4] == {(step, subset): n for step in (4, 8, 12) for subset, n in (("val", 4), ("test", 101))}
     assert sum(sum(count.values()) for count in counts) == 411
-
-
-NO_TORCH = """
-import sys
-for name in [name for name in sys.modules if name.split(".")[0] == "torch"]:
-    sys.modules[name] = None  # importing torch raises now
-"""
 
 
 def test_the_same_command_again_trains_nothing(train: Any, whole: tuple[Path, Any], rows_of: Rows) -> None:

@@ -40,5 +40,5 @@ def test_a_line_a_minute_says_models_and_time_left(
     shown.look()
     assert capsys.readouterr().err == "[0/2] 2 models done, about 2 min left\n"
     shown.look()
-    shown.end_job("[1/2] done")
-    assert capsys.readouterr().err == "[1/2] done\n"
+    shown.end_job("seed=0: done")
+    assert capsys.readouterr().err == "[1/2, 60 s left] seed=0: done\n"

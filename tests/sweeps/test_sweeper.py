@@ -12,6 +12,7 @@ from dgbench.data.datasets.base_images import MNIST_KINDS, MNIST_PARTS
 from dgbench.records.commands import is_left, record_end
 from dgbench.records.status import read_status, write_status
 from tests.rows import WHOLE
+from tests.scripts import NO_TORCH
 
 SWEEP = (
     "-m",
@@ -25,11 +26,6 @@ SWEEP = (
     "algorithm=erm,vrex",
     "seed=0,1",
 )
-LIGHT = """
-import sys
-for name in [name for name in sys.modules if name.split(".")[0] == "torch"]:
-    sys.modules[name] = None  # importing torch raises now
-"""
 #: a launcher as of another engine, whose workers start in another folder
 AWAY = """
 import os
@@ -71,7 +67,7 @@ def run_folder(folder: Path, study: str, fold: str) -> Path:
 
 
 def test_nothing_to_do_without_torch(command: Any, finished: Path, tmp_path: Path) -> None:
-    ended = again(command, finished, tmp_path, before=LIGHT)
+    ended = again(command, finished, tmp_path, before=NO_TORCH)
     assert (ended.code, ended.err) == (0, f"{FIRST}\nnothing to do: all 4 jobs are done (retry=all)\n")
     first, *table, last = ended.out.splitlines()
     assert first == "4 of 4 jobs done: 8 of their 8 models"
@@ -82,7 +78,7 @@ def test_nothing_to_do_without_torch(command: Any, finished: Path, tmp_path: Pat
 
 def test_only_jobs_with_something_left_are_launched(command: Any, finished: Path, tmp_path: Path) -> None:
     """One run's folder is gone, and a seed is new: one job of each algorithm for the seed, and that job."""
-    again(command, finished, tmp_path, before=LIGHT)
+    again(command, finished, tmp_path, before=NO_TORCH)
     gone = run_folder(tmp_path, "*-vrex-*-s0-*", "full")
     shutil.rmtree(gone)
     ended = again(command, finished, tmp_path, "seed=0,1,2")
@@ -110,15 +106,15 @@ def test_workers_in_another_folder_write_to_the_folder_of_the_command(command: A
 
 
 def test_retry_and_failed_runs(command: Any, finished: Path, tmp_path: Path) -> None:
-    again(command, finished, tmp_path, before=LIGHT)
+    again(command, finished, tmp_path, before=NO_TORCH)
     failed = run_folder(tmp_path, "*-erm-*-s1-*", "0")
     write_status(failed, "FAILED for a reason")
-    spared = again(command, finished, tmp_path, "retry=none", before=LIGHT)
+    spared = again(command, finished, tmp_path, "retry=none", before=NO_TORCH)
     assert spared.err == f"{FIRST}\nnothing to do: all 4 jobs are done (retry=none)\n"
     tried = again(command, finished, tmp_path, "retry=failed")
     assert tried.err.splitlines()[:2] == [FIRST, "3 of 4 jobs were done before"]
     assert read_status(failed).word == "DONE"
-    over = again(command, finished, tmp_path, "retry=failed", before=LIGHT)
+    over = again(command, finished, tmp_path, "retry=failed", before=NO_TORCH)
     assert over.err == f"{FIRST}\nnothing to do: all 4 jobs are done (retry=failed)\n"
 
 

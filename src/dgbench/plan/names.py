@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 import yaml
 
@@ -19,7 +19,7 @@ CODES = ("domainbed", "ood_bench", "nico")
 @cache
 def algorithm_names() -> Mapping[str, Mapping[str, str]]:
     """Our name -> ``title``, and the name in each of :data:`CODES` that has the algorithm."""
-    text = (resources.files("dgbench") / "plan" / "algorithm_names.yaml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("algorithm_names.yaml").read_text(encoding="utf-8")
     names: dict[str, dict[str, str]] = yaml.safe_load(text)
     return names
 
@@ -59,6 +59,7 @@ _OPTIONS = {
     "checkpoint_freq": "trainer.eval_every", "hparams_seed": "hparams.draw", "trial_seed": "hparams.trial",
     "data_dir": "paths.data_dir", "output_dir": "paths.output_dir",
 }  # fmt: skip
+_OPTION = re.compile(rf"(?<!\S)--({'|'.join(_OPTIONS)})(?:[ =]|$)")
 _NAMED = ("algorithm", "dataset", "grid.algorithm", "grid.dataset")
 _SEARCHES = ("--config-dir", "-cd", "hydra.searchpath")
 _NAME = re.compile(r"[^,\[\]\s]+")
@@ -95,8 +96,8 @@ def refuse_options(words: Sequence[str], command: str) -> None:
         ConfigError: there is one; says the command that is meant.
     """
     typed = " ".join(words)
-    if not re.search(rf"(?:^| )--({'|'.join(_OPTIONS)})\b", typed):
+    meant = _OPTION.sub(lambda option: f"{_OPTIONS[option[1]]}=", typed)
+    if meant == typed:
         return
-    meant = re.sub(rf"--({'|'.join(_OPTIONS)})[ =]", lambda option: f"{_OPTIONS[option[1]]}=", typed)
     ours = " ".join(in_our_names(meant.split()))
     raise ConfigError(f"keys are written without dashes; {' '.join([*command_words(command), ours])}")

@@ -361,7 +361,7 @@ def _rename(partial: Path, path: Path, sync: bool = True) -> None:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Open a pipe that nobody reads or writes without waiting for somebody."""
+    """Open a file; a pipe without a reader or a writer is not waited for."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 

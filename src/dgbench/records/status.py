@@ -101,8 +101,8 @@ def lacking_of(
     """
     if evaluations is None:
         try:
-            document = json.loads(read_regular(folder / IDENTITY_FILE))
-        except (OSError, ValueError, RecursionError):
+            document = read_json(folder / IDENTITY_FILE)
+        except (OSError, ValueError):
             document = None
         evaluations = Evaluations.recorded(document, identity)
     beat = read_beat(folder) if evaluations.may_end_early else None

@@ -58,7 +58,7 @@ class Section:
     figures: Sequence[Figure] = ()
     answer: Sequence[str] = ()  #: what the section shows, and what cannot be concluded, in a sentence or two
     facts: Sequence[tuple[str, str]] = ()
-    folded: bool = False  #: folded away where the renderer can, left out of the terminal
+    folded: bool = False  #: folded away where the renderer can, one line on the terminal
 
 
 @dataclass(frozen=True)

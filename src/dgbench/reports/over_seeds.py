@@ -316,24 +316,20 @@ _ROUNDING = 1e-9  # relative; means that differ by less tie
 class Leaders:
     """Who comes first: one algorithm, or several that tie."""
 
-    names: tuple[str, ...]  #: by the alphabet; empty where there is no algorithm
+    names: tuple[str, ...]  #: by the alphabet
     others: tuple[str, ...]  #: the rest, best first
-    equal: bool = False  #: several, equal in every single result
 
     @classmethod
-    def of(cls, level: Mapping[str, float], results: pd.DataFrame, highest: bool = False) -> Leaders:
+    def of(cls, level: Mapping[str, float], highest: bool = False) -> Leaders:
         """Find them.
 
         Args:
-            level: algorithm -> the mean that ranks it.
-            results: one line for each algorithm, one column for every single result; NaN where there is none.
+            level: algorithm -> the mean that ranks it; of one algorithm at least.
             highest: the highest mean is the best one.
         """
         order = sorted(level, key=lambda name: (-level[name] if highest else level[name], name))
         names = [name for name in order if math.isclose(level[name], level[order[0]], rel_tol=_ROUNDING)]
-        lines = results.reindex(names).to_numpy(dtype="float64")
-        equal = len(names) > 1 and np.allclose(lines, lines[:1], rtol=_ROUNDING, atol=0, equal_nan=True)
-        return cls(tuple(sorted(names)), tuple(order[len(names) :]), equal)
+        return cls(tuple(sorted(names)), tuple(order[len(names) :]))
 
     @property
     def first(self) -> str:
@@ -351,25 +347,27 @@ class Leaders:
         *most, last = self.names
         return f"{', '.join(most)} and {last}" if most else last
 
-    def have(self, what: str, only_one_environment: bool = False) -> str:
-        """``coral has the lowest average error``, ``coral and erm tie for the lowest average error: ...``.
+    def have(self, what: str, results: Callable[[], pd.DataFrame], trained_on_one: bool) -> str:
+        """``coral has the lowest average error``; ``coral and erm tie for the lowest average error``, or are equal.
 
         Args:
             what: that the first one has, without an article.
-            only_one_environment: whether every model was trained on a single one.
+            results: gives one line for each algorithm, one column for every single result; NaN where there is none.
+            trained_on_one: whether every model was trained on a single environment.
         """
         if len(self.names) == 1:
             return f"{self.text} has the {what}"
-        if not self.equal:
+        lines = results().reindex(list(self.names)).to_numpy(dtype="float64")
+        if not np.allclose(lines, lines[:1], rtol=_ROUNDING, atol=0, equal_nan=True):
             return f"{self.text} tie for the {what}"
-        reason = " (trained on one environment, which leaves no penalty)" if only_one_environment else ""
+        reason = " (trained on one environment, which leaves no penalty)" if trained_on_one else ""
         return f"{self.text} are equal in every result{reason} and share the {what}"
 
 
 def only_one_environment(identity: Mapping[str, Any]) -> bool:
     """Whether each of these runs was trained on a single given environment."""
-    folds = tested_by_fold(identity)
-    return bool(folds) and all(len(identity["given"]) - len(tests) == 1 for tests in folds or [])
+    folds = tested_by_fold(identity) or []
+    return bool(folds) and all(len(identity["given"]) - len(tests) == 1 for tests in folds)
 
 
 def separation_words(order: Sequence[str], separation: Separation) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -74,20 +73,18 @@ class LocalLauncher(Launcher):
         for name in THREADS:
             os.environ[name] = str(self.threads)  # what the workers inherit, before they import torch
         devices, names = self._devices(), labels(job_overrides)
-        n, failed, began = len(job_overrides), list[str](), time.monotonic()
+        n, failed = len(job_overrides), list[str]()
         progress = SweepProgress(Path(self.config.hydra.sweep.dir), n)
         progress.say(f"{n} jobs, {min(len(devices), n)} at a time; what each prints is in .jobs of the sweep's folder")
         endings = run_jobs(
             self.command, job_overrides, devices, lambda job: progress.say(f"{names[job]}: starts"), progress.look
         )
         try:
-            for done, ended in enumerate(endings, start=1):
+            for ended in endings:
                 if ended.problem is not None:
                     failed.append(names[ended.job])
-                left = (time.monotonic() - began) / done * (n - done)
                 how = "done" if ended.problem is None else f"FAILED: {ended.problem}"
-                took = roughly(ended.seconds)
-                progress.end_job(f"[{done}/{n}, {roughly(left)} left] {names[ended.job]}: {how} ({took})")
+                progress.end_job(f"{names[ended.job]}: {how} ({roughly(ended.seconds)})")
         finally:
             progress.close()
         raise_failed(failed, n)

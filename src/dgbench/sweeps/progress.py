@@ -36,10 +36,11 @@ class SweepProgress:
         )
 
     def end_job(self, text: str) -> None:
-        """Say how a job ended."""
+        """Say how a job ended, how many have, and how long the others take at that pace."""
         self.ended += 1
         self._bar.n = self.ended
-        self.say(text)
+        left = (time.monotonic() - self._began) / self.ended * (self.jobs - self.ended)
+        self.say(f"[{self.ended}/{self.jobs}, {roughly(left)} left] {text}")
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""

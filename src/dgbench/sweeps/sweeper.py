@@ -92,8 +92,8 @@ class StudySweeper(BasicSweeper):
         if self.config.wait:  # a launcher may have split jobs meanwhile
             ended = [planner.place(part) for words in jobs for part in _parts(words, planner)]
             self._close(ended)
-            lost = sum(is_left(*place, self.config.retry) for place in dict.fromkeys(ended))
-            if lost and not basic:  # Hydra's own runs them here, and each has said how it ended
+            # of Hydra's own launcher, which runs them here, each job has said how it ended
+            if not basic and (lost := sum(is_left(*place, self.config.retry) for place in dict.fromkeys(ended))):
                 raise JobsFailedError(
                     f"{lost} of {len(set(ended))} jobs came to no end in {sweep_dir.absolute()}; where the launcher's "
                     "workers have other files, give them a shared hydra.sweep.dir, and start the same command again"

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from dgbench.errors import RecordError, is_divergence
-from dgbench.records.files import NOT_REGULAR, Checksum, check_seal, read_regular, write_sealed, write_whole
+from dgbench.records.files import NOT_REGULAR, Checksum, check_seal, read_json, write_sealed, write_whole
 from dgbench.records.predictions import PREDICTION_FILE, about_predictions
 from dgbench.records.rows import ROW_FILE
 from dgbench.records.status import DONE, is_done, lacking_rows, read_status, trained_again
@@ -249,9 +249,9 @@ def last_step(run: Run) -> int:
 
 def _pointed(run: Run) -> Path | None:
     try:
-        content: Mapping[str, Any] = json.loads(read_regular(run.folder / POINTER))
+        content: Mapping[str, Any] = read_json(run.folder / POINTER)
         return Path(os.path.normpath(run.folder.absolute() / str(content["checkpoint"])))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # none, or cut short
+    except (OSError, ValueError, KeyError, TypeError):  # none, or cut short
         return None
 
 

@@ -37,7 +37,7 @@ from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
 from dgbench.plan.building import class_at
 from dgbench.plan.code import present_paths, refuse_code
-from dgbench.records.files import open_regular, read_regular, write_whole
+from dgbench.records.files import open_regular, read_json, write_whole
 from dgbench.records.rows import (
     BY_TYPE,
     DEEPEST,
@@ -171,7 +171,7 @@ def _fingerprint(environments: Environments) -> str:
 
 def _sessions(file: Path) -> list[Any]:
     try:
-        return list(json.loads(read_regular(file))["sessions"])
+        return list(read_json(file)["sessions"])
     except (OSError, ValueError, KeyError, TypeError):  # none yet, or cut short by a full disk
         return []
 

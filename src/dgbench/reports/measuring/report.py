@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pandas as pd
 
@@ -177,13 +178,14 @@ def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]
     level = means(values)
     if len(level) < 2:
         return [too_few(names, len(level), "results in every seed"), *_by_seeds(studies, measure)]
-    leaders = Leaders.of(level, every_error(evaluation))
+    leaders = Leaders.of(level)
     among = (
         "" if len(level) == len(names) else f" of the {len(level)} of {len(names)} algorithms complete in every seed"
     )
     held_out_only = not (evaluation.errors["role"] == "everywhere").any()
     alone = held_out_only and only_one_environment(evaluation.settings[0].identity)
-    sentence = f"{leaders.have(f'lowest {title}{among}', alone)}, {100 * level[leaders.first]:.1f}%"
+    having = leaders.have(f"lowest {title}{among}", partial(every_error, evaluation), alone)
+    sentence = f"{having}, {100 * level[leaders.first]:.1f}%"
     sample = resamples(evaluation, statistics)[0].get(measure)
     if sample is not None and leaders.others:
         apart = sample.difference(leaders.others[0], leaders.first)

@@ -200,7 +200,7 @@ def _winner(studies: pd.DataFrame) -> list[str]:
     values = complete(studies, [measure])[measure]
     if len(values) < 2:
         return []
-    leaders = Leaders.of(means(values), values)
+    leaders = Leaders.of(means(values))
     if not leaders.others:
         return [f"Lowest {title}: {leaders.text}."]
     leading = lead(values.loc[leaders.order].to_numpy())
@@ -323,7 +323,7 @@ def certainty_table(evaluation: Evaluation, statistics: Statistics) -> Table:
             else:
                 line |= entries((apart, rank, lowest), "not complete in every seed")
         values = complete(evaluation.studies, [measure])[measure]
-        leaders = Leaders.of(means(values), values)
+        leaders = Leaders.of(means(values))
         apart_from = "nothing tells them apart."
         if leaders.others:
             apart_from = separation_words(leaders.order, separated(values.loc[leaders.order].to_numpy()))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pandas as pd
 
@@ -57,12 +58,11 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
         return [too_few(names, len(level), "an accuracy on every dataset")]
     judged = comparable(leaderboard.averages)
     order = [name for name in level if name in judged.index]
-    results = _every_accuracy(leaderboard)
     if len(order) < 2 or not judged.shape[1]:
         alone = "No two algorithms have the same seeds, so no difference can be tested."
-        return [f"{_lead(leaderboard, Leaders.of(level, results, highest=True))}. {alone}"]
+        return [f"{_lead(leaderboard, Leaders.of(level, highest=True))}. {alone}"]
     other = [name for name in level if name not in judged.index]
-    leaders = Leaders.of({name: level[name] for name in order}, results, highest=True)
+    leaders = Leaders.of({name: level[name] for name in order}, highest=True)
     sentence = _lead(
         leaderboard, leaders, " of those with the same seeds" if other and leaders.first != next(iter(level)) else ""
     )
@@ -90,7 +90,8 @@ def _lead(leaderboard: Leaderboard, leaders: Leaders, among: str = "") -> str:
     level = leaderboard.level
     over = f" over {len(leaderboard.datasets)} datasets" if len(leaderboard.datasets) > 1 else ""
     alone = all(only_one_environment(dataset.identity) for dataset in leaderboard.datasets)
-    sentence = f"{leaders.have(f'highest average accuracy{over}{among}', alone)}, {100 * level[leaders.first]:.1f} %"
+    having = leaders.have(f"highest average accuracy{over}{among}", partial(_every_accuracy, leaderboard), alone)
+    sentence = f"{having}, {100 * level[leaders.first]:.1f} %"
     if not leaders.others:
         return sentence
     ahead = 100 * (level[leaders.first] - level[leaders.others[0]])

@@ -1,7 +1,7 @@
-r"""A document in every format: a terminal, Markdown, HTML, LaTeX, CSV and Parquet (errors are fractions), PNG and SVG.
+r"""A document in every format: terminal, Markdown, HTML, LaTeX, CSV and Parquet (errors are fractions), PNG, SVG, PDF.
 
 The page is self-contained, the answer on top: no network, light and dark, sortable tables. Every LaTeX table is ready
-for ``\input``, with booktabs, and every figure is there as PDF.
+for ``\input``, with booktabs.
 """
 
 from __future__ import annotations
