@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
@@ -61,6 +62,21 @@ def _as_it_is(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
 
 #: a finite number, no bool; an integer stays one
 Number = Annotated[float, Field(allow_inf_nan=False), WrapValidator(_as_it_is)]
+
+MOST = 2**63
+MOST_SHOWN = 200  # characters of a value that a refusal repeats
+
+NonBlank = Annotated[str, Field(pattern=r"\S")]
+Place = Annotated[str | Path, Refusal("is no path", "give one")]
+Folders = Annotated[Place | list[Place], Refusal("is no list of folders", "write e.g. [outputs]")]
+Folder = Annotated[NonBlank, Refusal("is no folder", "give its path")]
+Switch = Annotated[bool, Refusal("is unknown", "choose true or false")]
+AtLeast0 = Annotated[int, Field(ge=0, lt=MOST)]
+AtLeast1 = Annotated[int, Field(ge=1, lt=MOST)]
+Count0 = Annotated[AtLeast0, Refusal("is not an integer >= 0 (below 2^63)", "give one")]
+Count1 = Annotated[AtLeast1, Refusal("is not an integer >= 1 (below 2^63)", "give one")]
+Positive = Annotated[Number, Field(gt=0)]
+NotNegative = Annotated[Number, Field(ge=0)]
 
 
 class Keys(BaseModel):
@@ -110,7 +126,7 @@ def config_error(error: ValidationError, key: str) -> ConfigError:
         return ConfigError(f"{place} is missing; add {place}=VALUE")
     if first["type"] == "extra_forbidden":
         return ConfigError(
-            f"{place} is no key of {'.'.join(outer)}; remove it, or see the keys in conf/{[*outer, last][0]}"
+            f"{place} is no key of {'.'.join(outer)}; remove it, or see the keys in conf/{place.partition('.')[0]}"
         )
     fault, fix = _fault_and_fix(first)
     if value.strip() in ("", "[]"):
@@ -118,6 +134,23 @@ def config_error(error: ValidationError, key: str) -> ConfigError:
     if first["loc"] and isinstance(first["loc"][-1], int):
         return ConfigError(f"{'.'.join(outer)} holds {value}, which {fault}; {fix}")
     return ConfigError(f"{place}={value} {fault}; {fix}")
+
+
+#: what pydantic finds -> fault and fix, with the bound that it names
+_PLAIN = {
+    "bool_type": ("is unknown", "choose true or false"),
+    "float_type": ("is no number", "give one"),
+    "finite_number": ("is no finite number", "give one"),
+    "greater_than": ("is not > {gt}", "give more"),
+    "greater_than_equal": ("is not >= {ge}", "give more"),
+    "is_instance_of": ("is no {class}", "give one"),
+    "int_type": ("is no integer", "give one"),
+    "less_than": ("is not < {lt}", "give less"),
+    "list_type": ("is no list", "write e.g. [a,b]"),
+    "mapping_type": ("is no mapping", "write e.g. {{a: 1}}"),
+    "sequence_str": ("is no list", "write e.g. [a,b]"),
+    "string_type": ("is no text", "give some"),
+}
 
 
 def _fault_and_fix(error: ErrorDetails) -> tuple[str, str]:
@@ -130,6 +163,9 @@ def _fault_and_fix(error: ErrorDetails) -> tuple[str, str]:
     if error["type"] == "value_error":  # a validator said it, in the words of a refusal
         fault, _, fix = str(context["error"]).partition("; ")
         return fault, fix or "correct it"
+    if error["type"] in _PLAIN:
+        fault, fix = _PLAIN[error["type"]]
+        return fault.format(**context), fix
     return f"is refused ({' '.join(error['msg'].split())})", "correct it"
 
 
@@ -141,4 +177,5 @@ def shown(value: object) -> str:
         return "{" + ",".join(f"{key}:{shown(item)}" for key, item in value.items()) + "}"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return "[" + ",".join(map(shown, value)) + "]"
-    return text if (text := str(value)).isprintable() else repr(text)
+    text = text if (text := str(value)).isprintable() else repr(text)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."

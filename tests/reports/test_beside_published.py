@@ -158,8 +158,8 @@ def test_datasets_whose_names_differ_in_papers(
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["nobody"], r"nobody; .*cha2021_table2, "),
-        ([TRAIN_VAL, f"{TRAIN_VAL}_pacs"], "domainbed2020_train_val_pacs; "),
+        (["nobody"], r"=nobody .*cha2021_table2, "),
+        ([TRAIN_VAL, f"{TRAIN_VAL}_pacs"], "=domainbed2020_train_val_pacs "),
         (["ye2022_table8"], "^ye2022_table8 .*domainbed2020_loo_val"),
     ],
 )

@@ -212,7 +212,7 @@ def test_nothing_to_show_is_one_line(make: SimpleNamespace, tmp_path: Path) -> N
 
 def test_algorithms_to_compare_must_be_there(study: Path) -> None:
     assert document(study, compare=["vrex", "erm"]).sections
-    with pytest.raises(ConfigError, match=r"report\.compare=\[erm\] is not two"):
+    with pytest.raises(ConfigError, match=r"report\.compare=erm is not two"):
         document(study, compare="erm")
     with pytest.raises(ConfigError, match=r"report\.compare=\[erm,irm\] .*two of erm, vrex"):
         document(study, compare=["erm", "irm"])

@@ -308,8 +308,8 @@ def test_the_oracle_is_marked_everywhere(two_datasets: Path) -> None:
     ("changes", "message"),
     [
         ({"spread": "sem"}, "report.spread=sem.*unknown.*domainbed"),
-        ({"std_divisor": "N"}, "choose from K-1, K"),
-        ({"shifts": {"pacs": "both"}}, "diversity, correlation"),
+        ({"std_divisor": "N"}, "report.std_divisor=N.*choose K-1 or K"),
+        ({"shifts": {"pacs": "both"}}, "report.shifts.pacs=both.*diversity or correlation"),
         ({"epochs": 1}, "give 2 or more"),
     ],
 )
@@ -320,7 +320,7 @@ def test_options_that_do_not_exist(changes: dict[str, Any], message: str) -> Non
 
 def test_baselines_and_tables_that_do_not_exist(small_study: Path) -> None:
     collection = collect([small_study])
-    with pytest.raises(ConfigError, match=r"published table.*ours: mlp.*init, ft.*loo"):
+    with pytest.raises(ConfigError, match=r"report.baseline.*nobody.*ours: mlp.*init, ft.*loo"):
         LeaderboardReport(baseline="nobody")(collection, Last())
     with pytest.raises(ConfigError, match="no accuracies"):
         LeaderboardReport(published=["hwang2024_table1"])(collection, Last())

@@ -36,7 +36,7 @@ def test_every_table_loads_and_names_its_source(name: str) -> None:
 
 
 def test_unknown_tables_and_tables_without_accuracies() -> None:
-    with pytest.raises(ConfigError, match=r"no published table smith2020; choose one of cha2021_table2, .*zhang2023"):
+    with pytest.raises(ConfigError, match=r"published=smith2020 is unknown; choose one of cha2021_table2, .*zhang2023"):
         published("smith2020")
     with pytest.raises(ConfigError, match=r"correlation.*accuracies"):
         published("hwang2024_table1").accuracies()

@@ -107,7 +107,7 @@ def test_a_plan_that_cannot_be_read_is_named(tmp_path: Path, plan: str | None, c
     found, problems = run_states([tmp_path], NOW, 600.0, is_locked)
     assert [state.folder.name for state in found] == ["run"]
     assert [(problem.kind, problem.where) for problem in problems] == [("unreadable plan", str(file))]
-    assert StatusReport(str(tmp_path), is_locked).show() == 2
+    assert StatusReport(roots=str(tmp_path), is_locked=is_locked).show() == 2
     assert "All done." not in capsys.readouterr().out
 
 
@@ -116,7 +116,7 @@ def test_a_folder_that_cannot_be_searched_is_not_all_done(
 ) -> None:
     make(tmp_path, "run", "DONE")
     make(tmp_path, "hidden", "FAILED no space left", study="locked")
-    assert StatusReport([str(tmp_path)], is_locked).show() == 3
+    assert StatusReport(roots=[str(tmp_path)], is_locked=is_locked).show() == 3
     scandir = os.scandir
 
     def denied(path: str) -> Any:
@@ -126,18 +126,18 @@ def test_a_folder_that_cannot_be_searched_is_not_all_done(
 
     monkeypatch.setattr(os, "scandir", denied)
     capsys.readouterr()
-    assert StatusReport([str(tmp_path)], is_locked).show() == 2
+    assert StatusReport(roots=[str(tmp_path)], is_locked=is_locked).show() == 2
     out = capsys.readouterr().out
     assert "All done" not in out and f"unreadable folder {tmp_path / 'locked'}: Permission denied" in out
     with pytest.raises(RecordError, match=r"no runs under .*unreadable folder"):
-        StatusReport([str(tmp_path / "locked")], is_locked).show()
+        StatusReport(roots=[str(tmp_path / "locked")], is_locked=is_locked).show()
 
 
 def test_folders_given_as_text_are_one_folder(tmp_path: Path) -> None:
     make(tmp_path, "run", "DONE")
-    assert StatusReport(str(tmp_path), is_locked).show() == 0
+    assert StatusReport(roots=str(tmp_path), is_locked=is_locked).show() == 0
     with pytest.raises(RecordError, match="no runs under /nowhere;"):
-        StatusReport("/nowhere", is_locked).show()
+        StatusReport(roots="/nowhere", is_locked=is_locked).show()
 
 
 @pytest.mark.parametrize("rows", [None, "", "{}\n", replace(ROW, step=50).to_json() + "\n"])
@@ -151,7 +151,7 @@ def test_done_without_rows_waits_and_is_named(tmp_path: Path, rows: str | None) 
     assert [(problem.kind, problem.where, problem.reason) for problem in problems] == [
         ("lost rows", str(folder), found[0].reason)
     ]
-    assert StatusReport([str(tmp_path)], lambda folder: False).show() == 2
+    assert StatusReport(roots=[str(tmp_path)], is_locked=lambda folder: False).show() == 2
 
 
 def test_folders_that_hold_no_run_are_passed_over(tmp_path: Path) -> None:
@@ -235,14 +235,14 @@ def test_the_exit_code(tmp_path: Path, marks: list[str], code: int) -> None:
     for number, mark in enumerate(marks):
         folder = make(tmp_path, str(number), mark)
         os.utime(folder / "status")
-    assert StatusReport([str(tmp_path)], lambda folder: True).show() == code
+    assert StatusReport(roots=[str(tmp_path)], is_locked=lambda folder: True).show() == code
 
 
 def test_live_until_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     folder = make(tmp_path, "run", "RUNNING")
     os.utime(folder / "status")
     monkeypatch.setattr(time, "sleep", lambda seconds: (folder / "status").write_text("DONE\n"))
-    assert StatusReport([str(tmp_path)], lambda folder: True, every=3).show() == 0
+    assert StatusReport(roots=[str(tmp_path)], is_locked=lambda folder: True, every=3).show() == 0
     assert re.findall(r"All done", capsys.readouterr().out) == ["All done"]
 
 
@@ -254,7 +254,7 @@ def test_jobs_that_have_not_begun(tmp_path: Path, capsys: Any) -> None:
     )
     for name in ("ended.json", "split.parts.json", "open.log"):
         (many / ".jobs" / name).write_text("[]")
-    assert StatusReport([str(tmp_path)], is_locked).show() == 2
+    assert StatusReport(roots=[str(tmp_path)], is_locked=is_locked).show() == 2
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "0 runs"
     assert lines[1].startswith("  2 jobs ")
@@ -262,14 +262,14 @@ def test_jobs_that_have_not_begun(tmp_path: Path, capsys: Any) -> None:
 
     folder = make(many, "run", "DONE")
     os.utime(folder / "status")
-    assert StatusReport([str(many)], is_locked).show() == 2, "nothing is all done while a job waits"
+    assert StatusReport(roots=[str(many)], is_locked=is_locked).show() == 2, "nothing is all done while a job waits"
     expect_jobs([(many, "open")], "python train.py -m seed=0,1")  # without the job that could not work
     expect_jobs([(many, "other")], "python train.py -m seed=2,3")
     assert set(unended_jobs(many)) == {"open", "other"}
     for command in ("python train.py -m seed=2,3", "python train.py -m seed=0,1"):
         forget_jobs([many, tmp_path], command)
     assert not (tmp_path / ".jobs").exists(), "nothing was expected there"
-    assert StatusReport([str(tmp_path)], is_locked).show() == 0
+    assert StatusReport(roots=[str(tmp_path)], is_locked=is_locked).show() == 0
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"a": 1}', "[" * 100_000])
@@ -277,7 +277,7 @@ def test_a_list_of_jobs_that_cannot_be_read_is_named(tmp_path: Path, text: str, 
     make(tmp_path, "run", "DONE")
     (tmp_path / ".jobs").mkdir()
     (tmp_path / ".jobs" / "expected.json").write_text(text)
-    assert StatusReport([str(tmp_path)], is_locked).show() == 2
+    assert StatusReport(roots=[str(tmp_path)], is_locked=is_locked).show() == 2
     assert "expected.json" in capsys.readouterr().out
     expect_jobs([(tmp_path, "job")], "python train.py -m")
     assert unended_jobs(tmp_path) == {"job": "python train.py -m"}
@@ -285,9 +285,9 @@ def test_a_list_of_jobs_that_cannot_be_read_is_named(tmp_path: Path, text: str, 
 
 def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="no runs under"):
-        StatusReport([str(tmp_path)], is_locked).show()
-    with pytest.raises(ConfigError, match=r"report\.every=0.*number > 0"):
-        StatusReport([str(tmp_path)], is_locked, every=0)
+        StatusReport(roots=[str(tmp_path)], is_locked=is_locked).show()
+    with pytest.raises(ConfigError, match=r"report\.every=0.*> 0"):
+        StatusReport(roots=[str(tmp_path)], is_locked=is_locked, every=0)
 
 
 def test_as_a_user_has_it(train: Any, command: Any, tmp_path: Path) -> None:

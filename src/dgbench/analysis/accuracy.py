@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +21,7 @@ from numpy.typing import ArrayLike
 from dgbench.analysis.intervals import Interval
 from dgbench.errors import MeasureError
 
+Spread = Literal["domainbed", "standard_error", "standard_deviation"]
 #: error bars over n seeds: name -> what a table's title says
 SPREADS = {
     "domainbed": "standard error, population std / sqrt(n) as DomainBed prints it",

@@ -19,12 +19,14 @@ import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 
 from dgbench.errors import MeasureError
+from dgbench.validation import Checked, Count0, Count1, Number, Refusal
 
 Floats = NDArray[np.floating[Any]]
 
@@ -226,8 +228,7 @@ def wilson(count: float, n: int, z: float = Z95) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-@dataclass(frozen=True)
-class Statistics:
+class Statistics(Checked):
     """Settings of the bootstrap.
 
     Args:
@@ -236,9 +237,11 @@ class Statistics:
         seed: seed of the resamples.
     """
 
-    draws: int = 1000
-    level: float = 0.95
-    seed: int = 0
+    key = "report.statistics"
+
+    draws: Count1 = 1000
+    level: Annotated[Number, Field(gt=0, lt=1), Refusal("is not in (0, 1)", "0.95 is usual")] = 0.95
+    seed: Count0 = 0
 
     def rng(self, *names: object) -> np.random.Generator:
         """The generator of one table: its numbers depend on the table's name, not on what was made before it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dgbench.cli.entry import hydra_main, sign_of_life
 from dgbench.configuration import command_words
@@ -20,9 +20,14 @@ def report(cfg: DictConfig) -> None:
     """
     import sys
 
-    from dgbench.plan.building import build
+    from omegaconf import OmegaConf
 
-    make_document = build(cfg, "report")
+    from dgbench.plan.building import build
+    from dgbench.reports.document import ReportKeys
+
+    keys: Any = OmegaConf.to_container(cfg, resolve=True)
+    ReportKeys.model_validate({key: keys[key] for key in ReportKeys.model_fields})
+    make_document = build(cfg, "report", _convert_="all")
     if hasattr(make_document, "show"):
         sys.exit(make_document.show())
 
@@ -39,7 +44,7 @@ def report(cfg: DictConfig) -> None:
     with saved_beside():
         selection = build(cfg, "selection")
         reads_itself = getattr(make_document, "reads_itself", False)
-        collection = None if reads_itself else with_same_code(build(cfg, "import"), cfg.same_code)
+        collection = None if reads_itself else with_same_code(build(cfg, "import", _convert_="all"), cfg.same_code)
         document = make_document(collection, selection, split_by=cfg.split_by)
         document = replace(document, command=report_command())
         document = keep(document, cfg.only) if cfg.only else document

@@ -7,9 +7,8 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from hydra import compose
 from omegaconf import OmegaConf
@@ -18,11 +17,13 @@ from dgbench.configuration import command_words
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.code import present_paths, refuse_code
 from dgbench.plan.overrides import grammar, open_keys, shortest_words
+from dgbench.plan.settings import Name
 from dgbench.plan.studies import planned_again
 from dgbench.records.files import read_yaml
 from dgbench.records.rows import IDENTITY_FILE
 from dgbench.records.spec import RunSpec, code_version
 from dgbench.reports.reading.folders import places
+from dgbench.validation import Checked, Folders, Refusal, Switch
 
 _RUN = re.compile(r"^fold-.*-(?P<hash>[0-9a-f]{12})$")
 _STUDY = re.compile(r"^.+-s\d+-(?P<hash>[0-9a-f]{12})$")
@@ -37,8 +38,7 @@ NOT_TYPED = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Reproduce:
+class Reproduce(Checked):
     """Prints the command, after composing it and finding the same hashes; says on stderr what else differs.
 
     Args:
@@ -48,10 +48,12 @@ class Reproduce:
         name: of the report.
     """
 
-    run: str | None
-    roots: str | Sequence[str]
-    trust: bool = False
-    name: str = "reproduce"
+    key = "report"
+
+    run: Annotated[str | int | None, Refusal("is no hash of a run or study", "give the end of its folder's name")]
+    roots: Folders
+    trust: Switch = False
+    name: Name = "reproduce"
 
     def show(self) -> int:
         """Print the command.

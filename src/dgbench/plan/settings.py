@@ -16,23 +16,28 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from dgbench.errors import ConfigError
 from dgbench.records.predictions import need_pyarrow
 from dgbench.records.rows import printable_text
-from dgbench.validation import Checked, Keys, Number, Refusal, config_error, shown
+from dgbench.validation import (
+    AtLeast0,
+    AtLeast1,
+    Checked,
+    Count0,
+    Count1,
+    Folder,
+    Keys,
+    NonBlank,
+    NotNegative,
+    Number,
+    Positive,
+    Refusal,
+    Switch,
+    config_error,
+    shown,
+)
 
-MOST = 2**63
-
-NonBlank = Annotated[str, Field(pattern=r"\S")]
 Name = Annotated[
     NonBlank, Predicate(lambda name: not printable_text(name)),
     Refusal("is no name", "give some printable text, rows and folders carry it"),
 ]  # fmt: skip
-Folder = Annotated[NonBlank, Refusal("is no folder", "give its path")]
-Switch = Annotated[bool, Refusal("is unknown", "choose true or false")]
-AtLeast0 = Annotated[int, Field(ge=0, lt=MOST)]
-AtLeast1 = Annotated[int, Field(ge=1, lt=MOST)]
-Count0 = Annotated[AtLeast0, Refusal("is not an integer >= 0 (below 2^63)", "give one")]
-Count1 = Annotated[AtLeast1, Refusal("is not an integer >= 1 (below 2^63)", "give one")]
-Positive = Annotated[Number, Field(gt=0)]
-NotNegative = Annotated[Number, Field(ge=0)]
 N = TypeVar("N")
 Channels = Annotated[list[N], Field(min_length=3, max_length=3)]
 Norm = Annotated[Literal["train", "frozen", "fixed"], Refusal("is unknown", "choose train, frozen or fixed")]

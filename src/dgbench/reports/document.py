@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as Names
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from typing import Annotated
 
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.tables import Column, Table, table
+from dgbench.validation import Checked, Folder, Folders, NonBlank, Refusal, Switch
 
 ORACLE = "ORACLE SELECTION looks at the test environments: these numbers are no estimate of unseen performance."
 APART = "SEARCHES APART: each draw of hyperparameters has a line; selection=train_val chooses one of every search."
@@ -59,6 +61,20 @@ class Section:
     answer: Sequence[str] = ()  #: what the section shows, and what cannot be concluded, in a sentence or two
     facts: Sequence[tuple[str, str]] = ()
     folded: bool = False  #: folded away where the renderer can, one line on the terminal
+
+
+class ReportKeys(Checked):
+    """Keys of ``conf/report.yaml`` that no group of its own checks."""
+
+    key = ""
+
+    runs: Folders
+    cache: Switch
+    trust: Switch
+    output: Folder
+    only: Annotated[list[NonBlank] | None, Refusal("is no list of names", "write e.g. only=[measures]")]
+    split_by: Annotated[NonBlank | None, Refusal("is no identity key", "give one, e.g. code, or null")]
+    same_code: Annotated[list[NonBlank], Refusal("is no list of code versions", "write e.g. ['0.1','0.2']")]
 
 
 @dataclass(frozen=True)

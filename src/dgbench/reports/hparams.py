@@ -15,6 +15,7 @@ from typing import Any
 from dgbench.analysis.accuracy import mean
 from dgbench.analysis.selection import Selection, describe
 from dgbench.plan.folds import tested
+from dgbench.plan.settings import Name
 from dgbench.records.rows import Role, keys
 from dgbench.reports.document import Document, Section, leads, problem_table, warnings
 from dgbench.reports.labels import setting_titles, variant_text
@@ -22,6 +23,7 @@ from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import Selected, SelectedRun, select_runs
 from dgbench.reports.tables import Column, Table, entry, table
+from dgbench.validation import Checked
 
 #: what must be equal for choices to share a table, besides the dataset and its variant
 SETTING = tuple(key for key in keys(Role.DATA | Role.NETWORK | Role.PROTOCOL) if key not in ("dataset", "variant"))
@@ -163,15 +165,16 @@ def hparams_text(hparams: dict[str, Any]) -> str:
     )
 
 
-@dataclass(frozen=True)
-class HparamsReport:
+class HparamsReport(Checked):
     """Builds the tables of choices, and ``hparams.json`` with exact values and all candidates.
 
     Args:
         name: names the output folder.
     """
 
-    name: str = "hparams"
+    key = "report"
+
+    name: Name = "hparams"
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         selected = select_runs(collection, selection, split_by)

@@ -11,17 +11,16 @@ from dgbench.errors import DataError
 from dgbench.seeding import derive
 from dgbench.shift.classifiers import LabelClassifier, SideClassifier, TargetClassifier
 from dgbench.shift.estimators import (
-    AtLeast1,
     Estimate,
     Estimator,
     Fitted,
     Fitting,
-    NotNegative,
     Sample,
     Schedule,
     Share,
 )
 from dgbench.shift.pairs import held_out_split
+from dgbench.validation import Count1, NotNegative
 
 Ints = NDArray[np.int64]
 
@@ -88,12 +87,12 @@ class ConceptEstimator(Estimator):
     balances = False
 
     name: str = "concept"
-    steps: AtLeast1 = 600
-    batch_size: AtLeast1 = 64
+    steps: Count1 = 600
+    batch_size: Count1 = 64
     lr: NotNegative = 1e-2
     weight_decay: NotNegative = 1e-2
     val_fraction: Share = 0.2
-    look_every: AtLeast1 = 50
+    look_every: Count1 = 50
 
     def _parts(self, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
         """Rows that classifiers are fitted on, and judged on."""

@@ -18,8 +18,8 @@ from pydantic import Field, PrivateAttr, model_validator
 from dgbench.errors import ConfigError, DataError
 from dgbench.records.files import read_arrays
 from dgbench.records.shift_rows import HALVES, NO_NULL
-from dgbench.shift.estimators import AtLeast0, Estimate, Estimator, Fitted, Sample
-from dgbench.validation import Refusal
+from dgbench.shift.estimators import Estimate, Estimator, Fitted, Sample
+from dgbench.validation import Count0, Refusal
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
@@ -235,7 +235,7 @@ class DistanceEstimator(Estimator):
 
     name: str = "distances"
     max_images: Annotated[int, Field(ge=4), Refusal("is not an integer >= 4", "give one")] = 500
-    permutations: AtLeast0 = 200
+    permutations: Count0 = 200
     mean_over_widths: Annotated[bool, Refusal("is unknown", "choose true or false")] = False
 
     def estimate(self, sample: Sample, fitted: Sequence[Fitted]) -> Estimate:

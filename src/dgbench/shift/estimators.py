@@ -25,9 +25,6 @@ LEAST_OVERLAP = 0.01  # share of images where both sides have density, below whi
 EARLY = 100  # steps
 LOOKS_MORE = 5
 
-AtLeast0 = Annotated[int, Field(ge=0), Refusal("is not an integer >= 0", "give one")]
-AtLeast1 = Annotated[int, Field(ge=1), Refusal("is not an integer >= 1", "give one")]
-NotNegative = Annotated[Number, Field(ge=0), Refusal("is not a number >= 0", "give one")]
 Share = Annotated[Number, Field(ge=0.01, le=0.9), Refusal("is not a number from 0.01 to 0.9", "give one")]
 
 

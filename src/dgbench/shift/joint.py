@@ -22,20 +22,17 @@ from dgbench.records.shift_rows import HALVES, LABELS, NO_NULL
 from dgbench.seeding import derive
 from dgbench.shift.classifiers import JointClassifier
 from dgbench.shift.estimators import (
-    AtLeast0,
-    AtLeast1,
     Estimate,
     Estimator,
     Fitted,
     Fitting,
-    NotNegative,
     Sample,
     Schedule,
     Share,
     without_overlap,
 )
 from dgbench.shift.pairs import cross_fit, held_out_split
-from dgbench.validation import Number, Refusal
+from dgbench.validation import Count0, Count1, NotNegative, Number, Refusal
 
 Floats = NDArray[np.floating[Any]]
 
@@ -166,14 +163,14 @@ class JointEstimator(Estimator):
     deltas: Annotated[list[Threshold], Refusal("is no list of numbers from 0 to 0.5", "give one, e.g. [0.02,0.01]")] = (
         Field(default=[0.02, 0.01])
     )
-    width: AtLeast1 = 64
-    hidden: AtLeast0 = 2
-    steps: AtLeast1 = 600
+    width: Count1 = 64
+    hidden: Count0 = 2
+    steps: Count1 = 600
     batch_size: Annotated[int, Field(ge=2), Refusal("is not an integer >= 2", "give one")] = 64
     lr: NotNegative = 1e-3
     weight_decay: NotNegative = 1e-2
     val_fraction: Share = 0.2
-    look_every: AtLeast1 = 50
+    look_every: Count1 = 50
 
     def fittings(self, sample: Sample) -> list[Fitting]:
         folds = self._folds(sample)

@@ -21,18 +21,16 @@ from dgbench.shift.density import (
     standardized,
 )
 from dgbench.shift.estimators import (
-    AtLeast1,
     Estimate,
     Estimator,
     Fitted,
     Fitting,
-    NotNegative,
     Sample,
     Schedule,
     without_overlap,
 )
 from dgbench.shift.pairs import held_out_split
-from dgbench.validation import Refusal
+from dgbench.validation import Count1, NotNegative, Refusal
 
 EPOCHS = 10  # of the code's recipe: in the first half the learning rate falls, over the second weights are averaged
 RECIPES: dict[str, dict[str, Any]] = {
@@ -64,7 +62,7 @@ class DensityEstimator(Estimator):
 
     name: str = "ood_bench"
     recipe: Literal["code", "paper"] = "code"
-    bottleneck: AtLeast1 = 8
+    bottleneck: Count1 = 8
     formula: Literal["ye2022", "hellinger"] = "ye2022"
     thresholds: Literal["fixed", "calibrated"] = "fixed"
     eps_div: NotNegative = 1e-12

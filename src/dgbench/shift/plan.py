@@ -23,12 +23,12 @@ from dgbench.plan.building import (
     without,
 )
 from dgbench.plan.folds import Fold, planned_folds
-from dgbench.plan.settings import Switch, TrainerSettings
+from dgbench.plan.settings import TrainerSettings
 from dgbench.records.shift_rows import HALF, LABELS, SHIFT_FILE, TRIAL, ShiftIdentity, read_shift_rows
 from dgbench.records.spec import code_version, digest
 from dgbench.seeding import derive
-from dgbench.shift.estimators import AtLeast0, AtLeast1, Estimator
-from dgbench.validation import Checked, Refusal
+from dgbench.shift.estimators import Estimator
+from dgbench.validation import Checked, Count0, Count1, Refusal, Switch
 
 REFERENCE = "reference"
 USED = ("device", "precision", "matmul", "checkpoint_seconds")  # keys of conf/trainer that count here
@@ -172,8 +172,8 @@ class ShiftKeys(Checked):
     pairs: Literal["folds", "each"]
     images: Literal["all", "train"]
     features: Literal["frozen", "trained"]
-    trials: AtLeast1
-    halves: AtLeast0
+    trials: Count1
+    halves: Count0
     min_per_class: Annotated[AtLeast2, Refusal("is not an integer >= 2", "give one")]
     max_per_class: Annotated[AtLeast2 | None, Refusal("is not an integer >= 2", "give one")]
     null: Switch

@@ -7,12 +7,13 @@ sentences are made of estimates, never of rendered text.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import ClassVar
 
 from dgbench.analysis import spearman
 from dgbench.analysis.selection import Selection
 from dgbench.analysis.shift_verdicts import is_above
 from dgbench.errors import MeasureError
+from dgbench.plan.settings import Name
 from dgbench.records.shift_rows import HALVES
 from dgbench.reports.document import Document, Figure, Section, leads, problem_table
 from dgbench.reports.labels import variant_text, words_of
@@ -38,6 +39,7 @@ from dgbench.shift.tables import (
     refusal_table,
     shift_table,
 )
+from dgbench.validation import Checked, Folders
 
 WORDS = {
     "diversity shift": "share of images with features that occur on one side alone (Ye et al. 2022, Definition 1).",
@@ -52,8 +54,7 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class ShiftReport:
+class ShiftReport(Checked):
     """Builds the tables and figures of estimated shift.
 
     Args:
@@ -62,10 +63,12 @@ class ShiftReport:
         published: table of shifts that stands beside ours; None for none.
     """
 
-    name: str = "shift"
-    roots: Sequence[str] = ()
-    published: str | None = "ye2022_table8"
-    reads_itself = True
+    key = "report"
+
+    name: Name = "shift"
+    roots: Folders = "multirun"
+    published: Name | None = "ye2022_table8"
+    reads_itself: ClassVar[bool] = True
 
     def __call__(
         self, collection: Collection | None, selection: Selection | None, split_by: str | None = None

@@ -15,12 +15,11 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import ConfigDict, Field
 
 from dgbench.errors import JobsFailedError
-from dgbench.plan.settings import Count1
 from dgbench.records.status import roughly
 from dgbench.sweeps.progress import SweepProgress
 from dgbench.sweeps.sizes import cores, gpus
 from dgbench.sweeps.work import THREADS, SweepCommand
-from dgbench.validation import Checked, Refusal
+from dgbench.validation import Checked, Count1, Refusal
 
 NAMED = 5  # failed jobs spelled out at the end; all are reported when they fail
 

@@ -33,14 +33,13 @@ from pydantic import Field
 from dgbench.configuration import command_words, typed_words
 from dgbench.errors import ConfigError
 from dgbench.plan.compose import Composer
-from dgbench.plan.settings import Count0, Positive
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import expect_jobs, is_left, keep_parts
 from dgbench.records.status import roughly
 from dgbench.sweeps.local import LauncherKeys, labels, raise_failed, tell
 from dgbench.sweeps.sizes import JobSize, Part, Speeds, Workload, clocked_here, packed, parts_of_jobs
 from dgbench.sweeps.work import THREADS, SweepCommand
-from dgbench.validation import Refusal
+from dgbench.validation import Count0, Positive, Refusal
 
 OURS = ("submitit_folder", "max_num_timeout", "resubmit", "poll_seconds", "silence_minutes")
 GENERIC = ("name", "timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node")

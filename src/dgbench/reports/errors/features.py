@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError, RecordError
+from dgbench.plan.settings import Name
 from dgbench.records.files import read_arrays
 from dgbench.records.rows import FEATURE_FILE
 from dgbench.reports.document import Document, Figure, Section, leads, problem_table
@@ -20,13 +20,12 @@ from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import Run
 from dgbench.reports.render.drawing import COLORS, GRAY, canvas, finish, label_of
 from dgbench.reports.tables import Column, table
+from dgbench.validation import Checked, Count1
 
-MAPS = ("pca", "umap")
 MOST_COLORS = len(COLORS)  # more classes or environments are gray
 
 
-@dataclass(frozen=True)
-class FeaturesReport:
+class FeaturesReport(Checked):
     """Draws the features that ``dgbench evaluate features=N`` kept.
 
     Args:
@@ -35,15 +34,11 @@ class FeaturesReport:
         runs: at most so many runs are drawn.
     """
 
-    name: str = "features"
-    map: str = "pca"
-    runs: int = 12
+    key = "report"
 
-    def __post_init__(self) -> None:
-        if self.map not in MAPS:
-            raise ConfigError(f"report.map={self.map} is unknown; choose one of {', '.join(MAPS)}")
-        if not isinstance(self.runs, int) or isinstance(self.runs, bool) or self.runs < 1:
-            raise ConfigError(f"report.runs={self.runs} is not an integer >= 1; give one, e.g. 12")
+    name: Name = "features"
+    map: Literal["pca", "umap"] = "pca"
+    runs: Count1 = 12
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         runs = [run for run in collection.runs if (Path(run.folder) / FEATURE_FILE).exists()]

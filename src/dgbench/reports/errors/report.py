@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
+from pydantic import Field
 
 from dgbench.analysis.selection import Selection
 from dgbench.data.store.decoding import rgb
 from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import trained_on_tested
+from dgbench.plan.settings import Name
 from dgbench.records.predictions import need_pyarrow
 from dgbench.reports.document import TARGET_ORACLE, Document, Figure, Section, leads, problem_table
 from dgbench.reports.errors.images import (
@@ -42,6 +44,7 @@ from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import check_key
 from dgbench.reports.render.drawing import canvas, finish, heat
+from dgbench.validation import Checked, Refusal
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -58,8 +61,7 @@ _MOST_NUMBERS, _MOST_NAMES = 12, 45  # classes up to which cells hold numbers, a
 _SIDE, _ACROSS = 96, 8  # pixels of a thumbnail; thumbnails in a row
 
 
-@dataclass(frozen=True)
-class ErrorsReport:
+class ErrorsReport(Checked):
     """Shows what runs get wrong on the test images of the environments that they never saw.
 
     Args:
@@ -67,8 +69,13 @@ class ErrorsReport:
         compare: two algorithms whose mistakes are set side by side; None takes those with the most runs.
     """
 
-    name: str = "errors"
-    compare: Sequence[str] | None = field(default=None)
+    key = "report"
+
+    name: Name = "errors"
+    compare: Annotated[
+        Annotated[list[Name], Field(min_length=2, max_length=2)] | None,
+        Refusal("is not two algorithms", "write e.g. [erm,vrex], or null for those with the most runs"),
+    ] = None
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         check_key(split_by)
@@ -90,7 +97,7 @@ class ErrorsReport:
 
     def _compared(self, algorithms: set[str]) -> list[str]:
         """The two algorithms that were asked for; empty where none were."""
-        names = [self.compare] if isinstance(self.compare, str) else [str(name) for name in self.compare or ()]
+        names = self.compare or []
         if names and (len(set(names)) != 2 or not set(names) <= algorithms):
             raise ConfigError(
                 f"report.compare=[{','.join(names)}] is not two algorithms with predictions; choose two of "

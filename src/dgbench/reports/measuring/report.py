@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 import pandas as pd
 
 from dgbench.analysis import Statistics
 from dgbench.analysis.selection import Selection, describe
+from dgbench.plan.settings import Name
 from dgbench.records.rows import Role, keys
 from dgbench.reports.document import Document, Figure, Section, leads, problem_table, warnings
 from dgbench.reports.evaluation import Evaluation, evaluate
@@ -69,6 +69,7 @@ from dgbench.reports.over_seeds import (
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import select_runs
+from dgbench.validation import Checked, Switch
 
 
 def benchmark_sections(
@@ -235,8 +236,7 @@ def _truth(evaluation: Evaluation) -> list[str]:
 _MOST_OPEN = 3
 
 
-@dataclass(frozen=True)
-class MeasuresReport:
+class MeasuresReport(Checked):
     """Builds the measure report.
 
     Args:
@@ -248,12 +248,14 @@ class MeasuresReport:
         wandb_project: where it is logged.
     """
 
-    name: str = "measures"
-    baseline: str = "erm"
-    size_axis: str | None = None
-    statistics: Statistics = field(default_factory=Statistics)
-    wandb: bool = False
-    wandb_project: str = "dgbench"
+    key = "report"
+
+    name: Name = "measures"
+    baseline: Name = "erm"
+    size_axis: Name | None = None
+    statistics: Statistics = Statistics()
+    wandb: Switch = False
+    wandb_project: Name = "dgbench"
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         evaluation = evaluate(select_runs(collection, selection, split_by), split_by)

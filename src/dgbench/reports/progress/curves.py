@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from dgbench.analysis.selection import Selection
 from dgbench.plan.folds import tested
+from dgbench.plan.settings import Name
 from dgbench.records.metrics import METRICS_FILE, read_metrics
 from dgbench.reports.document import Document, Figure, Section, leads, problem_table
 from dgbench.reports.labels import setting_labels, slug
@@ -22,6 +22,7 @@ from dgbench.reports.reading.row_files import Run
 from dgbench.reports.reading.selected import check_key
 from dgbench.reports.render.drawing import REST, canvas, colored, end_labels, finish, grid
 from dgbench.reports.tables import Column, Table, table
+from dgbench.validation import Checked
 
 #: which rows a curve is of
 ROLES = {
@@ -36,8 +37,7 @@ _OF_RUN = ("seed", "fold", "draw", "trial", "run")
 _REPETITION = ("seed", "draw", "trial")
 
 
-@dataclass(frozen=True)
-class CurvesReport:
+class CurvesReport(Checked):
     """Draws error and loss over steps, and what training logged, averaged over the runs of an algorithm.
 
     Args:
@@ -45,8 +45,10 @@ class CurvesReport:
         baseline: algorithm that is always drawn in color.
     """
 
-    name: str = "curves"
-    baseline: str = "erm"
+    key = "report"
+
+    name: Name = "curves"
+    baseline: Name = "erm"
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         check_key(split_by)

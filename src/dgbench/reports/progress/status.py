@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from dgbench.errors import ConfigError, RecordError
+from dgbench.errors import RecordError
+from dgbench.plan.settings import Name
 from dgbench.records.commands import EXPECTED_FILE, JOBS, unended_jobs
 from dgbench.records.files import read_json
 from dgbench.records.rows import IDENTITY_FILE, PLAN_FILE, ROW_FILE
@@ -45,6 +46,7 @@ from dgbench.reports.reading.folders import (
     printable,
 )
 from dgbench.reports.tables import aligned
+from dgbench.validation import Checked, Count1, Folders, Positive
 
 ALL_DONE, UNFINISHED, BROKEN = 0, 2, 3  #: exit codes; 1 is a command that cannot work
 COMMANDS = 5  # that continue what was interrupted, spelled out
@@ -219,8 +221,7 @@ def _below(root: Path, name: str) -> list[Path]:
     return [file for pattern in (name, f"*/{name}", f"*/*/{name}") for file in sorted(root.glob(pattern))]
 
 
-@dataclass(frozen=True)
-class StatusReport:
+class StatusReport(Checked):
     """Prints a line for every dataset, algorithm and network, then what runs, what failed and what is stuck.
 
     Args:
@@ -232,18 +233,14 @@ class StatusReport:
         most: lines printed of what runs, failed or is stuck, each.
     """
 
-    roots: str | Sequence[str]
-    is_locked: Callable[[Path], bool]
-    name: str = "status"
-    every: float | None = None
-    stuck_after: float = 600.0
-    most: int = 20
+    key = "report"
 
-    def __post_init__(self) -> None:
-        for key in ("every", "stuck_after", "most"):
-            value = getattr(self, key)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
-                raise ConfigError(f"report.{key}={value} is not a number > 0; give one")
+    roots: Folders
+    is_locked: Callable[[Path], bool]
+    name: Name = "status"
+    every: Positive | None = None
+    stuck_after: Positive = 600.0
+    most: Count1 = 20
 
     def show(self) -> int:
         """Print the table until nothing runs any more (once without ``every``).

@@ -94,7 +94,7 @@ def published(name: str) -> Published:
     """
     file = _folder() / f"{name}.yaml"
     if not file.is_file():
-        raise ConfigError(f"no published table {name}; choose one of {', '.join(names())}")
+        raise ConfigError(f"published={name} is unknown; choose one of {', '.join(names())}")
     data = yaml.safe_load(file.read_text(encoding="utf-8"))
     domains = []
     for dataset, part in data.pop("domains", {}).items():

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dgbench.analysis.accuracy import SPREADS, Leakage, mean, oracle_leakage, spread
+from dgbench.analysis.accuracy import SPREADS, Leakage, Spread, mean, oracle_leakage, spread
 from dgbench.analysis.selection import Selection, describe
 from dgbench.errors import ConfigError
 from dgbench.plan.folds import tested as tested_in
 from dgbench.plan.folds import trained_on_tested
+from dgbench.plan.settings import Name
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.document import Document, Section, leads, problem_table
 from dgbench.reports.evaluation import one_code
@@ -24,6 +24,7 @@ from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import Selected, select_runs
 from dgbench.reports.tables import Column, Table, entries, entry, table
+from dgbench.validation import Checked
 
 _LEAKAGE = "average less that of the honest choice, percentage points"
 _CHANGE = "leakage against that of K=1"
@@ -149,8 +150,7 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class LeakageReport:
+class LeakageReport(Checked):
     """Builds the leakage report.
 
     Args:
@@ -158,8 +158,10 @@ class LeakageReport:
         spread: deviation over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
     """
 
-    name: str = "leakage"
-    spread: str = "standard_deviation"
+    key = "report"
+
+    name: Name = "leakage"
+    spread: Spread = "standard_deviation"
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         if selection.uses_test_environments or not selection.chooses_draws:

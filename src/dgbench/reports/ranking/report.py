@@ -5,16 +5,15 @@ On top the answer: who leads by accuracy, by how much, and what cannot be conclu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
+from typing import Annotated, Literal
 
 import pandas as pd
+from pydantic import Field
 
-from dgbench.analysis.accuracy import DIVISORS, SPREADS, mean_interval
+from dgbench.analysis.accuracy import Spread, mean_interval
 from dgbench.analysis.selection import Selection, describe
-from dgbench.analysis.shift_verdicts import DOMINANT
-from dgbench.errors import ConfigError
+from dgbench.plan.settings import Name
 from dgbench.reports.document import Document, Section, leads, problem_table, warnings
 from dgbench.reports.hparams import choices
 from dgbench.reports.labels import slug, variant_text
@@ -39,6 +38,7 @@ from dgbench.reports.ranking.tables import (
 )
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.selected import select_runs
+from dgbench.validation import Checked, Folders, Refusal
 
 #: terms of the leaderboards, explained where they first stand
 WORDS = {
@@ -98,8 +98,7 @@ def _lead(leaderboard: Leaderboard, leaders: Leaders, among: str = "") -> str:
     return f"{sentence}, {ahead:.1f} points above {leaders.others[0]}"
 
 
-@dataclass(frozen=True)
-class LeaderboardReport:
+class LeaderboardReport(Checked):
     """Builds the leaderboards.
 
     Args:
@@ -116,25 +115,18 @@ class LeaderboardReport:
         published: names of published tables to print beside ours.
     """
 
-    name: str = "leaderboard"
-    spread: str = "domainbed"
-    std_divisor: str = "K-1"
-    reference: str = "erm"
-    shifts: Mapping[str, str] = field(default_factory=dict)
-    shifts_from: str | Sequence[str] | None = None
-    shifts_estimator: str | None = None
-    epochs: int = 10
-    baseline: str | None = None
-    published: Sequence[str] = ()
+    key = "report"
 
-    def __post_init__(self) -> None:
-        for key, allowed in (("spread", SPREADS), ("std_divisor", DIVISORS)):
-            if getattr(self, key) not in allowed:
-                raise ConfigError(f"report.{key}={getattr(self, key)} is unknown; choose from {', '.join(allowed)}")
-        if odd := sorted(set(self.shifts.values()) - set(DOMINANT)):
-            raise ConfigError(f"report.shifts has {', '.join(odd)}; choose from {', '.join(DOMINANT)}")
-        if self.epochs < 2:
-            raise ConfigError(f"report.epochs={self.epochs} has no variance; give 2 or more")
+    name: Name = "leaderboard"
+    spread: Spread = "domainbed"
+    std_divisor: Literal["K-1", "K"] = "K-1"
+    reference: Name = "erm"
+    shifts: dict[str, Literal["diversity", "correlation"]] = Field({})
+    shifts_from: Folders | None = None
+    shifts_estimator: Name | None = None
+    epochs: Annotated[int, Field(ge=2), Refusal("has no variance", "give 2 or more")] = 10
+    baseline: Name | None = None
+    published: Annotated[list[Name], Refusal("is no list of published tables", "write e.g. [NAME]")] = Field([])
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         theirs = published_boards(self.published)

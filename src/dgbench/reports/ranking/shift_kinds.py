@@ -52,7 +52,7 @@ class ShiftSplit:
 
 
 def shift_split(
-    named: Mapping[str, str], folders: str | Path | Sequence[str] | None, estimator: str | None
+    named: Mapping[str, str], folders: str | Path | Sequence[str | Path] | None, estimator: str | None
 ) -> ShiftSplit:
     """The split that a leaderboard uses.
 
