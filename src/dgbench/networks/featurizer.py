@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Self
 
 import torch
@@ -52,6 +53,18 @@ class Stage:
 
         return cls(run, modules)
 
+    @classmethod
+    def joined(cls, *stages: Stage) -> Stage:
+        """Stages one after the other as one."""
+
+        def run(h: Tensor) -> Tensor:
+            for stage in stages:
+                h = stage.run(h)
+            return h
+
+        modules, loose = zip(*((stage.modules, stage.loose) for stage in stages), strict=True)
+        return cls(run, tuple(chain(*modules)), tuple(chain(*loose)))
+
     def parameters(self) -> Iterator[nn.Parameter]:
         """All parameters of the stage."""
         for module in self.modules:
@@ -59,8 +72,32 @@ class Stage:
         yield from self.loose
 
 
+@dataclass(frozen=True)
+class Parts:
+    """A network as a chain: stem, stages, end.
+
+    Args:
+        stem: what comes before the first stage.
+        stages: in order, at least one.
+        end: what stands behind the last stage, a pool mostly.
+        layers: parts with a learning rate of their own under layer-wise decay, first ones first; what belongs to none
+            of them, such as a last norm, learns like the classifier. Empty: the stages.
+        first_map: images -> what the first layers give as maps, and the output of the stem; None: both are the same.
+        has_maps: whether what comes out of stem and stages can be given away (``maps=True``).
+        mixes_styles: whether stages give (n, C, H, W), between whose images MixStyle may mix.
+    """
+
+    stem: Stage
+    stages: tuple[Stage, ...]
+    end: Stage
+    layers: tuple[Stage, ...] = ()
+    first_map: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None
+    has_maps: bool = True
+    mixes_styles: bool = False
+
+
 class Featurizer(nn.Module):
-    """Base of all featurizers; a subclass sets ``n_features`` and implements :meth:`stages`.
+    """Base of all featurizers; a subclass sets ``n_features`` and implements :meth:`parts`, or :meth:`stages` alone.
 
     Args:
         norm: ``train``: BatchNorm as usual; ``frozen``: it normalizes with its running statistics and never changes
@@ -96,9 +133,17 @@ class Featurizer(nn.Module):
         self.norm = norm
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
+    def parts(self) -> Parts:
+        """First layers, stages and what follows them; without maps where nothing but the stages is known."""
+        return Parts(Stage.of(), tuple(self.stages()), Stage.of(), has_maps=False)
+
     def stages(self) -> list[Stage]:
-        """The stages, in order."""
-        raise NotImplementedError
+        """The stages, in order: the stem belongs to the first, the end to the last."""
+        parts = self.parts()
+        stages = list(parts.stages)
+        stages[0] = Stage.joined(parts.stem, stages[0])
+        stages[-1] = Stage.joined(stages[-1], parts.end)
+        return stages
 
     def decay_layers(self) -> list[list[nn.Parameter]]:
         """Parameters of each part that has a learning rate of its own under layer-wise decay, first ones first."""
@@ -135,12 +180,24 @@ class Featurizer(nn.Module):
     def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Images -> features, and maps: 0 is what the first layers give, k what stage k gives, before any pooling.
 
-        A map is (n, C, H, W), (n, L, C) for L tokens, or (n, C) in a perceptron.
+        A map is (n, C, H, W), (n, L, C) for L tokens, or (n, C) in a perceptron. Of a transformer 0 is the patch
+        embedding as (n, C, rows, columns).
 
         Raises:
             ConfigError: this network has none.
         """
-        raise ConfigError(f"{type(self).__name__} has no maps between its layers; choose another backbone")
+        parts = self.parts()
+        if not parts.has_maps:
+            raise ConfigError(f"{type(self).__name__} has no maps between its layers; choose another backbone")
+        if parts.first_map is None:
+            h = first = parts.stem.run(x)
+        else:
+            first, h = parts.first_map(x)
+        maps = [first]
+        for stage in parts.stages:
+            h = stage.run(h)
+            maps.append(h)
+        return self.dropout(parts.end.run(h)), maps
 
     def forward_until(self, x: Tensor, stage: int) -> Tensor:
         """Images -> what the first ``stage`` stages make of them."""

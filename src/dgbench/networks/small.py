@@ -8,7 +8,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from dgbench.errors import ConfigError
-from dgbench.networks.featurizer import Featurizer, Stage
+from dgbench.networks.featurizer import Featurizer, Parts, Stage
 
 SIDE = 32  # of the wide residual network's images
 WIDTHS = (16, 32, 64, 128)  # its channels
@@ -46,16 +46,9 @@ class MLPFeaturizer(Featurizer):
                 nn.init.xavier_uniform_(layer.weight, gain=math.sqrt(2))
                 nn.init.zeros_(layer.bias)
 
-    def stages(self) -> list[Stage]:
+    def parts(self) -> Parts:
         flatten, first, relu, second, last_relu = self.layers
-        return [Stage.of(flatten, first, relu), Stage.of(second, last_relu)]
-
-    def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        flatten, first, relu, second, last_relu = self.layers
-        maps = [first(flatten(x))]
-        maps.append(relu(maps[0]))
-        maps.append(last_relu(second(maps[1])))
-        return maps[-1], maps
+        return Parts(Stage.of(flatten, first), (Stage.of(relu), Stage.of(second, last_relu)), Stage.of())
 
 
 class MNISTCNN(Featurizer):
@@ -90,20 +83,15 @@ class MNISTCNN(Featurizer):
         self.convs = nn.ModuleList(nn.Conv2d(i, o, 3, stride=s, padding=1) for i, o, s in shapes)
         self.norms = nn.ModuleList(nn.GroupNorm(8, o) for _, o, _ in shapes)
 
-    def stages(self) -> list[Stage]:
+    def parts(self) -> Parts:
         def block(h: Tensor, i: int) -> Tensor:
-            normed: Tensor = self.norms[i](self.convs[i](h).relu())
-            return normed.mean((2, 3)) if i == len(self.convs) - 1 else normed
+            normed: Tensor = self.norms[i]((self.convs[i](h) if i else h).relu())
+            return normed
 
-        return [Stage(partial(block, i=i), (self.convs[i], self.norms[i])) for i in range(len(self.convs))]
-
-    def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        maps = [self.convs[0](x)]
-        h = maps[0]
-        for i, norm in enumerate(self.norms):
-            h = norm((self.convs[i](h) if i else h).relu())
-            maps.append(h)
-        return h.mean((2, 3)), maps
+        first, *convs = self.convs
+        modules = [(self.norms[0],), *zip(convs, list(self.norms)[1:], strict=True)]
+        blocks = tuple(Stage(partial(block, i=i), each) for i, each in enumerate(modules))
+        return Parts(Stage.of(first), blocks, Stage(lambda h: h.mean((2, 3)), ()))
 
 
 class WideResNet(Featurizer):
@@ -137,24 +125,9 @@ class WideResNet(Featurizer):
         self.set_norms()
         self.train()
 
-    def stages(self) -> list[Stage]:
-        first, second, third = self.groups
-
-        def pool(h: Tensor) -> Tensor:
-            features: Tensor = self.bn(third(h)).relu().mean((2, 3))
-            return features
-
-        return [
-            Stage.of(self.conv, first),
-            Stage.of(second),
-            Stage(pool, (third, self.bn)),
-        ]
-
-    def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        maps = [self.conv(x)]
-        for group in self.groups:
-            maps.append(group(maps[-1]))
-        return self.bn(maps[-1]).relu().mean((2, 3)), maps
+    def parts(self) -> Parts:
+        end = Stage(lambda h: self.bn(h).relu().mean((2, 3)), (self.bn,))
+        return Parts(Stage.of(self.conv), tuple(map(Stage.of, self.groups)), end)
 
 
 class _Block(nn.Module):
@@ -207,12 +180,8 @@ class LinearFeaturizer(Featurizer):
         (self.n_features,) = image
         self.normalize, self.why_not_frozen = normalization(normalize, self.n_features), FROZEN[normalize]
 
-    def stages(self) -> list[Stage]:
-        return [Stage.of(self.normalize)]
-
-    def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        z = self.normalize(x)
-        return z, [x, z]
+    def parts(self) -> Parts:
+        return Parts(Stage.of(), (Stage.of(self.normalize),), Stage.of())
 
 
 class FeatureMLP(Featurizer):
@@ -241,13 +210,7 @@ class FeatureMLP(Featurizer):
         self.layers = nn.ModuleList(nn.Linear(d if k == 0 else width, width) for k in range(depth))
         self.relu = nn.ReLU()
 
-    def stages(self) -> list[Stage]:
+    def parts(self) -> Parts:
         first, *rest = self.layers
-        return [Stage.of(self.normalize, first, self.relu), *(Stage.of(layer, self.relu) for layer in rest)]
-
-    def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        maps = [self.layers[0](self.normalize(x))]
-        maps.append(self.relu(maps[0]))
-        for layer in list(self.layers)[1:]:
-            maps.append(self.relu(layer(maps[-1])))
-        return maps[-1], maps
+        stages = (Stage.of(self.relu), *(Stage.of(layer, self.relu) for layer in rest))
+        return Parts(Stage.of(self.normalize, first), stages, Stage.of())

@@ -7,43 +7,19 @@ import io
 import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dgbench.errors import ConfigError
-from dgbench.networks.featurizer import Featurizer, Stage
+from dgbench.networks.featurizer import Featurizer, Parts, Stage
 
 TRANSFORMER_STAGES = 4
 RGB = 3
 STYLE_STAGES = (1, 2, 3)
 CONVERTERS = ("checkpoint_filter_fn", "_filter_fn")  # timm's, in the module of a network: published names -> its own
-
-
-@dataclass(frozen=True)
-class Parts:
-    """A network as a chain: stem, stages, end; what pools comes after it.
-
-    Args:
-        stem: what comes before the first stage.
-        stages: in order, at least one.
-        end: what stands between the last stage and the pool.
-        layers: parts with a learning rate of their own under layer-wise decay, first ones first; what belongs to none
-            of them, such as a last norm, learns like the classifier.
-        first_map: images -> what the first layers give as maps, and the output of the stem; None: both are the same.
-        has_maps: whether what comes out of stem and stages can be given away (``maps=True``).
-        mixes_styles: whether stages give (n, C, H, W), between whose images MixStyle may mix.
-    """
-
-    stem: Stage
-    stages: tuple[Stage, ...]
-    end: Stage
-    layers: tuple[Stage, ...]
-    first_map: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None
-    has_maps: bool = True
-    mixes_styles: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,7 +90,7 @@ def _transformer(body: Any) -> Parts:
     groups = [blocks[i : i + size] for i in range(0, len(blocks), size)]
     rope = (body.rope,) if rotary and body.rope is not None else ()
     stem = Stage(lambda x: positions(body.patch_embed(x)), (*embedding, *rope), tokens)
-    return Parts(stem, tuple(map(_joined, groups)), Stage.of(body.norm), (stem, *blocks), first_map)
+    return Parts(stem, tuple(Stage.joined(*group) for group in groups), Stage.of(body.norm), (stem, *blocks), first_map)
 
 
 def _rotation(body: Any, number: int) -> Tensor | None:
@@ -124,15 +100,6 @@ def _rotation(body: Any, number: int) -> Tensor | None:
         return None
     rotation: Tensor = rope.get_embed() if hasattr(rope, "feat_shape") else rope.get_embed(body.patch_embed.grid_size)
     return rotation[number] if getattr(body, "rope_mixed", False) else rotation
-
-
-def _joined(stages: list[Stage]) -> Stage:
-    def run(h: Tensor) -> Tensor:
-        for stage in stages:
-            h = stage.run(h)
-        return h
-
-    return Stage(run, tuple(module for stage in stages for module in stage.modules))
 
 
 def _whole(body: Any) -> Parts:
@@ -220,7 +187,7 @@ class TimmFeaturizer(Featurizer):
             self._project(projection)
         self.one_image_size = self.family.needs_size or bool(self.body.pretrained_cfg.get("fixed_input_size"))
         self.why_not_stackable = self.family.why_not_stackable
-        parts = self.parts()
+        parts = self.family.cut(self.body)
         self.style_stages = STYLE_STAGES if parts.mixes_styles else ()
         self._pools = self._outside(parts)  # names: every forward pass asks for the stages
         self.set_norms()
@@ -257,8 +224,9 @@ class TimmFeaturizer(Featurizer):
         self.n_features = width
 
     def parts(self) -> Parts:
-        """First layers, stages and what follows them."""
-        return self.family.cut(self.body)
+        parts = self.family.cut(self.body)
+        pools = Stage(self._pooled, tuple(getattr(self.body, name) for name in self._pools))
+        return replace(parts, end=Stage.joined(parts.end, pools))
 
     def adapted(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Published weights under timm's names, for the channels, image size and patches of this network.
@@ -307,18 +275,6 @@ class TimmFeaturizer(Featurizer):
             converted["pos_embed"] = resample_abs_pos_embed(positions, grid, [side, side], num_prefix_tokens=prefix)
         return converted
 
-    def stages(self) -> list[Stage]:
-        parts = self.parts()
-        stages = list(parts.stages)
-        first, stem = stages[0], parts.stem
-        stages[0] = Stage(
-            lambda x: first.run(stem.run(x)), (*stem.modules, *first.modules), (*stem.loose, *first.loose)
-        )
-        last, end = stages[-1], parts.end
-        modules = (*last.modules, *end.modules, *(getattr(self.body, name) for name in self._pools))
-        stages[-1] = Stage(lambda h: self._pooled(end.run(last.run(h))), modules, last.loose)
-        return stages
-
     def _outside(self, parts: Parts) -> tuple[str, ...]:
         """Names of the body's modules that belong to no part: those that pool and project."""
         held = {m for part in (parts.stem, *parts.stages, parts.end) for top in part.modules for m in top.modules()}
@@ -326,22 +282,6 @@ class TimmFeaturizer(Featurizer):
 
     def decay_layers(self) -> list[list[nn.Parameter]]:
         return [list(layer.parameters()) for layer in self.parts().layers]
-
-    def with_maps(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """As for any network; of a transformer 0 is the patch embedding as (n, C, rows, columns), k the tokens."""
-        parts = self.parts()
-        if not parts.has_maps:
-            return super().with_maps(x)
-        if parts.first_map is None:
-            h = parts.stem.run(x)
-            maps = [h]
-        else:
-            first, h = parts.first_map(x)
-            maps = [first]
-        for stage in parts.stages:
-            h = stage.run(h)
-            maps.append(h)
-        return self.dropout(self._pooled(parts.end.run(h))), maps
 
     def _pooled(self, h: Tensor) -> Tensor:
         features: Tensor = self.body.forward_head(h, pre_logits=not self.projected)
