@@ -74,13 +74,8 @@ class ConceptEstimator(Estimator):
 
     The paper does not say how it estimates its quantities. Here each side is halved within its classes; f_tr is fitted
     on one half of p, f_te on one of q, and both are judged on the other halves. ``noise`` is the disagreement of two
-    classifiers of two halves of both sides together: what is left of it without concept shift.
-
-    Args:
-        name: of the estimator in the rows.
-        steps, batch_size, lr, weight_decay: of the linear classifiers, trained with AdamW.
-        val_fraction: of the images that a classifier is fitted on, those that choose its step.
-        look_every: steps between two looks at these.
+    classifiers of two halves of both sides together: what is left of it without concept shift. Keys as in
+    ``conf/estimator/concept.yaml``, where each is explained.
     """
 
     key = "estimator.concept"

@@ -223,11 +223,7 @@ def _factor_of_covariance(covariance: Floats) -> Floats:
 class DistanceEstimator(Estimator):
     """Table 3 of Ye et al. (2022), which gives neither features nor kernels: ours are standardized features.
 
-    Args:
-        name: of the estimator in the rows.
-        max_images: most images of a side; trials draw others.
-        permutations: of the environments within each class, for the p-value of the discrepancy; 0 leaves it out.
-        mean_over_widths: the discrepancy as mean over kernel widths from 1/4 to 4 median distances.
+    Keys as in ``conf/estimator/distances.yaml``, where each is explained.
     """
 
     key = "estimator.distances"

@@ -143,16 +143,8 @@ class JointEstimator(Estimator):
     and dimension of features, in place of Ye et al.'s thresholds on densities.
 
     ``div`` and ``cor`` are counted on the images' own sides and labels; ``div_plugin`` and ``cor_plugin`` are means of
-    absolute differences of posteriors, which are above 0 also without shift.
-
-    Args:
-        name: of the estimator in the rows.
-        delta: threshold of S.
-        deltas: further thresholds, reported beside it.
-        width, hidden: units and number of hidden layers.
-        steps, batch_size, lr, weight_decay: of training with AdamW; half of a minibatch is of p, half of q.
-        val_fraction: of the training images, those that choose the step.
-        look_every: steps between two looks at these; in the first 100 steps they are looked at five times as often.
+    absolute differences of posteriors, which are above 0 also without shift. Keys as in ``conf/estimator/joint.yaml``,
+    where each is explained.
     """
 
     key = "estimator.joint"

@@ -43,19 +43,9 @@ PAPER_STEPS, LOOK_EVERY, BATCH = 2000, 50, 32
 class DensityEstimator(Estimator):
     """Algorithms 1 and 2 of Ye et al. (2022), by the paper or as in the authors' released code.
 
-    Args:
-        name: of the estimator in the rows.
-        recipe: ``code``: SGD over 10 epochs, mean weights of the last five, densities of held-out images; ``paper``:
-            Adam, 2000 steps, the step of the lowest validation error, densities of all images.
-        bottleneck: dimensions of the features whose densities are estimated, m.
-        formula: which values count, ``ye2022`` (definition 1) or ``hellinger`` (the code's later default).
-        thresholds: ``fixed``, or ``calibrated``: chosen so that pairs without shift have almost none, as in the
-            code's tables.
-        eps_div, eps_cor: thresholds on densities, unit 1 / volume of standardized features.
-        density: of a side: ``separate``, its own estimate, or ``mixture``, that of its classes weighted.
-        proposal: points come from ``pooled``, the estimate of the union, or ``mixture``, (p + q) / 2.
-        class_weights: of a class: ``counts``, its share of the images (the code), or ``uniform`` (the paper).
-        points: drawn for the integrals, M.
+    ``recipe=code``: SGD over 10 epochs, mean weights of the last five, densities of held-out images; ``paper``: Adam, 2000
+    steps, the step of the lowest validation error, densities of all images. ``eps_div`` and ``eps_cor`` are thresholds on
+    densities, unit 1 / volume of standardized features. All keys are explained in ``conf/estimator/ood_bench.yaml``.
     """
 
     key = "estimator.ood_bench"

@@ -56,15 +56,8 @@ class CorruptedFolders(ImageFolders):
     images are dealt to its given environments (by ``data_seed``), so none is in two of them, and split into ``train``
     and ``val`` (by ``split_seed``). Subsets that a list of images names are not used.
 
-    Images are corrupted once, after they are resized, with random numbers of ``corruption_seed``.
-
-    Args:
-        given: ``1-0-2-...``, corruptions to draw for each domain, or a list of environments.
-        corruptions: names, None for all 15.
-        severity: 1 (mild) to 5.
-        pool_fraction: share of a domain's images in its evaluation pool.
-        data_seed: decides which corruptions are given, and which images are dealt to which environment.
-        corruption_seed: of the corruptions' random numbers.
+    Images are corrupted once, after they are resized, with random numbers of ``corruption_seed``. Keys as in
+    ``conf/corruptions/hendrycks.yaml``, where each is explained.
     """
 
     given: SkipValidation[str | Sequence[str]]  # checked with the domains

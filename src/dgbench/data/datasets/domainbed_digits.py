@@ -41,14 +41,8 @@ class DealtDigits(DatasetOptions):
     All base images (MNIST's training images, then its test images) are permuted, and environment i of E gets those
     at places i, i + E, ... of the permutation. Which images these are, and whatever else is drawn, is what DomainBed
     draws with its global generator of torch seeded with ``data_seed``; DomainBed takes its run seed, which differs
-    from run to run, so that its models are not tested on the same images.
-
-    Args:
-        base, data_dir: see :func:`~dgbench.data.datasets.base_images.load_base_images`; the digits stand in for MNIST
-            with 8 x 8 pixels.
-        val_fraction: share of an environment's images in its val subset.
-        data_seed: decides which images go where, and what else is drawn.
-        split_seed: decides the split into train and val.
+    from run to run, so that its models are not tested on the same images. Keys as in ``conf/dataset``, where each is
+    explained.
     """
 
     base: Base
@@ -129,9 +123,6 @@ class DealtDigits(DatasetOptions):
 
 class RotatedMNIST(DealtDigits):
     """Gray digits of ten classes, turned counter-clockwise by the angle of their environment (Ghifary et al., 2015).
-
-    Args:
-        angles: in degrees, one environment each, e.g. ``[0, 15, 30, 45, 60, 75]``; named ``0``, ``15``, ...
     """
 
     angles: Numbers
@@ -157,10 +148,6 @@ class ColoredMNIST(DealtDigits):
     The image has two channels; the digit stands in the channel of its color, the other is zero (Arjovsky et al., 2019).
     Unlike in :class:`~dgbench.data.datasets.spurious.SRCMNIST`, no image is kept apart to judge other environments: a
     held-out environment is tested on its own images.
-
-    Args:
-        given: e of the environments.
-        label_noise: probability that a label is flipped.
     """
 
     given: Given

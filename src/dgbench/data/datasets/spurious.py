@@ -75,19 +75,10 @@ Count = Annotated[
 
 
 class SpuriousOptions(DatasetOptions):
-    """What every dataset with a spurious feature takes.
+    """What every dataset with a spurious feature takes; keys as in ``conf/dataset``, where each is explained.
 
-    Args:
-        label_noise: probability that a label is replaced by another one.
-        given: e of the given environments; None leaves them to the dataset.
-        pool_fraction: share of the images in the evaluation pool, which judges every environment.
-        val_fraction: share of a given environment's images in its val subset.
-        evaluation: ``exact`` or ``sampled``.
-        data_seed: decides which images go where, label noise and features.
-        split_seed: decides the split into train and val.
-        e_means: ``disagree``, or ``agree`` where e is the probability that the feature equals the label.
-        shares: how the images outside the pool are dealt to the given environments, in proportion; None is evenly.
-        val_only: e of given environments whose own images are all ``val``: those that are never trained on.
+    ``e_means`` is in ``c_cats_dogs.yaml``, ``shares`` and ``val_only`` are in ``cmnist_irm.yaml``, the others in
+    ``sr_cmnist.yaml``.
     """
 
     label_noise: LabelNoise
@@ -98,7 +89,7 @@ class SpuriousOptions(DatasetOptions):
     data_seed: Seed
     split_seed: Seed
     e_means: Literal["agree", "disagree"] = "disagree"
-    shares: Numbers | None = None
+    shares: Numbers | None = None  # None: evenly
     val_only: Numbers = ()
 
     def plan(
@@ -205,11 +196,6 @@ class SRCMNIST(SpuriousOptions):
     Colored digits: label digit < 5, flipped with probability 0.25; color from the final label, flipped with e. The
     image has two channels; the digit stands in the channel of its color, the other is zero. All environments are
     e = 0.00, 0.01, ..., 1.00.
-
-    Args:
-        base, data_dir, resolution: see :func:`~dgbench.data.datasets.base_images.load_base_images`.
-        ratio: majority environments per minority environment, >= 1; read where ``given`` is None.
-        scale: number of minority environments, >= 1; likewise.
     """
 
     base: Base
@@ -279,13 +265,6 @@ class SpuriousPictures(SpuriousOptions):
     keep the printed set's starts and its step of 0.05: the majority is the first three (five) of 0.05, 0.10, 0.15,
     0.20, 0.25, the minority the first two (none) of 0.50, 0.55; for L-CIFAR10 of 0.95, 0.90, ... and 0.50, 0.45. So
     all given environments are among the 101.
-
-    Args:
-        root, image_size, on_bad_image, cache_dir, workers: see
-            :func:`~dgbench.data.datasets.base_images.load_pictures`.
-        paint: draws the feature into (n, 3, S, S) images; or what Hydra makes it from, so that a plan needs no torch.
-        ratio: a key of ``given_sets``; read where ``given`` is None.
-        given_sets: e of the given environments by ratio.
     """
 
     root: Annotated[PathText, Refusal("is no path", "name a folder that holds CLASS/IMAGE.png")]
@@ -293,7 +272,7 @@ class SpuriousPictures(SpuriousOptions):
     on_bad_image: Literal["fail", "skip"]
     cache_dir: CacheFolder
     workers: Workers
-    paint: Annotated[Any, AfterValidator(_function)]
+    paint: Annotated[Any, AfterValidator(_function)]  # a painter, or what Hydra makes it from: a plan needs no torch
     ratio: Any
     given_sets: Annotated[Mapping[str, Given], mapping_or("names no sets; use dataset.given=[0.9,0.1]")]
 
