@@ -71,5 +71,6 @@ def rotated(images: Tensor, angle: float) -> Tensor:
     Returns:
         (n, 1, S, S) uint8.
     """
-    turned = [Image.fromarray(picture).rotate(angle, Image.Resampling.BILINEAR) for picture in images[:, 0].numpy()]
+    pictures = map(Image.fromarray, images[:, 0].numpy())
+    turned = [np.asarray(picture.rotate(angle, Image.Resampling.BILINEAR)) for picture in pictures]
     return torch.from_numpy(np.stack(turned))[:, None]
