@@ -43,9 +43,9 @@ PAPER_STEPS, LOOK_EVERY, BATCH = 2000, 50, 32
 class DensityEstimator(Estimator):
     """Algorithms 1 and 2 of Ye et al. (2022), by the paper or as in the authors' released code.
 
-    ``recipe=code``: SGD over 10 epochs, mean weights of the last five, densities of held-out images; ``paper``: Adam, 2000
-    steps, the step of the lowest validation error, densities of all images. ``eps_div`` and ``eps_cor`` are thresholds on
-    densities, unit 1 / volume of standardized features. All keys are explained in ``conf/estimator/ood_bench.yaml``.
+    ``recipe=code``: SGD over 10 epochs, mean weights of the last five, densities of held-out images; ``paper``: Adam,
+    2000 steps, the step of the lowest validation error, densities of all images. ``eps_div`` and ``eps_cor`` are
+    thresholds on densities, unit 1 / volume of standardized features. ``conf/estimator/ood_bench.yaml`` explains all.
     """
 
     key = "estimator.ood_bench"
