@@ -122,8 +122,7 @@ class DealtDigits(DatasetOptions):
 
 
 class RotatedMNIST(DealtDigits):
-    """Gray digits of ten classes, turned counter-clockwise by the angle of their environment (Ghifary et al., 2015).
-    """
+    """Gray digits of ten classes, turned counter-clockwise by the angle of their environment (Ghifary et al., 2015)."""
 
     angles: Numbers
 
