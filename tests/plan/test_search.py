@@ -49,7 +49,7 @@ def test_named_trials_keep_their_numbers() -> None:
         ({"draws": True}, "hparams.scheme.draws=true is neither"),
         ({"repeats": -1}, "hparams.scheme.repeats=-1.*integer >= 0"),
         ({"repeats": 2, "trials": 3}, "needs.*search.*trial"),
-        ({"chosen_by": Last()}, "chosen_by=last step cannot choose"),
+        ({"chosen_by": Last()}, "chosen_by=last cannot choose"),
     ],
 )
 def test_what_cannot_be_meant(changes: dict[str, Any], match: str) -> None:

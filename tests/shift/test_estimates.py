@@ -201,5 +201,5 @@ def test_arrays_that_do_not_fit() -> None:
         estimate_shift(x, y, np.zeros((5, 3)), y)
     with pytest.raises(ConfigError, match=r"estimator=jont.*unknown"):
         estimate_shift(x, y, x, y, "jont")
-    with pytest.raises(ConfigError, match=r"estimator.joint.lr=-1.*number >= 0"):
+    with pytest.raises(ConfigError, match=r"estimator.joint.lr=-1.*>= 0"):
         estimate_shift(x, y, x, y, keys={"lr": -1})

@@ -92,7 +92,7 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
 
             try:
                 refuse_options(sys.argv[1:], config_name)
-                sys.argv[1:] = sweep_first(open_keys(in_our_names(sys.argv[1:])))
+                sys.argv[1:] = sweep_first(open_keys(in_our_names(sys.argv[1:]), config_name))
                 if sys.argv[1:2] in (["-m"], ["--multirun"]):
                     sign_of_life("composing the jobs of the sweep ...")
                 hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)()

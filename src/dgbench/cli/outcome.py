@@ -252,9 +252,11 @@ def print_sweep_end(n_jobs: int, done: int, runs: Sequence[Path], config: DictCo
     jobs = "1 job" if n_jobs == 1 else f"{n_jobs} jobs"
     models = f"{len(finished)} of their {len(runs)} models" + (f", {failed} failed" if failed else "")
     print(f"{done} of {jobs} done: {models}")
+    if not finished:
+        return
     searched = OmegaConf.select(config, "hparams.scheme.chosen_by") is not None
     selection = build(config.hparams.scheme, "chosen_by") if searched else build(config, "selection")
-    if finished and len(finished) <= MOST_RUNS:
+    if len(finished) <= MOST_RUNS:
         try:
             print(_sweep_table(finished, selection))
         except DgbenchError as error:  # e.g. results that no table may mix

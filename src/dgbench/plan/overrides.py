@@ -116,16 +116,20 @@ def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix, node
 
 
-def open_keys(words: Sequence[str]) -> list[str]:
+def open_keys(words: Sequence[str], command: str = "train") -> list[str]:
     """Write overrides as Hydra takes them: with quotes where it needs them, and keys that stand in no file opened.
+
+    Args:
+        words: as typed.
+        command: only ``train`` has keys that stand in no file, hyperparameters and ``grid``.
 
     Raises:
         ConfigError: an address that a key had once.
     """
-    return [_open(word if word.startswith("-") else readable(word)) for word in words]
+    return [_open(word if word.startswith("-") else readable(word), command) for word in words]
 
 
-def _open(word: str) -> str:
+def _open(word: str, command: str) -> str:
     key = word.lstrip("+~").partition("=")[0]
     _check_word(word, key)
     now = MOVED.get(key) or next(
@@ -136,8 +140,8 @@ def _open(word: str) -> str:
     if now:
         raise ConfigError(f"{key} is set by {now}; write {now}={word.partition('=')[2]}")
     chosen = key.startswith("hparams.") and key.split(".")[1] not in SEARCH_KEYS
-    opens = "=" in word and not word.startswith(("+", "~")) and (chosen or key == "grid" or key.startswith("grid."))
-    return f"++{word}" if opens else word
+    opens = chosen or key == "grid" or key.startswith("grid.")
+    return f"++{word}" if opens and command == "train" and "=" in word and not word.startswith(("+", "~")) else word
 
 
 def _check_word(word: str, key: str) -> None:

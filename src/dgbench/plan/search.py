@@ -60,7 +60,7 @@ class Scheme(Checked):
             )
         if not getattr(self.chosen_by, "chooses_draws", False):
             raise ConfigError(
-                f"hparams.scheme.chosen_by={getattr(self.chosen_by, 'title', self.chosen_by)} cannot choose among "
+                f"hparams.scheme.chosen_by={getattr(self.chosen_by, 'name', self.chosen_by)} cannot choose among "
                 "draws; take e.g. hparams.scheme.chosen_by._target_=dgbench.analysis.selection.TrainVal"
             )
         return self
