@@ -40,9 +40,9 @@ from dgbench.data.datasets.image_table import ImageTable
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.store.photographs import cores
 from dgbench.records.predictions import PREDICTION_FILE
-from dgbench.training.fit import Fit, make_trainer
+from dgbench.training.fit import Fit
 from dgbench.training.groups import plan_groups
-from dgbench.training.processes import prepare_process
+from dgbench.training.processes import make_trainer, prepare_process
 from dgbench.training.study import Study
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -225,6 +225,13 @@ def without_an_environment(file: Path) -> None:
         ("x.npz", lambda file: file.write_bytes(b""), "cannot be read"),
         ("x.parquet", lambda file: file.write_text("hello"), r"cannot be read \(ArrowInvalid"),
         ("x.csv", lambda file: file.write_text(""), r"cannot be read \(EmptyDataError"),
+        (
+            "x.csv",
+            lambda file: file.write_bytes("features,environment,label\n1,\u00e9,0\n".encode("latin-1")),
+            r"save it as UTF-8",
+        ),
+        ("x.csv", lambda file: file.write_text("features,environment,label\n1,a,0\n1,a,0,9\n"), r"line 3, saw 4"),
+        ("x.csv", lambda file: file.write_text("features,environment,label\n" + "1,a,0,9\n" * 3), r"more values than"),
         ("x.parquet", ragged, r"values.*features.*shapes \(2,\), \(4,\).*d numbers"),
         ("x.parquet", without_an_environment, "row 0 has no environment"),
     ],

@@ -129,6 +129,22 @@ def test_further_columns_are_attributes_that_change_no_hash(image_tree: Tree, tm
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x/cat/00.png,caf\u00e9,cat", r"byte 0xe9.*; save it as UTF-8"),
+        ("x/cat/00.png,x,cat\nx/dog/00.png", "line that is cut short, 'x/dog/00.png'"),
+        ("x/cat/00.png,x,cat\nx/dog/00.png,x", "line that is cut short, 'x/dog/00.png,x'"),
+        ("x/cat/00.png,x,cat\nx/dog/00.png,x,dog,test", "line that has more values.*x,dog,test"),
+        ('x/cat/00.png,x,cat\n"x/dog/00.png,x,dog', "cut short"),
+    ],
+)
+def test_a_list_that_is_cut_or_of_another_encoding(image_tree: Tree, tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "list.csv"
+    file.write_bytes(f"path,environment,class\n{text}\n".encode("latin-1"))
+    one_line(lambda: listed(file, image_tree(x=TWO)), said)
+
+
 def one_line(call: Callable[[], Any], words: str) -> None:
     with refused(words, DgbenchError):
         call()

@@ -73,7 +73,7 @@ def ours(path: Path, arch: str, side: int = SIDE, **options: Any) -> TimmFeaturi
     torch.manual_seed(5)
     net = TimmFeaturizer((3, side, side), arch, **options)
     weights = PretrainedWeights(arch=arch, name="file", path=str(path), allow_missing=("*.num_batches_tracked",))
-    weights.check(lambda: TimmFeaturizer((3, side, side), arch, **options))
+    weights.check(TimmFeaturizer((3, side, side), arch, **options))
     weights.load(net)
     return net.eval()
 

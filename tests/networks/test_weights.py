@@ -187,7 +187,7 @@ def test_the_published_networks_have_all_their_tensors(
     with torch.device("meta"):
         body = make((3, 224, 224), arch)
     assert len(body.adapted(ours.tensors)) == n_tensors
-    ours.check(lambda: make((3, 224, 224), arch))
+    ours.check(make((3, 224, 224), arch))
 
 
 def test_names_are_torchvisions() -> None:
@@ -303,7 +303,7 @@ def broken(path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
 
 
 def test_wrong_architecture(file: Path) -> None:
-    says = complaint(lambda: weights(file, VIT).check(lambda: featurizer(VIT)))
+    says = complaint(lambda: weights(file, VIT).check(featurizer(VIT)))
     assert "test_vit: lacks " in says
     assert " too much" in says
     says = complaint(lambda: weights(file, "resnet18").load(ResNet((3, 32, 32), "resnet18")))
@@ -349,7 +349,7 @@ def test_corrupt_and_cut_files(suffix: str, tmp_path: Path) -> None:
     for content in (b"", b"not weights at all", whole[: len(whole) // 2]):
         path = tmp_path / f"cut{suffix}"
         path.write_bytes(content)
-        says = complaint(lambda path=path: weights(path).check(lambda: featurizer(RESNET)))  # type: ignore[misc]
+        says = complaint(lambda path=path: weights(path).check(featurizer(RESNET)))  # type: ignore[misc]
         assert says.startswith(str(path))
         assert "download it again" in says
 

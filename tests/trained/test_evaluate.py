@@ -242,6 +242,9 @@ def test_no_code_of_a_file_is_run(tree_words: list[str], tmp_path: Path, monkeyp
     assert not Path("evil").exists()
 
 
+DIGITS = ("dataset=sr_cmnist", "dataset.base=digits", "trainer.device=cpu")
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -254,6 +257,22 @@ def test_no_code_of_a_file_is_run(tree_words: list[str], tmp_path: Path, monkeyp
         (["model=no_module:f", "dataset.base=digits"], "model=no_module:f"),
         (["model=x", "algorithm=vrex"], "algorithm"),
         (["model=x", "ensemble=maybe"], "ensemble=maybe"),
+        (["model=x", "ensemble=[true]"], "ensemble=[true]"),
+        (["model=x", "features=-1"], "features=-1 is not an integer >= 0"),
+        (["model=x", "features=[1]"], "features=[1] is not an integer >= 0"),
+        (["model=x", "predictions=5"], "predictions=5"),
+        (["model=x", "name=[a]"], "name=[a] is no text"),
+        (["model=x", "step=[a]"], "step=[a] is unknown; choose last or best"),
+        (["model=x", "step="], "step is empty"),
+        (["model=x", "averaging=mean"], "averaging=mean is unknown"),
+        (["model=x", "output=[a]"], "output=[a] is no folder"),
+        (["model=x", "output="], "output is empty"),
+        (["model=x", "classes=[[a]]"], "classes holds [a]"),
+        (["model=x", "classes=[a"], "classes=[a is no list"),
+        (["model="], "model= is missing"),
+        (["model=builtins:len", *DIGITS], "int of"),
+        (["model=builtins:print", *DIGITS], "NoneType of"),
+        (["model=math:sqrt", *DIGITS], "(ValueError: only one element"),
         (["model=x", "--fast"], "no KEY=VALUE"),
         (["model=resnet18", "dataset=nowhere"], "dataset=nowhere is unknown"),
         (["model=missing.pt2", "dataset=sr_cmnist", "dataset.base=digits"], "model=missing.pt2"),

@@ -389,7 +389,13 @@ def test_the_command_writes_the_usual_folder(
         (["output=x"], "run= is missing"),
         (["runs=x"], "run=, output=, step=, format=, push="),
         (["run=nowhere"], "run=nowhere does not exist"),
-        (["run="], "run= is empty"),
+        (["run="], "run is empty"),
+        (["run=x", "output="], "output is empty"),
+        (["run=x", "output=[a]"], "output=[a] is no folder"),
+        (["run=x", "step=[last]"], "step=[last] is unknown"),
+        (["run=x", "format=5"], "format holds 5"),
+        (["run=x", "format=[onnx"], "format=[onnx is no list"),
+        (["run=x", "trust=maybe"], "trust=maybe is unknown"),
     ],
 )
 def test_what_is_typed_wrongly_is_one_line(

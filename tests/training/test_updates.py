@@ -16,10 +16,10 @@ from dgbench.batches import EnvBatch
 from dgbench.errors import ConfigError
 from dgbench.networks.timm_networks import VisionTransformer
 from dgbench.objectives.contract import ParamGroup
-from dgbench.training.fit import make_trainer
 from dgbench.training.modules import training_module
 from dgbench.training.modules.single import averaged, micro_batches
 from dgbench.training.optimizers import UpdateRule, clipped, learning_rate, take_steps
+from dgbench.training.processes import make_trainer
 from dgbench.training.study import Study
 from tests.studies import small_study, stopping_at, train_study
 from tests.training.test_stacked import DOUBLE, both_ways, fit, modules_of, rows_of, run

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from dgbench.batches import EnvBatch, Tensors
 from dgbench.containers import renew_statistics
+from dgbench.errors import ConfigError
 
 
 class Rule(Protocol):
@@ -62,9 +63,16 @@ class Averaging(pl.Callback):
 
     Args:
         rule: what is averaged.
+
+    Raises:
+        ConfigError: it is no rule.
     """
 
     def __init__(self, rule: Rule) -> None:
+        if lacking := [name for name in ("final_only", "begin", "update", "result") if not hasattr(rule, name)]:
+            raise ConfigError(
+                f"averaging.rule._target_ names a {type(rule).__name__} without {lacking[0]}; name a rule of averaging"
+            )
         self.rule = rule
         self._restored: dict[str, Any] | None = None
         self._live: dict[str, Tensor] = {}

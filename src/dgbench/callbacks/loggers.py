@@ -200,14 +200,12 @@ def build_logger(config: Any) -> MetricsLogger | None:
     target = content.pop("_target_", None)
     if not target:
         return None
-    try:
-        kind = class_at(target)
-        if issubclass(kind, Logger):
-            inspect.signature(kind).bind_partial(**content)
-    except Exception as error:  # also whatever the module itself raises
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"logger._target_={target} cannot be used: {reason}; correct path or arguments") from error
+    kind = class_at(target, "logger._target_", object)
     if issubclass(kind, Logger):
+        try:
+            inspect.signature(kind).bind_partial(**content)
+        except TypeError as error:
+            raise ConfigError(f"logger._target_={target} cannot be used: {error}; correct its arguments") from error
         return LightningLog(build({"logger": {**config["logger"], "_partial_": True}}, "logger"), target)
     built = build(config, "logger")
     if not isinstance(built, MetricsLogger):

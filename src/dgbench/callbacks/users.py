@@ -36,17 +36,12 @@ def check_callbacks(config: Mapping[str, Mapping[str, Any]]) -> None:
             raise ConfigError(
                 f"callbacks.{name}={content} names no class; write callbacks.{name}._target_=package.module.Class"
             )
+        kind = class_at(target, f"callbacks.{name}._target_", pl.Callback)
+        arguments = {key: value for key, value in content.items() if key != "passive" and not key.startswith("_")}
         try:
-            kind = class_at(target)
-            if not issubclass(kind, pl.Callback):
-                raise TypeError("it is no subclass of pytorch_lightning.Callback")
-            arguments = {key: value for key, value in content.items() if key not in ("passive", "_target_")}
-            inspect.signature(kind).bind_partial(**{k: v for k, v in arguments.items() if not k.startswith("_")})
-        except Exception as error:  # also whatever the module itself raises
-            reason = " ".join(str(error).split())
-            raise ConfigError(
-                f"callbacks.{name}._target_={target} cannot be used: {reason}; correct path or arguments"
-            ) from error
+            inspect.signature(kind).bind(*content.get("_args_", ()), **arguments)
+        except TypeError as error:
+            raise ConfigError(f"callbacks.{name} cannot be used: {error}; correct its arguments") from error
 
 
 class UserCallbacks(pl.Callback):

@@ -65,7 +65,7 @@ def _evaluate(words: Sequence[str]) -> None:
     from dgbench.reports.measuring.closing import closing_table
 
     options, overrides = split(words)
-    if "model" not in options:
+    if not options.get("model"):
         raise ConfigError("model= is missing; name a run's folder, a file or a model, see dgbench evaluate --help")
     sign_of_life("loading the model ...")
     result = evaluate(overrides=overrides, **options)
@@ -103,19 +103,17 @@ def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _value(key: str, text: str) -> Any:
-    if text.startswith("["):
-        from hydra.core.override_parser.overrides_parser import OverridesParser
+    """A list where one is typed or needed, else the text itself; what reads it says what it must be."""
+    if not text.startswith("["):
+        return [text] if key in ("classes", "format") else text
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
 
-        return [str(item) for item in OverridesParser.create().parse_override(f"{key}={text}").value()]  # type: ignore[union-attr]
-    if key in ("ensemble", "predictions", "trust"):
-        if text not in ("true", "false"):
-            raise ConfigError(f"{key}={text} is unknown; choose true or false")
-        return text == "true"
-    if key == "features":
-        if not text.isdecimal():
-            raise ConfigError(f"features={text} is not an integer >= 0; give one, e.g. 200")
-        return int(text)
-    return [text] if key == "classes" else text
+    try:
+        items: Any = OverridesParser.create().parse_override(f"{key}={text}").value()
+    except HydraException as error:
+        raise ConfigError(f"{key}={text} is no list; write e.g. {key}=[A,B]") from error
+    return [item if isinstance(item, (list, dict)) else str(item) for item in items]
 
 
 def evaluate(
@@ -169,10 +167,10 @@ def evaluate(
     from dgbench.reports.results import results
     from dgbench.trained.sources import Evaluator
 
+    keys: dict[str, Any] = {"name": name, "classes": classes, "weights": weights, "step": step, "averaging": averaging}
     evaluator = Evaluator(
-        overrides=split(overrides)[1], name=name, classes=list(classes), weights=weights, step=step,
-        averaging=averaging, ensemble=ensemble, features=features, predictions=predictions, trust=trust,
-        output=Path(output), compose=composed, tell=sign_of_life,
+        **keys, overrides=split(overrides)[1], ensemble=ensemble, features=features, predictions=predictions,
+        trust=trust, output=output, compose=composed, tell=sign_of_life,
     )  # fmt: skip
     folders = evaluator.evaluate(model)
     return TrainResult(results(folders, "last"), folders, {})
@@ -193,26 +191,19 @@ def _evaluate_help() -> str:
 
 
 def _export(words: Sequence[str]) -> None:
-    options = {}
+    options: dict[str, Any] = {}
     for word in words:
         key, _, value = word.partition("=")
         if "=" not in word or key not in EXPORT_OPTIONS:
             taken = ", ".join(f"{name}=" for name in EXPORT_OPTIONS)
             raise ConfigError(f"{word} is no option of dgbench export; it takes {taken}")
-        if not value:
-            raise ConfigError(f"{key}= is empty; give a value, or leave it out")
-        options[key] = value
-    trust = bool(_value("trust", options.get("trust", "false")))
+        options["formats" if key == "format" else key] = _value(key, value)
     if "run" not in options:
         raise ConfigError("run= is missing; name the folder of a run, see dgbench export --help")
-    listed = options.get("format", "").removeprefix("[").removesuffix("]")
-    formats = [name.strip() for name in listed.split(",") if name.strip()]
     sign_of_life("loading the model ...")
     from dgbench.trained.export import export
 
-    target = export(
-        options["run"], options.get("output"), options.get("step", "last"), formats, options.get("push", ""), trust
-    )
+    target = export(**options)
     print(f"model: {target} ({', '.join(sorted(path.name for path in target.iterdir()))})")
     if "push" in options:
         print(f"pushed to {options['push']}")

@@ -92,12 +92,19 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
     """
     from statistics import fmean
 
+    from dgbench.plan.building import is_small
     from dgbench.plan.settings import check_configuration
     from dgbench.records.shift_rows import read_shift_rows
     from dgbench.shift.plan import planned_shift
 
     check_configuration(config)
-    planned = planned_shift(config, words, parent)
+    planned, caution = planned_shift(config, words, parent), ""
+    if not is_small(config, planned.info.image):
+        from dgbench.shift.sampling import check_network_of
+        from dgbench.training.processes import why_not_here
+
+        check_network_of(planned)
+        caution = why_not_here(planned.settings)
     for part in planned.estimators:
         n, left = part.size, len(list(part.left()))
         rows = read_shift_rows(part.file)[0] if part.file.exists() else []
@@ -109,6 +116,8 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
         )
     if not planned.info.present:
         print(f"not here yet: images of {planned.info.name}")
+    if caution:
+        print(caution)
     print("Nothing was started.", flush=True)
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from unicodedata import normalize
 
-from dgbench.errors import DataError
+from dgbench.errors import ConfigError, DataError
 from dgbench.records.rows import printable_text
 
 SUBSETS = ("train", "val", "test")
@@ -36,6 +36,19 @@ def check_names(kind: str, names: Iterable[str]) -> None:
                 f"the {kind} {other!a} and {name!a} of the dataset differ by case, blanks or Unicode form alone; write "
                 "them alike where the dataset lists them, or rename one"
             )
+
+
+def need_training_images(env: str, images: int) -> None:
+    """Refuse to train on an environment whose images are all for validation or test.
+
+    Raises:
+        ConfigError: it has no others.
+    """
+    if not images:
+        raise ConfigError(
+            f"environment {env} has no training images, its dataset only judges models there; train on others, e.g. "
+            "with protocol=fixed"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dgbench.batches import EnvBatch, ErrorRecipe, EvalBatch, TrainingImages
+from dgbench.data.description import need_training_images
 from dgbench.data.environments import Environments, EvalSet, Store
 from dgbench.errors import ConfigError
 from dgbench.seeding import derive
@@ -40,11 +41,7 @@ class RunOrder:
         self.order_seed, self.noise_seed = derive(seed, "order"), derive(seed, "augmentation")
         self._subsets = [environments.table.subset(env, "train") for env in self.training]
         for env, subset in zip(self.training, self._subsets, strict=True):
-            if not len(subset):
-                raise ConfigError(
-                    f"environment {env} has no training images, its dataset only judges models there; train on others, "
-                    "e.g. with protocol=fixed"
-                )
+            need_training_images(env, len(subset))
             if batch_size > len(subset):
                 raise ConfigError(
                     f"hparams.batch_size={batch_size} is larger than environment {env} with {len(subset)} training "

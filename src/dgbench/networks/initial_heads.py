@@ -30,8 +30,11 @@ class RandomHead:
     def __init__(self, *, name: str = "random", unit_length: bool = False) -> None:
         self.name = name
 
-    def check(self) -> None:
-        """Raise where what it needs is not installed."""
+    def check(self, classifier: nn.Module, weights: Any, unit_length: bool) -> None:
+        """Refuse what cannot be set; arguments and errors as of :meth:`set`, which reads files besides.
+
+        Tensors of the classifier may be on the meta device.
+        """
 
     def set(self, classifier: nn.Module, weights: Any, classes: Sequence[str], unit_length: bool) -> None:
         """Put values into the classifier.
@@ -50,6 +53,9 @@ class RandomHead:
 
 class ZeroHead(RandomHead):
     """Weights and bias are zero."""
+
+    def check(self, classifier: nn.Module, weights: Any, unit_length: bool) -> None:
+        linear(classifier, self.name)
 
     def set(self, classifier: nn.Module, weights: Any, classes: Sequence[str], unit_length: bool) -> None:
         layer = linear(classifier, self.name)
@@ -109,28 +115,30 @@ class ZeroShotHead(RandomHead):
         self.prompts, self.scale, self.model = prompts, scale, model
         self.class_names = {str(key): str(value) for key, value in (class_names or {}).items()}
 
-    def check(self) -> None:
-        _open_clip_package()
-
-    def set(self, classifier: nn.Module, weights: Any, classes: Sequence[str], unit_length: bool) -> None:
-        layer = linear(classifier, self.name)
+    def check(self, classifier: nn.Module, weights: Any, unit_length: bool) -> None:
+        linear(classifier, self.name)
         if not unit_length:
             raise ConfigError(
                 f"head={self.name} needs features of length one in the space of images and texts; set "
                 "backbone.unit_length=true, with backbone=vit_b16_clip or backbone=vit_b16_siglip"
             )
+        model = self.model or weights.text_model
+        if model is None or not hasattr(type(weights), "file"):
+            raise ConfigError(
+                f"head={self.name} finds no text encoder in init={weights.name}; use init=clip or init=siglip, or "
+                "init=file, with OpenCLIP's name of its model in head.model"
+            )
+        _open_clip_name(model)
+
+    def set(self, classifier: nn.Module, weights: Any, classes: Sequence[str], unit_length: bool) -> None:
+        self.check(classifier, weights, unit_length)
         unknown = sorted(self.class_names.keys() - set(classes))
         if unknown:
             raise ConfigError(
                 f"head.class_names names {unknown[0]}, which is no class; choose from {', '.join(classes)}"
             )
-        model = self.model or weights.text_model
-        if model is None:
-            raise ConfigError(
-                f"head={self.name} finds no text encoder in init={weights.name}; use init=clip or init=siglip, or name "
-                "OpenCLIP's model of init.path in head.model"
-            )
-        texts = class_texts(weights.file, model, self._texts(classes))
+        layer = linear(classifier, self.name)
+        texts = class_texts(weights.file, self.model or weights.text_model, self._texts(classes))
         if texts.embeddings.shape[1] != layer.in_features:
             raise ConfigError(
                 f"head={self.name}: texts have {texts.embeddings.shape[1]} numbers, features {layer.in_features}; set "
@@ -177,17 +185,16 @@ def class_texts(file: Path, model: str, texts: tuple[tuple[str, ...], ...]) -> C
         return ClassTexts(embeddings, float(encoder.logit_scale.exp()), 0.0 if bias is None else float(bias))
 
 
-def _open_clip_package() -> Any:
+def _open_clip_name(model: str) -> str:
+    """OpenCLIP's name of a model that ``head.model`` names, or whose configuration is its file.
+
+    Raises:
+        ConfigError: OpenCLIP is missing or does not know the model.
+    """
     try:
         import open_clip
     except ImportError as error:
         raise ConfigError("head=zero_shot needs OpenCLIP's text encoder; pip install 'dgbench[clip]'") from error
-    return open_clip
-
-
-def _open_clip(model: str) -> tuple[Any, Any]:
-    """A model of OpenCLIP in evaluation mode, with random weights, and its tokenizer."""
-    open_clip = _open_clip_package()
     name = model
     if model.endswith(".json"):
         name, file = Path(model).stem, Path(model).expanduser()
@@ -198,6 +205,14 @@ def _open_clip(model: str) -> tuple[Any, Any]:
         open_clip.add_model_config(file)
     if open_clip.get_model_config(name) is None:
         raise ConfigError(f"head.model={model} is unknown to OpenCLIP; see open_clip.list_models()")
+    return name
+
+
+def _open_clip(model: str) -> tuple[Any, Any]:
+    """A model of OpenCLIP in evaluation mode, with random weights, and its tokenizer."""
+    import open_clip
+
+    name = _open_clip_name(model)
     try:
         with torch.random.fork_rng(devices=[]), _without_warnings():
             return open_clip.create_model(name, pretrained=None).eval(), open_clip.get_tokenizer(name)

@@ -32,7 +32,7 @@ import re
 import shlex
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -85,7 +85,7 @@ class RandomWeights:
         """Nothing has to be fetched."""
         return None
 
-    def check(self, make: Callable[[], nn.Module]) -> None:
+    def check(self, featurizer: nn.Module) -> None:
         """Nothing can be wrong."""
 
     def load(self, featurizer: nn.Module) -> None:
@@ -221,17 +221,14 @@ class PretrainedWeights:
             raise WeightsError(f"{self.file} holds no named tensors; give a {FORMATS} file of weights")
         return tensors
 
-    def check(self, make: Callable[[], nn.Module]) -> None:
-        """Whether the weights fit the network that ``make`` makes; here its tensors get shapes and no memory.
+    def check(self, featurizer: nn.Module) -> None:
+        """Refuse a network that the weights do not fit; its tensors may have shapes and no memory.
 
         Raises:
             ConfigError: the network is of a kind that has no published weights.
             WeightsError: tensors are missing, unexpected, or of another shape.
         """
-        import torch
-
-        with torch.device("meta"):
-            self._fitting(make())
+        self._fitting(featurizer)
 
     def load(self, featurizer: nn.Module) -> None:
         """Copy the weights into the network, and see that they arrived.

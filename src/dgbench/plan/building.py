@@ -6,11 +6,14 @@ The dataset and the initial weights are built before an image or a weight is loa
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from dgbench.configuration import CONF
 from dgbench.errors import ConfigError, DgbenchError
+from dgbench.records.files import read_yaml
 
 if TYPE_CHECKING:
     from dgbench.data.description import DatasetInfo
@@ -43,13 +46,46 @@ def build(config: Any, group: str, **extra: Any) -> Any:
         raise ConfigError(f"{group} cannot be built: {reason}; see the keys in conf/{group}") from error
 
 
-def class_at(path: str) -> type[Any]:
-    """The class at an import path; raises whatever its module raises. (Hydra's ``get_class`` also logs that.)"""
+def class_at(path: str, key: str, base: type[T]) -> type[T]:
+    """Import a class by its path. (Hydra's ``get_class`` also logs what its module raises.)
+
+    Args:
+        path: ``package.module.Class``.
+        key: that names it, for the message.
+        base: what it must be, or be a subclass of.
+
+    Raises:
+        ConfigError: it cannot be imported, or is something else.
+    """
     module, _, name = path.rpartition(".")
-    kind = getattr(importlib.import_module(module), name)
-    if not isinstance(kind, type):
-        raise TypeError(f"{path} is no class")
+    try:
+        kind = getattr(importlib.import_module(module), name)
+    except Exception as error:  # also whatever the module itself raises
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ConfigError(f"{key}={path} cannot be used ({reason}); correct the path") from error
+    if not isinstance(kind, type) or not issubclass(kind, base):
+        package = base.__module__.partition(".")[0]
+        raise ConfigError(f"{key}={path} is no {package} {base.__name__}; name a subclass of that")
     return kind
+
+
+@cache
+def conf_of(group: str, name: str) -> Any:
+    """What a file of ``conf/`` holds, references unresolved."""
+    return read_yaml(CONF / group / f"{name}.yaml")
+
+
+def is_small(config: Mapping[str, Any], image: Sequence[int]) -> bool:
+    """Whether it takes no torch to see that network and device are there: a small network of ``conf/`` learns."""
+    backbone, trainer = config["backbone"], config["trainer"]
+    side, changed = min(image[1:]) if len(image) == 3 else 0, {key: backbone.get(key) for key in ("name", "width")}
+    usual = any(
+        backbone == {**conf_of("backbone", name), **changed} and side >= least
+        for name, least in (("mlp", 1), ("mnist_cnn", 14))
+    )
+    runs_anywhere = trainer["device"] in ("auto", "cpu") and trainer["precision"] == "32-true"
+    sized = isinstance(changed["width"], int) and changed["width"] > 0 == changed["width"] % 8
+    return usual and sized and runs_anywhere and config["init"] == conf_of("init", "random")
 
 
 def without(config: Mapping[str, Any], group: str, *keys: str) -> dict[str, Any]:
@@ -70,8 +106,8 @@ class InitialWeights(Protocol):
     def to_fetch(self) -> str | None:
         """The command that fetches their file; None where it is here. Asks no network."""
 
-    def check(self, make: Callable[[], Any]) -> None:
-        """Raise where the weights do not fit the network that ``make`` makes."""
+    def check(self, featurizer: Any) -> None:
+        """Raise where the weights do not fit the network, whose tensors may be on the meta device."""
 
     def load(self, featurizer: Any) -> None:
         """Put the weights in."""

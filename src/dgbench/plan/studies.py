@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from hydra.core.config_loader import ConfigLoader
 from omegaconf import DictConfig
 
-from dgbench.data.description import DatasetInfo
+from dgbench.data.description import DatasetInfo, need_training_images
 from dgbench.errors import ConfigError, DgbenchError, RunsFailedError
 from dgbench.plan.building import InitialWeights, dataset_options, described, filled_dataset, named_weights
 from dgbench.plan.code import present_paths
@@ -198,6 +198,8 @@ class Planner:
         planned = composed.text("dataset", "init", "backbone", "protocol")
         if planned not in self._folds:
             self._folds[planned] = planned_folds(composed["protocol"], dataset.info)
+            for env in dict.fromkeys(env for fold in self._folds[planned] for env in fold.training):
+                need_training_images(env, dataset.info.counts.get(env, {}).get("train", 1))
         check_validation(composed["selection"].get("environments"), dataset.info.given)
         config = {**composed.plain(), "dataset": dataset.keys}
         alike = composed.text(

@@ -31,11 +31,12 @@ from dgbench.seeding import derive
 from dgbench.shift.classifiers import ShiftClassifier
 from dgbench.shift.estimators import Fitted, Fitting, Labeled, Schedule
 from dgbench.training.checkpoints import Snapshot
-from dgbench.training.fit import fit_quietly, make_trainer
+from dgbench.training.fit import fit_quietly
 from dgbench.training.groups import CPU_PARAMETERS
 from dgbench.training.modules import RunModule, SingleRun, StackedRuns
 from dgbench.training.modules.predicting import images_at_once
 from dgbench.training.optimizers import UpdateRule
+from dgbench.training.processes import make_trainer
 
 STACK_BYTES = 2 * 2**30  # of the minibatches and weights of a stack
 FEATURES_AT_ONCE = 16384

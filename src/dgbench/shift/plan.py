@@ -28,7 +28,7 @@ from dgbench.records.shift_rows import HALF, LABELS, SHIFT_FILE, TRIAL, ShiftIde
 from dgbench.records.spec import code_version, digest
 from dgbench.seeding import derive
 from dgbench.shift.estimators import Estimator
-from dgbench.validation import Checked, Count0, Count1, Refusal, Switch
+from dgbench.validation import Checked, Count0, Count1, NonBlank, Positive, Refusal, Switch
 
 REFERENCE = "reference"
 USED = ("device", "precision", "matmul", "checkpoint_seconds")  # keys of conf/trainer that count here
@@ -177,6 +177,8 @@ class ShiftKeys(Checked):
     min_per_class: Annotated[AtLeast2, Refusal("is not an integer >= 2", "give one")]
     max_per_class: Annotated[AtLeast2 | None, Refusal("is not an integer >= 2", "give one")]
     null: Switch
+    cache_dir: Annotated[NonBlank | None, Refusal("is no folder", "give its path, or null for memory")]
+    cache_gb: Annotated[Positive, Refusal("is not a number > 0", "give one, in gigabytes")]
 
     @model_validator(mode="after")
     def _halves_have_a_spread(self) -> Self:

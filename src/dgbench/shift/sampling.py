@@ -18,7 +18,7 @@ from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.store.cached_features import CachedFeatures
 from dgbench.errors import ConfigError, DataError
 from dgbench.networks.featurizer import FirstStages
-from dgbench.plan.building import build, built, without
+from dgbench.plan.building import build, built
 from dgbench.records.shift_rows import HALF, HALVES, LABELS
 from dgbench.seeding import derive
 from dgbench.shift.estimators import Estimator, Sample
@@ -26,8 +26,9 @@ from dgbench.shift.fitting import ClassifierTraining
 from dgbench.shift.pairs import balanced, half, null_pair
 from dgbench.shift.plan import Pair, PlannedShift, Slot
 from dgbench.trained.predictor import batches
+from dgbench.training.blueprint import check_network, featurizer_keys
 from dgbench.training.modules.predicting import activations, images_at_once
-from dgbench.training.study import check_network
+from dgbench.training.processes import make_trainer
 
 FILES_AT_ONCE = 64
 
@@ -38,7 +39,8 @@ def prepared(job: PlannedShift, tell: Callable[[str], None]) -> ClassifierTraini
     Raises:
         ConfigError, DataError, WeightsError: something cannot be had.
     """
-    check_network(job.config, job.info, job.weights)
+    check_network_of(job)
+    make_trainer(job.settings, [], 1)
     source = built(job.dataset)
     execution = job.config["execution"]
     make = partial(_network, job, source)
@@ -47,8 +49,6 @@ def prepared(job: PlannedShift, tell: Callable[[str], None]) -> ClassifierTraini
         return training
     tell("computing the features of all images, or reading them")
     network: Any = make(job.config["seed"])
-    if reason := getattr(network, "why_not_frozen", None):
-        raise ConfigError(f"features=frozen cannot freeze this backbone: {reason}, or features=trained")
     stages = FirstStages(network, len(network.stages())).to(training.dtype)
     asked = [EvalSet(torch.from_numpy(own_images(source, env, job.config["images"]))) for env in source.info.given]
     at_once = partial(images_at_once, activations(stages, source.store.image))
@@ -59,11 +59,22 @@ def prepared(job: PlannedShift, tell: Callable[[str], None]) -> ClassifierTraini
     return replace(training, source=replace(source, store=store), backbone=None, features_of=features_of)
 
 
+def check_network_of(job: PlannedShift) -> None:
+    """Refuse a network that does not go with images, weights or frozen features, before an image is decoded.
+
+    Raises:
+        ConfigError, WeightsError: with the reason.
+    """
+    network = check_network(job.config, {}, job.info, job.weights)
+    reason = getattr(network, "why_not_frozen", None)
+    if reason and job.config["features"] == "frozen":
+        raise ConfigError(f"features=frozen cannot freeze this backbone: {reason}, or features=trained")
+
+
 def _network(job: PlannedShift, source: Environments, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "init"))
-        keys = without(job.config, "backbone", "name", "hparams")["backbone"]
-        network: nn.Module = build({"backbone": keys}, "backbone", image=source.store.image)
+        network: nn.Module = build({"backbone": featurizer_keys(job.config, {})}, "backbone", image=source.store.image)
         job.weights.load(network)
     return network
 

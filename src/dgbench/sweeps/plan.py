@@ -10,7 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from dgbench.configuration import CONF
+from dgbench.plan.building import build, conf_of, is_small
 from dgbench.plan.studies import Command, PlannedStudy, Planner
+from dgbench.records.spec import digest
 from dgbench.records.status import duration, roughly
 from dgbench.sweeps.sizes import JobSize, KindLeft, Speeds, Workload, clocked_here, packed, parts
 
@@ -31,9 +34,11 @@ def print_plan(
         folder: where studies go and speeds are kept.
 
     Raises:
-        DataError: a dataset whose environments must be known is not there.
+        ConfigError, DataError, WeightsError: a study that training would refuse before its first step, or a dataset
+            whose environments must be known and is not there.
     """
-    workload = Workload(replace(planner, fetch_weights=False))
+    judged = Judged()
+    workload = Workload(replace(planner, fetch_weights=False), judged.add)
     left = [workload.add(words) for words in jobs]
     speeds = Speeds(clocked_here if clock and size.can_clock else None, folder, size.device, clock and not starts)
     workload.clock(speeds)
@@ -50,7 +55,7 @@ def print_plan(
     lengths = [_sum(part.seconds for part in to_train[pack.start : pack.stop]) for pack in packed(to_train, size)]
     print(_jobs(len(jobs), lengths, size) + _explained(clock, starts))
     absent = dict.fromkeys(line for kind in kinds if kind.left for line in _absent(kind.left[0]))
-    for note in (*_images(kinds), *absent, *speeds.notes()):
+    for note in (*_images(kinds), *absent, *speeds.notes(), *judged.cautions):
         print(note)
     if clock and not size.can_clock:
         print(
@@ -70,6 +75,55 @@ def print_command_plan(command: Command, clock: bool, starts: bool) -> None:
     """
     size = JobSize.alone(str(command.config.trainer.device))
     print_plan([list(command.words)], command.planner(), clock, starts, size, command.parent)
+
+
+#: group -> the file of it that needs no judgment, beside a small network
+PLAIN = {"head": "random", "tuning": "ft", "averaging": "none", "sharpness": "none", "callbacks": "none"}
+OURS = ("logger", "selection")  # groups that need none where they name a class of dgbench
+
+
+class Judged:
+    """Refuses what training would refuse before an image is decoded; where that takes torch, it is loaded.
+
+    Attributes:
+        cautions: what this machine cannot train, and the one that the jobs will run on may.
+    """
+
+    def __init__(self) -> None:
+        self.cautions: dict[str, None] = {}
+        self._done: set[str] = set()
+
+    def add(self, study: PlannedStudy) -> None:
+        """Judge a study, if no equal one was.
+
+        Raises:
+            ConfigError, WeightsError: it cannot work.
+        """
+        config, trainer, image = study.config, study.config["trainer"], study.info.image
+        if (
+            is_small(config, image)
+            and all(config[group] == conf_of(group, name) for group, name in PLAIN.items())
+            and all(str(config[group].get("_target_") or "dgbench.").startswith("dgbench.") for group in OURS)
+            and (CONF / "algorithm" / f"{study.spec.objective}.yaml").is_file()
+            and trainer["accumulate"] == trainer["devices"] == 1
+            and config["execution"]["mode"] != "stacked"
+        ):
+            return
+        groups = [config[group] for group in ("backbone", "init", "trainer", "execution", *PLAIN, *OURS)]
+        read = [study.spec.hparams[key] for key in (config["backbone"].get("hparams") or {}).values()]
+        key = digest([groups, image, study.spec.objective, read])
+        if key in self._done:
+            return
+        self._done.add(key)
+
+        from dgbench.callbacks.loggers import build_logger
+        from dgbench.training.blueprint import Blueprint
+        from dgbench.training.processes import why_not_here
+
+        build_logger(config)
+        build(config, "selection")
+        if reason := why_not_here(Blueprint(study).settings):
+            self.cautions[reason] = None
 
 
 def _absent(study: PlannedStudy) -> Iterator[str]:

@@ -10,9 +10,9 @@ import pytorch_lightning as pl
 import torch
 
 from dgbench.plan.studies import PlannedStudy
-from dgbench.training.fit import fit_quietly, group_data, group_module, make_trainer
+from dgbench.training.fit import fit_quietly, group_data, group_module
 from dgbench.training.groups import Group, plan_groups
-from dgbench.training.processes import prepare_process
+from dgbench.training.processes import make_trainer, prepare_process
 from dgbench.training.study import studies_of
 
 PROBE_SECONDS = 1.0  # of each algorithm's step loop, after its first chunk

@@ -121,10 +121,11 @@ class Workload:
 
     Args:
         planner: plans their studies.
+        judge: refuses a study that cannot work; None believes what was planned.
     """
 
-    def __init__(self, planner: Planner) -> None:
-        self.planner = planner
+    def __init__(self, planner: Planner, judge: Callable[[PlannedStudy], None] | None = None) -> None:
+        self.planner, self.judge = planner, judge
         self.kinds: dict[Kind, KindLeft] = {}
         self._seen: dict[Path, set[str]] = defaultdict(set)  # folds of the study in a folder; jobs may share a study
 
@@ -136,6 +137,8 @@ class Workload:
         """
         left = Left()
         for study in self.planner.studies(words):
+            if self.judge:
+                self.judge(study)
             seen = self._seen[study.folder]
             if new := [fold for fold in study.folds if fold.name not in seen]:
                 groups = ("dataset", "algorithm", "backbone", "tuning", "sharpness")

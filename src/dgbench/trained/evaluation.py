@@ -375,14 +375,14 @@ class Adapted:
         """(n, C, H, W) as the dataset gives them -> (n, K) logits; (name, index) tell the batch."""
         like = next((p for p in self.model.parameters() if p.is_floating_point()), x)
         logits: Tensor = self.model(self._images(x).to(like.dtype))
-        if self._columns is not None:
-            return logits[:, self._columns.to(logits.device)]
-        if logits.dim() != 2 or logits.shape[1] != len(self.classes):
+        k = len(self.model.classes or self.classes)
+        if not isinstance(logits, Tensor) or logits.shape != (len(x), k):
+            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise ConfigError(
-                f"the model gives logits of shape {tuple(logits.shape)} for {len(x)} images of {len(self.classes)} "
-                "classes; name its outputs in their order with classes=[...]"
+                f"the model makes {shape} of {len(x)} images of {k} classes, not logits (n, {k}); name its outputs in "
+                "their order with classes=[...], or name another model"
             )
-        return logits
+        return logits if self._columns is None else logits[:, self._columns.to(logits.device)]
 
     def _images(self, x: Tensor) -> Tensor:
         """The dataset's images as the model was made for them."""

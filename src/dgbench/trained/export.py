@@ -13,10 +13,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import jinja2
 import yaml
+from pydantic import ConfigDict, InstanceOf
 
 from dgbench.analysis.intervals import wilson
 from dgbench.errors import ConfigError, RecordError
@@ -32,17 +33,31 @@ from dgbench.trained.formats import (
     write_onnx,
     write_pt2,
 )
-from dgbench.trained.loading import STEPS, TENSORS, Place, load_one
+from dgbench.trained.loading import TENSORS, Place, load_one
 from dgbench.trained.predictor import LoadedModel
 from dgbench.training.run_folder import MODEL_FILE
+from dgbench.validation import Checked, NonBlank, Refusal, Switch
 
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 MOST_ROWS = 20  # environments that get a line each
 MOST_CLASSES = 50  # that are named
 CONFIG, CARD = "config.json", "README.md"
 PROGRAMS = {"pt2": (PT2, write_pt2), "onnx": (ONNX, write_onnx)}
-FORMATS = ("safetensors", *PROGRAMS)
 FILES = (TENSORS, MODEL_FILE, CONFIG, CARD, PT2, ONNX)
+
+
+class ExportKeys(Checked):
+    """Arguments of :func:`export`, or text as it is typed."""
+
+    key = ""
+    model_config = ConfigDict(strict=False)
+
+    run: Annotated[NonBlank | InstanceOf[Path], Refusal("is no folder of a run", "name one, see dgbench export --help")]
+    output: Annotated[NonBlank | InstanceOf[Path] | None, Refusal("is no folder", "give its path")]
+    step: Literal["last", "best"]
+    format: list[Literal["safetensors", "pt2", "onnx"]]
+    push: Annotated[str, Refusal("is no name of a repository", "write ORG/NAME")]
+    trust: Switch
 
 
 def export(
@@ -77,15 +92,11 @@ def export(
         RecordError: ``run`` is no finished run, ``output`` is something else than an export, or the hub refuses.
         OSError: the folder cannot be written.
     """
-    unknown = [name for name in formats if name not in FORMATS]
-    if unknown:
-        raise ConfigError(f"format={unknown[0]} is unknown; choose from {', '.join(FORMATS)}")
-    if step not in STEPS:
-        raise ConfigError(f"step={step} is unknown; choose last or best")
+    keys = ExportKeys(run=run, output=output, step=step, format=formats, push=push, trust=trust)
     if push:
         checked_name(push)
     folder = _finished(Path(run).expanduser().resolve())
-    model = load_one(folder, step, trust)
+    model = load_one(folder, step, keys.trust)
     programs = [name for name in PROGRAMS if name in formats]
     for name in programs:
         refuse_program(model, name)

@@ -40,8 +40,21 @@ class Foreign(Predictor):
             self.eval()  # an exported program has the mode that it was exported in
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, C, H, W) -> (n, K) logits."""
-        return self.function(x)
+        """(n, C, H, W) -> (n, K) logits.
+
+        Raises:
+            ConfigError: the function cannot take such images.
+        """
+        try:
+            return self.function(x)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # somebody else's function may raise anything
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            raise ConfigError(
+                f"the model cannot take images of shape {tuple(x.shape)} ({reason}); name a function from images to "
+                "logits, or another dataset"
+            ) from error
 
 
 def foreign(

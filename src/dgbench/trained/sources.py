@@ -7,13 +7,13 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from pydantic import ConfigDict, InstanceOf, PrivateAttr, SkipValidation
 
 from dgbench.data.description import Preprocessing
 from dgbench.data.environments import Environments
@@ -24,12 +24,13 @@ from dgbench.plan.code import refuse_code
 from dgbench.plan.settings import TrainerSettings, current_keys
 from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.status import STATUS_FILE
-from dgbench.trained.diwa import KINDS, Accuracy, Siblings, averaged, siblings
+from dgbench.trained.diwa import Accuracy, Siblings, averaged, siblings
 from dgbench.trained.evaluation import Subject, evaluate_model, validation_accuracy
 from dgbench.trained.foreign import foreign
 from dgbench.trained.loading import load, run_folders
 from dgbench.trained.predictor import LoadedModel, Predictor
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
+from dgbench.validation import Checked, Count0, NonBlank, Refusal, Switch
 
 CHOOSE = ("dataset=", "corruptions=", "+corruptions=")  # a word that names another dataset than that of a run
 PACKED = (".ckpt", ".zip", ".tar", ".tgz", ".gz", ".xz", ".bz2")  # names of files that hold a run, or a part of one
@@ -39,29 +40,31 @@ Model = Predictor | Callable[[Preprocessing], Predictor]
 Source = tuple[Any, Callable[[], Model]]  #: what to call a model, and how to load it
 
 
-@dataclass(frozen=True)
-class Evaluator:
-    """Evaluates models by what names them; the options are those of :func:`dgbench.evaluate`.
+class Evaluator(Checked):
+    """Evaluates models by what names them; the options are those of :func:`dgbench.evaluate`, or text as it is typed.
 
     Args:
         compose: overrides -> keys of ``dataset``, ``paths``, ``protocol`` and ``trainer``.
         tell: called with what is done next.
     """
 
-    overrides: Sequence[str]
+    key = ""
+    model_config = ConfigDict(strict=False)
+
+    overrides: list[str]
     name: str
-    classes: Sequence[str]
-    weights: str | Path | None
-    step: str | None
-    averaging: str | None
-    ensemble: bool
-    features: int
-    predictions: bool
-    trust: bool
-    output: Path
-    compose: Callable[[Sequence[str]], dict[str, Any]]
-    tell: Callable[[str], None]
-    _datasets: dict[str, Environments] = field(default_factory=dict)
+    classes: list[NonBlank]
+    weights: NonBlank | InstanceOf[Path] | None
+    step: Literal["last", "best"] | None
+    averaging: Literal["diwa_uniform", "diwa_greedy"] | None
+    ensemble: Switch
+    features: Count0
+    predictions: Switch
+    trust: Switch
+    output: Annotated[NonBlank | InstanceOf[Path], Refusal("is no folder", "give its path")]
+    compose: SkipValidation[Callable[[Sequence[str]], dict[str, Any]]]
+    tell: SkipValidation[Callable[[str], None]]
+    _datasets: dict[str, Environments] = PrivateAttr(default_factory=dict)
 
     def evaluate(self, model: Any) -> list[Path]:
         """Evaluate one model or several, and write their rows.
@@ -94,7 +97,7 @@ class Evaluator:
         subject = Subject.of(model, self.name, Path(title).name if "/" in title else title)
         model.to(device)
         folders = evaluate_model(
-            subject, environments, protocol, settings, self.output, self.tell,
+            subject, environments, protocol, settings, Path(self.output), self.tell,
             features=self.features, predictions=self.predictions, root=dataset.get("root"),
         )  # fmt: skip
         if self.predictions and record is not None and folders[0].name.endswith(record.identity["run"]):
@@ -122,8 +125,6 @@ class Evaluator:
     def _means(self, model: Any) -> list[Source]:
         """The means of runs that belong together."""
         kind = str(self.averaging)
-        if kind not in KINDS:
-            raise ConfigError(f"averaging={kind} is unknown; choose {' or '.join(KINDS)}")
         if self.ensemble:
             raise ConfigError(
                 "averaging= makes one model of several runs, and so does ensemble=true; choose one of them"
@@ -229,4 +230,9 @@ def _set(content: Mapping[str, Any], overrides: Sequence[str], group: str) -> di
 def _device(device: str) -> str:
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    return "cuda" if device == "gpu" else device
+    name = "cuda" if device == "gpu" else device
+    try:
+        torch.empty(0, device=name)
+    except (AssertionError, RuntimeError) as error:
+        raise ConfigError(f"trainer.device={device} is not here ({error}); set trainer.device=auto") from error
+    return name

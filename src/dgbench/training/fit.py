@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
-from pytorch_lightning.callbacks import ProgressBar
-from pytorch_lightning.loggers import Logger
-from pytorch_lightning.plugins.environments import LightningEnvironment  # type: ignore[attr-defined]
-from pytorch_lightning.utilities.exceptions import MisconfigurationException  # type: ignore[attr-defined]
 
 from dgbench.callbacks.checkpointer import Checkpointer
 from dgbench.callbacks.loggers import Guard
@@ -22,9 +16,7 @@ from dgbench.callbacks.progress import Heartbeat
 from dgbench.callbacks.recorder import Recorder, RunRecord
 from dgbench.callbacks.users import CallbackLog, UserCallbacks
 from dgbench.data.minibatches import EnvironmentData
-from dgbench.errors import ConfigError
 from dgbench.plan.building import build, without
-from dgbench.plan.settings import TrainerSettings
 from dgbench.records.files import Checksum
 from dgbench.records.metrics import METRICS_FILE
 from dgbench.records.predictions import PREDICTION_FILE
@@ -32,7 +24,7 @@ from dgbench.records.rows import ROW_FILE, lines_before
 from dgbench.training.checkpoints import Snapshot, best_file, group_file, point_to
 from dgbench.training.groups import Group
 from dgbench.training.modules import RunModule, StackedRuns
-from dgbench.training.processes import CalmSigterm, Process, SharedMinibatches
+from dgbench.training.processes import CalmSigterm, Process, make_trainer
 from dgbench.training.run_folder import write_model
 
 
@@ -250,45 +242,3 @@ def fit_quietly(trainer: pl.Trainer, module: pl.LightningModule, data: pl.Lightn
         trainer.fit(module, datamodule=data)
     except SystemExit as stop:  # Lightning turns Ctrl-C into an exit
         raise KeyboardInterrupt from stop
-
-
-def make_trainer(
-    settings: TrainerSettings,
-    callbacks: Sequence[pl.Callback],
-    epochs: int,
-    process: Process | None = None,
-    logger: Logger | None = None,
-) -> pl.Trainer:
-    """A quiet trainer on one device; dgbench's own callbacks keep rows, checkpoints and progress.
-
-    Raises:
-        ConfigError: Lightning refuses device or precision.
-    """
-    torch.set_float32_matmul_precision(settings.matmul)
-    torch.backends.cudnn.allow_tf32 = settings.matmul != "highest"
-    place: Any = process or LightningEnvironment()  # runs are jobs of their own, also inside a SLURM allocation
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", message=".*fp16 is not supported.*")  # it would take bf16 instead
-            return pl.Trainer(
-                accelerator=settings.device,
-                devices=process.count if process else 1,
-                strategy=SharedMinibatches() if process else "auto",
-                use_distributed_sampler=False,
-                precision=settings.precision,  # type: ignore[arg-type]
-                max_epochs=epochs,
-                num_sanity_val_steps=0,
-                logger=logger or False,
-                log_every_n_steps=settings.log_every,
-                enable_checkpointing=False,
-                enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
-                enable_model_summary=False,
-                callbacks=list(callbacks),
-                plugins=[place],
-            )
-    except (MisconfigurationException, ValueError, UserWarning) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(
-            f"{reason} (trainer.device={settings.device}, trainer.devices={settings.devices}, "
-            f"trainer.precision={settings.precision})"
-        ) from error

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from dgbench.errors import ConfigError
 from dgbench.records.spec import digest
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.stacked import optimizer_key
@@ -73,10 +72,9 @@ def plan_groups(runs: Sequence[Run], execution: Mapping[str, Any]) -> list[Group
     stacks: dict[Any, list[Run]] = {}
     kinds = _Kinds(always=mode == "stacked")
     for run in runs:
-        reason = run.study.why_not_stacked()
-        if reason and mode == "stacked":
-            raise ConfigError(f"{run.study.folder.name} cannot be stacked: {reason}; use execution=single")
-        shape = None if reason else kinds.shape(run)
+        if mode == "stacked":
+            run.study.check_stacked()
+        shape = None if run.study.why_not_stacked() else kinds.shape(run)
         if shape is None:
             alone.append(Group((run,)))
         else:

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -26,10 +26,14 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch.distributed
+from pytorch_lightning.callbacks import ProgressBar
+from pytorch_lightning.loggers import Logger
 from pytorch_lightning.plugins.environments import LightningEnvironment  # type: ignore[attr-defined]
 from pytorch_lightning.strategies import DDPStrategy
+from pytorch_lightning.utilities.exceptions import MisconfigurationException  # type: ignore[attr-defined]
 
-from dgbench.errors import DgbenchError
+from dgbench.errors import ConfigError, DgbenchError
+from dgbench.plan.settings import TrainerSettings
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt(3)
 MB = 2**20
@@ -131,6 +135,64 @@ class CalmSigterm(pl.Callback):
 
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, note)  # Lightning puts back what was there before its own
+
+
+def make_trainer(
+    settings: TrainerSettings,
+    callbacks: Sequence[pl.Callback],
+    epochs: int,
+    process: Process | None = None,
+    logger: Logger | None = None,
+) -> pl.Trainer:
+    """A quiet trainer on one device; dgbench's own callbacks keep rows, checkpoints and progress.
+
+    Raises:
+        ConfigError: Lightning refuses device or precision.
+    """
+    torch.set_float32_matmul_precision(settings.matmul)
+    torch.backends.cudnn.allow_tf32 = settings.matmul != "highest"
+    place: Any = process or LightningEnvironment()  # runs are jobs of their own, also inside a SLURM allocation
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*fp16 is not supported.*")  # it would take bf16 instead
+            return pl.Trainer(
+                accelerator=settings.device,
+                devices=process.count if process else 1,
+                strategy=SharedMinibatches() if process else "auto",
+                use_distributed_sampler=False,
+                precision=settings.precision,  # type: ignore[arg-type]
+                max_epochs=epochs,
+                num_sanity_val_steps=0,
+                logger=logger or False,
+                log_every_n_steps=settings.log_every,
+                enable_checkpointing=False,
+                enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
+                enable_model_summary=False,
+                callbacks=list(callbacks),
+                plugins=[place],
+            )
+    except (MisconfigurationException, ValueError, UserWarning) as error:
+        reason = " ".join(str(error).split()).partition(". ")[0]
+        raise ConfigError(
+            f"trainer.device={settings.device} cannot train here with trainer.precision={settings.precision} "
+            f"({reason}); set trainer.device=auto and trainer.precision=32-true, or start it where it can"
+        ) from error
+
+
+def why_not_here(settings: TrainerSettings) -> str:
+    """Say why this machine cannot train with device and precision, which another one may; empty where it can.
+
+    Raises:
+        ConfigError: no machine can.
+    """
+    _quiet_lightning()
+    try:
+        make_trainer(settings, [], 1)
+    except ConfigError as error:
+        if settings.device == "cpu":
+            raise
+        return str(error)
+    return ""
 
 
 SECONDS_TO_END = 60  # for the others, once process 0 is through

@@ -54,6 +54,7 @@ from dgbench.records.rows import (
     whole,
 )
 from dgbench.records.spec import code_version, commit
+from dgbench.training.blueprint import featurizer_keys
 from dgbench.training.modules import SingleRun
 from dgbench.training.modules.factory import algorithm_class
 from dgbench.training.study import Run
@@ -93,7 +94,7 @@ def write_model(run: Run, identity: RunIdentity) -> None:
         identity=asdict(identity),
         objective=run.study.config["algorithm"]["objective"],
         hparams=dict(run.spec.hparams),
-        featurizer=study.featurizer_keys(),
+        featurizer=featurizer_keys(study.config, study.hparams),
         dtype=str(study.dtype).removeprefix("torch."),
         averaging=None if averaging is None else dict(averaging),
         training=run.fold.training,
@@ -396,7 +397,7 @@ def _identity_fault(identity: dict[str, Any]) -> str:
 def _class(path: str) -> type[Any]:
     """A class by its import path; nothing else that a file may name is called."""
     try:
-        return class_at(path)
+        return class_at(path, "class", object)
     except Exception as error:  # also whatever the module itself raises
         raise RecordError(f"{path} cannot be imported; install what the model was trained with") from error
 

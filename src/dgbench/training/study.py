@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,20 +15,14 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from dgbench.batches import ErrorRecipe
-from dgbench.callbacks.averaging import Averaging
 from dgbench.callbacks.loggers import RunInfo
-from dgbench.callbacks.users import check_callbacks
 from dgbench.containers import Networks
-from dgbench.data.description import DatasetInfo
 from dgbench.data.environments import Environments, EvalSet
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.data.partial import partial
-from dgbench.errors import ConfigError
 from dgbench.network_specs import Sizes
 from dgbench.networks.build import build_networks
-from dgbench.networks.initial_heads import RandomHead
-from dgbench.objectives.sharpness import SAM
-from dgbench.plan.building import InitialWeights, build, built, class_at, without
+from dgbench.plan.building import build, built
 from dgbench.plan.folds import Fold
 from dgbench.plan.identity import callback_values
 from dgbench.plan.settings import TrainerSettings
@@ -36,11 +30,11 @@ from dgbench.plan.studies import PlannedStudy
 from dgbench.records.evaluations import Evaluations
 from dgbench.records.rows import RunIdentity
 from dgbench.records.spec import RunSpec, code_version
+from dgbench.training.blueprint import Blueprint, featurizer_keys
 from dgbench.training.modules import SingleRun
-from dgbench.training.modules.factory import algorithm_class
 from dgbench.training.modules.predicting import OneRun
 from dgbench.training.optimizers import UpdateRule
-from dgbench.training.tuning import ALL, FULL_PRECISION, Tuning
+from dgbench.training.processes import make_trainer
 
 RGB = 3  # channels
 IN_PARTS = ("accumulate", "devices")  #: keys of ``conf/trainer`` that cut a minibatch
@@ -146,7 +140,7 @@ class Run:
         )
 
 
-class Study:
+class Study(Blueprint):
     """Everything that the runs of one study share.
 
     Args:
@@ -158,67 +152,14 @@ class Study:
     """
 
     def __init__(self, planned: PlannedStudy, source: Environments | None = None) -> None:
-        self.planned, self.config, self.spec, self.folds = planned, planned.config, planned.spec, planned.folds
+        super().__init__(planned)
         self.folder = planned.folder
-        check_network(self.config, planned.info, planned.weights)
-        self.head: RandomHead = build({"head": self.config["head"]}, "head")
-        self.head.check()
-        self.algorithm = algorithm_class(self.config["algorithm"]["objective"])
-        if planned.info.kind == "vectors" and (reason := self.algorithm.why_not_vectors):
-            raise ConfigError(
-                f"algorithm={self.config['algorithm']['name']} cannot train on vectors of features: {reason}; choose "
-                "another algorithm"
-            )
-        self.settings = TrainerSettings(**self.config["trainer"])
-        self.tuning: Tuning = build(self.config, "tuning")
+        if caution := self.algorithm.caution(self.bare_sizes, self.hparams):
+            log.warning("%s: %s", self.spec.algorithm, caution)
         self.source: Environments = source or built(planned.dataset)
         self.info = self.source.info
-        self._check()
         self.environments = self._cached() if self.tuning.cache_features else self.source
         self.runs = [self._run(fold) for fold in self.folds]
-
-    def _check(self) -> None:
-        """Refuse what cannot be built, or would turn a method into another one, before anything is written."""
-        self.averaging()
-        check_callbacks(self.config["callbacks"])
-        self._check_combination()
-        self.tuning.check(self.settings.steps)
-        with torch.device("meta"):  # shapes, no memory
-            body: Any = self._bare(self.source.store.image)
-        self._network_alone: str | None = getattr(body, "why_not_stackable", None)
-        self.tuning.check_network(body)
-        sizes = replace(self._sizes(self.folds[0]), n_features=body.n_features)
-        if caution := self.algorithm.caution(sizes, self.hparams):
-            log.warning("%s: %s", self.spec.algorithm, caution)
-
-    def _check_combination(self) -> None:
-        """Refuse sharpness-aware updates without one loss, and parts of a minibatch where a method needs the whole."""
-        name, algorithm, sharpness = self.config["algorithm"]["name"], self.algorithm, self._sharpness()
-        label = f"sharpness={self.config['sharpness']['name']}"
-        if sharpness and algorithm.why_not_sharp:
-            raise ConfigError(
-                f"{label} cannot go around algorithm={name}: {algorithm.why_not_sharp}; "
-                "set sharpness=none or choose another algorithm"
-            )
-        for key in IN_PARTS:
-            n = getattr(self.settings, key)
-            if n > 1 and sharpness:
-                raise ConfigError(
-                    f"{label} cannot go with trainer.{key}={n}: each part of a minibatch would climb on its own, which "
-                    f"is another method; set trainer.{key}=1 or sharpness=none"
-                )
-            if n > 1 and algorithm.why_not_in_parts:
-                raise ConfigError(
-                    f"algorithm={name} cannot go with trainer.{key}={n}: {algorithm.why_not_in_parts}, which is "
-                    f"another method; set trainer.{key}=1 or choose another algorithm"
-                )
-
-    def _sharpness(self) -> SAM | None:
-        """How updates look at raised weights, if they do."""
-        if "_target_" not in self.config["sharpness"]:
-            return None
-        method: SAM = build(without(self.config, "sharpness", "name"), "sharpness")
-        return method
 
     def columns(self) -> dict[str, Any]:
         """The configuration, and flat names for what a dashboard groups and filters by."""
@@ -230,11 +171,6 @@ class Study:
         """Tags of its runs on a dashboard."""
         searched = ["search"] if self.spec.draw or self.config["hparams"].get("scheme") is not None else []
         return [self.info.name, self.spec.algorithm, *searched]
-
-    @property
-    def hparams(self) -> Mapping[str, Any]:
-        """Resolved values of every hyperparameter that is read."""
-        return self.spec.hparams
 
     @property
     def batch_size(self) -> int:
@@ -269,7 +205,6 @@ class Study:
 
     def _cached(self) -> Environments:
         """The environments as what is trained of the featurizer sees them, for every image that some fold needs."""
-        self.tuning.check_cache(self.algorithm, self.settings.precision)
         networks, _ = self._networks(self.folds[0])
         featurizer: Any = networks["featurizer"]
         eval_sets: list[EvalSet] = []
@@ -281,13 +216,6 @@ class Study:
             eval_sets += seen.eval_sets(list(names)).values()
         return self.tuning.cached(self.source, featurizer, self.dtype, eval_sets)
 
-    def averaging(self) -> Averaging | None:
-        """What averages one run's weights, if anything does."""
-        if "_target_" not in self.config["averaging"]:
-            return None
-        callback: Averaging = build(without(self.config, "averaging", "name"), "averaging")
-        return callback
-
     @cached_property
     def resolved_yaml(self) -> str:
         """The study's configuration, every reference resolved."""
@@ -297,31 +225,6 @@ class Study:
     def n_images(self) -> int:
         """Every training image has a number below it."""
         return self.source.table.n_images
-
-    def why_not_stacked(self) -> str | None:
-        """Why runs of this study cannot train together with others; None when they can."""
-        settings, averaging = self.settings, self.config["averaging"]
-        network = self._network_alone
-        drops = {**self.hparams, **self.config["backbone"]}
-        dropout = any("dropout" in key and drops[key] for key in drops)
-        cached = self.tuning.cache_features and self.tuning.freeze_stages == ALL
-        reasons = (
-            (any(fold.membership for fold in self.folds), f"protocol={self.spec.protocol} scores others in each run"),
-            (not self.algorithm.stackable, self.algorithm.why_not_stackable),
-            (network and not cached, str(network)),
-            (self.tuning.layer_decay is not None, "tuning.layer_decay gives each layer a learning rate of its own"),
-            ("_target_" in averaging, f"averaging={averaging['name']} follows one run at a time"),
-            (self.spec.callbacks, f"callbacks.{next(iter(self.spec.callbacks), '')} may change one run at a time"),
-            (
-                settings.precision not in FULL_PRECISION,
-                f"trainer.precision={settings.precision} needs Lightning's own step",
-            ),
-            (settings.devices > 1, f"trainer.devices={settings.devices} shares one run among processes"),
-            (settings.accumulate > 1, f"trainer.accumulate={settings.accumulate} saves memory where one run is large"),
-            (settings.channels_last, "trainer.channels_last=true lays out the convolutions of one run"),
-            (dropout, "dropout draws from a generator that runs of a stack would share"),
-        )
-        return next((reason for holds, reason in reasons if holds), None)
 
     def module(self, fold: Fold) -> SingleRun:
         """A freshly initialized training module for one fold."""
@@ -345,7 +248,7 @@ class Study:
             accumulate=settings.accumulate,
             head_steps=self.tuning.head_steps,
             head_lr=self.tuning.head_lr,
-            sharpness=self._sharpness(),
+            sharpness=self.sharpness(),
         )
         algorithm = self.algorithm(sizes, self.hparams)
         return SingleRun(algorithm, networks, seed=self.spec.seed, rule=rule, dtype=self.dtype)
@@ -379,20 +282,10 @@ class Study:
         )
 
     def _featurizer(self, image: tuple[int, ...]) -> nn.Module:
-        featurizer = self._bare(image)
+        keys = featurizer_keys(self.config, self.hparams)
+        featurizer: nn.Module = build({"backbone": keys}, "backbone", image=image)
         self.planned.weights.load(featurizer)
         return featurizer
-
-    def _bare(self, image: tuple[int, ...]) -> nn.Module:
-        """The featurizer before it gets initial weights."""
-        featurizer: nn.Module = build({"backbone": self.featurizer_keys()}, "backbone", image=image)
-        return featurizer
-
-    def featurizer_keys(self) -> dict[str, Any]:
-        """``_target_`` of the featurizer and its arguments but the shape of the image."""
-        wanted = self.config["backbone"].get("hparams") or {}  # constructor's argument -> hyperparameter
-        taken = {key: self.hparams[hparam] for key, hparam in wanted.items()}
-        return {**without(self.config, "backbone", "name", "hparams")["backbone"], **taken}
 
 
 def studies_of(planned: Sequence[PlannedStudy]) -> list[Study]:
@@ -401,6 +294,9 @@ def studies_of(planned: Sequence[PlannedStudy]) -> list[Study]:
     Raises:
         ConfigError, DataError, WeightsError: one of them cannot work.
     """
+    trainers = [plan.config["trainer"] for plan in planned]
+    for keys in {(keys["device"], keys["precision"]): keys for keys in trainers}.values():
+        make_trainer(TrainerSettings(**keys), [], 1)  # refuses what this machine has not, before an image is decoded
     sources: dict[int, Environments] = {}
     studies = []
     for plan in planned:
@@ -408,30 +304,6 @@ def studies_of(planned: Sequence[PlannedStudy]) -> list[Study]:
         sources[id(plan.dataset)] = study.source
         studies.append(study)
     return studies
-
-
-def check_network(config: Mapping[str, Any], info: DatasetInfo, weights: InitialWeights) -> None:
-    """Refuse a featurizer or initial weights that do not go with one another or with the images.
-
-    Weights are fetched, before anything that takes longer.
-
-    Args:
-        config: plain resolved values by top-level key.
-        info: of the dataset.
-        weights: that ``config`` names.
-
-    Raises:
-        ConfigError: it takes pictures and the dataset holds vectors, or the other way around.
-        WeightsError: the weights cannot be had, or do not fit.
-    """
-    takes = getattr(class_at(config["backbone"]["_target_"]), "takes", None)  # a user's own may not say
-    if takes is not None and info.kind not in takes:
-        raise ConfigError(
-            f"backbone={config['backbone']['name']} takes {' or '.join(takes)}, and dataset={info.name} holds "
-            f"{info.kind}; {FIXES[info.kind]}"
-        )
-    image, keys = (RGB, *[weights.images.input_size] * 2), without(config, "backbone", "name", "hparams")
-    weights.check(lambda: build(keys, "backbone", image=image))
 
 
 def environments_of(fold: Fold, environments: Environments) -> Environments:

@@ -10,7 +10,6 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import nn
 
 from dgbench.containers import Networks
 from dgbench.data.environments import Environments, EvalSet
@@ -46,15 +45,17 @@ class Tuning(TuningSettings):
                 "lower it, or set tuning=lp to train the classifier alone"
             )
 
-    def check_network(self, featurizer: nn.Module) -> None:
-        """Refuse a featurizer that cannot be frozen as it is built.
+    def check_network(self, featurizer: Featurizer) -> None:
+        """Refuse a featurizer of which not that many stages can be frozen as it is built.
 
         Raises:
             ConfigError: with the reason.
         """
-        reason = getattr(featurizer, "why_not_frozen", None)
-        if reason and self.freeze_stages != 0:
+        if self.freeze_stages == 0:
+            return
+        if reason := getattr(featurizer, "why_not_frozen", None):
             raise ConfigError(f"tuning={self.name} cannot freeze this backbone: {reason}, or tuning=ft")
+        self.count(len(featurizer.stages()))
 
     def count(self, stages: int) -> int:
         """How many of ``stages`` stages are frozen.

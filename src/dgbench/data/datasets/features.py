@@ -6,6 +6,7 @@ They lie in one .npz, .parquet or .csv file. Imports no torch.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -61,9 +62,10 @@ def columns_of(path: Path, features: str | Sequence[str] | None) -> Columns:
     try:
         arrays = read(path, features)
     except (OSError, ValueError, TypeError) as error:
-        reason = " ".join(str(error).split())[:120]
+        reason, decoded = " ".join(str(error).split())[:120], not isinstance(error, UnicodeDecodeError)
         raise DataError(
-            f"dataset.path={path} cannot be read ({type(error).__name__}: {reason}); write it anew"
+            f"dataset.path={path} cannot be read ({type(error).__name__}: {reason}); "
+            f"{'write it anew' if decoded else 'save it as UTF-8'}"
         ) from error
     for name in (FEATURES, ENVIRONMENT, LABEL):
         if name not in arrays:
@@ -88,7 +90,13 @@ def _parquet(path: Path, features: str | Sequence[str] | None) -> Columns:
 def _csv(path: Path, features: str | Sequence[str] | None) -> Columns:
     import pandas as pd
 
-    return _columns_of_frame(path, pd.read_csv(path, keep_default_na=False), features)  # NA may name an environment
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            frame = pd.read_csv(path, keep_default_na=False, index_col=False)  # NA may name an environment
+        except pd.errors.ParserWarning as error:
+            raise ValueError("its lines hold more values than the first names") from error
+    return _columns_of_frame(path, frame, features)
 
 
 def _columns_of_frame(path: Path, frame: pd.DataFrame, features: str | Sequence[str] | None) -> Columns:

@@ -22,7 +22,7 @@ from dgbench.data.description import SUBSETS
 from dgbench.data.options import list_of_names
 from dgbench.data.store.array_cache import notes_of
 from dgbench.errors import ConfigError, DataError
-from dgbench.records.files import open_regular
+from dgbench.records.files import open_regular, read_regular
 
 log = logging.getLogger(__name__)
 
@@ -250,6 +250,53 @@ def _sha256(entries: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
+PUBLISHED = "see python -m dgbench.data.fetch, and dataset.reader.lists=published|drawn where the dataset has it"
+
+
+def text_of(file: Path, fix: str = PUBLISHED) -> list[str]:
+    """The lines of a text.
+
+    Args:
+        file: in UTF-8.
+        fix: what to do where something is wrong with it.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    try:
+        return read_regular(file).decode("utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        first = "" if isinstance(error, OSError) else "save it as UTF-8, or "
+        raise DataError(f"{file} cannot be read ({getattr(error, 'strerror', None) or error}); {first}{fix}") from error
+
+
+def cells_of(file: Path, fix: str = PUBLISHED) -> list[list[str]]:
+    """The cells of a CSV file, line by line, without empty lines; arguments and errors as of :func:`text_of`."""
+    return [line for line in csv.reader(text_of(file, fix)) if line]
+
+
+def lines_of(file: Path, columns: Sequence[str], fix: str = "get the published list") -> list[dict[str, str]]:
+    """The lines of a CSV file with a heading, by column.
+
+    Args:
+        file, fix: see :func:`text_of`.
+        columns: that must be there.
+
+    Raises:
+        DataError: it cannot be read, lacks a column, or has a line that ends before one or has more values than names.
+    """
+    heading, *lines = cells_of(file, fix) or [[]]
+    lacking = [column for column in columns if column not in heading]
+    if lacking:
+        raise DataError(f"{file} has no column {lacking[0]!r} in its first line; {fix}")
+    needed = 1 + max(map(heading.index, columns))
+    for line in lines:
+        if len(line) < needed or any(line[len(heading) :]):
+            fault = "is cut short" if len(line) < needed else "has more values than the first one has names"
+            raise DataError(f"{file} has a line that {fault}, {','.join(line)[:60]!r}; {fix}")
+    return [dict(zip(heading, line, strict=False)) for line in lines]
+
+
 def rows_of_list(manifest: Path) -> list[Row]:
     """The rows of a CSV or JSON file with ``path``, ``environment``, ``class`` and, optionally, ``subset``.
 
@@ -261,27 +308,27 @@ def rows_of_list(manifest: Path) -> list[Row]:
     """
     if not manifest.is_file():
         raise DataError(f"dataset.manifest={manifest} is no file; give a CSV or JSON list of path, environment, class")
+    fix = "give a CSV with a first line path,environment,class or a JSON list of objects with these keys"
     try:
-        text = manifest.read_text(encoding="utf-8-sig")
-        entries = json.loads(text) if manifest.suffix == ".json" else list(csv.DictReader(text.splitlines()))
+        is_json = manifest.suffix == ".json"
+        entries: Any = json.loads("".join(text_of(manifest, fix))) if is_json else lines_of(manifest, COLUMNS[:3], fix)
         return [
             (str(e["path"]), _text(e["environment"]), _text(e["class"]), _text(e.get("subset")) or None, _attributes(e))
             for e in entries
         ]
     except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
         raise DataError(
-            f"dataset.manifest={manifest} cannot be read ({type(error).__name__}: {error}); give a CSV with a first "
-            "line path,environment,class or a JSON list of objects with these keys"
+            f"dataset.manifest={manifest} cannot be read ({type(error).__name__}: {error}); {fix}"
         ) from error
 
 
 def _attributes(entry: Mapping[Any, Any]) -> dict[str, str]:
-    """The further columns; values beyond the named ones, which CSV may hold, have no name."""
+    """The further columns."""
     return {str(name): _text(value) for name, value in entry.items() if name and name not in COLUMNS}
 
 
 def _text(value: object) -> str:
-    """The value of a list; empty where a line ends before it, or JSON holds null."""
+    """The value of a list; empty where JSON holds null."""
     return "" if value is None else str(value)
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dgbench.data.datasets.image_table import SUFFIXES, PlainRow
-from dgbench.data.datasets.readers import cells_of, lines_of, text_of
+from dgbench.data.datasets.image_table import SUFFIXES, PlainRow, cells_of, lines_of, text_of
 from dgbench.errors import ConfigError, DataError
 from dgbench.seeding import derive
 

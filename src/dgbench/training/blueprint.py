@@ -1,0 +1,188 @@
+"""What a study builds, as far as it takes no image, and why it cannot: asked by its plan and before it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from dgbench.callbacks.averaging import Averaging
+from dgbench.callbacks.users import check_callbacks
+from dgbench.data.description import DatasetInfo
+from dgbench.errors import ConfigError
+from dgbench.network_specs import Sizes
+from dgbench.networks.build import build_head
+from dgbench.networks.featurizer import Featurizer
+from dgbench.networks.initial_heads import RandomHead
+from dgbench.objectives.sharpness import SAM
+from dgbench.plan.building import InitialWeights, build, class_at, without
+from dgbench.plan.settings import TrainerSettings
+from dgbench.plan.studies import PlannedStudy
+from dgbench.training.modules.factory import algorithm_class
+from dgbench.training.tuning import ALL, FULL_PRECISION, Tuning
+
+IN_PARTS = ("accumulate", "devices")  #: keys of ``conf/trainer`` that cut a minibatch
+#: what to choose for each kind of images
+FIXES = {
+    "vectors": "choose backbone=feature_mlp, linear or mlp",
+    "pictures": "choose a backbone for pictures, such as mlp or mnist_cnn, or dataset=features",
+}
+
+
+class Blueprint:
+    """The parts of a study whose combination can be judged before an image is decoded; networks get no memory.
+
+    Args:
+        planned: the study as it was planned.
+
+    Raises:
+        ConfigError, WeightsError: something cannot be built, or would turn a method into another one.
+    """
+
+    def __init__(self, planned: PlannedStudy) -> None:
+        self.planned, self.config, self.spec, self.folds = planned, planned.config, planned.spec, planned.folds
+        self.settings = TrainerSettings(**self.config["trainer"])
+        self.algorithm = algorithm_class(self.config["algorithm"]["objective"])
+        if planned.info.kind == "vectors" and (reason := self.algorithm.why_not_vectors):
+            raise ConfigError(
+                f"algorithm={self.config['algorithm']['name']} cannot train on vectors of features: {reason}; choose "
+                "another algorithm"
+            )
+        self.head: RandomHead = build({"head": self.config["head"]}, "head")
+        self.tuning: Tuning = build(self.config, "tuning")
+        self.averaging()
+        check_callbacks(self.config["callbacks"])
+        self._check_combination()
+        self.tuning.check(self.settings.steps)
+        if self.tuning.cache_features:
+            self.tuning.check_cache(self.algorithm, self.settings.precision)
+        self._check_networks()
+        if self.config["execution"]["mode"] == "stacked":
+            self.check_stacked()
+
+    @property
+    def hparams(self) -> Mapping[str, Any]:
+        """Resolved values of every hyperparameter that is read."""
+        return self.spec.hparams
+
+    def _check_networks(self) -> None:
+        info = self.planned.info
+        body = check_network(self.config, self.hparams, info, self.planned.weights)
+        self._network_alone: str | None = getattr(body, "why_not_stackable", None)
+        self.tuning.check_network(body)
+        self.bare_sizes = Sizes(
+            body.n_features, info.n_classes, len(self.folds[0].training), info.image, self.settings.steps
+        )
+        with torch.device("meta"):
+            classifier = build_head(self.algorithm.networks_needed(self.bare_sizes, self.hparams)["classifier"])
+        self.head.check(classifier, self.planned.weights, bool(getattr(body, "unit_length", False)))
+
+    def _check_combination(self) -> None:
+        """Refuse sharpness-aware updates without one loss, and parts of a minibatch where a method needs the whole."""
+        name, algorithm, sharpness = self.config["algorithm"]["name"], self.algorithm, self.sharpness()
+        label = f"sharpness={self.config['sharpness']['name']}"
+        if sharpness and algorithm.why_not_sharp:
+            raise ConfigError(
+                f"{label} cannot go around algorithm={name}: {algorithm.why_not_sharp}; "
+                "set sharpness=none or choose another algorithm"
+            )
+        for key in IN_PARTS:
+            n = getattr(self.settings, key)
+            if n > 1 and sharpness:
+                raise ConfigError(
+                    f"{label} cannot go with trainer.{key}={n}: each part of a minibatch would climb on its own, which "
+                    f"is another method; set trainer.{key}=1 or sharpness=none"
+                )
+            if n > 1 and algorithm.why_not_in_parts:
+                raise ConfigError(
+                    f"algorithm={name} cannot go with trainer.{key}={n}: {algorithm.why_not_in_parts}, which is "
+                    f"another method; set trainer.{key}=1 or choose another algorithm"
+                )
+
+    def sharpness(self) -> SAM | None:
+        """How updates look at raised weights, if they do."""
+        return self._chosen("sharpness")  # type: ignore[no-any-return]
+
+    def averaging(self) -> Averaging | None:
+        """What averages one run's weights, if anything does."""
+        return self._chosen("averaging")  # type: ignore[no-any-return]
+
+    def _chosen(self, group: str) -> Any:
+        return build(without(self.config, group, "name"), group) if "_target_" in self.config[group] else None
+
+    def why_not_stacked(self) -> str | None:
+        """Why runs of this study cannot train together with others; None when they can."""
+        settings, averaging = self.settings, self.config["averaging"]
+        network = self._network_alone
+        drops = {**self.hparams, **self.config["backbone"]}
+        dropout = any("dropout" in key and drops[key] for key in drops)
+        cached = self.tuning.cache_features and self.tuning.freeze_stages == ALL
+        reasons = (
+            (any(fold.membership for fold in self.folds), f"protocol={self.spec.protocol} scores others in each run"),
+            (not self.algorithm.stackable, self.algorithm.why_not_stackable),
+            (network and not cached, str(network)),
+            (self.tuning.layer_decay is not None, "tuning.layer_decay gives each layer a learning rate of its own"),
+            ("_target_" in averaging, f"averaging={averaging['name']} follows one run at a time"),
+            (self.spec.callbacks, f"callbacks.{next(iter(self.spec.callbacks), '')} may change one run at a time"),
+            (
+                settings.precision not in FULL_PRECISION,
+                f"trainer.precision={settings.precision} needs Lightning's own step",
+            ),
+            (settings.devices > 1, f"trainer.devices={settings.devices} shares one run among processes"),
+            (settings.accumulate > 1, f"trainer.accumulate={settings.accumulate} saves memory where one run is large"),
+            (settings.channels_last, "trainer.channels_last=true lays out the convolutions of one run"),
+            (dropout, "dropout draws from a generator that runs of a stack would share"),
+        )
+        return next((reason for holds, reason in reasons if holds), None)
+
+    def check_stacked(self) -> None:
+        """Refuse ``execution.mode=stacked`` where its runs cannot be stacked.
+
+        Raises:
+            ConfigError: with the reason.
+        """
+        if reason := self.why_not_stacked():
+            raise ConfigError(f"{self.planned.folder.name} cannot be stacked: {reason}; use execution=single")
+
+
+def featurizer_keys(config: Mapping[str, Any], hparams: Mapping[str, Any]) -> dict[str, Any]:
+    """``_target_`` of the featurizer and its arguments but the shape of the image.
+
+    Args:
+        config: plain resolved values by top-level key.
+        hparams: resolved hyperparameters; an argument whose one is not there has its default.
+    """
+    wanted = config["backbone"].get("hparams") or {}  # constructor's argument -> hyperparameter
+    taken = {key: hparams[hparam] for key, hparam in wanted.items() if hparam in hparams}
+    return {**without(config, "backbone", "name", "hparams")["backbone"], **taken}
+
+
+def check_network(
+    config: Mapping[str, Any], hparams: Mapping[str, Any], info: DatasetInfo, weights: InitialWeights
+) -> Featurizer:
+    """Build a featurizer without memory, and refuse one that does not go with the images or the initial weights.
+
+    Args:
+        config, hparams: see :func:`featurizer_keys`.
+        info: of the dataset.
+        weights: initial ones; those that must be fetched first are not looked at.
+
+    Raises:
+        ConfigError: it takes pictures and the dataset holds vectors, or the other way around, or it cannot be built.
+        WeightsError: the weights do not fit.
+    """
+    keys, name = featurizer_keys(config, hparams), config["backbone"]["name"]
+    takes = getattr(class_at(keys["_target_"], "backbone._target_", nn.Module), "takes", None)
+    if takes is not None and info.kind not in takes:  # a user's own may not say
+        raise ConfigError(
+            f"backbone={name} takes {' or '.join(takes)}, and dataset={info.name} holds {info.kind}; {FIXES[info.kind]}"
+        )
+    with torch.device("meta"):
+        body: Featurizer = build({"backbone": keys}, "backbone", image=tuple(max(side, 1) for side in info.image))
+    if not hasattr(body, "n_features"):
+        raise ConfigError(f"backbone._target_={keys['_target_']} has no n_features; see docs/how_to/networks.md")
+    if weights.to_fetch() is None:
+        weights.check(body)
+    return body
