@@ -128,4 +128,4 @@ def test_what_cannot_work_is_said_in_one_line(
 def test_without_open_clip_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "open_clip", None)
     with pytest.raises(ConfigError, match=r"pip install 'dgbench\[clip\]'"):
-        ZeroShotHead().check()
+        ZeroShotHead(model="ViT-B-16").check(nn.Linear(SHARED, 3), weights(Path("no")), True)

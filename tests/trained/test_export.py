@@ -314,7 +314,7 @@ def test_wrong_inputs_are_one_line_and_write_nothing(trained: Trained, mlp: Path
         ({"output": full}, "no exported model"),
         ({"output": run}, "no exported model"),
         ({"output": full / "thesis.tex"}, "no exported model"),
-        ({"formats": ["tflite"]}, "format=tflite is unknown"),
+        ({"formats": ["tflite"]}, "format holds tflite, which is unknown"),
         ({"step": "foo"}, "step=foo is unknown"),
         ({"push": "mine"}, "push=mine"),
     ]

@@ -375,6 +375,5 @@ def test_groups(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("override", ["averaging=eoa", "trainer.precision=bf16-mixed"])
 def test_what_cannot_stack_says_so(override: str, tmp_path: Path) -> None:
-    study = small_study(tmp_path, "execution=stacked", override)
     with pytest.raises(ConfigError, match=r"cannot be stacked: .*; use execution=single"):
-        groups_of(study)
+        small_study(tmp_path, "execution=stacked", override)

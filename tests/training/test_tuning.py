@@ -212,6 +212,5 @@ def test_head_first_with_bad_numbers(word: str, message: str, tmp_path: Path) ->
 
 
 def test_more_stages_than_there_are(tmp_path: Path) -> None:
-    study = small_study(tmp_path, "tuning=freeze", "tuning.freeze_stages=2")
     with pytest.raises(ConfigError, match=r"freeze_stages=2 leaves nothing.*2-stage backbone.*most 1"):
-        study.module(study.folds[0])
+        small_study(tmp_path, "tuning=freeze", "tuning.freeze_stages=2")

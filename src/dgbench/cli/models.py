@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dgbench.cli.entry import option_lines, plain_command, sign_of_life
 from dgbench.errors import ConfigError
+from dgbench.validation import shown
 
 if TYPE_CHECKING:
     from dgbench.cli.api import TrainResult
@@ -113,7 +114,7 @@ def _value(key: str, text: str) -> Any:
         items: Any = OverridesParser.create().parse_override(f"{key}={text}").value()
     except HydraException as error:
         raise ConfigError(f"{key}={text} is no list; write e.g. {key}=[A,B]") from error
-    return [item if isinstance(item, (list, dict)) else str(item) for item in items]
+    return [item if isinstance(item, (list, dict)) else shown(item) for item in items]
 
 
 def evaluate(

@@ -104,6 +104,7 @@ class Judged:
             is_small(config, image)
             and all(config[group] == conf_of(group, name) for group, name in PLAIN.items())
             and all(str(config[group].get("_target_") or "dgbench.").startswith("dgbench.") for group in OURS)
+            and not any(word.startswith(tuple(f"+{group}." for group in OURS)) for word in study.words)
             and (CONF / "algorithm" / f"{study.spec.objective}.yaml").is_file()
             and trainer["accumulate"] == trainer["devices"] == 1
             and config["execution"]["mode"] != "stacked"

@@ -92,7 +92,8 @@ def export(
         RecordError: ``run`` is no finished run, ``output`` is something else than an export, or the hub refuses.
         OSError: the folder cannot be written.
     """
-    keys = ExportKeys(run=run, output=output, step=step, format=formats, push=push, trust=trust)
+    typed: dict[str, Any] = {"step": step, "format": formats}
+    keys = ExportKeys(**typed, run=run, output=output, push=push, trust=trust)
     if push:
         checked_name(push)
     folder = _finished(Path(run).expanduser().resolve())
