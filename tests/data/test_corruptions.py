@@ -7,7 +7,6 @@ draw everything from a ``Chance``; :class:`Replay` hands them the numbers that t
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +24,6 @@ from dgbench.data.transforms.corruptions import (
     motion,
     padded,
 )
-from dgbench.errors import ConfigError, DataError
 from tests.scripts import script
 
 SEED = 7
@@ -186,21 +184,6 @@ def test_motion_trail_of_a_point() -> None:
     row = motion(x, 1, 1.0, torch.tensor([0.0]))[0, 0, 2]
     expected = torch.tensor([0.0, 0.135335, 0.606531, 1.0, 0.0]) / 1.741866
     torch.testing.assert_close(row, expected, atol=1e-6, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"name": "rain"}, ConfigError, "corruption rain.*unknown.*gaussian_noise"),
-        ({"severity": 0}, ConfigError, "severity 0 is unknown; choose 1"),
-        ({"images": torch.zeros(1, 3, 31, 64, dtype=torch.uint8)}, DataError, "3 x 31 x 64 cannot be corrupted"),
-        ({"images": torch.zeros(1, 1, 64, 64, dtype=torch.uint8)}, DataError, "1 x 64 x 64 cannot be corrupted"),
-    ],
-)
-def test_what_cannot_be_corrupted(changes: dict[str, Any], error: type[Exception], message: str) -> None:
-    asked = {"images": torch.zeros(1, 3, 32, 32, dtype=torch.uint8), "name": "fog", "severity": 1, **changes}
-    with pytest.raises(error, match=message):
-        corrupt(asked["images"], asked["name"], asked["severity"], Chance(0))
 
 
 @pytest.mark.filterwarnings("ignore")  # those of the package and of what it drags in

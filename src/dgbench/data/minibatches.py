@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 
 import numpy as np
 import pytorch_lightning as pl
@@ -145,26 +146,16 @@ class EnvironmentData(pl.LightningDataModule):
         self.part = (0, 1)  # number of this process, and how many divide a run's minibatches and evaluations
         self.allow_zero_length_dataloader_with_multiple_devices = True  # an eval set may have fewer batches
 
-    @classmethod
-    def stack(cls, runs: Sequence[EnvironmentData]) -> EnvironmentData:
+    @staticmethod
+    def stack(runs: Sequence[EnvironmentData]) -> EnvironmentData:
         """The data of R runs side by side; all are evaluated on the same eval sets.
 
         Args:
             runs: the data of each run; same environments, steps, evaluations and minibatch size, and as many training
                 environments each.
         """
-        first = runs[0]
-        data = cls(
-            first.environments,
-            first.training,
-            list({(score.env, score.subset): score for run in runs for score in run.recipes}.values()),
-            steps=first.steps,
-            eval_every=first.eval_every,
-            batch_size=first.batch_size,
-            eval_batch_size=first.eval_batch_size,
-            seed=0,
-            group_size=first.group_size,
-        )
+        data = copy(runs[0])
+        data.recipes = list({(score.env, score.subset): score for run in runs for score in run.recipes}.values())
         data.runs, data.stacked = [order for run in runs for order in run.runs], True
         return data
 

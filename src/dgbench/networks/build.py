@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import singledispatch
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import torch
@@ -154,39 +154,34 @@ def _linear(spec: LinearSpec) -> nn.Module:
     return layer
 
 
+def _perceptron(widths: Sequence[int], between: Callable[[int], Sequence[nn.Module]]) -> nn.Sequential:
+    """Linear layers through these widths, and what stands behind each of n_out units but the last."""
+    layers = [(nn.Linear(n_in, n_out), *between(n_out)) for n_in, n_out in pairwise(widths)]
+    return nn.Sequential(*chain(*layers[:-1]), layers[-1][0])
+
+
 @build_head.register
 def _mlp(spec: MLPSpec) -> nn.Module:
-    layers: list[nn.Module] = []
-    width = spec.n_in
-    for _ in range(spec.depth - 1):
-        dropout = [nn.Dropout(spec.dropout)] if spec.dropout > 0 else []
-        layers += [nn.Linear(width, spec.width), *dropout, nn.ReLU()]
-        width = spec.width
-    return nn.Sequential(*layers, nn.Linear(width, spec.n_out))
+    def between(n_out: int) -> list[nn.Module]:
+        return [nn.Dropout(spec.dropout), nn.ReLU()] if spec.dropout > 0 else [nn.ReLU()]
+
+    return _perceptron([spec.n_in, *[spec.width] * (spec.depth - 1), spec.n_out], between)
 
 
 @build_head.register
 def _tapered(spec: TaperedSpec) -> nn.Module:
-    wide, narrow = max(spec.n_in // 2, 1), max(spec.n_in // 4, 1)
-    return nn.Sequential(
-        nn.Linear(spec.n_in, wide), nn.ReLU(), nn.Linear(wide, narrow), nn.ReLU(), nn.Linear(narrow, spec.n_out)
-    )
+    return _perceptron([spec.n_in, max(spec.n_in // 2, 1), max(spec.n_in // 4, 1), spec.n_out], lambda n: [nn.ReLU()])
 
 
 @build_head.register
 def _leaky_mlp(spec: LeakyMLPSpec) -> nn.Module:
-    layers: list[nn.Module] = []
-    for k in range(spec.hidden + 1):
-        layers += [nn.Linear(spec.width if k else spec.n_in, spec.width), nn.LeakyReLU()]
-    return nn.Sequential(*layers, nn.Linear(spec.width, spec.n_out))
+    return _perceptron([spec.n_in, *[spec.width] * (spec.hidden + 1), spec.n_out], lambda n: [nn.LeakyReLU()])
 
 
 @build_head.register
 def _projection(spec: ProjectionSpec) -> nn.Module:
-    layers: list[nn.Module] = []
-    for n_in, n_out in pairwise([spec.size, spec.width, spec.width, spec.size]):
-        layers += [nn.Linear(n_in, n_out), nn.BatchNorm1d(n_out), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+    inner = _perceptron([spec.size, spec.width, spec.width, spec.size], lambda n: [nn.BatchNorm1d(n), nn.ReLU()])
+    return inner.append(nn.BatchNorm1d(spec.size))
 
 
 build_head.register(EmbeddingSpec, lambda spec: nn.Embedding(spec.n, spec.size))  # drawn from N(0, 1)
