@@ -169,6 +169,11 @@ def _fault_and_fix(error: ErrorDetails) -> tuple[str, str]:
     return f"is refused ({' '.join(error['msg'].split())})", "correct it"
 
 
+def some_of(names: Sequence[str], most: int = 3) -> str:
+    """The first names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def shown(value: object) -> str:
     """A value as it is typed: ``null``, ``true``, ``[a,b]``."""
     if value is None or isinstance(value, bool):

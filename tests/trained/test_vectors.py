@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -101,4 +102,4 @@ def test_networks_of_timm_see_pictures() -> None:
 
 
 def test_preprocessing_is_read_again() -> None:
-    assert Preprocessing.of_json(VECTORS.to_json()) == VECTORS
+    assert Preprocessing.of_json(asdict(VECTORS)) == VECTORS

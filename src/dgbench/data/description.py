@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 from unicodedata import normalize
 
@@ -168,13 +168,9 @@ class Preprocessing:
         """Whether the network sees vectors, not images."""
         return len(self.image) == 1
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
     @staticmethod
     def of_json(plain: Mapping[str, Any]) -> Preprocessing:
-        """The inverse of :meth:`to_json`.
+        """The inverse of ``dataclasses.asdict``.
 
         Raises:
             KeyError, TypeError, ValueError: it is none.

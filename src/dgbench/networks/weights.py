@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dgbench.downloads import download
 from dgbench.errors import ConfigError, DataError, WeightsError
+from dgbench.validation import some_of
 
 if TYPE_CHECKING:  # what a file is called and holds is asked when a study is planned, before torch is loaded
     from torch import Tensor, nn
@@ -479,9 +480,3 @@ def misfit(
 
 def _unmatched(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
     return sorted(name for name in names if not any(fnmatchcase(name, pattern) for pattern in patterns))
-
-
-def some_of(names: Sequence[str], shown: int = 3) -> str:
-    """The first names, and how many more there are."""
-    rest = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + rest

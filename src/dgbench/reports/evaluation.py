@@ -25,6 +25,7 @@ from dgbench.reports.labels import setting_titles, slug, variant_text
 from dgbench.reports.reading.collect import ADVICE
 from dgbench.reports.reading.folders import Problem, filling_command
 from dgbench.reports.reading.selected import Selected, SelectedRun, beside_trained, check_key, select_study
+from dgbench.validation import some_of
 
 #: protocol of runs that hold out every pair of environments, for leave-one-domain-out validation
 PAIRS = "pairs"
@@ -417,8 +418,7 @@ def beyond(identity: Mapping[str, Any]) -> bool:
 
 def _lacks(environments: Sequence[str], step: int) -> str:
     """``no test row of 0.10, 0.20, 0.30 and 4 more at step 200``."""
-    more = f" and {len(environments) - 3} more" if len(environments) > 3 else ""
-    return f"no test row of {', '.join(environments[:3])}{more} at step {step}"
+    return f"no test row of {some_of(environments)} at step {step}"
 
 
 def grouped_reasons(missing: Mapping[str, str]) -> str:

@@ -52,7 +52,7 @@ class Accuracy:
 Siblings = list[tuple[Path, ModelRecord]]
 
 
-def siblings(models: Sequence[str | Path], trust: bool = False) -> list[Siblings]:
+def siblings(models: Sequence[Any], trust: bool = False) -> list[Siblings]:
     """The runs in some folders, put together with those of the same fold and initial weights.
 
     A run that is not finished, or has no other beside it, is left out with a warning.
@@ -66,7 +66,7 @@ def siblings(models: Sequence[str | Path], trust: bool = False) -> list[Siblings
         RecordError: a folder holds no run.
     """
     groups: dict[str, dict[str, tuple[Path, ModelRecord]]] = {}
-    for folder in (run for model in models for run in _folders(Path(model).expanduser())):
+    for folder in (run for model in models for run in _folders(model)):
         if not is_done(folder) and not (folder / TENSORS).exists():
             log.warning("%s is left out: %s", folder, read_status(folder) or "not started")
             continue
@@ -81,10 +81,11 @@ def siblings(models: Sequence[str | Path], trust: bool = False) -> list[Siblings
     return together
 
 
-def _folders(model: Path) -> list[Path]:
-    if not model.is_dir():
+def _folders(model: Any) -> list[Path]:
+    folder = Path(model).expanduser() if isinstance(model, (str, Path)) else None
+    if folder is None or not folder.is_dir():
         raise ConfigError(f"averaging takes folders of runs, and {model} is none; name those of a search")
-    return [model] if (model / MODEL_FILE).exists() else run_folders(model)
+    return [folder] if (folder / MODEL_FILE).exists() else run_folders(folder)
 
 
 def _fixed(record: ModelRecord) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from dgbench.trained.diwa import Accuracy
 from dgbench.trained.per_image import kept, write_features
 from dgbench.trained.predictor import LoadedModel, Predictor
 from dgbench.training.study import environments_of, recipes_of, scored_by
+from dgbench.validation import some_of
 
 Logits = Callable[[Tensor, str, int], Tensor]
 Counts = dict[str, dict[str, float]]
@@ -363,10 +364,9 @@ class Adapted:
             )
         missing = [name for name in classes if model.classes and name not in model.classes]
         if missing:
-            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
             raise ConfigError(
-                f"the model knows no class {', '.join(missing[:3])}{more} of the dataset; name its outputs in their "
-                "order with classes=[...], or choose a dataset of its classes"
+                f"the model knows no class {some_of(missing)} of the dataset; name its outputs in their order with "
+                "classes=[...], or choose a dataset of its classes"
             )
         same = not model.classes or model.classes == tuple(classes)
         self._columns = None if same else torch.tensor([model.classes.index(name) for name in classes])

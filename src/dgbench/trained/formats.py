@@ -14,6 +14,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def write_pt2(model: LoadedModel, file: Path) -> None:
     Raises:
         ConfigError: torch cannot express the network.
     """
-    facts = {"classes": list(model.classes), "preprocessing": model.preprocessing.to_json()}
+    facts = {"classes": list(model.classes), "preprocessing": asdict(model.preprocessing)}
     with _one_line("pt2"):
         torch.export.save(_program(model), file, extra_files={FACTS: json.dumps(facts)})
 

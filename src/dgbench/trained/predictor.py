@@ -19,6 +19,7 @@ from dgbench.errors import DataError, RecordError
 from dgbench.objectives.contract import Algorithm
 from dgbench.training.modules import SingleRun
 from dgbench.training.run_folder import ModelRecord
+from dgbench.validation import some_of
 
 AT_ONCE = 256  # pictures predicted in one batch
 RGB = 3
@@ -151,8 +152,8 @@ class Ensemble(Predictor):
         for other in members[1:]:
             if other.classes != first.classes:
                 raise RecordError(
-                    f"an ensemble needs models of the same classes in the same order; these have {_few(first.classes)} "
-                    f"and {_few(other.classes)}"
+                    "an ensemble needs models of the same classes in the same order; these have "
+                    f"{some_of(first.classes)}, and {some_of(other.classes)}"
                 )
             if other.preprocessing != first.preprocessing:
                 raise RecordError("an ensemble needs models of images of one size and normalization; load them apart")
@@ -163,10 +164,6 @@ class Ensemble(Predictor):
     def forward(self, x: Tensor) -> Tensor:
         """(n, C, H, W) -> (n, K) logits."""
         return torch.stack([member(x) for member in self.members]).mean(0)
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
 
 
 def batches(images: Any, to: Preprocessing, size: int) -> Iterator[Tensor]:

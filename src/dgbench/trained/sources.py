@@ -130,8 +130,6 @@ class Evaluator(Checked):
                 "averaging= makes one model of several runs, and so does ensemble=true; choose one of them"
             )
         named = model if isinstance(model, (list, tuple)) else [model]
-        if unknown := [place for place in named if not isinstance(place, (str, Path))]:
-            raise ConfigError(f"averaging takes folders of runs, and {type(unknown[0]).__name__} is none")
         return [(kind, partial(self._mean, group, kind)) for group in siblings(named, self.trust)]
 
     def _mean(self, group: Siblings, kind: str) -> Predictor:

@@ -29,7 +29,7 @@ from dgbench.data.options import DatasetOptions, PathText, Seed, ValFraction, ex
 from dgbench.errors import ConfigError, DataError
 from dgbench.records.files import read_arrays
 from dgbench.records.predictions import need_pyarrow, read_parquet
-from dgbench.validation import Refusal, shown
+from dgbench.validation import Refusal, shown, some_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +69,9 @@ def columns_of(path: Path, features: str | Sequence[str] | None) -> Columns:
         ) from error
     for name in (FEATURES, ENVIRONMENT, LABEL):
         if name not in arrays:
-            raise DataError(f"dataset.path={path} has no {name}, only {_few(list(arrays)) or 'nothing'}; add {LAYOUT}")
+            raise DataError(
+                f"dataset.path={path} has no {name}, only {some_of(list(arrays), 8) or 'nothing'}; add {LAYOUT}"
+            )
     return arrays
 
 
@@ -128,14 +130,10 @@ def _matching(path: Path, names: Sequence[str], features: str | Sequence[str]) -
     free = [name for name in names if name not in OWN[1:]]
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in free):
-            raise ConfigError(f"dataset.columns names {pattern}, which {path} has not; choose from {_few(free)}")
+            raise ConfigError(f"dataset.columns names {pattern}, which {path} has not; choose from {some_of(free, 8)}")
     if not patterns:
-        raise ConfigError(f"dataset.columns=[] names no features; choose from {_few(free)}")
+        raise ConfigError(f"dataset.columns=[] names no features; choose from {some_of(free, 8)}")
     return [name for name in free if any(fnmatchcase(name, pattern) for pattern in patterns)]
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def _stacked(path: Path, lists: np.ndarray) -> np.ndarray:

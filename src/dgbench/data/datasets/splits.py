@@ -11,6 +11,7 @@ from dgbench.data.description import SUBSETS, Counts, check_names
 from dgbench.data.options import list_of_names
 from dgbench.errors import ConfigError, DataError
 from dgbench.seeding import derive
+from dgbench.validation import some_of
 
 Subsets = Mapping[tuple[str, str], np.ndarray]  # (environment, subset) -> positions in the table
 
@@ -75,10 +76,9 @@ def check_classes(names: Sequence[str], labels: Sequence[str], present: set[tupl
                 f"environment {env} holds no images; fill its folder or leave it out of dataset.environments"
             )
         if lacking and classes == "same":
-            more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
             raise DataError(
-                f"environment {env} has no images of class {', '.join(lacking[:3])}{more}, which others have; "
-                "add some, or allow it with dataset.classes=union"
+                f"environment {env} has no images of class {some_of(lacking)}, which others have; add some, or allow "
+                "it with dataset.classes=union"
             )
 
 
