@@ -399,25 +399,13 @@ def is_torchscript(file: Path) -> bool:
         return any(name.endswith("/constants.pkl") for name in archive.namelist())
 
 
-@dataclass(frozen=True)
-class Layout:
-    """One way to name tensors.
-
-    Args:
-        encoder: what the names of the encoder's tensors start with.
-        others: what the names of other parts of the pretraining start with.
-    """
-
-    encoder: str
-    others: tuple[str, ...] = ()
-
-
-LAYOUTS = (
-    Layout("encoder_q.", ("encoder_k.", "queue")),
-    Layout("base_encoder.", ("momentum_encoder.", "predictor.")),
-    Layout("_feature_blocks."),
-    Layout("backbone.", ("projector.", "predictor.", "classifier.", "momentum_", "queue")),
-    Layout(""),
+#: what the names of the encoder's tensors start with, and those of other parts of the pretraining
+LAYOUTS: Sequence[tuple[str, tuple[str, ...]]] = (
+    ("encoder_q.", ("encoder_k.", "queue")),
+    ("base_encoder.", ("momentum_encoder.", "predictor.")),
+    ("_feature_blocks.", ()),
+    ("backbone.", ("projector.", "predictor.", "classifier.", "momentum_", "queue")),
+    ("", ()),
 )
 
 
@@ -433,12 +421,8 @@ def encoder_tensors(content: Any) -> dict[str, Tensor]:
     tensors = _tensors(content)
     if tensors and all(name.startswith(WRAPPER) for name in tensors):
         tensors = {name.removeprefix(WRAPPER): value for name, value in tensors.items()}
-    layout = next(
-        candidate
-        for candidate in LAYOUTS
-        if candidate.encoder == "" or any(n.startswith(candidate.encoder) for n in tensors)
-    )
-    return {n.removeprefix(layout.encoder): v for n, v in tensors.items() if not n.startswith(layout.others or "\0")}
+    encoder, others = next(layout for layout in LAYOUTS if any(n.startswith(layout[0]) for n in ["", *tensors]))
+    return {n.removeprefix(encoder): v for n, v in tensors.items() if not n.startswith(others)}
 
 
 def _tensors(content: Any) -> dict[str, Tensor]:

@@ -103,7 +103,6 @@ class FileStore(ImageStore):
             self.files,
             sampler=coming,  # type: ignore[arg-type]  # any iterable of keys; here a key is a tensor of positions
             batch_size=None,
-            collate_fn=_unchanged,
             num_workers=self.workers,
         )
         self._ahead = iter(loader)
@@ -119,10 +118,6 @@ class FileStore(ImageStore):
 
 
 _Decoded = tuple[Tensor, Tensor] | str
-
-
-def _unchanged(batch: Any) -> Any:
-    return batch
 
 
 @dataclass(frozen=True)
