@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     import torch
 
     from dgbench.data.environments import Environments
-
-    #: (number of the environment, (n, 1, S, S) uint8 images, (n,) classes, generator) -> (n, C, S, S) uint8 images,
-    #: labels
-    Maker = Callable[[int, torch.Tensor, torch.Tensor, torch.Generator], tuple[torch.Tensor, torch.Tensor]]
 
 SIDE = 28
 
@@ -51,6 +47,8 @@ class DealtDigits(DatasetOptions):
     data_seed: Annotated[Seed, AfterValidator(_below_torchs)]
     split_seed: Seed
 
+    listed: ClassVar[str]  #: the key whose values are one environment each
+    named: ClassVar[Callable[[float], str]]  #: what an environment is called, by its value
     channels: ClassVar[int]
     n_classes: ClassVar[int]
 
@@ -66,25 +64,26 @@ class DealtDigits(DatasetOptions):
 
         from dgbench.data.environments import Catalog, Environments, Table, TensorStore
 
-        base, make = load_base_images(self.base, expanded(self.data_dir), SIDE), self._maker()
+        base, values = load_base_images(self.base, expanded(self.data_dir), SIDE), getattr(self, self.listed)
         generator = torch.Generator().manual_seed(info.data_seed)
         order = torch.randperm(len(base.images), generator=generator)
-        positions = [order[i :: len(info.given)] for i in range(len(info.given))]
+        positions = [order[i :: len(values)] for i in range(len(values))]
         images = base.images if base.peak == 255 else ((base.images.int() * 255 + base.peak // 2) // base.peak).byte()
-        parts = [make(i, images[chosen], base.classes[chosen], generator) for i, chosen in enumerate(positions)]
-        values, labels = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+        parts = [
+            self._made(value, images[chosen], base.classes[chosen], generator)
+            for value, chosen in zip(values, positions, strict=True)
+        ]
+        pixels, labels = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
         names = torch.cat(positions).tolist()  # positions among the base images
         classes = tuple(map(str, range(info.n_classes)))
         catalog = Catalog(labels.numpy(), classes, Preprocessing.unchanged(info.image), names)
-        return Environments(Table(info, subsets), catalog, TensorStore(values, labels, 255))
+        return Environments(Table(info, subsets), catalog, TensorStore(pixels, labels, 255))
 
     @abstractmethod
-    def _environments(self) -> list[str]:
-        """Names of the environments."""
-
-    @abstractmethod
-    def _maker(self) -> Maker:
-        """What becomes of the base images of an environment."""
+    def _made(
+        self, value: float, images: torch.Tensor, classes: torch.Tensor, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(n, 1, S, S) uint8 base images of an environment and their (n,) classes -> (n, C, S, S) uint8 and labels."""
 
     @abstractmethod
     def _variant(self) -> dict[str, Any]:
@@ -92,7 +91,12 @@ class DealtDigits(DatasetOptions):
 
     def _planned(self, absent_ok: bool, download: bool) -> tuple[DatasetInfo, Subsets]:
         """The dataset, and the positions of each subset; images lie environment after environment."""
-        names = self._environments()
+        values = getattr(self, self.listed)
+        names = list(map(type(self).named, values))
+        if len(names) < 2 or len(set(names)) < len(names):
+            raise ConfigError(
+                f"dataset.{self.listed}={shown(values)} is not two or more different environments; correct it"
+            )
         base = base_facts(self.base, expanded(self.data_dir), SIDE, absent_ok, download)
         subsets, first = {}, 0
         for i, name in enumerate(names if base.n_images else ()):
@@ -126,19 +130,20 @@ class RotatedMNIST(DealtDigits):
 
     angles: Numbers
 
+    listed = "angles"
+    named = "{:g}".format
     channels = 1
     n_classes = 10
-
-    def _environments(self) -> list[str]:
-        return _two_or_more("angles", [f"{angle:g}" for angle in self.angles], self.angles)
 
     def _variant(self) -> dict[str, Any]:
         return {"angles": list(self.angles)}
 
-    def _maker(self) -> Maker:
+    def _made(
+        self, value: float, images: torch.Tensor, classes: torch.Tensor, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         from dgbench.data.transforms.paint import rotated
 
-        return lambda i, images, classes, generator: (rotated(images, self.angles[i]), classes)
+        return rotated(images, value), classes
 
 
 class ColoredMNIST(DealtDigits):
@@ -152,34 +157,23 @@ class ColoredMNIST(DealtDigits):
     given: Given
     label_noise: LabelNoise
 
+    listed = "given"
+    named = environment_name
     channels = 2
     n_classes = 2
-
-    def _environments(self) -> list[str]:
-        return _two_or_more("given", [environment_name(e) for e in self.given], self.given)
 
     def _variant(self) -> dict[str, Any]:
         return {"label_noise": self.label_noise}
 
-    def _maker(self) -> Maker:
+    def _made(
+        self, value: float, images: torch.Tensor, classes: torch.Tensor, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         import torch
 
         from dgbench.data.transforms.paint import two_channel_color
 
-        def colored(
-            i: int, images: torch.Tensor, classes: torch.Tensor, generator: torch.Generator
-        ) -> tuple[torch.Tensor, torch.Tensor]:
-            def flips(probability: float) -> torch.Tensor:
-                return torch.rand(len(classes), generator=generator, dtype=torch.float32) < probability
+        def flips(probability: float) -> torch.Tensor:
+            return torch.rand(len(classes), generator=generator, dtype=torch.float32) < probability
 
-            labels = ((classes < 5) ^ flips(self.label_noise)).long()
-            return two_channel_color(images, labels ^ flips(self.given[i])), labels
-
-        return colored
-
-
-def _two_or_more(key: str, names: list[str], values: Sequence[float]) -> list[str]:
-    """The names; refuses fewer than two environments, and one given twice."""
-    if len(names) < 2 or len(set(names)) < len(names):
-        raise ConfigError(f"dataset.{key}={shown(values)} is not two or more different environments; correct it")
-    return names
+        labels = ((classes < 5) ^ flips(self.label_noise)).long()
+        return two_channel_color(images, labels ^ flips(value)), labels
