@@ -55,13 +55,7 @@ WORDS = {
 
 
 class ShiftReport(Checked):
-    """Builds the tables and figures of estimated shift.
-
-    Args:
-        name: names the output folder.
-        roots: folders searched.
-        published: table of shifts that stands beside ours; None for none.
-    """
+    """Builds the tables and figures of estimated shift; ``conf/report/shift.yaml`` explains the keys."""
 
     key = "report"
 

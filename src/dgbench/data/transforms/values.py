@@ -27,19 +27,12 @@ _Strength = Annotated[Number, Field(ge=0), Refusal("is not a number >= 0", "corr
 
 
 class AugmentationScheme(Keys):
-    """A scheme of random transforms, in this order.
+    """A scheme of random transforms, in this order; keys as in ``conf/dataset/image_folder.yaml``, explained there.
 
-    Args:
-        crop_area: least and largest share of the image that a crop covers; [1, 1] with aspect [1, 1] is no crop of a
-            square image.
-        crop_aspect: least and largest width over height of a crop.
-        flip: probability of a horizontal flip.
-        brightness, contrast, saturation: factors are uniform in [max(0, 1 - value), 1 + value].
-        hue: shift is uniform in [-value, value], in turns of the color wheel, at most 0.5.
-        grayscale: probability of a gray image.
-        crop_in: ``file``, crops are drawn in the pixels of the file and then resized (DomainBed's image folders), or
-            ``square``, the file is resized to a square first (DomainBed's WILDS datasets). What a crop shows differs
-            for files that are no squares, and by rounding.
+    ``crop_area=[1,1]`` with ``crop_aspect=[1,1]`` is no crop of a square image; no factor of a color is below 0.
+    ``crop_in=file``: crops are drawn in the pixels of the file and then resized (DomainBed's image folders);
+    ``square``: the file is resized to a square first (DomainBed's WILDS datasets). What a crop shows differs for files
+    that are no squares, and by rounding.
     """
 
     crop_area: Annotated[
