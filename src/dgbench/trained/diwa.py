@@ -84,7 +84,8 @@ def siblings(models: Sequence[Any], trust: bool = False) -> list[Siblings]:
 def _folders(model: Any) -> list[Path]:
     folder = Path(model).expanduser() if isinstance(model, (str, Path)) else None
     if folder is None or not folder.is_dir():
-        raise ConfigError(f"averaging takes folders of runs, and {model} is none; name those of a search")
+        named = model if folder else type(model).__name__
+        raise ConfigError(f"averaging takes folders of runs, and {named} is none; name those of a search")
     return [folder] if (folder / MODEL_FILE).exists() else run_folders(folder)
 
 
