@@ -90,7 +90,7 @@ class MNISTCNN(Featurizer):
 
         first, *convs = self.convs
         modules = [(self.norms[0],), *zip(convs, list(self.norms)[1:], strict=True)]
-        blocks = tuple(Stage(partial(block, i=i), each) for i, each in enumerate(modules))
+        blocks = tuple(Stage(partial(block, i=i), used) for i, used in enumerate(modules))
         return Parts(Stage.of(first), blocks, Stage(lambda h: h.mean((2, 3)), ()))
 
 

@@ -47,8 +47,8 @@ class DealtDigits(DatasetOptions):
     data_seed: Annotated[Seed, AfterValidator(_below_torchs)]
     split_seed: Seed
 
-    listed: ClassVar[str]  #: the key whose values are one environment each
-    named: ClassVar[Callable[[float], str]]  #: what an environment is called, by its value
+    list_key: ClassVar[str]  #: the key whose values are one environment each
+    name_of: ClassVar[Callable[[float], str]]  #: what an environment is called, by its value
     channels: ClassVar[int]
     n_classes: ClassVar[int]
 
@@ -64,13 +64,13 @@ class DealtDigits(DatasetOptions):
 
         from dgbench.data.environments import Catalog, Environments, Table, TensorStore
 
-        base, values = load_base_images(self.base, expanded(self.data_dir), SIDE), getattr(self, self.listed)
+        base, values = load_base_images(self.base, expanded(self.data_dir), SIDE), getattr(self, self.list_key)
         generator = torch.Generator().manual_seed(info.data_seed)
         order = torch.randperm(len(base.images), generator=generator)
         positions = [order[i :: len(values)] for i in range(len(values))]
         images = base.images if base.peak == 255 else ((base.images.int() * 255 + base.peak // 2) // base.peak).byte()
         parts = [
-            self._made(value, images[chosen], base.classes[chosen], generator)
+            self._images_and_labels(value, images[chosen], base.classes[chosen], generator)
             for value, chosen in zip(values, positions, strict=True)
         ]
         pixels, labels = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
@@ -80,7 +80,7 @@ class DealtDigits(DatasetOptions):
         return Environments(Table(info, subsets), catalog, TensorStore(pixels, labels, 255))
 
     @abstractmethod
-    def _made(
+    def _images_and_labels(
         self, value: float, images: torch.Tensor, classes: torch.Tensor, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(n, 1, S, S) uint8 base images of an environment and their (n,) classes -> (n, C, S, S) uint8 and labels."""
@@ -91,11 +91,11 @@ class DealtDigits(DatasetOptions):
 
     def _planned(self, absent_ok: bool, download: bool) -> tuple[DatasetInfo, Subsets]:
         """The dataset, and the positions of each subset; images lie environment after environment."""
-        values = getattr(self, self.listed)
-        names = list(map(type(self).named, values))
+        values = getattr(self, self.list_key)
+        names = list(map(type(self).name_of, values))
         if len(names) < 2 or len(set(names)) < len(names):
             raise ConfigError(
-                f"dataset.{self.listed}={shown(values)} is not two or more different environments; correct it"
+                f"dataset.{self.list_key}={shown(values)} is not two or more different environments; correct it"
             )
         base = base_facts(self.base, expanded(self.data_dir), SIDE, absent_ok, download)
         subsets, first = {}, 0
@@ -130,15 +130,15 @@ class RotatedMNIST(DealtDigits):
 
     angles: Numbers
 
-    listed = "angles"
-    named = "{:g}".format
+    list_key = "angles"
+    name_of = "{:g}".format
     channels = 1
     n_classes = 10
 
     def _variant(self) -> dict[str, Any]:
         return {"angles": list(self.angles)}
 
-    def _made(
+    def _images_and_labels(
         self, value: float, images: torch.Tensor, classes: torch.Tensor, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
         from dgbench.data.transforms.paint import rotated
@@ -157,15 +157,15 @@ class ColoredMNIST(DealtDigits):
     given: Given
     label_noise: LabelNoise
 
-    listed = "given"
-    named = environment_name
+    list_key = "given"
+    name_of = environment_name
     channels = 2
     n_classes = 2
 
     def _variant(self) -> dict[str, Any]:
         return {"label_noise": self.label_noise}
 
-    def _made(
+    def _images_and_labels(
         self, value: float, images: torch.Tensor, classes: torch.Tensor, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
         import torch
