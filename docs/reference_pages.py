@@ -363,6 +363,7 @@ def _checksums(archive: Archive) -> str:
 
 
 _FIELD = re.compile(r"^(?:    #: (?P<above>.+)\n)?    (?P<name>\w+): .*?(?:#: (?P<beside>.+))?$", re.MULTILINE)
+_ROLE = re.compile(r"Annotated\[|, Role\.\w+\]")  # beside the type of a key of a run's identity
 #: fields that stand in the file under another name
 _RENAMED = {(Row, "held_out"): "env_held_out"}
 
@@ -411,7 +412,7 @@ def _field_table(kind: type[Any]) -> list[str]:
         if declared.name != "identity":
             cells = (
                 f"`{_RENAMED.get((kind, declared.name), declared.name)}`",
-                f"`{declared.type}`",
+                f"`{_ROLE.sub('', str(declared.type))}`",
                 _field_default(declared),
                 texts[declared.name],
             )

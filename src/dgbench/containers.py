@@ -21,7 +21,20 @@ class _Callables:
         """(n, C, H, W) -> (n, K), the classifier on the features."""
         return self.classifier(self.featurizer(x))
 
+    def style_stages(self) -> tuple[int, ...]:
+        """Numbers of the featurizer's stages after which styles can be mixed; none of one that cannot."""
+        return tuple(getattr(self._modules["featurizer"], "style_stages", ()))
+
+    def one_image_size(self) -> bool:
+        """Whether the featurizer takes images of the size that it was made for alone."""
+        return bool(getattr(self._modules["featurizer"], "one_image_size", False))
+
+    def mixes_rows(self, name: str) -> bool:
+        """Whether what the named network makes of an image depends on the others: BatchNorm on minibatch statistics."""
+        return any(isinstance(layer, _BatchNorm) and layer.training for layer in self._modules[name].modules())
+
     if TYPE_CHECKING:
+        _modules: Any
 
         def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
 
@@ -70,18 +83,6 @@ class Networks(_Callables, nn.ModuleDict):  # type: ignore[misc]  # two __getatt
         """Floating-point type of the parameters; all have the same."""
         return next(p.dtype for p in self.parameters() if p.is_floating_point())
 
-    def style_stages(self) -> tuple[int, ...]:
-        """Numbers of the featurizer's stages after which styles can be mixed; none of one that cannot."""
-        return tuple(getattr(self["featurizer"], "style_stages", ()))
-
-    def one_image_size(self) -> bool:
-        """Whether the featurizer takes images of the size that it was made for alone."""
-        return bool(getattr(self["featurizer"], "one_image_size", False))
-
-    def mixes_rows(self, name: str) -> bool:
-        """Whether what the named network makes of an image depends on the others: BatchNorm on minibatch statistics."""
-        return any(isinstance(layer, _BatchNorm) and layer.training for layer in self[name].modules())
-
     def statistics(self) -> dict[str, Tensor]:
         """Buffers of all networks (running statistics), keyed ``network.buffer``."""
         return dict(self.named_buffers())
@@ -127,18 +128,6 @@ class BoundNetworks(_Callables):
     def params(self, *names: str) -> dict[str, Tensor]:
         """Parameters that train (no buffers) of the named networks, keyed ``network.parameter``."""
         return {key: self._tensors[key] for key in self._modules.params(*names)}
-
-    def style_stages(self) -> tuple[int, ...]:
-        """Numbers of the featurizer's stages after which styles can be mixed."""
-        return self._modules.style_stages()
-
-    def one_image_size(self) -> bool:
-        """Whether the featurizer takes images of the size that it was made for alone."""
-        return self._modules.one_image_size()
-
-    def mixes_rows(self, name: str) -> bool:
-        """Whether what the named network makes of an image depends on the others."""
-        return self._modules.mixes_rows(name)
 
     def statistics(self) -> dict[str, Tensor]:
         """Buffers of all networks (running statistics), keyed ``network.buffer``."""

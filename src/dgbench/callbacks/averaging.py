@@ -33,6 +33,7 @@ class Rule(Protocol):
 
     final_only: bool  #: evaluations in training judge the live weights, and only the end scores :meth:`result`
     finished: bool  #: training may end
+    ends_training: bool  #: whether :attr:`finished` may become true; may be left out, where it may
     batchnorm_batches: int  #: forward passes that renew an unfrozen BatchNorm before the final evaluation
     renews: bool  #: each minibatch moves the running statistics of :meth:`result`, in place; may be left out
 
@@ -188,7 +189,7 @@ class MovingAverage:
     """
 
     final_only = False  #: every evaluation scores :meth:`result`
-    finished = False  #: never ends training
+    finished = ends_training = False
     batchnorm_batches = 0  #: running statistics are what they are
 
     # first less start, its weight

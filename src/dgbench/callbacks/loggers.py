@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from pytorch_lightning.loggers import Logger, TensorBoardLogger
 
@@ -47,12 +47,12 @@ class RunInfo:
     tags: Sequence[str] = ()
 
 
-@runtime_checkable
-class MetricsLogger(Protocol):
-    """Shows the metrics of a run; what it raises is its own affair, see :class:`Guard`."""
+class MetricsLogger:
+    """Shows the metrics of a run; what it raises is its own affair, see :class:`Guard`. This one shows nothing."""
 
     def knows(self, folder: Path) -> bool:
-        """Whether it was given the run of this folder before."""
+        """Whether it was given the run of this folder before, or takes only what is trained from now on."""
+        return True
 
     def start(self, run: RunInfo) -> bool:
         """Open the log of a run.
@@ -60,6 +60,7 @@ class MetricsLogger(Protocol):
         Returns:
             Whether it holds what was logged before an interruption; if not, all of it is given again.
         """
+        return True
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Values by name after ``step`` optimizer steps of the open run."""
@@ -68,20 +69,8 @@ class MetricsLogger(Protocol):
         """Close the open run."""
 
 
-class CsvLog:
+class CsvLog(MetricsLogger):
     """Nothing beside ``metrics.csv``, which every logger keeps."""
-
-    def knows(self, folder: Path) -> bool:
-        return True
-
-    def start(self, run: RunInfo) -> bool:
-        return True
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        return None
-
-    def finish(self, failed: bool = False) -> None:
-        return None
 
 
 class Guard:
@@ -117,7 +106,7 @@ def error_values(rows: Sequence[Row]) -> dict[str, float]:
 FLUSH_SECONDS = 30  # after which TensorBoard sees a line
 
 
-class LightningLog:
+class LightningLog(MetricsLogger):
     """A Lightning logger of its own for each run, one run at a time.
 
     It is given the configuration with ``log_hyperparams``, each line with ``log_metrics``, and ``finalize`` at the end;
@@ -131,10 +120,6 @@ class LightningLog:
     def __init__(self, make: Callable[..., Logger], name: str) -> None:
         self.make, self._safely = make, Guard(name)
         self._logger: Any = None
-
-    def knows(self, folder: Path) -> bool:
-        """It cannot be asked, so it gets what is trained from now on."""
-        return True
 
     def start(self, run: RunInfo) -> bool:
         def open_logger() -> None:
@@ -213,7 +198,7 @@ def build_logger(config: Any) -> MetricsLogger | None:
     return built
 
 
-class WandbLog:
+class WandbLog(MetricsLogger):
     """Follows one run at a time; only the first failure is logged.
 
     Args:
@@ -266,7 +251,6 @@ class WandbLog:
         return self._safely.off or self.mode == "disabled" or (folder / "wandb").is_dir()
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """One line of the history."""
         self._safely(lambda: self._run.log({"step": step, **values}))
 
     def summary(self, values: Mapping[str, float | str]) -> None:
@@ -298,7 +282,6 @@ class WandbLog:
         self._safely(send)
 
     def finish(self, failed: bool = False) -> None:
-        """Close the open run."""
         if self._run is not None:
             self._safely(lambda: self._run.finish(exit_code=int(failed)))
         self._run = None

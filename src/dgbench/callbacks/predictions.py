@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -192,7 +191,7 @@ class PredictionLines:
             self._writer.close()
             self._file.commit()
             with open_regular(self._file.path) as file:
-                return Checksum.of_beginning(file, os.fstat(file.fileno()).st_size)
+                return Checksum.of_beginning(file)
         except BaseException:
             self.discard()
             raise

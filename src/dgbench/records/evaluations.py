@@ -49,9 +49,12 @@ class Evaluations:
             if "evaluated" in document:  # by an earlier version: a trained model as it was at any step
                 return Evaluations()
         hparams = identity["hparams"]
-        steps, averaged = hparams.get("steps"), identity.get("averaging", "none") != "none"
-        may_end_early = averaged or any(name.startswith("callbacks.") for name in hparams)
-        return Evaluations(steps=steps if type(steps) is int else None, may_end_early=may_end_early)
+        spec = {
+            "training": {"steps": hparams.get("steps"), "eval_test": "not known"},
+            "averaging": {"name": identity.get("averaging", "none")},
+            "callbacks": [name for name in hparams if name.startswith("callbacks.")],
+        }
+        return Evaluations.specified(spec) or Evaluations()
 
     @staticmethod
     def specified(spec: Any) -> Evaluations | None:

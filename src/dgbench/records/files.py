@@ -26,6 +26,7 @@ MOST = 4_000_000_000  #: bytes that no packed file may hold
 LARGEST_YAML = 1_000_000  #: bytes; reading takes a second
 DEEPEST_YAML = 50  #: lists and mappings inside one another
 _PART = 2**20  # bytes read at once
+MOST_BYTES = 2**63  # no file has as many
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # of a directory, on file systems that cannot
 
 
@@ -63,7 +64,7 @@ class Checksum:
         return Checksum(self.size + len(more), zlib.crc32(more, self.crc32))
 
     @staticmethod
-    def of_beginning(file: BinaryIO, size: int) -> Checksum:
+    def of_beginning(file: BinaryIO, size: int = MOST_BYTES) -> Checksum:
         """That of the next ``size`` bytes of an open file, or of fewer where it ends before."""
         checksum = Checksum()
         while part := file.read(min(_PART, size - checksum.size)):
@@ -211,8 +212,6 @@ class WholeFile(io.RawIOBase):
             OSError: it cannot be written; what had the name before keeps it.
         """
         self.flush()
-        with open(self._partial, "rb") as file:
-            os.fsync(file.fileno())
         _rename(self._partial, self.path)
 
     def discard(self) -> None:
@@ -256,35 +255,13 @@ def write_whole_with(path: Path, writer: Callable[[BinaryIO], object]) -> None:
 _SEAL = b"\ndgbench crc32 "  # and eight hexadecimal digits; readers of zip archives look for what comes before
 
 
-class _Summing:
-    """An open file that is written from its beginning to its end, and the CRC-32 of that."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file, self.crc32 = file, 0
-
-    def write(self, part: Any) -> int:
-        self.crc32 = zlib.crc32(part, self.crc32)
-        return self._file.write(part)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-
-def write_sealed(path: Path, writer: Callable[[Any], object]) -> None:
-    """:func:`write_whole_with`, ending in a seal that tells whether a byte has changed since; for checkpoints.
-
-    Args:
-        path: of the file; its folder exists.
-        writer: is given the open file, which it can only append to.
-
-    Raises:
-        OSError: see :func:`write_whole_with`.
-    """
+def write_sealed(path: Path, writer: Callable[[BinaryIO], object]) -> None:
+    """:func:`write_whole_with`, ending in a seal that tells whether a byte has changed since; for checkpoints."""
 
     def write(file: BinaryIO) -> None:
-        summing = _Summing(file)
-        writer(summing)
-        file.write(_SEAL + b"%08x" % summing.crc32)
+        writer(file)
+        file.seek(0)
+        file.write(_SEAL + b"%08x" % Checksum.of_beginning(file).crc32)
 
     write_whole_with(path, write)
 
@@ -343,11 +320,8 @@ def append_lines(path: Path, lines: Iterable[str]) -> None:
 
 def _replace(path: Path, partial: Path, writer: Callable[[BinaryIO], object], sync: bool) -> None:
     try:
-        with open(partial, "wb", opener=_without_waiting) as file:
+        with open(partial, "wb+", opener=_without_waiting) as file:
             writer(file)
-            if sync:  # before the rename, or the new name may come to the disk ahead of its content
-                file.flush()
-                os.fsync(file.fileno())
         _rename(partial, path, sync)
     except BaseException:
         partial.unlink(missing_ok=True)
@@ -355,6 +329,9 @@ def _replace(path: Path, partial: Path, writer: Callable[[BinaryIO], object], sy
 
 
 def _rename(partial: Path, path: Path, sync: bool = True) -> None:
+    if sync:  # first, or the new name may come to the disk ahead of its content
+        with open(partial, "rb") as file:
+            os.fsync(file.fileno())
     os.replace(partial, path)
     if sync:
         _sync_folder(path.parent)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import Flag, auto
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from dgbench.errors import RecordError
 from dgbench.records.files import Checksum, append_lines, read_regular
@@ -48,67 +48,52 @@ class Role(Flag):
     SETTING = DATA | NETWORK | PROTOCOL | FOLDS  #: what results share that stand in one table
 
 
-_DATASET = {"role": Role.DATASET}
-_FORM = {"role": Role.FORM}
-_DATA_SEED = {"role": Role.DATA_SEED}
-_NETWORK = {"role": Role.NETWORK}
-_PROTOCOL = {"role": Role.PROTOCOL}
-_FOLDS = {"role": Role.FOLDS}
-_FOLD = {"role": Role.FOLD}
-_TRAINING = {"role": Role.TRAINING}
-_SEARCH = {"role": Role.SEARCH}
-_SEED = {"role": Role.SEED}
-_RUN = {"role": Role.RUN}
-_CODE = {"role": Role.CODE}
-_FACT = {"role": Role.FACT}
-
-
 @dataclass(frozen=True, kw_only=True)
 class RunIdentity:
     """Who wrote a row: one run, i.e. one trained model (fold x seed x hyperparameters)."""
 
-    run: str = field(metadata=_RUN)  #: hash of the run's specification, see ``dgbench.records.spec``
-    dataset: str = field(metadata=_DATASET)  #: name of the dataset, e.g. ``sr_cmnist``
+    run: Annotated[str, Role.RUN]  #: hash of the run's specification, see ``dgbench.records.spec``
+    dataset: Annotated[str, Role.DATASET]  #: name of the dataset, e.g. ``sr_cmnist``
     #: what distinguishes this form of the dataset (ratio, scale, resolution, ...)
-    variant: dict[str, Any] = field(metadata=_FORM)
-    base: str = field(metadata=_DATASET)  #: base images, e.g. ``mnist`` or ``digits``; reports never mix two
-    evaluation: str = field(metadata=_DATASET)  #: ``exact`` or ``sampled`` errors
-    data_seed: int = field(metadata=_DATA_SEED)  #: which images an environment gets, label noise, spurious features
-    split_seed: int = field(metadata=_DATA_SEED)  #: train/val split
-    given: list[str] = field(metadata=_FORM)  #: names of the given environments, in order
-    algorithm: str = field(metadata=_TRAINING)  #: name of the algorithm, e.g. ``vrex``
+    variant: Annotated[dict[str, Any], Role.FORM]
+    base: Annotated[str, Role.DATASET]  #: base images, e.g. ``mnist`` or ``digits``; reports never mix two
+    evaluation: Annotated[str, Role.DATASET]  #: ``exact`` or ``sampled`` errors
+    data_seed: Annotated[int, Role.DATA_SEED]  #: which images an environment gets, label noise, spurious features
+    split_seed: Annotated[int, Role.DATA_SEED]  #: train/val split
+    given: Annotated[list[str], Role.FORM]  #: names of the given environments, in order
+    algorithm: Annotated[str, Role.TRAINING]  #: name of the algorithm, e.g. ``vrex``
     #: what is read of hyperparameters, and settings of training that are not the default
-    hparams: dict[str, Any] = field(metadata=_TRAINING)
-    draw: int = field(default=0, metadata=_SEARCH)  #: number of the hyperparameter draw; 0 is the default set
-    space: str = field(default="domainbed", metadata=_SEARCH)  #: search space that the draw is from
-    trial: int = field(default=0, metadata=_SEARCH)  #: repetition of the search that the draw is from
-    backbone: str = field(metadata=_NETWORK)  #: name of the network, e.g. ``resnet50-bn_frozen``
-    init: str = field(default="random", metadata=_NETWORK)  #: initial weights of the featurizer
+    hparams: Annotated[dict[str, Any], Role.TRAINING]
+    draw: Annotated[int, Role.SEARCH] = 0  #: number of the hyperparameter draw; 0 is the default set
+    space: Annotated[str, Role.SEARCH] = "domainbed"  #: search space that the draw is from
+    trial: Annotated[int, Role.SEARCH] = 0  #: repetition of the search that the draw is from
+    backbone: Annotated[str, Role.NETWORK]  #: name of the network, e.g. ``resnet50-bn_frozen``
+    init: Annotated[str, Role.NETWORK] = "random"  #: initial weights of the featurizer
     #: what the classifier starts from: ``random``, ``zero`` or ``zero_shot``
-    head: str = field(default="random", metadata=_NETWORK)
+    head: Annotated[str, Role.NETWORK] = "random"
     #: ``ft`` fine-tuning, ``lp`` linear probing, ``freezeK`` with K frozen stages
-    tuning: str = field(default="ft", metadata=_NETWORK)
+    tuning: Annotated[str, Role.NETWORK] = "ft"
     #: of all networks together; None in rows older than the key
-    n_parameters: int | None = field(default=None, metadata=_FACT)
-    n_trainable: int | None = field(default=None, metadata=_FACT)  #: of them, those that training changes
-    protocol: str = field(metadata=_PROTOCOL)  #: name of the protocol, e.g. ``loo``
-    fold: str = field(metadata=_FOLD)  #: ``0``, ``1``, ... or ``full``
+    n_parameters: Annotated[int | None, Role.FACT] = None
+    n_trainable: Annotated[int | None, Role.FACT] = None  #: of them, those that training changes
+    protocol: Annotated[str, Role.PROTOCOL]  #: name of the protocol, e.g. ``loo``
+    fold: Annotated[str, Role.FOLD]  #: ``0``, ``1``, ... or ``full``
     #: given environments this run never trained on (flexible: of which it lacks some class)
-    held_out: list[str] = field(metadata=_FOLD)
+    held_out: Annotated[list[str], Role.FOLD]
     #: tested environments of every fold; None: one each (loo) or all others
-    folds: list[list[str]] | None = field(default=None, metadata=_FOLDS)
-    seed: int = field(metadata=_SEED)  #: initial weights, order of minibatches, random inputs of the algorithm
+    folds: Annotated[list[list[str]] | None, Role.FOLDS] = None
+    seed: Annotated[int, Role.SEED]  #: initial weights, order of minibatches, random inputs of the algorithm
     #: what averages the weights over steps, ``none``, ``swad``, ``eoa``, ...
-    averaging: str = field(default="none", metadata=_TRAINING)
+    averaging: Annotated[str, Role.TRAINING] = "none"
     #: whether environments besides the given ones exist, as the ideal measure needs
-    beyond: bool = field(default=True, metadata=_FACT)
+    beyond: Annotated[bool, Role.FACT] = True
     #: predictions depend on what is scored together: ``test`` sampled even if ``exact``
-    grouped: bool = field(default=False, metadata=_FACT)
+    grouped: Annotated[bool, Role.FACT] = False
     #: hash of the images' files, where the dataset has any; empty in rows older than the key
-    content: str = field(default="", metadata=_FACT)
+    content: Annotated[str, Role.FACT] = ""
     #: import path of a user's class or function -> hash of its module's text
-    user_code: dict[str, str] = field(default_factory=dict, metadata=_CODE)
-    code: str = field(metadata=_CODE)  #: version of dgbench that wrote the row, with the commit where it is known
+    user_code: Annotated[dict[str, str], Role.CODE] = field(default_factory=dict)
+    code: Annotated[str, Role.CODE]  #: version of dgbench that wrote the row, with the commit where it is known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -406,19 +391,19 @@ def _plain(value: Any, deepest: int) -> str:
 
 
 #: the check of each type that a field is declared with
-BY_TYPE: dict[str, Check] = {
-    "str": printable_text,
-    "int": whole(),
-    "bool": truth,
-    "float": number,
-    "int | None": optional(whole()),
-    "list[str]": list_of(printable_text),
-    "list[list[str]] | None": optional(list_of(list_of(printable_text))),
-    "list[int]": list_of(whole()),
-    "dict[str, Any]": plain_mapping,
-    "dict[str, str]": mapping_of(printable_text),
-    "dict[str, float]": mapping_of(number),
-    "dict[str, list[int]]": mapping_of(list_of(whole())),
+BY_TYPE: dict[Any, Check] = {
+    str: printable_text,
+    int: whole(),
+    bool: truth,
+    float: number,
+    int | None: optional(whole()),
+    list[str]: list_of(printable_text),
+    list[list[str]] | None: optional(list_of(list_of(printable_text))),
+    list[int]: list_of(whole()),
+    dict[str, Any]: plain_mapping,
+    dict[str, str]: mapping_of(printable_text),
+    dict[str, float]: mapping_of(number),
+    dict[str, list[int]]: mapping_of(list_of(whole())),
 }
 
 #: of the keys of a row besides its identity
@@ -468,10 +453,12 @@ def _defaults(kind: type[Any]) -> dict[str, Any]:
 #: what keys of an identity mean that a row lacks because it is older than they are
 DEFAULTS = _defaults(RunIdentity)
 
-IDENTITY_CHECKS = {f.name: BY_TYPE[str(f.type)] for f in fields(RunIdentity)}
+IDENTITY_CHECKS = {name: BY_TYPE[kind] for name, kind in get_type_hints(RunIdentity).items()}
 #: keys that no line lacks, however old
 NEEDED = frozenset((*IDENTITY_CHECKS, *ROW_CHECKS)) - DEFAULTS.keys() - _defaults(Row).keys()
-_ROLES: dict[str, Role] = {f.name: f.metadata["role"] for f in fields(RunIdentity)}
+_ROLES: dict[str, Role] = {
+    name: kind.__metadata__[0] for name, kind in get_type_hints(RunIdentity, include_extras=True).items()
+}
 
 
 def keys(roles: Role, *more: str | None) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from dgbench.records.files import append_lines, read_regular
 from dgbench.records.rows import BY_TYPE, RowProblem, first_fault
@@ -80,7 +80,10 @@ class ShiftRow:
 
 _IDENTITY = {f.name for f in fields(ShiftIdentity)}
 _CHECKS = {
-    f.name: BY_TYPE[str(f.type)] for kind in (ShiftIdentity, ShiftRow) for f in fields(kind) if f.name != "identity"
+    name: BY_TYPE[kind]
+    for owner in (ShiftIdentity, ShiftRow)
+    for name, kind in get_type_hints(owner).items()
+    if name != "identity"
 }
 _OPTIONAL = {"content", "exact", "flags", "refused", "together"}
 

@@ -19,10 +19,10 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 from weakref import WeakKeyDictionary
 
 import torch
@@ -373,15 +373,15 @@ def _shallow(value: Any, deepest: int) -> bool:
 
 _BY_TYPE = {
     **BY_TYPE,
-    "tuple[str, ...]": BY_TYPE["list[str]"],
-    **dict.fromkeys(("Mapping[str, Any]", "Preprocessing"), _mapping),
-    "Mapping[str, Any] | None": optional(_mapping),
-    "int": whole(0, LARGEST_COUNT),
-    "int | None": optional(whole(0, LARGEST_COUNT)),
+    tuple[str, ...]: BY_TYPE[list[str]],
+    **dict.fromkeys((Mapping[str, Any], Preprocessing), _mapping),
+    Mapping[str, Any] | None: optional(_mapping),
+    int: whole(0, LARGEST_COUNT),
+    int | None: optional(whole(0, LARGEST_COUNT)),
 }
 #: of the keys of ``model.json``
 _CHECKS: Mapping[str, Check] = {
-    **{field.name: _BY_TYPE[str(field.type)] for field in fields(ModelRecord)},
+    **{name: _BY_TYPE[kind] for name, kind in get_type_hints(ModelRecord).items()},
     "hparams": plain_mapping,
     "dtype": lambda name: "" if name in DTYPES else f"is {shown(name)}, none of {', '.join(DTYPES)}",
 }

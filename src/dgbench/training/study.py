@@ -86,8 +86,7 @@ class Run:
     def evaluations(self) -> Evaluations:
         """When it is evaluated, and on what."""
         settings, averaging = self.study.settings, self.study.averaging()
-        # a rule whose class says that it is never finished, as a moving average, ends no training
-        ends = averaging is not None and getattr(type(averaging.rule), "finished", None) is not False
+        ends = averaging is not None and getattr(averaging.rule, "ends_training", True)
         return Evaluations(
             steps=settings.steps,
             every=0 if averaging and averaging.rule.final_only else settings.eval_every,
