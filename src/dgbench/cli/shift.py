@@ -23,13 +23,10 @@ MOST_LINES = 60
 @hydra_main(config_name="shift")
 def shift(config: DictConfig) -> None:
     """Estimate what is not estimated yet; everything that needs no torch is checked before it loads."""
-    from dgbench.errors import ConfigError
     from dgbench.plan.settings import check_configuration
     from dgbench.plan.studies import Command
 
     command = Command.of_hydra(config)
-    if command.prints_plan and not config.wait:
-        raise ConfigError("wait=false submits a sweep to a queue; add -m and hydra/launcher=slurm, or leave it out")
     values, words, parent = command.values(), command.words, command.parent
     if config.plan:
         print_job_plan(values, words, parent)

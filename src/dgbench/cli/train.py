@@ -28,12 +28,13 @@ def nothing_left(planned: Sequence[PlannedStudy], config: DictConfig) -> bool:
 
     Not asked of searches, which train again what they chose, nor where a logger or a file of predictions may lack them.
     """
-    from dgbench.records.status import is_done
+    from dgbench.records.status import DONE, is_done, read_status
 
     asks_more = config.logger.get("_target_") is not None or config.trainer.predictions != "none"
-    return not asks_more and all(
-        study.search is None and all(is_done(study.run_folder(fold)) for fold in study.folds) for study in planned
-    )
+    if asks_more or any(study.search for study in planned):
+        return False
+    folders = [study.run_folder(fold) for study in planned for fold in study.folds]
+    return all(read_status(folder).word == DONE for folder in folders) and all(map(is_done, folders))
 
 
 def run_command(command: Command) -> Ended:
@@ -42,15 +43,12 @@ def run_command(command: Command) -> Ended:
     Raises:
         ConfigError, DataError, WeightsError: the configuration cannot work; nothing was started.
     """
-    from dgbench.errors import ConfigError
     from dgbench.plan.settings import check_configuration
     from dgbench.plan.studies import Ended, planned_studies
     from dgbench.sweeps.plan import print_command_plan
 
     config = command.config
     check_configuration(command.values())
-    if command.prints_plan and not config.wait:
-        raise ConfigError("wait=false submits a sweep to a queue; add -m and hydra/launcher=slurm, or leave it out")
     if config.grid or config.hparams.get("scheme") is not None:  # hundreds of studies take seconds to plan
         sign_of_life("planning the studies ...")
     if config.plan:

@@ -79,9 +79,6 @@ NO_RESULT: Mapping[str, str] = {
 }
 
 
-#: ``conf/sharpness/none.yaml`` and ``conf/head/random.yaml``, which configurations lack that are older than the keys
-PLAIN_GRADIENT: Mapping[str, Any] = {"name": "none"}
-RANDOM_HEAD: Mapping[str, Any] = {"_target_": "dgbench.networks.initial_heads.RandomHead", "name": "random"}
 #: groups in which a user may name code of their own; its text counts, also where the rest of a group does not
 CODE_GROUPS = (
     "algorithm", "dataset", "backbone", "init", "head", "tuning", "averaging", "sharpness", "protocol",
@@ -140,18 +137,12 @@ def study_spec(
     )
 
 
-def folder_name(spec: StudySpec, dataset: str, search: bool = True) -> str:
-    """Name of a study's folder, e.g. ``sr_cmnist-vrex-mlp-390-s0-0123456789ab``; ``s0-draw3-trial1`` in a search.
-
-    Args:
-        spec: of the study.
-        dataset: name of the dataset.
-        search: whether draw and trial are named, as they were not at first.
-    """
+def folder_name(spec: StudySpec, dataset: str) -> str:
+    """Name of a study's folder, e.g. ``sr_cmnist-vrex-mlp-390-s0-0123456789ab``; ``s0-draw3-trial1`` in a search."""
     init, tuning = spec.init.partition(":")[0], str(spec.tuning["name"])
     usual = {init: "random", spec.head.get("name", "random"): "random", tuning: "ft"}  # named where it is another
     parts = [dataset, spec.algorithm, spec.backbone, *(name for name, usually in usual.items() if name != usually)]
-    labels = [f"{key}{value}" for key, value in (("draw", spec.draw), ("trial", spec.trial)) if value and search]
+    labels = [f"{key}{value}" for key, value in (("draw", spec.draw), ("trial", spec.trial)) if value]
     return "-".join([*parts, f"s{spec.seed}", *labels, spec.digest])
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from hydra.core.config_loader import ConfigLoader
 from omegaconf import DictConfig
@@ -15,18 +16,18 @@ from omegaconf import DictConfig
 from dgbench.data.description import DatasetInfo, need_training_images
 from dgbench.errors import ConfigError, DgbenchError, RunsFailedError
 from dgbench.plan.building import InitialWeights, dataset_options, described, filled_dataset, named_weights
-from dgbench.plan.code import present_paths
 from dgbench.plan.compose import HOW, Composed, Composer
 from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.hyperparameters import hyperparameters
-from dgbench.plan.identity import PLAIN_GRADIENT, RANDOM_HEAD, folder_name, shared_parts, study_spec
+from dgbench.plan.identity import folder_name, shared_parts, study_spec
 from dgbench.plan.overrides import grammar, leaves, open_keys
 from dgbench.plan.protocols import check_validation
 from dgbench.plan.search import Scheme, Settings, base_values, scheme_of
-from dgbench.plan.settings import TrainerSettings, check_configuration, current_keys
+from dgbench.plan.settings import TrainerSettings, check_configuration
 from dgbench.records.spec import RunSpec, StudySpec, digest
 from dgbench.validation import shown
 
+T = TypeVar("T")
 ABSENT = "absent"  #: initial weights that are not here, in a plan
 KEPT = 256  # sets of hyperparameters that are remembered
 TABLES = 4  # more studies in one job than this get a line each
@@ -103,9 +104,8 @@ class PlannedStudy:
 
     @cached_property
     def folder(self) -> Path:
-        """Where its runs are kept: in a folder of an earlier version, where there is one."""
-        former = self.parent / folder_name(self.spec, self.info.name, search=False)
-        return former if former.is_dir() else self.parent / folder_name(self.spec, self.info.name)
+        """Where its runs are kept."""
+        return self.parent / folder_name(self.spec, self.info.name)
 
     def run_spec(self, fold: Fold) -> RunSpec:
         """Say what one of its runs is."""
@@ -140,16 +140,29 @@ class Planner:
     parent: Path | None = None
     download: bool = False
     fetch_weights: bool = True
-    _weights: dict[str, InitialWeights] = field(default_factory=dict, init=False)
-    _datasets: dict[str, PlannedDataset] = field(default_factory=dict, init=False)
-    _folds: dict[str, list[Fold]] = field(default_factory=dict, init=False)
-    _hparams: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
-    _shared: dict[str, tuple[TrainerSettings, dict[str, dict[str, Any]]]] = field(default_factory=dict, init=False)
+    _made: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict), init=False)
+
+    @staticmethod
+    def of_sweep(loader: ConfigLoader, config: DictConfig) -> Planner:
+        """Make the planner of the jobs of a sweep.
+
+        Args:
+            loader: Hydra's.
+            config: of the sweep itself.
+        """
+        return Planner(Composer(loader, partial(loader.load_sweep_config, config)))
 
     def compose(self, words: Sequence[str]) -> Composed:
         """Compose a configuration."""
         assert self.composer is not None
         return self.composer.compose(words)
+
+    def _once(self, kind: str, text: str, make: Callable[[], T]) -> T:
+        """Make what configurations with this text have alike, where it was not made yet."""
+        made: dict[str, T] = self._made[kind]
+        if text not in made:
+            made[text] = make()
+        return made[text]
 
     def studies(self, words: Sequence[str]) -> Iterator[PlannedStudy]:
         """Plan the studies of the command with these overrides.
@@ -195,25 +208,26 @@ class Planner:
         """
         check_configuration(composed.plain())
         dataset, weights = self._dataset(composed), self._weights_of(composed)
-        planned = composed.text("dataset", "init", "backbone", "protocol")
-        if planned not in self._folds:
-            self._folds[planned] = planned_folds(composed["protocol"], dataset.info)
-            for env in dict.fromkeys(env for fold in self._folds[planned] for env in fold.training):
+
+        def planned() -> list[Fold]:
+            folds = planned_folds(composed["protocol"], dataset.info)
+            for env in dict.fromkeys(env for fold in folds for env in fold.training):
                 need_training_images(env, dataset.info.counts.get(env, {}).get("train", 1))
+            return folds
+
+        folds = self._once("folds", composed.text("dataset", "init", "backbone", "protocol"), planned)
         check_validation(composed["selection"].get("environments"), dataset.info.given)
         config = {**composed.plain(), "dataset": dataset.keys}
         alike = composed.text(
             "dataset", "init", "backbone", "tuning", "averaging", "sharpness", "head", "callbacks", "trainer"
         )
-        if alike not in self._shared:
-            settings = TrainerSettings(**config["trainer"])
-            self._shared[alike] = settings, shared_parts(config, dataset.info, settings)
-        settings, shared = self._shared[alike]
+        settings = self._once("settings", alike, lambda: TrainerSettings(**config["trainer"]))
+        shared = self._once("shared", alike, lambda: shared_parts(config, dataset.info, settings))
+        if len(self._made["hparams"]) >= KEPT:  # random draws, each with values of its own
+            self._made["hparams"].clear()
         asked = f"{alike}\n{composed.text('hparams', 'algorithm')}"
-        if asked not in self._hparams:
-            if len(self._hparams) >= KEPT:  # random draws, each with values of its own
-                self._hparams.clear()
-            self._hparams[asked] = hyperparameters(config, settings, dataset.info.smallest_training)
+        smallest = dataset.info.smallest_training
+        hparams = self._once("hparams", asked, lambda: hyperparameters(config, settings, smallest))
         away = weights.to_fetch() is not None
         if away and self.fetch_weights:  # before a download that images which are not there would make useless
             described(dataset.options, absent_ok=False, download=self.download)
@@ -224,40 +238,33 @@ class Planner:
             dataset=dataset.options,
             info=dataset.info,
             weights=weights,
-            spec=study_spec(config, identity, self._hparams[asked], shared),
-            folds=self._folds[planned],
+            spec=study_spec(config, identity, hparams, shared),
+            folds=folds,
             parent=self.parent or Path(composed.parent),
             repeats=repeats,
             search=search,
         )
 
     def _weights_of(self, composed: Composed) -> InitialWeights:
-        key = composed.text("init", "backbone")
-        if key not in self._weights:
-            self._weights[key] = named_weights(composed.plain())
-        return self._weights[key]
+        return self._once("weights", composed.text("init", "backbone"), lambda: named_weights(composed.plain()))
 
     def _dataset(self, composed: Composed) -> PlannedDataset:
-        key = composed.text("dataset", "init", "backbone")
-        if key not in self._datasets:
+        def make() -> PlannedDataset:
             keys = filled_dataset(self._weights_of(composed).images, composed["dataset"])
             options = dataset_options(keys)
-            self._datasets[key] = PlannedDataset(
-                keys, options, described(options, absent_ok=True, download=self.download)
-            )
-        return self._datasets[key]
+            return PlannedDataset(keys, options, described(options, absent_ok=True, download=self.download))
+
+        return self._once("dataset", composed.text("dataset", "init", "backbone"), make)
 
 
 def planned_again(config: Mapping[str, Any], parent: Path) -> PlannedStudy:
     """Plan the study of a run folder, from the configuration that was written there.
 
     Args:
-        config: plain resolved values by top-level key; it may lack keys that are newer.
+        config: plain resolved values by top-level key.
         parent: folder that the study's own folder stands in.
     """
-    newer = {"sharpness": PLAIN_GRADIENT, "head": RANDOM_HEAD, "callbacks": {}}
-    complete = {**newer, **current_keys(present_paths(config))}
-    return Planner(None, parent, download=True).study([], Composed.of_plain(complete, str(parent)))
+    return Planner(None, parent, download=True).study([], Composed.of_plain(config, str(parent)))
 
 
 @dataclass
@@ -279,6 +286,10 @@ class Command:
     parent: Path
     chooses_threads: bool = False  #: a command does; a Python caller may have set torch's number
     prints_plan: bool = True  #: a command of several studies shows its plan first; jobs of a sweep do not
+
+    def __post_init__(self) -> None:
+        if self.prints_plan and self.config.wait is False:
+            raise ConfigError("wait=false submits a sweep to a queue; add -m and hydra/launcher=slurm, or leave it out")
 
     @staticmethod
     def of_hydra(config: DictConfig) -> Command:
@@ -326,8 +337,9 @@ def planned_studies(command: Command) -> list[PlannedStudy]:
         ConfigError, DataError, WeightsError: one that cannot work.
     """
     planner = command.planner()
-    _ = list(planner.studies(command.words))  # wrong values are refused before anything is downloaded
-    studies = replace(planner, download=True).studies(command.words)
+    studies = list(planner.studies(command.words))  # wrong values are refused before anything is downloaded
+    if not all(study.info.present for study in studies):
+        studies = list(replace(planner, download=True).studies(command.words))
     return list({(study.folder, *(fold.name for fold in study.folds)): study for study in studies}.values())
 
 

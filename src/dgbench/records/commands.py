@@ -20,6 +20,10 @@ from dgbench.records.locks import alone
 from dgbench.records.rows import PLAN_FILE
 from dgbench.records.status import FAILED, is_done, read_status
 
+JOBS = ".jobs"
+EXPECTED_FILE = "expected.json"
+PARTS = f"{JOBS}/*.parts.json"  #: in the folder of a sweep, of jobs that were split
+
 
 def record_end(parent: Path, key: str, runs: Sequence[Path]) -> None:
     """A job came to its end, whether its runs are complete or not. A full disk keeps no record of it.
@@ -90,10 +94,6 @@ def log_file(parent: Path, key: str) -> Path:
 
 def _file(parent: Path, key: str) -> Path:
     return parent / JOBS / f"{key}.json"
-
-
-JOBS = ".jobs"
-EXPECTED_FILE = "expected.json"
 
 
 def expect_jobs(places: Iterable[tuple[Path, str]], command: str) -> None:

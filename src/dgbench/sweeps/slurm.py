@@ -32,7 +32,6 @@ from pydantic import Field
 
 from dgbench.configuration import command_words, typed_words
 from dgbench.errors import ConfigError
-from dgbench.plan.compose import Composer
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import expect_jobs, is_left, keep_parts
 from dgbench.records.status import roughly
@@ -101,9 +100,8 @@ class SlurmLauncher(Launcher):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         SlurmKeys(**config.hydra.launcher)
-        loader = hydra_context.config_loader
         self.config, self.command = config, SweepCommand.of(hydra_context, config, task_function)
-        self.planner = Planner(Composer(loader, partial(loader.load_sweep_config, config)))
+        self.planner = Planner.of_sweep(hydra_context.config_loader, config)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Submit the jobs that the queue does not hold yet, and wait for all.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ from omegaconf import OmegaConf
 
 from dgbench.configuration import typed_words
 from dgbench.errors import ConfigError, JobsFailedError
-from dgbench.plan.compose import Composer
 from dgbench.plan.overrides import quoted
 from dgbench.plan.settings import check_configuration
 from dgbench.plan.studies import Planner
-from dgbench.records.commands import expect_jobs, forget_jobs, is_left, parts_of, recorded_runs
+from dgbench.records.commands import PARTS, expect_jobs, forget_jobs, is_left, parts_of, recorded_runs
 from dgbench.sweeps.local import tell
 from dgbench.sweeps.sizes import JobSize
 
@@ -61,9 +59,9 @@ class StudySweeper(BasicSweeper):
         check_configuration(how)
         if not self.config.wait and not getattr(self.launcher, "queue", False):
             raise ConfigError("wait=false needs a queue whose jobs go on; add hydra/launcher=slurm, or leave it out")
-        planner = Planner(Composer(loader, partial(loader.load_sweep_config, self.config)))
+        planner = Planner.of_sweep(loader, self.config)
         size = JobSize.asked(self.config)
-        jobs = [part for words in jobs for part in _parts(words, planner)]
+        jobs = _parts(jobs, planner, sweep_dir)
         if self.config.plan:
             clock = self.config.plan == "probe"
             get_method(self.planning)(jobs, planner, clock=clock, starts=False, size=size, folder=sweep_dir)
@@ -87,10 +85,10 @@ class StudySweeper(BasicSweeper):
             for result in results:
                 _ = result.return_value  # raises what the job raised
         except JobsFailedError:
-            self._close(planner.place(part) for words in jobs for part in _parts(words, planner))
+            self._close(map(planner.place, _parts(jobs, planner, sweep_dir)))
             raise
         if self.config.wait:  # a launcher may have split jobs meanwhile
-            ended = [planner.place(part) for words in jobs for part in _parts(words, planner)]
+            ended = [planner.place(words) for words in _parts(jobs, planner, sweep_dir)]
             self._close(ended)
             # of Hydra's own launcher, which runs them here, each job has said how it ended
             if not basic and (lost := sum(is_left(*place, self.config.retry) for place in dict.fromkeys(ended))):
@@ -113,7 +111,9 @@ class StudySweeper(BasicSweeper):
         return shlex.join(typed_words(self.config.hydra.job.name))
 
 
-def _parts(words: list[str], planner: Planner) -> list[list[str]]:
-    """A job, or where an earlier command split it, its parts."""
-    extra = parts_of(*planner.place(words))
-    return [part for overrides in extra for part in _parts([*words, *overrides], planner)] or [words]
+def _parts(jobs: list[list[str]], planner: Planner, folder: Path) -> list[list[str]]:
+    """Jobs of a sweep in its folder; of one that an earlier command split, its parts."""
+    if not any(folder.glob(PARTS)):
+        return jobs
+    extra = [[[*words, *more] for more in parts_of(*planner.place(words))] for words in jobs]
+    return [part for words, cut in zip(jobs, extra, strict=True) for part in _parts(cut, planner, folder) or [words]]

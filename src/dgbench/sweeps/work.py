@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from hydra._internal.hydra import Hydra
@@ -17,7 +16,6 @@ from hydra.core.utils import run_job
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
-from dgbench.plan.compose import Composer
 from dgbench.plan.explain import explain
 from dgbench.plan.studies import Planner
 from dgbench.records.commands import is_left, log_file
@@ -57,9 +55,9 @@ class SweepCommand:
             config = loader.load_sweep_config(self.config, list(overrides))
             with open_dict(config):
                 config.hydra.job.id = config.hydra.job.num = number
-            composer = Composer(loader, partial(loader.load_sweep_config, self.config))
-            job = composer.compose(list(overrides))
-            parent, key = Path(job.parent), Planner(composer).key(job)
+            planner = Planner.of_sweep(loader, self.config)
+            job = planner.compose(overrides)
+            parent, key = Path(job.parent), planner.key(job)
             if not is_left(parent, key, config.retry):  # e.g. done before a requeue
                 return None
             module, name = self.task
