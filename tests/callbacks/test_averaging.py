@@ -22,6 +22,7 @@ from dgbench.data.description import DatasetInfo, Preprocessing
 from dgbench.data.environments import Catalog, Environments, Table, TensorStore
 from dgbench.data.minibatches import EnvironmentData
 from dgbench.network_specs import Sizes
+from dgbench.plan.settings import TrainerSettings
 from dgbench.records.rows import RunIdentity, lines_before
 from dgbench.training.modules import SingleRun
 
@@ -97,9 +98,8 @@ class _Run:
         recorder = Recorder([RunRecord(self.file, identity, recipes)], final_only=rule.final_only)
         if resume and not rule.final_only:
             recorder.written = [lines_before(self.file, done + 1)]
-        checkpointer = Checkpointer(
-            save, [folder / "best.ckpt"], recorder, seconds=0.0, steps=STEPS, eval_every=EVERY
-        )  # fmt: skip
+        settings = TrainerSettings(checkpoint_seconds=0.0, steps=STEPS, eval_every=EVERY)
+        checkpointer = Checkpointer(save, [folder / "best.ckpt"], recorder, settings)
         trainer = pl.Trainer(
             accelerator="cpu", max_epochs=(stop - done) // EVERY, num_sanity_val_steps=0, logger=False,
             enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,

@@ -13,6 +13,7 @@ from pytorch_lightning.trainer.states import TrainerFn
 
 from dgbench.callbacks import checkpointer as checkpointer_file
 from dgbench.callbacks.checkpointer import Checkpointer
+from dgbench.plan.settings import TrainerSettings
 from dgbench.records.files import write_whole_with
 
 EVERY, STEPS = 10, 40
@@ -25,7 +26,8 @@ class Group:
         self.last, self.bests = folder / "last.ckpt", [folder / f"best{i}.ckpt" for i in range(best)]
         self.recorder: Any = SimpleNamespace(improved=[])
         files = [self.bests[i] if i < best else None for i in range(2)]
-        self.callback = Checkpointer(self.save, files, self.recorder, seconds=seconds, steps=STEPS, eval_every=EVERY)
+        settings = TrainerSettings(checkpoint_seconds=seconds, steps=STEPS, eval_every=EVERY)
+        self.callback = Checkpointer(self.save, files, self.recorder, settings)
         self.state, self.steps_done, self.saved = SimpleNamespace(fn=TrainerFn.FITTING), 0, list[int]()
         self.weight = torch.tensor(0.0)
         self.should_stop = False

@@ -15,15 +15,16 @@ import torch
 from pytorch_lightning.trainer.states import TrainerFn
 
 from dgbench.callbacks.recorder import Recorder
+from dgbench.plan.settings import TrainerSettings
 from dgbench.records.files import write_sealed
 
 
 class Checkpointer(pl.Callback):
     """Saves a group and the ``best.ckpt`` (weights at the lowest ``val`` error) of its runs.
 
-    Both are written when ``seconds`` have passed, between two minibatches or after an evaluation, and at the end of
-    training. The best weights go first: a group that dies between the two finds the same best again, since it continues
-    from an earlier step.
+    Both are written when ``checkpoint_seconds`` have passed, between two minibatches or after an evaluation, and at the
+    end of training. The best weights go first: a group that dies between the two finds the same best again, since it
+    continues from an earlier step.
 
     Ctrl-C ends training after the minibatches that are being computed, with a checkpoint; a second one, or one during
     an evaluation, ends it at once.
@@ -32,9 +33,7 @@ class Checkpointer(pl.Callback):
         save: saves the group.
         best: ``best.ckpt`` of each run, in the order of the module; None for a run that is complete.
         recorder: knows which runs improved.
-        seconds: least time between two checkpoints, seconds; 0 for every opportunity.
-        steps: optimizer steps in all.
-        eval_every: steps between evaluations.
+        settings: of the trainer; ``checkpoint_seconds`` is the least time between two, 0 for every opportunity.
     """
 
     def __init__(
@@ -42,13 +41,9 @@ class Checkpointer(pl.Callback):
         save: Callable[[pl.Trainer, Any], None],
         best: Sequence[Path | None],
         recorder: Recorder,
-        *,
-        seconds: float,
-        steps: int,
-        eval_every: int,
+        settings: TrainerSettings,
     ) -> None:
-        self.save, self.best, self.recorder, self.seconds = save, list(best), recorder, seconds
-        self.steps, self.eval_every = steps, eval_every
+        self.save, self.best, self.recorder, self.settings = save, list(best), recorder, settings
         self.saved = 0  #: step of the last checkpoint
         self.seconds_written = 0.0  #: what all checkpoints have taken
         self._written = time.monotonic()
@@ -67,7 +62,7 @@ class Checkpointer(pl.Callback):
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         step = pl_module.steps_done
-        if step % self.eval_every == 0 or step >= self.steps or trainer.should_stop:
+        if step % self.settings.eval_every == 0 or step >= self.settings.steps or trainer.should_stop:
             return  # an evaluation comes first, or it would be left out after a resume
         if self._interrupted or self._due():
             self.write(trainer, pl_module)
@@ -102,7 +97,7 @@ class Checkpointer(pl.Callback):
             self._handler = None
 
     def _due(self) -> bool:
-        return time.monotonic() - self._written >= self.seconds
+        return time.monotonic() - self._written >= self.settings.checkpoint_seconds
 
     def _stop_if_interrupted(self) -> None:
         if self._interrupted:

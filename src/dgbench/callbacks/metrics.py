@@ -13,6 +13,7 @@ import pytorch_lightning as pl
 from numpy.typing import NDArray
 
 from dgbench.callbacks.loggers import Guard, MetricsLogger, RunInfo, error_values
+from dgbench.plan.settings import TrainerSettings
 from dgbench.records.metrics import ERRORS, METRICS_FILE, Lines, append_metrics, read_metrics, write_metrics
 from dgbench.records.rows import ROW_FILE, Row, read_rows, row_of
 
@@ -100,8 +101,7 @@ class TrainingMetrics(pl.Callback):
 
     Args:
         runs: in the order of the module; None for a run that is complete and computed once more beside others.
-        every: steps between two lines; the last step has one, too.
-        steps: optimizer steps in all.
+        settings: of the trainer; ``log_every`` steps are between two lines, and the last step has one, too.
         safely: what guards the reading of values.
         writing: seconds spent on checkpoints so far.
     """
@@ -109,13 +109,11 @@ class TrainingMetrics(pl.Callback):
     def __init__(
         self,
         runs: Sequence[RunMetrics | None],
-        *,
-        every: int,
-        steps: int,
+        settings: TrainerSettings,
         safely: Guard,
         writing: Callable[[], float],
     ) -> None:
-        self.runs, self.every, self.steps, self.safely, self.writing = list(runs), every, steps, safely, writing
+        self.runs, self.settings, self.safely, self.writing = list(runs), settings, safely, writing
         self._sums: dict[str, NDArray[np.float64]] = {}  # (R,) each, of what the steps since the last line logged
         self._counts: dict[str, NDArray[np.int64]] = {}
         self._n, self._seconds = 0, 0.0  # steps since the last line, and what they took
@@ -184,7 +182,7 @@ class TrainingMetrics(pl.Callback):
                 self._of(self._counts, name, np.int64)[:] += 1
             self._n += 1
             self._seconds += seconds / len(batch)
-            if (step + 1) % self.every == 0 or step + 1 == self.steps:
+            if (step + 1) % self.settings.log_every == 0 or step + 1 == self.settings.steps:
                 self._log(module, step + 1)
 
     def _show(self, module: Any, values: Sequence[tuple[str, NDArray[Any]]]) -> None:

@@ -13,6 +13,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import hydra
 from omegaconf import DictConfig
@@ -88,21 +89,15 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
                 except Exception as error:  # whatever broke this job, the others of a sweep are run
                     if wants_traceback or os.getpid() != home:  # a launcher's worker tells its parent by raising
                         raise
-                    failures.append(_say(explain(error, config_name, sys.argv[1:])))
+                    failures.append(explain(error, config_name, sys.argv[1:]))
+                    _say(failures[-1])
 
-            try:
+            with _in_one_line(config_name, wants_traceback, "the same command continues"):
                 refuse_options(sys.argv[1:], config_name)
                 sys.argv[1:] = sweep_first(open_keys(in_our_names(sys.argv[1:]), config_name))
                 if sys.argv[1:2] in (["-m"], ["--multirun"]):
                     sign_of_life("composing the jobs of the sweep ...")
                 hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)()
-            except KeyboardInterrupt:
-                _say("interrupted; the same command continues")
-                sys.exit(130)
-            except Exception as error:
-                if wants_traceback:
-                    raise
-                failures.append(_say(explain(error, config_name, sys.argv[1:])))
             if failures:
                 sys.exit(1)
 
@@ -122,18 +117,25 @@ def plain_command(task: Callable[[list[str]], None], about: Callable[[], str]) -
     if {"--help", "-h"} & set(words) or not words:
         _show(about())
         return
-    try:
+    with _in_one_line("train", os.environ.get("HYDRA_FULL_ERROR") == "1", "start the same command again"):
         task(words)
         sys.stdout.flush()  # here, where it is known what a closed pipe means
+
+
+@contextmanager
+def _in_one_line(config_name: str, wants_traceback: bool, again: str) -> Iterator[None]:
+    """Say what goes wrong inside, and end the process."""
+    try:
+        yield
     except KeyboardInterrupt:
-        _say("interrupted; start the same command again")
+        _say(f"interrupted; {again}")
         sys.exit(130)
     except Exception as error:
         if isinstance(error, BrokenPipeError):
             _end_if_unread()
-        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+        if wants_traceback:
             raise
-        _say(explain(error, "train", words))
+        _say(explain(error, config_name, sys.argv[1:]))
         sys.exit(1)
 
 
@@ -172,9 +174,8 @@ def _show(text: str) -> None:
             raise
 
 
-def _say(text: str) -> str:
+def _say(text: str) -> None:
     print(f"dgbench: {text}", file=sys.stderr, flush=True)
-    return text
 
 
 def option_lines(meanings: Mapping[str, str]) -> list[str]:

@@ -74,11 +74,10 @@ class Search:
 
 def searches_of(studies: Sequence[Study]) -> list[Search]:
     """The searches among the studies of a job."""
-    by_plan: dict[int, Search] = {}
+    by_plan: dict[PlannedSearch, Search] = {}
     for study in studies:
-        planned = study.planned.search
-        if planned is not None:
-            by_plan.setdefault(id(planned), Search(planned, [])).studies.append(study)
+        if planned := study.planned.search:
+            by_plan.setdefault(planned, Search(planned, [])).studies.append(study)
     return list(by_plan.values())
 
 

@@ -50,14 +50,7 @@ def shift(config: DictConfig) -> None:
 
 
 def print_end(n_jobs: int, done: int, folders: Sequence[Path], config: DictConfig) -> None:
-    """Print how a sweep ended.
-
-    Args:
-        n_jobs: of the sweep.
-        done: of them, with nothing left.
-        folders: of the rows of those that came to their end.
-        config: of the sweep.
-    """
+    """Print how a sweep ended; the arguments are those of :func:`dgbench.cli.outcome.print_sweep_end`."""
     from dgbench.records.shift_rows import SHIFT_FILE
     from dgbench.records.status import is_done
 
@@ -68,25 +61,13 @@ def print_end(n_jobs: int, done: int, folders: Sequence[Path], config: DictConfi
 
 
 def print_plan(jobs: Sequence[Sequence[str]], planner: Planner, folder: Path, **_: Any) -> None:
-    """The plan of a sweep.
-
-    Args:
-        jobs: overrides of each.
-        planner: composes their configurations.
-        folder: where rows go.
-    """
+    """The plan of a sweep; the arguments are those of :func:`dgbench.sweeps.plan.print_plan`."""
     for words in jobs:
         print_job_plan(planner.compose(words).plain(), words, folder)
 
 
 def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path) -> None:
-    """How many estimates a job makes, and how many are there; nothing is started.
-
-    Args:
-        config: plain resolved values by top-level key.
-        words: overrides that were typed.
-        parent: folder for the folders of rows.
-    """
+    """How many estimates a job makes, and how many are there; the arguments are those of ``planned_shift``."""
     from statistics import fmean
 
     from dgbench.plan.building import is_small

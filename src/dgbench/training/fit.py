@@ -70,10 +70,9 @@ class Fit:
         if metrics or self.users:
             self.metrics = TrainingMetrics(
                 logged,
-                every=settings.log_every,
-                steps=settings.steps,
-                safely=safely or Guard(METRICS_FILE),
-                writing=lambda: self.checkpointer.seconds_written if self.checkpointer else 0.0,
+                settings,
+                safely or Guard(METRICS_FILE),
+                lambda: self.checkpointer.seconds_written if self.checkpointer else 0.0,
             )
         self.log = CallbackLog(group.runs[0].folder, logged, lambda: module.steps_done) if self.users else None
         self.data.one_by_one = self.users is not None
@@ -149,8 +148,7 @@ class Fit:
         return Predictions(predicted, which, self.recorder)
 
     def _checkpointer(self) -> Checkpointer:
-        group, settings = self.group, self.settings
-        path = group_file(group)
+        group, path = self.group, group_file(self.group)
 
         def save(trainer: pl.Trainer, pl_module: Any) -> None:
             if self.metrics:
@@ -159,14 +157,7 @@ class Fit:
             point_to(group, path)
 
         best = [None if run.hash in self.finished else best_file(run) for run in group.runs]
-        return Checkpointer(
-            save,
-            best,
-            self.recorder,
-            seconds=settings.checkpoint_seconds,
-            steps=settings.steps,
-            eval_every=settings.eval_every,
-        )
+        return Checkpointer(save, best, self.recorder, self.settings)
 
     # ---- checkpoints --------------------------------------------------------------------------------------------
 
