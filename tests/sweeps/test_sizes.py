@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from dgbench.plan.studies import Planner
-from dgbench.records.commands import keep_parts
 from dgbench.sweeps.plan import _jobs
 from dgbench.sweeps.sizes import JobSize, Part, Speeds, Workload, packed, parts_of_jobs
 from tests.studies import composed, composer
@@ -139,8 +138,8 @@ def test_a_job_that_was_split_stays_split(command: Any, tmp_path: Path) -> None:
     """Its parts are jobs of their own, for a plan, for a sweep and for the next one."""
     words = ["-m", *TINY, "trainer.steps=4", "trainer.eval_every=4", "execution=single"]
     words += ["paths.data_dir=here", "seed=0,1"]
-    _, key = Planner(composer(), tmp_path).place([*words[1:-1], "seed=1"])
-    keep_parts(tmp_path / "multirun", key, [["protocol.folds=[0,1]"], ["protocol.folds=[2,3,full]"]])
+    place = Planner(composer(), tmp_path).place([*words[1:-1], "seed=1"])
+    place._replace(parent=tmp_path / "multirun").keep_parts([["protocol.folds=[0,1]"], ["protocol.folds=[2,3,full]"]])
     assert "\n3 jobs." in command("train.py", *words, "plan=true", cwd=tmp_path).out
     ended = command("train.py", *words, cwd=tmp_path)
     assert (ended.code, "3 of 3 jobs done: 10 of their 10 models" in ended.out) == (0, True), ended.err

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dgbench.data.datasets.base_images import MNIST_KINDS, MNIST_PARTS
-from dgbench.records.commands import is_left, record_end
+from dgbench.records.commands import JobPlace
 from dgbench.records.status import read_status, write_status
 from tests.rows import WHOLE
 from tests.scripts import NO_TORCH
@@ -156,18 +156,18 @@ def test_what_is_left_of_a_job(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         write_status(folder, "DONE")
         (folder / "errors.jsonl").write_text(WHOLE)
-    assert is_left(job, "k", "all"), "it never came to its end"
-    record_end(job, "k", [own, other])
-    assert [is_left(job, "k", retry) for retry in ("all", "failed", "none")] == [False] * 3
-    assert is_left(job, "another", "all")
+    assert JobPlace(job, "k").is_left("all"), "it never came to its end"
+    JobPlace(job, "k").record_end([own, other])
+    assert [JobPlace(job, "k").is_left(retry) for retry in ("all", "failed", "none")] == [False] * 3
+    assert JobPlace(job, "another").is_left("all")
     write_status(other, "FAILED x")
-    assert [is_left(job, "k", retry) for retry in ("all", "failed", "none")] == [True, True, False]
+    assert [JobPlace(job, "k").is_left(retry) for retry in ("all", "failed", "none")] == [True, True, False]
     write_status(other, "RUNNING")
-    assert [is_left(job, "k", retry) for retry in ("all", "failed", "none")] == [True, False, True]
+    assert [JobPlace(job, "k").is_left(retry) for retry in ("all", "failed", "none")] == [True, False, True]
     write_status(other, "INTERRUPTED")
-    assert [is_left(job, "k", retry) for retry in ("all", "failed", "none")] == [True, False, True]
+    assert [JobPlace(job, "k").is_left(retry) for retry in ("all", "failed", "none")] == [True, False, True]
     write_status(other, "DONE")
     (other / "errors.jsonl").write_text("")
-    assert [is_left(job, "k", retry) for retry in ("all", "failed", "none")] == [True, False, True], "no rows"
+    assert [JobPlace(job, "k").is_left(retry) for retry in ("all", "failed", "none")] == [True, False, True], "no rows"
     (job / ".jobs" / "k.json").write_text('["fold')
-    assert is_left(job, "k", "all"), "half a record is none"
+    assert JobPlace(job, "k").is_left("all"), "half a record is none"

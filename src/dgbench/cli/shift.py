@@ -34,7 +34,6 @@ def shift(config: DictConfig) -> None:
     check_configuration(values)
     sign_of_life(f"{config.dataset.name}, shift: starting ...")
 
-    from dgbench.records.commands import record_end
     from dgbench.shift.job import estimate_all
     from dgbench.shift.plan import planned_shift
     from dgbench.shift.sampling import prepared
@@ -44,7 +43,7 @@ def shift(config: DictConfig) -> None:
     planned = planned_shift(values, words, parent, download=True)
     prepare_process()
     estimate_all(planned, lambda: prepared(planned, sign_of_life), sign_of_life)
-    record_end(parent, command.key(), [estimator.folder for estimator in planned.estimators])
+    command.place().record_end([estimator.folder for estimator in planned.estimators])
     if command.prints_plan:
         print_estimates([estimator.file for estimator in planned.estimators])
 

@@ -70,7 +70,7 @@ def run_command(command: Command) -> Ended:
     from dgbench.cli.outcome import chosen_again, searches_of, summarize
     from dgbench.plan.building import build
     from dgbench.plan.folds import selection_note
-    from dgbench.records.commands import keep_plan, record_end
+    from dgbench.records.commands import keep_plan
     from dgbench.training.processes import prepare_process
     from dgbench.training.study import studies_of
     from dgbench.training.train_runs import train_runs
@@ -95,5 +95,5 @@ def run_command(command: Command) -> Ended:
         outcomes |= train_runs(again, *how)
     finally:
         progress.close()
-    record_end(command.parent, command.key(), [run.folder for study in [*studies, *again] for run in study.runs])
+    command.place().record_end([run.folder for study in [*studies, *again] for run in study.runs])
     return summarize([*studies, *again], outcomes, selection, logger, searches)

@@ -24,6 +24,7 @@ from dgbench.plan.overrides import grammar, leaves, open_keys
 from dgbench.plan.protocols import check_validation
 from dgbench.plan.search import Scheme, Settings, base_values, scheme_of
 from dgbench.plan.settings import TrainerSettings, check_configuration
+from dgbench.records.commands import JobPlace
 from dgbench.records.spec import RunSpec, StudySpec, digest
 from dgbench.validation import shown
 
@@ -190,13 +191,14 @@ class Planner:
         """Make a key that is equal for configurations that plan the same runs over the same files."""
         return digest([composed.key, self._dataset(composed).info.content])
 
-    def place(self, words: Sequence[str]) -> tuple[Path, str]:
+    def place(self, words: Sequence[str]) -> JobPlace:
         """Give the folder of a command's studies, and its :meth:`key`; its words where it cannot work."""
         composed = self.compose(words)
         try:
-            return Path(composed.parent), self.key(composed)
+            key = self.key(composed)
         except DgbenchError:  # which it says itself when it runs
-            return Path(composed.parent), " ".join(words)
+            key = " ".join(words)
+        return JobPlace(Path(composed.parent), key)
 
     def study(
         self, words: Sequence[str], composed: Composed, repeats: int = 0, search: PlannedSearch | None = None
@@ -319,9 +321,9 @@ class Command:
         """Make the planner of its studies."""
         return Planner(Composer(self.loader, self.compose), self.parent)
 
-    def key(self) -> str:
-        """Make a key that is equal for commands that plan the same runs over the same files."""
-        return self.planner().key(Composed.of_config(self.config, str(self.parent)))
+    def place(self) -> JobPlace:
+        """Give what it keeps as a job of a sweep."""
+        return JobPlace(self.parent, self.planner().key(Composed.of_config(self.config, "")))
 
     def values(self) -> dict[str, Any]:
         """Give plain resolved values by top-level key."""

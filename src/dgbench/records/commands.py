@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from dgbench.records.files import read_json, write_whole
 from dgbench.records.locks import alone
@@ -25,83 +26,62 @@ EXPECTED_FILE = "expected.json"
 PARTS = f"{JOBS}/*.parts.json"  #: in the folder of a sweep, of jobs that were split
 
 
-def record_end(parent: Path, key: str, runs: Sequence[Path]) -> None:
-    """A job came to its end, whether its runs are complete or not. A full disk keeps no record of it.
+class JobPlace(NamedTuple):
+    """Where a job of a sweep keeps what it leaves."""
 
-    Args:
-        parent: folder of its studies.
-        key: equal for jobs that plan the same runs over the same files.
-        runs: folders of all its runs.
-    """
-    file = _file(parent, key)
-    with suppress(OSError):  # without a record the job is planned again, which trains nothing
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, json.dumps([os.path.relpath(run, parent) for run in runs]))
+    parent: Path  #: folder of its studies
+    key: str  #: equal for jobs that plan the same runs over the same files
 
+    def record_end(self, runs: Sequence[Path]) -> None:
+        """It came to its end, whether all its runs, in these folders, are complete or not. A full disk keeps no record.
 
-def is_left(parent: Path, key: str, retry: str) -> bool:
-    """Whether a job would train anything.
+        Without a record it is planned again, which trains nothing.
+        """
+        with suppress(OSError):
+            self._write("json", [os.path.relpath(run, self.parent) for run in runs])
 
-    Args:
-        parent: folder of its studies.
-        key: see :func:`record_end`.
-        retry: as in ``conf/train.yaml``.
-    """
-    runs = recorded_runs(parent, key)
-    if runs is None:
-        return True
-    if retry == "failed":
-        return any(read_status(run).word == FAILED for run in runs)
-    return any(not is_done(run) and not (retry == "none" and read_status(run).word == FAILED) for run in runs)
+    def runs(self) -> list[Path] | None:
+        """Folders of its runs, if it came to its end; None where it never did."""
+        try:
+            return [self.parent / str(run) for run in read_json(self.file("json"))]
+        except (OSError, ValueError, TypeError):
+            return None
 
+    def is_left(self, retry: str) -> bool:
+        """Whether it would train anything; ``retry`` as in ``conf/train.yaml``."""
+        runs = self.runs()
+        if runs is None:
+            return True
+        if retry == "failed":
+            return any(read_status(run).word == FAILED for run in runs)
+        return any(not is_done(run) and not (retry == "none" and read_status(run).word == FAILED) for run in runs)
 
-def keep_parts(parent: Path, key: str, parts: Sequence[Sequence[str]]) -> None:
-    """Remember that a job was split, so that the same command has the same parts.
+    def keep_parts(self, parts: Sequence[Sequence[str]]) -> None:
+        """Remember that it was split, and what each part adds to its overrides: the same command has the same parts.
 
-    Args:
-        parent: folder of its studies.
-        key: see :func:`record_end`.
-        parts: overrides that each adds to those of the job.
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._write("parts.json", [list(words) for words in parts])
 
-    Raises:
-        OSError: it cannot be written.
-    """
-    file = _file(parent, f"{key}.parts")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, json.dumps([list(words) for words in parts], indent=1) + "\n")
+    def parts(self) -> list[list[str]]:
+        """What each of its parts adds to its overrides; empty where it was never split."""
+        try:
+            return [[str(word) for word in words] for words in read_json(self.file("parts.json"))]
+        except (OSError, ValueError, TypeError):
+            return []
 
+    def file(self, kind: str) -> Path:
+        """One of its files; ``log`` keeps what it prints, where several run at a time."""
+        return self.parent / JOBS / f"{self.key}.{kind}"
 
-def parts_of(parent: Path, key: str) -> list[list[str]]:
-    """What each part of a job adds to its overrides; empty where it was never split."""
-    try:
-        return [[str(word) for word in words] for words in read_json(_file(parent, f"{key}.parts"))]
-    except (OSError, ValueError, TypeError):
-        return []
-
-
-def recorded_runs(parent: Path, key: str) -> list[Path] | None:
-    """Folders of the runs of a job that came to its end; None where it never did."""
-    try:
-        return [parent / str(run) for run in read_json(_file(parent, key))]
-    except (OSError, ValueError, TypeError):
-        return None
+    def _write(self, kind: str, content: Sequence[Any]) -> None:
+        self.file(kind).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self.file(kind), json.dumps(content))
 
 
-def log_file(parent: Path, key: str) -> Path:
-    """Where what a job prints is kept, where several run at a time."""
-    return parent / JOBS / f"{key}.log"
-
-
-def _file(parent: Path, key: str) -> Path:
-    return parent / JOBS / f"{key}.json"
-
-
-def expect_jobs(places: Iterable[tuple[Path, str]], command: str) -> None:
-    """Say that a command means to run jobs. Those that it named before are forgotten, and those that ended.
-
-    Args:
-        places: folder of a job's studies, and its key, see :func:`record_end`.
-        command: as typed, for a shell.
+def expect_jobs(places: Iterable[JobPlace], command: str) -> None:
+    """Say that a command, as typed, means to run jobs. Those that it named before are forgotten, and those that ended.
 
     Raises:
         OSError: it cannot be written.
@@ -114,12 +94,7 @@ def expect_jobs(places: Iterable[tuple[Path, str]], command: str) -> None:
 
 
 def forget_jobs(parents: Iterable[Path], command: str) -> None:
-    """Expect no more of a command, which has told how each of its jobs ended.
-
-    Args:
-        parents: folders of the jobs' studies.
-        command: as typed, for a shell.
-    """
+    """Expect no more in these folders of a command, as typed, which has told how each of its jobs ended."""
     for parent in parents:
         with suppress(OSError):  # a full disk: they stay expected, and the same command finds them done
             _replace(parent, [], command)

@@ -33,7 +33,7 @@ from pydantic import Field
 from dgbench.configuration import command_words, typed_words
 from dgbench.errors import ConfigError
 from dgbench.plan.studies import Planner
-from dgbench.records.commands import expect_jobs, is_left, keep_parts
+from dgbench.records.commands import expect_jobs
 from dgbench.records.status import roughly
 from dgbench.sweeps.local import LauncherKeys, labels, raise_failed, tell
 from dgbench.sweeps.sizes import JobSize, Part, Speeds, Workload, clocked_here, packed, parts_of_jobs
@@ -118,10 +118,10 @@ class SlurmLauncher(Launcher):
         folder = Path(str(self.watching["submitit_folder"]))
         folder.mkdir(parents=True, exist_ok=True)
         self.submissions, self.size = Submissions(folder), JobSize.asked(self.config)
-        places = [self.planner.place(words) for words in job_overrides]
+        places = list(map(self.planner.place, job_overrides))
         here = {number for job in self.submissions.held(alive, [key for _, key in places]) for number in job.numbers}
         waiting = [Part(words) for i, words in enumerate(job_overrides) if i in here]
-        left = [i for i, place in enumerate(places) if i not in here and is_left(*place, self.config.retry)]  # by now
+        left = [i for i, place in enumerate(places) if i not in here and place.is_left(self.config.retry)]  # by now
         self.jobs = [*waiting, *self._in_parts([job_overrides[i] for i in left])]
         places = [self.planner.place(job.words) for job in self.jobs]
         expect_jobs(places, shlex.join(typed_words(self.config.hydra.job.name)))  # anew: some may be split by now
@@ -165,7 +165,7 @@ class SlurmLauncher(Launcher):
             are, n = "1 job is" if len(cut) == 1 else f"{len(cut)} jobs are", sum(len(parts) for _, parts in cut)
             tell(f"{are} split into {n}, each expected to take less than {roughly(self.size.splits or 0)}")
         for words, parts in cut:
-            keep_parts(*self.planner.place(words), [part.extra for part in parts])
+            self.planner.place(words).keep_parts([part.extra for part in parts])
         return sized
 
     def _tell_before(self, alive: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ from dgbench.errors import ConfigError, JobsFailedError
 from dgbench.plan.overrides import quoted
 from dgbench.plan.settings import check_configuration
 from dgbench.plan.studies import Planner
-from dgbench.records.commands import PARTS, expect_jobs, forget_jobs, is_left, parts_of, recorded_runs
+from dgbench.records.commands import PARTS, JobPlace, expect_jobs, forget_jobs
 from dgbench.sweeps.local import tell
 from dgbench.sweeps.sizes import JobSize
 
@@ -66,10 +66,10 @@ class StudySweeper(BasicSweeper):
             clock = self.config.plan == "probe"
             get_method(self.planning)(jobs, planner, clock=clock, starts=False, size=size, folder=sweep_dir)
             return []
-        places: dict[tuple[Path, str], list[str]] = {}
+        places: dict[JobPlace, list[str]] = {}
         for words in jobs:
             places.setdefault(planner.place(words), words)
-        open_places = [place for place in places if is_left(*place, self.config.retry)]
+        open_places = [place for place in places if place.is_left(self.config.retry)]
         left = [places[place] for place in open_places]
         if not left:
             tell(f"nothing to do: all {len(places)} jobs are done (retry={self.config.retry})")
@@ -91,19 +91,19 @@ class StudySweeper(BasicSweeper):
             ended = [planner.place(words) for words in _parts(jobs, planner, sweep_dir)]
             self._close(ended)
             # of Hydra's own launcher, which runs them here, each job has said how it ended
-            if not basic and (lost := sum(is_left(*place, self.config.retry) for place in dict.fromkeys(ended))):
+            if not basic and (lost := sum(place.is_left(self.config.retry) for place in dict.fromkeys(ended))):
                 raise JobsFailedError(
                     f"{lost} of {len(set(ended))} jobs came to no end in {sweep_dir.absolute()}; where the launcher's "
                     "workers have other files, give them a shared hydra.sweep.dir, and start the same command again"
                 )
         return [results]
 
-    def _close(self, places: Iterable[tuple[Path, str]]) -> None:
+    def _close(self, places: Iterable[JobPlace]) -> None:
         """Say what was found; the jobs' own screens may be logs of other processes."""
         ended = list(dict.fromkeys(places))
-        done = sum(not is_left(*place, "all") for place in ended)
-        runs = list(dict.fromkeys(run for place in ended for run in recorded_runs(*place) or ()))
-        forget_jobs({parent for parent, _ in ended}, self._typed())
+        done = sum(not place.is_left("all") for place in ended)
+        runs = list(dict.fromkeys(run for place in ended for run in place.runs() or ()))
+        forget_jobs({place.parent for place in ended}, self._typed())
         get_method(self.closing)(len(ended), done, runs, self.config)
 
     def _typed(self) -> str:
@@ -115,5 +115,5 @@ def _parts(jobs: list[list[str]], planner: Planner, folder: Path) -> list[list[s
     """Jobs of a sweep in its folder; of one that an earlier command split, its parts."""
     if not any(folder.glob(PARTS)):
         return jobs
-    extra = [[[*words, *more] for more in parts_of(*planner.place(words))] for words in jobs]
+    extra = [[[*words, *more] for more in planner.place(words).parts()] for words in jobs]
     return [part for words, cut in zip(jobs, extra, strict=True) for part in _parts(cut, planner, folder) or [words]]

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, open_dict
 
 from dgbench.plan.explain import explain
 from dgbench.plan.studies import Planner
-from dgbench.records.commands import is_left, log_file
+from dgbench.records.commands import JobPlace
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -57,12 +57,12 @@ class SweepCommand:
                 config.hydra.job.id = config.hydra.job.num = number
             planner = Planner.of_sweep(loader, self.config)
             job = planner.compose(overrides)
-            parent, key = Path(job.parent), planner.key(job)
-            if not is_left(parent, key, config.retry):  # e.g. done before a requeue
+            place = JobPlace(Path(job.parent), planner.key(job))
+            if not place.is_left(config.retry):  # e.g. done before a requeue
                 return None
             module, name = self.task
             task = importlib.import_module(module).__dict__[name].__wrapped__  # less the handling of its command line
-            with _printing_to(log_file(parent, key)):
+            with _printing_to(place.file("log")):
                 _ = run_job(
                     task_function=task,
                     config=config,
