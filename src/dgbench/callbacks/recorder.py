@@ -189,21 +189,21 @@ def lowest_validation_error(file: Path) -> float:
 def rows_of_counts(
     identity: RunIdentity, step: int, recipes: Sequence[ErrorRecipe], counts: Counts, together: int = 1
 ) -> list[Row]:
-    """Rows of those recipes whose eval sets have been counted; the arguments are those of :func:`mixed_row`."""
-    counted = [recipe for recipe in recipes if recipe.mixture.keys() <= counts.keys()]
-    return [mixed_row(identity, step, recipe, counts, together) for recipe in counted]
-
-
-def mixed_row(identity: RunIdentity, step: int, recipe: ErrorRecipe, counts: Counts, together: int = 1) -> Row:
-    """The mixture of eval sets over the same images: expected counts per image, times the images seen.
+    """Rows of those recipes whose eval sets have been counted.
 
     Args:
-        identity: who the row is from.
+        identity: who the rows are from.
         step: optimizer updates done.
-        recipe: environment, subset and weights of the eval sets.
+        recipes: environment, subset and weights of the eval sets of each.
         counts: ``seen``, ``wrong`` and summed ``loss`` of every eval set.
         together: runs that train together.
     """
+    counted = [recipe for recipe in recipes if recipe.mixture.keys() <= counts.keys()]
+    return [_mixed_row(identity, step, recipe, counts, together) for recipe in counted]
+
+
+def _mixed_row(identity: RunIdentity, step: int, recipe: ErrorRecipe, counts: Counts, together: int) -> Row:
+    """The mixture of eval sets over the same images: expected counts per image, times the images seen."""
     seen = {counts[name]["seen"] for name in recipe.mixture}
     if len(seen) != 1:
         raise ValueError(f"eval sets {list(recipe.mixture)} hold different numbers of images: {seen}")

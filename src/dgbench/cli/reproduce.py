@@ -41,11 +41,7 @@ NOT_TYPED = frozenset(
 class Reproduce(Checked):
     """Prints the command, after composing it and finding the same hashes; says on stderr what else differs.
 
-    Args:
-        run: the hash at the end of a run folder's name or a study folder's, or its beginning.
-        roots: folder, or folders, searched for it, recursively.
-        trust: compose a configuration that names code outside ``conf/``, which runs it.
-        name: of the report.
+    What each key means stands in ``conf/report/reproduce.yaml``.
     """
 
     key = "report"

@@ -31,10 +31,6 @@ AtLeast0 = Annotated[int, Field(ge=0), Refusal("is not an integer >= 0", "give o
 def check_validation(typed: Any, given: Sequence[str]) -> None:
     """Refuse ``selection.environments`` that are no given ones; None and an empty list are left to the selection.
 
-    Args:
-        typed: its value.
-        given: names of the given environments.
-
     Raises:
         ConfigError: a name that is not given.
     """
@@ -79,10 +75,7 @@ def _number(name: Any) -> float | str:
 class Grouped(Protocol):
     """Groups of given environments, one fold each. An environment in no group is always trained on.
 
-    Args:
-        groups: lists of names.
-        k: environments per group, consecutive given ones; instead of ``groups``.
-        default_groups: groups of the dataset, where neither is set; without them ``k`` is 2.
+    What each key means stands in ``conf/protocol/multi_test.yaml``.
     """
 
     groups: Groups = None
@@ -177,13 +170,7 @@ def _consecutive(k: int, given: Sequence[str]) -> tuple[tuple[str, ...], ...]:
 
 
 class Fixed(Protocol):
-    """One fold (Ye et al. 2022, appendix G).
-
-    Args:
-        train: environments to train on; None takes all others.
-        test: environments to test in.
-        val: environments that only choose among models (``selection=ood_val``); no result is reported on them.
-    """
+    """One fold (Ye et al. 2022, appendix G); what each key means stands in ``conf/protocol/fixed.yaml``."""
 
     name: Name = "fixed"
     train: Names = None
@@ -232,12 +219,7 @@ class Flexible(Protocol):
     * ``compositional``: ``exclusive`` environments are drawn once for all classes and only ever train; each class
       draws its dominant ones from them, and its minor and test ones from the rest, which they share.
 
-    Args:
-        setting: ``random`` or ``compositional``.
-        dominant, minor, test: environments per class; what is over takes no part.
-        exclusive: environments that only train (compositional).
-        minor_images, test_images: images per class and minor or test environment; None takes all.
-        seed: of all draws.
+    What each key means stands in ``conf/protocol/flexible.yaml``; environments that are over take no part.
     """
 
     name: Name = "flexible"

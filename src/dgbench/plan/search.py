@@ -31,14 +31,8 @@ class Scheme(Checked):
     """The studies of one search.
 
     Trial ``t`` is DomainBed's ``trial_seed``: draw ``k`` takes its random values from ``seed_hash(k, t)``, and ``t`` is
-    added to every key of ``varies``, so that a trial has its own weights, minibatches and splits.
-
-    Args:
-        draws: how many, from draw 0, which is the default set; or their numbers.
-        trials: how many, from trial 0; or their numbers.
-        repeats: how many more seeds the chosen draw is trained with.
-        varies: keys that differ from trial to trial and from repeat to repeat.
-        chosen_by: the selection that says which draw is trained again, and what the closing table goes by.
+    added to every key of ``varies``, so that a trial has its own weights, minibatches and splits. What each key means
+    stands in ``conf/hparams/search.yaml``.
 
     Raises:
         ConfigError: numbers that cannot be meant.
@@ -71,11 +65,7 @@ class Scheme(Checked):
         return {"trials": _numbers(self.trials), **draws}
 
     def studies(self, base: Mapping[str, int]) -> list[Settings]:
-        """List what each study of the search sets, trial by trial.
-
-        Args:
-            base: values of the keys that vary.
-        """
+        """List what each study of the search sets, trial by trial, from the values of the keys that vary."""
         return [
             {"hparams.draw": draw, "hparams.trial": trial, **{key: base[key] + trial for key in self.varies}}
             for trial in _numbers(self.trials)

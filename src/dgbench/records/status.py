@@ -14,9 +14,12 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
+
+from annotated_types import Predicate
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dgbench.records.evaluations import Evaluations, RowKey
 from dgbench.records.files import read_json, read_regular, write_whole
@@ -164,17 +167,24 @@ PROGRESS_FILE = "progress.json"
 _MOST = 2**31 - 1  # of steps, and of process ids
 
 
-@dataclass(frozen=True, kw_only=True)
-class Beat:
-    """One sign of life; its keys are those of the file."""
+class Beat(BaseModel):
+    """One sign of life; its keys are those of the file. Numbers that a torn or foreign file may hold are refused."""
 
-    step: int  #: optimizer steps done
-    steps: int  #: of so many
-    steps_per_s: float | None  #: since training began or was resumed; None before that is known
-    runs: int = 1  #: runs that train together
-    time: float = field(default_factory=lambda: round(time.time(), 1))  #: Unix time
-    pid: int = field(default_factory=os.getpid)
-    host: str = field(default_factory=socket.gethostname)
+    model_config = ConfigDict(frozen=True)
+
+    step: int = Field(ge=0)  #: optimizer steps done
+    steps: int = Field(le=_MOST)  #: of so many
+    steps_per_s: float | None = Field(ge=0, allow_inf_nan=False)  #: since it began or was resumed; None at first
+    runs: int = Field(default=1, gt=0, le=_MOST)  #: runs that train together
+    time: float = Field(default_factory=lambda: round(time.time(), 1), ge=-(_MOST**2), le=_MOST**2)  #: Unix time
+    pid: int = Field(default_factory=os.getpid, gt=0, le=_MOST)
+    host: Annotated[str, Predicate(str.isprintable)] = Field(default_factory=socket.gethostname)
+
+    @model_validator(mode="after")
+    def _in_time(self) -> Self:
+        if self.step > self.steps or not math.isfinite(self.seconds_left or 0.0):
+            raise ValueError("no run can be there")
+        return self
 
     @property
     def seconds_left(self) -> float | None:
@@ -188,38 +198,15 @@ def write_beat(folder: Path, beat: Beat) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    write_whole(folder / PROGRESS_FILE, json.dumps(asdict(beat)) + "\n", sync=False)
+    write_whole(folder / PROGRESS_FILE, json.dumps(beat.model_dump()) + "\n", sync=False)
 
 
 def read_beat(folder: Path) -> Beat | None:
     """The last beat of a run; None where there is none, or none that is whole and makes sense."""
     try:
-        said = read_json(folder / PROGRESS_FILE)
-        speed = said["steps_per_s"]
-        beat = Beat(
-            step=int(said["step"]),
-            steps=int(said["steps"]),
-            steps_per_s=None if speed is None else float(speed),
-            runs=int(said.get("runs", 1)),
-            time=float(said["time"]),
-            pid=int(said["pid"]),
-            host=str(said["host"]),
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        return Beat.model_validate(read_json(folder / PROGRESS_FILE))
+    except (OSError, ValueError):
         return None
-    return beat if _is_possible(beat) else None
-
-
-def _is_possible(beat: Beat) -> bool:
-    """Whether numbers that a torn or foreign file may hold can be those of a run."""
-    return (
-        0 <= beat.step <= beat.steps <= _MOST
-        and 0 < beat.pid <= _MOST
-        and 0 < beat.runs <= _MOST
-        and abs(beat.time) <= _MOST**2
-        and (beat.steps_per_s is None or (beat.steps_per_s >= 0 and math.isfinite(beat.seconds_left or 0.0)))
-        and beat.host.isprintable()
-    )
 
 
 def roughly(seconds: float) -> str:

@@ -43,13 +43,7 @@ class LocalKeys(LauncherKeys):
 
 
 class LocalLauncher(Launcher):
-    """Worker processes of one BLAS thread each, as many as cores or GPUs allow.
-
-    Args:
-        workers: processes; None for one per GPU and ``per_gpu``, or without GPUs one per core and ``threads``.
-        per_gpu: processes that share a GPU.
-        threads: BLAS threads of each process.
-    """
+    """Worker processes, as many as cores or GPUs allow; ``conf/hydra/launcher/local.yaml`` says what its keys mean."""
 
     in_this_folder = True  #: its workers start in the folder of the command
 

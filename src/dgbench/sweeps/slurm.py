@@ -82,13 +82,7 @@ class SlurmKeys(LauncherKeys):
 class SlurmLauncher(Launcher):
     """Jobs of a Slurm array; with ``wait=false`` they go on without this command.
 
-    Args:
-        submitit_folder: where scripts, logs and results of the queue's jobs go; all nodes must see it.
-        resubmit: how often a lost job is submitted again.
-        poll_seconds: between two looks at the queue.
-        silence_minutes: without an answer from Slurm, after which watching is given up.
-        max_num_timeout: requeues of a job at its time limit.
-        params: what submitit and sbatch take, see ``conf/hydra/launcher/slurm.yaml``.
+    Its keys, :data:`OURS` and those that submitit and sbatch take, stand in ``conf/hydra/launcher/slurm.yaml``.
     """
 
     queue = True  #: its jobs go on when this command ends

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dgbench.objectives.contract import Algorithm, ParamGroup
 from dgbench.objectives.sharpness import SAM
-
-if TYPE_CHECKING:
-    from dgbench.training.modules.predicting import OneRun
 
 
 @dataclass(frozen=True)
@@ -61,12 +58,12 @@ class Part:
     """Parameters of a group that share optimizer settings.
 
     Args:
-        run: one that has these settings.
+        algorithm: that has these settings.
         parameters: (R, ...) each in a stack.
         scale: factor of the group's learning rate.
     """
 
-    run: OneRun
+    algorithm: Algorithm
     parameters: list[Tensor]
     scale: float = 1.0
 

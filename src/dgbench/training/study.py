@@ -32,7 +32,6 @@ from dgbench.records.rows import RunIdentity
 from dgbench.records.spec import RunSpec, code_version
 from dgbench.training.blueprint import Blueprint, featurizer_keys
 from dgbench.training.modules import SingleRun
-from dgbench.training.modules.predicting import OneRun
 from dgbench.training.optimizers import UpdateRule
 from dgbench.training.processes import make_trainer
 
@@ -95,7 +94,7 @@ class Run:
             scored=scored_by(self.data.recipes),
         )
 
-    def identity(self, module: OneRun) -> RunIdentity:
+    def identity(self, module: SingleRun) -> RunIdentity:
         """What its rows say of it.
 
         Args:

@@ -71,7 +71,7 @@ class RunModule(PredictingModule):
         self._groups = self.trained_groups()
         for name, group in self._groups.items():
             parts = self._parted[name] = self._parts(name, group)
-            settings = [{"params": p.parameters, **optimizer_settings(p.run.algorithm.values, group)} for p in parts]
+            settings = [{"params": p.parameters, **optimizer_settings(p.algorithm.values, group)} for p in parts]
             fused: Any = {"fused": self.device.type in ("cpu", "cuda")}  # the same arithmetic in one pass over memory
             self._optimizers[name] = OPTIMIZERS[group.optimizer](settings, **fused)
         return list(self._optimizers.values())
@@ -215,7 +215,7 @@ class RunModule(PredictingModule):
         for name, optimizer in stepping.items():
             inner = unwrapped(optimizer)
             for settings, part in zip(inner.param_groups, self._parted[name], strict=True):
-                algorithm = part.run.algorithm
+                algorithm = part.algorithm
                 if resets_optimizers(algorithm, self.rule, step):
                     for parameter in settings["params"]:
                         inner.state.pop(parameter, None)

@@ -102,7 +102,7 @@ class SingleRun(RunModule):
         alike: dict[float, list[Tensor]] = {}
         for parameter in self.networks.params(*group.networks).values():
             alike.setdefault(scales.get(id(parameter), 1.0), []).append(parameter)
-        return [Part(self, parameters, scale) for scale, parameters in alike.items()]
+        return [Part(algorithm, parameters, scale) for scale, parameters in alike.items()]
 
     def _stepping(self, groups: Sequence[str], step: int) -> dict[str, Tensor]:
         params, learning = self.networks.params(), self._learning(step)

@@ -80,7 +80,7 @@ class StackedRuns(RunModule):
         self._leaves[name] = [
             (part, {key: self.params[key].detach()[part] for key in names}) for part, names in self._layout[name]
         ]
-        return [Part(self._runs[part.start], list(leaves.values())) for part, leaves in self._leaves[name]]
+        return [Part(self._runs[part.start].algorithm, list(leaves.values())) for part, leaves in self._leaves[name]]
 
     # ---- training -----------------------------------------------------------------------------------------------
 
