@@ -13,18 +13,10 @@ CONF = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parents[1] / "conf"
 
 
 def command_words(name: str) -> list[str]:
-    """The words that start a command: ``python train.py`` in a checkout, ``dgbench train`` where only a wheel is.
-
-    Args:
-        name: of the command, e.g. ``train``.
-    """
+    """The words that start a command: ``python train.py`` in a checkout, ``dgbench train`` where only a wheel is."""
     return ["dgbench", name] if CONF == _INSTALLED else ["python", f"{name}.py"]
 
 
 def typed_words(name: str) -> list[str]:
-    """What a user typed to start this command.
-
-    Args:
-        name: of the command, e.g. ``train``.
-    """
+    """What a user typed to start this command."""
     return [*command_words(name), *sys.argv[1:]]

@@ -199,13 +199,7 @@ def build_logger(config: Any) -> MetricsLogger | None:
 
 
 class WandbLog(MetricsLogger):
-    """Follows one run at a time; only the first failure is logged.
-
-    Args:
-        project, entity, mode: as in ``wandb.init``; ``WANDB_MODE`` of the environment wins over a null mode.
-        group: name of the experiment; null takes the study's folder name.
-        tags: tags of every run.
-    """
+    """Follows one run at a time; only the first failure is logged."""
 
     def __init__(
         self,

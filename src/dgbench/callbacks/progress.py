@@ -22,11 +22,6 @@ class StudyProgress(pl.Callback):
     """One bar for a whole command on a terminal or in a notebook, a line every few seconds in a log file.
 
     Both begin with the runs that are over of those planned, as ``erm 2/5``; a run is a fold of a study.
-
-    Args:
-        runs: number of runs planned.
-        steps: optimizer steps of each.
-        label: what is trained.
     """
 
     def __init__(self, runs: int, steps: int, label: str) -> None:
@@ -108,10 +103,6 @@ class Heartbeat(pl.Callback):
     """Writes how far these runs are (:class:`~dgbench.records.status.Beat`), at most every few seconds.
 
     The speed includes evaluations. A full disk stops no training.
-
-    Args:
-        folders: of the runs that train together.
-        steps: optimizer steps of each.
     """
 
     def __init__(self, folders: Sequence[Path], steps: int) -> None:

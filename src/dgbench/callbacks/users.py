@@ -24,9 +24,6 @@ from dgbench.plan.building import class_at
 def check_callbacks(config: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuse what cannot be built, or is no callback.
 
-    Args:
-        config: plain resolved values of ``config["callbacks"]``, by name.
-
     Raises:
         ConfigError: with the key and the fix.
     """
@@ -49,9 +46,6 @@ class UserCallbacks(pl.Callback):
 
     It must stand before them. ``trainer.global_step`` is the number of steps done, ``trainer.current_epoch`` that of
     evaluation intervals. A stop that one of them asked for outlives a kill.
-
-    Args:
-        callbacks: by name.
     """
 
     def __init__(self, callbacks: Mapping[str, pl.Callback]) -> None:

@@ -179,11 +179,7 @@ def _say(text: str) -> None:
 
 
 def option_lines(meanings: Mapping[str, str]) -> list[str]:
-    """Options and what they mean, in two columns.
-
-    Args:
-        meanings: name of the option -> what it means.
-    """
+    """Options and what they mean, in two columns."""
     width = 2 + max(map(len, meanings))
     return [
         textwrap.fill(text, 110, initial_indent=f"  {name:{width}}", subsequent_indent=" " * (width + 4))
@@ -192,11 +188,7 @@ def option_lines(meanings: Mapping[str, str]) -> list[str]:
 
 
 def help_text(name: str) -> str:
-    """What ``--help`` prints.
-
-    Args:
-        name: of the command, e.g. ``train``.
-    """
+    """What ``--help`` prints."""
     command = " ".join(command_words(name))
     lines = (CONF / f"{name}.yaml").read_text().splitlines()
     about = lines[0].partition(": ")[2]

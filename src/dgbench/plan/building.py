@@ -145,9 +145,6 @@ def filled_dataset(images: Any, dataset: Mapping[str, Any]) -> dict[str, Any]:
 def dataset_options(dataset: Mapping[str, Any]) -> DatasetOptions:
     """Build the options that ``conf/dataset`` names.
 
-    Args:
-        dataset: its resolved keys.
-
     Raises:
         ConfigError: an unknown or missing key.
     """

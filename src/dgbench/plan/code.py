@@ -48,9 +48,6 @@ def named(content: Any) -> Any:
 def user_code(content: Any) -> dict[str, str]:
     """Find the code of a user's own that a configuration names.
 
-    Args:
-        content: plain values.
-
     Returns:
         Import path -> 12 digits of its module's text, in which comments, docstrings and layout do not count; empty
         digits where the module has no file, e.g. in a notebook.
@@ -61,11 +58,7 @@ def user_code(content: Any) -> dict[str, str]:
 
 
 def present_paths(content: Any) -> Any:
-    """Put the import paths of today in place of those that a run folder of an earlier version has.
-
-    Args:
-        content: plain values of a configuration that was written to a folder.
-    """
+    """Put the import paths of today in place of those that a run folder of an earlier version has."""
     return _replaced(content, present_path)
 
 
@@ -76,11 +69,7 @@ def _replaced(content: Any, replace: Callable[[Any], Any]) -> Any:
 
 
 def present_path(path: Any) -> Any:
-    """The import path that a class of dgbench has today; any other value as it is.
-
-    Args:
-        path: as a run folder of this or an earlier version names it.
-    """
+    """The import path that a class of dgbench has today; any other value as it is."""
     if not isinstance(path, str) or not path.startswith("dgbench.") or path in _registered("**"):
         return path
     name, ours = _last_name(path), (present for present in _registered("**") if present.startswith("dgbench."))

@@ -98,12 +98,7 @@ class Override:
 
 
 class Composer:
-    """Composes configurations, each as Hydra would.
-
-    Args:
-        loader: Hydra's; knows which overrides choose from a group.
-        load: composes overrides by Hydra.
-    """
+    """Composes configurations, each as Hydra would."""
 
     def __init__(self, loader: ConfigLoader, load: Callable[[list[str]], DictConfig]) -> None:
         self.load = load
@@ -148,11 +143,7 @@ class Composer:
 
 
 class _Template:
-    """A composition in which values of the same keys are set again and again.
-
-    Args:
-        config: by Hydra.
-    """
+    """A composition in which values of the same keys are set again and again."""
 
     nested = False  #: whether one of its keys lies under another
 

@@ -24,13 +24,7 @@ SEE = "see docs/reference/configuration.md"
 
 
 def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -> str:
-    """Explain an error in one line that names the fix.
-
-    Args:
-        error: what went wrong.
-        config_name: the command's configuration, ``train`` or ``report``.
-        words: the overrides that were typed; what they choose decides which keys there are.
-    """
+    """Explain an error in one line that names the fix; what was typed decides which keys there are."""
     if isinstance(error, DgbenchError):
         return str(error)
     if isinstance(error, OSError) and not isinstance(error, HydraException):  # some of Hydra's are both
@@ -98,13 +92,7 @@ def _gone(key: str, config_name: str, words: Sequence[str]) -> str:
 
 
 def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
-    """Explain in one line a key that a command does not have.
-
-    Args:
-        key: as typed, without value.
-        root: name of the command's configuration.
-        words: everything that was typed: what was chosen decides which keys there are.
-    """
+    """Explain in one line a key that a command does not have; what was typed decides which there are."""
     config, chosen = _composed(root, words, key)
     keys = [*_keys(config, ""), *_hyperparameters(config)]
     group, _, sub = key.partition(".")

@@ -98,12 +98,7 @@ class Fold:
 
 
 class Protocol(Checked, ABC):
-    """Plans the folds of a study.
-
-    Args:
-        name: name of the protocol in the rows.
-        folds: names of the folds to train; None trains all. Leaving folds out changes no result of the others.
-    """
+    """Plans the folds of a study."""
 
     key = "protocol"
 
@@ -188,10 +183,6 @@ def planned_folds(protocol: Mapping[str, Any], info: DatasetInfo) -> list[Fold]:
 
     A model of all given environments is worth its time only where others exist to judge it, or on request.
 
-    Args:
-        protocol: keys of ``conf/protocol``.
-        info: the dataset.
-
     Raises:
         ConfigError: the protocol's keys do not fit the environments.
     """
@@ -203,12 +194,7 @@ def planned_folds(protocol: Mapping[str, Any], info: DatasetInfo) -> list[Fold]:
 
 
 def selection_note(selection: Selection, folds: Sequence[Fold]) -> str | None:
-    """Say why the closing table cannot choose steps by this selection; None where it can. Rows stay the same.
-
-    Args:
-        selection: that the table is to read the rows with.
-        folds: all that are trained.
-    """
+    """Say why the closing table cannot choose steps by this selection; None where it can. Rows stay the same."""
     if getattr(selection, "needs_other_runs", False):  # a user's own class may not say
         return (
             f"selection={selection.name} judges a run by runs that hold out one environment more, so the closing table "

@@ -88,10 +88,6 @@ def _in_our_names(word: str) -> str:
 def refuse_options(words: Sequence[str], command: str) -> None:
     """Refuse options as DomainBed has them.
 
-    Args:
-        words: that were typed.
-        command: name of the command, e.g. ``train``.
-
     Raises:
         ConfigError: there is one; says the command that is meant.
     """

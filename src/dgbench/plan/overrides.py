@@ -89,11 +89,7 @@ def options(group: str) -> list[str]:
 
 @cache
 def groups(root: str) -> dict[str, str | None]:
-    """List the groups that a command has -> what is chosen of each where nothing is typed.
-
-    Args:
-        root: name of the command's configuration.
-    """
+    """List the groups that a command has -> what is chosen of each where nothing is typed."""
     defaults = yaml.safe_load((CONF / f"{root}.yaml").read_text())["defaults"]
     choices = {str(key): name for entry in defaults if isinstance(entry, dict) for key, name in entry.items()}
     return {key: name for key, name in choices.items() if not key.startswith("override ")}

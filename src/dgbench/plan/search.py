@@ -12,6 +12,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from dgbench.data.options import different
 from dgbench.errors import ConfigError
 from dgbench.plan.building import build
 from dgbench.plan.compose import Composed
@@ -79,17 +80,6 @@ class Scheme(Checked):
             {"hparams.draw": draw, "hparams.trial": trial, **{key: base[key] + trial + n for key in self.varies}}
             for n in range(1, self.repeats + 1)
         ]
-
-
-def different(numbers: list[int]) -> list[int]:
-    """Refuse numbers that repeat.
-
-    Raises:
-        ValueError: one does.
-    """
-    if len(set(numbers)) < len(numbers):
-        raise ValueError("a number repeats")
-    return numbers
 
 
 def _numbers(numbers: int | Sequence[int]) -> list[int]:

@@ -336,9 +336,6 @@ CLOSED: Mapping[str, type[Keys]] = {"trainer": TrainerSettings, "execution": Exe
 def check_configuration(config: Mapping[str, Any]) -> None:
     """Refuse values that cannot work, whichever part of a command would read them.
 
-    Args:
-        config: plain resolved values by top-level key.
-
     Raises:
         ConfigError: the first one, with its key and the fix.
     """

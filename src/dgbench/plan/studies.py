@@ -145,12 +145,7 @@ class Planner:
 
     @staticmethod
     def of_sweep(loader: ConfigLoader, config: DictConfig) -> Planner:
-        """Make the planner of the jobs of a sweep.
-
-        Args:
-            loader: Hydra's.
-            config: of the sweep itself.
-        """
+        """Make the planner of the jobs of a sweep."""
         return Planner(Composer(loader, partial(loader.load_sweep_config, config)))
 
     def compose(self, words: Sequence[str]) -> Composed:
@@ -260,12 +255,7 @@ class Planner:
 
 
 def planned_again(config: Mapping[str, Any], parent: Path) -> PlannedStudy:
-    """Plan the study of a run folder, from the configuration that was written there.
-
-    Args:
-        config: plain resolved values by top-level key.
-        parent: folder that the study's own folder stands in.
-    """
+    """Plan the study of a run folder, from the configuration that was written there."""
     return Planner(None, parent, download=True).study([], Composed.of_plain(config, str(parent)))
 
 

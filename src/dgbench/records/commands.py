@@ -116,9 +116,6 @@ def _replace(parent: Path, keys: list[str], command: str) -> None:
 def unended_jobs(parent: Path) -> dict[str, str]:
     """The commands of expected jobs that never came to their end, by key.
 
-    Args:
-        parent: folder of their studies.
-
     Raises:
         OSError: it cannot be read.
         ValueError: it is no list of jobs.

@@ -42,9 +42,6 @@ _KEY, _FORMAT = b"dgbench", 1
 def need_pyarrow(key: str) -> None:
     """Refuse what cannot be written or read.
 
-    Args:
-        key: what asks for it, as typed.
-
     Raises:
         ConfigError: pyarrow is not installed.
     """
@@ -102,12 +99,8 @@ def about_predictions(path: Path) -> dict[str, Any]:
     return description
 
 
-def read_predictions(path: Path, columns: Sequence[str] | None = None) -> pyarrow.Table:
+def read_predictions(path: Path) -> pyarrow.Table:
     """The lines of a file.
-
-    Args:
-        path: of the file.
-        columns: to read; None reads all.
 
     Raises:
         RecordError: it cannot be read.
@@ -115,7 +108,7 @@ def read_predictions(path: Path, columns: Sequence[str] | None = None) -> pyarro
     import pyarrow as pa
 
     try:
-        return read_parquet(path, columns)
+        return read_parquet(path)
     except (OSError, pa.ArrowException) as error:
         raise RecordError(f"{path} cannot be read ({error}); delete it") from error
 

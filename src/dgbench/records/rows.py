@@ -143,11 +143,7 @@ class ParsedRow(NamedTuple):
 
 
 def append_rows(path: Path | None, rows: Iterable[Row]) -> bytes:
-    """Append rows to a file, see :func:`~dgbench.records.files.append_lines`.
-
-    Args:
-        path: of the file; None writes nothing.
-        rows: in their order.
+    """Append rows to a file, see :func:`~dgbench.records.files.append_lines`; None writes nothing.
 
     Returns:
         the lines.

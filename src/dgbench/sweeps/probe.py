@@ -44,11 +44,7 @@ class _Probe(pl.Callback):
 
 
 def minibatches_per_second(planned: Sequence[PlannedStudy]) -> float:
-    """Minibatches of one environment each per second, of the largest group that these studies would train in.
-
-    Args:
-        planned: some studies of the same kind.
-    """
+    """Minibatches of one environment each per second, of the largest group that these studies would train in."""
     prepare_process()
     studies = studies_of(planned)
     groups = plan_groups([run for study in studies for run in study.runs], studies[0].config["execution"])

@@ -19,12 +19,7 @@ LINE_SECONDS = 60.0  #: without another line, after which one says how far they 
 
 
 class SweepProgress:
-    """Counts the models that the jobs of a sweep finish.
-
-    Args:
-        folder: of the sweep.
-        jobs: number of jobs.
-    """
+    """Counts the models that the jobs of a sweep finish."""
 
     def __init__(self, folder: Path, jobs: int) -> None:
         self.folder, self.jobs = folder, jobs

@@ -358,11 +358,7 @@ class Queued:
 
 
 class Submissions:
-    """The files of submitit, and beside them which jobs of a sweep each job of the queue runs.
-
-    Args:
-        folder: of submitit.
-    """
+    """The files of submitit, and beside them which jobs of a sweep each job of the queue runs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -376,12 +372,7 @@ class Submissions:
         (self.folder / f"{job}_jobs.json").write_text(json.dumps(list(keys)))
 
     def held(self, alive: Mapping[str, str], keys: Sequence[str]) -> list[Queued]:
-        """Jobs of the queue that run some of these jobs of a sweep.
-
-        Args:
-            alive: the queue, by id.
-            keys: of the jobs of a sweep.
-        """
+        """Jobs of the queue that run some of these jobs of a sweep."""
         numbers = {key: number for number, key in enumerate(keys)}
         queued = []
         for job in alive:

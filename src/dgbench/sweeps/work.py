@@ -25,13 +25,7 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 @dataclass(frozen=True)
 class SweepCommand:
-    """What the user started, less what varies over its jobs; can be sent to another process.
-
-    Args:
-        context: Hydra's.
-        config: the composed configuration of the sweep itself.
-        task: module and name of the task function.
-    """
+    """What the user started, less what varies over its jobs; can be sent to another process."""
 
     context: HydraContext
     config: DictConfig

@@ -142,10 +142,6 @@ def resumable(group: Group, runs: Sequence[Run]) -> list[tuple[Group, Snapshot |
     is ``DONE``, lacks rows and has no checkpoint.
     Otherwise runs that are left stay together as far as they were.
 
-    Args:
-        group: as it was planned.
-        runs: those that are left.
-
     Raises:
         RecordError: a checkpoint belongs to another run.
     """
@@ -180,13 +176,7 @@ def resumable(group: Group, runs: Sequence[Run]) -> list[tuple[Group, Snapshot |
 
 
 def _lost(run: Run, path: Path | None, parts: Sequence[tuple[Group, Snapshot | None]]) -> str:
-    """Why a run cannot continue from its part's snapshot, or as one that was done; empty where it can.
-
-    Args:
-        run: one of those that are left.
-        path: of its checkpoint; None where there is none.
-        parts: of its group.
-    """
+    """Why a run cannot continue from its part's snapshot, or as one that was done; empty where it can."""
     changed = next((file for _, snapshot in parts if (file := changed_since(snapshot, run))), None)
     if read_status(run.folder).word == DONE and (changed or not path):
         return f"{run.folder}: {trained_again(lacking_rows(run.folder, run.evaluations))}"

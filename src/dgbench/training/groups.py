@@ -58,10 +58,6 @@ def plan_groups(runs: Sequence[Run], execution: Mapping[str, Any]) -> list[Group
     Runs stack when they have the same algorithm, static hyperparameters, networks, number of training environments,
     images and schedule of evaluations.
 
-    Args:
-        runs: done or not.
-        execution: keys of ``conf/execution``.
-
     Raises:
         ConfigError: ``execution.mode=stacked`` and a run cannot be stacked; the message says why.
     """

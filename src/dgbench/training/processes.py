@@ -75,13 +75,7 @@ PATIENCE = timedelta(minutes=30)  # how long a process waits for another one
 
 
 class Process(LightningEnvironment):  # type: ignore[misc]
-    """The place of a process among those of one run, on one machine; dgbench starts them itself.
-
-    Args:
-        rank: number of the process; 0 writes rows, checkpoints and marks.
-        count: number of processes.
-        port: where process 0 listens.
-    """
+    """The place of a process among those of one run, on one machine; dgbench starts them itself."""
 
     creates_processes_externally = True  # type: ignore[assignment]
     main_address = "127.0.0.1"

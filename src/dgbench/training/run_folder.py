@@ -82,12 +82,7 @@ def write_config(run: Run) -> None:
 
 
 def write_model(run: Run, identity: RunIdentity) -> None:
-    """Write what the run's model is besides its weights to its folder, so that it can be built anywhere.
-
-    Args:
-        run: that is trained.
-        identity: what its rows say of it.
-    """
+    """Write what the run's model is besides its weights to its folder, so that it can be built anywhere."""
     study, config = run.study, run.study.config
     averaging = config["averaging"].get("rule")
     ModelRecord(

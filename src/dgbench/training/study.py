@@ -47,15 +47,7 @@ log = logging.getLogger("dgbench")
 
 @dataclass(frozen=True)
 class Run:
-    """One model to train: a fold of a study.
-
-    Args:
-        study: that it belongs to.
-        fold: what it trains on.
-        spec: what it is.
-        folder: where its rows, status and checkpoints are kept.
-        data: its minibatches and eval sets.
-    """
+    """One model to train: a fold of a study."""
 
     study: Study
     fold: Fold
@@ -95,11 +87,7 @@ class Run:
         )
 
     def identity(self, module: SingleRun) -> RunIdentity:
-        """What its rows say of it.
-
-        Args:
-            module: that trains it, or one of the same shape.
-        """
+        """What its rows say of it."""
         study, config = self.study, self.study.config
         rule = config["averaging"].get("rule") or {}
         averaging = {f"averaging.{key}": value for key, value in rule.items() if key != "_target_"}

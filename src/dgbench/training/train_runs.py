@@ -180,11 +180,7 @@ class _Trainer:
                 self._show(self.logger, run, only_new=True)
 
     def _show(self, logger: MetricsLogger, run: Run, only_new: bool = False) -> None:
-        """Give a logger all that a run has logged: one of a stack at its end, or one that was trained without it.
-
-        Args:
-            only_new: leave out a run that the logger knows.
-        """
+        """Give a logger all that a run has logged: one of a stack at its end, or one that was trained without it."""
         file = run.folder / METRICS_FILE
         is_shown = isinstance(logger, CsvLog) or (only_new and logger.knows(run.folder))
         if is_shown and file.exists():

@@ -35,12 +35,7 @@ LARGE, SHORT_BLOCK = 2**19, 4  # numbers of one step from which on a block is sh
 
 
 class Draws:
-    """Draws what an algorithm declares.
-
-    Args:
-        algorithm: that declares it.
-        seed: base seed of the run.
-    """
+    """Draws what an algorithm declares."""
 
     def __init__(self, algorithm: Algorithm, seed: int) -> None:
         self.algorithm, self.seed = algorithm, derive(seed, "noise")
