@@ -31,18 +31,7 @@ _HOME = {
     "train": "dgbench.cli.api",
 }
 
-__all__ = [
-    "TrainResult",
-    "__version__",
-    "algorithm",
-    "estimate_shift",
-    "evaluate",
-    "export",
-    "load",
-    "measures",
-    "results",
-    "train",
-]
+__all__ = ["__version__", *_HOME]
 
 
 def __getattr__(name: str) -> object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -69,9 +68,9 @@ def test_a_run_that_may_end_early_lacks_what_it_came_to() -> None:
 @pytest.mark.parametrize(
     ("document", "evaluations"),
     [
-        ({"run": "abc", "evaluations": asdict(ALL), "spec": SPEC}, ALL),
+        ({"run": "abc", "evaluations": ALL.model_dump(), "spec": SPEC}, ALL),
         ({"run": "abc", "spec": SPEC}, Evaluations(steps=20, every=8, test_always=True)),
-        ({"run": "abc", "evaluations": {**asdict(ALL), "every": -1}, "spec": SPEC},
+        ({"run": "abc", "evaluations": {**ALL.model_dump(), "every": -1}, "spec": SPEC},
          Evaluations(steps=20, every=8, test_always=True)),
         ({"run": "abc", "spec": {**SPEC, "callbacks": {"stop": {}}}},
          Evaluations(steps=20, every=8, test_always=True, may_end_early=True)),
@@ -79,7 +78,7 @@ def test_a_run_that_may_end_early_lacks_what_it_came_to() -> None:
          Evaluations(steps=20, every=None, test_always=True, may_end_early=True)),
         ({"run": "abc", "spec": 3}, Evaluations(steps=20)),
         ({"run": "abc", "evaluated": {"name": "a model"}}, Evaluations()),
-        ({"run": "another", "evaluations": asdict(ALL)}, Evaluations(steps=20)),
+        ({"run": "another", "evaluations": ALL.model_dump()}, Evaluations(steps=20)),
         (None, Evaluations(steps=20)),
         ([], Evaluations(steps=20)),
     ],

@@ -7,33 +7,31 @@ run's rows but what the run was to write.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
 from operator import itemgetter
-from typing import Any
+from typing import Annotated, Any
 
-from dgbench.records.rows import Check, first_fault, list_of, mapping_of, optional, printable_text, truth, whole
+from annotated_types import Predicate
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 RowKey = tuple[int, str, str]  #: step, environment and subset of a row
 
 
-@dataclass(frozen=True, kw_only=True)
-class Evaluations:
-    """The evaluations of a run; ``identity.json`` keeps them under these names.
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Printable = Annotated[str, Predicate(str.isprintable)]
 
-    Args:
-        steps: optimizer steps in all; None where that is not known.
-        every: steps between two evaluations; 0 where the last one alone leaves rows, None where that is not known.
-        test_always: every evaluation scores ``test``; False: the last one does, and others may.
-        may_end_early: averaging or a callback may end training before its last step.
-        scored: subset -> environments; None: whatever some evaluation scored.
-    """
 
-    steps: int | None = None
-    every: int | None = None
-    test_always: bool = False
-    may_end_early: bool = False
-    scored: Mapping[str, Sequence[str]] | None = None
+class Evaluations(BaseModel):
+    """The evaluations of a run; ``identity.json`` keeps them under these names."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    steps: Count | None = None  #: optimizer steps in all; None where that is not known
+    #: steps between two evaluations; 0 where the last one alone leaves rows, None where that is not known
+    every: Count | None = None
+    test_always: bool = False  #: every evaluation scores ``test``; False: the last one does, and others may
+    may_end_early: bool = False  #: averaging or a callback may end training before its last step
+    scored: Mapping[str, list[Printable]] | None = None  #: subset -> environments; None: whatever some one scored
 
     @staticmethod
     def recorded(document: Any, identity: Mapping[str, Any]) -> Evaluations:
@@ -118,17 +116,11 @@ def _words(step: int, missing: set[tuple[str, str]], latest: int | None, last: i
     return f"{count} of step {step} missing, {subset} of {env}{' first' if len(missing) > 1 else ''}"
 
 
-_CHECKS: Mapping[str, Check] = {
-    "steps": optional(whole(0)),
-    "every": optional(whole(0)),
-    "test_always": truth,
-    "may_end_early": truth,
-    "scored": optional(mapping_of(list_of(printable_text))),
-}
-
-
 def _stated(values: Any) -> Evaluations | None:
     """Evaluations as a file states them; None where it states none."""
-    if not isinstance(values, dict) or values.keys() != _CHECKS.keys() or first_fault(values, _CHECKS):
+    if not isinstance(values, dict) or values.keys() != Evaluations.model_fields.keys():
         return None
-    return Evaluations(**values)
+    try:
+        return Evaluations(**values)
+    except ValidationError:
+        return None

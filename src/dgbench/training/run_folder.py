@@ -128,7 +128,7 @@ def write_identity(run: Run, *, resumed_from: int, together: int) -> None:
         "run": run.hash,
         "study": study.folder.name,
         "spec": run.spec.to_json(),
-        "evaluations": asdict(run.evaluations),
+        "evaluations": run.evaluations.model_dump(),
         "dataset": {**study.info.facts(), "fingerprint": fingerprint(study.source)},
         "sessions": [*_sessions(file), session],
     }

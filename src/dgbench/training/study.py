@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ from dgbench.training.modules import SingleRun
 from dgbench.training.optimizers import UpdateRule
 from dgbench.training.processes import make_trainer
 
+#: what rows say of a run as its specification does
+OF_SPEC = ("algorithm", "draw", "space", "trial", "backbone", "init", "protocol", "seed", "user_code")
 RGB = 3  # channels
 IN_PARTS = ("accumulate", "devices")  #: keys of ``conf/trainer`` that cut a minibatch
 #: what to choose for each kind of images
@@ -95,7 +97,7 @@ class Run:
         return RunIdentity(
             run=self.hash,
             **study.info.facts(),
-            algorithm=self.spec.algorithm,
+            **{name: getattr(self.spec, name) for name in OF_SPEC},
             hparams={
                 **self.spec.hparams,
                 "steps": study.settings.steps,
@@ -105,23 +107,15 @@ class Run:
                 **callback_values(self.spec.callbacks),
             },
             averaging=config["averaging"]["name"],
-            draw=self.spec.draw,
-            space=self.spec.space,
-            trial=self.spec.trial,
-            backbone=self.spec.backbone,
-            init=self.spec.init,
             head=self.spec.head.get("name", "random"),
             tuning=study.tuning.name,
             n_parameters=sum(p.numel() for p in module.networks.parameters()),
             n_trainable=sum(p.numel() for p in module.networks.params().values()),
-            protocol=self.spec.protocol,
             fold=self.fold.name,
             held_out=list(self.fold.held_out),
             folds=None if self.fold.folds is None else [list(tested) for tested in self.fold.folds],
-            seed=self.spec.seed,
             beyond=study.info.beyond,
             grouped=study.group_size > 0,
-            user_code=self.spec.user_code,
             code=code_version(),
         )
 
@@ -225,17 +219,8 @@ class Study(Blueprint):
         settings = self.settings
         if settings.channels_last:
             networks.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        rule = UpdateRule(
-            settings.steps,
-            settings.schedule,
-            warmup_steps=settings.warmup_steps,
-            layer_decay=self.tuning.layer_decay,
-            gradient_clip=settings.gradient_clip,
-            accumulate=settings.accumulate,
-            head_steps=self.tuning.head_steps,
-            head_lr=self.tuning.head_lr,
-            sharpness=self.sharpness(),
-        )
+        values = {**dict(settings), **dict(self.tuning), "sharpness": self.sharpness()}
+        rule = UpdateRule(**{field.name: values[field.name] for field in fields(UpdateRule)})
         algorithm = self.algorithm(sizes, self.hparams)
         return SingleRun(algorithm, networks, seed=self.spec.seed, rule=rule, dtype=self.dtype)
 
