@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -114,8 +115,8 @@ class TrainingMetrics(pl.Callback):
         writing: Callable[[], float],
     ) -> None:
         self.runs, self.settings, self.safely, self.writing = list(runs), settings, safely, writing
-        self._sums: dict[str, NDArray[np.float64]] = {}  # (R,) each, of what the steps since the last line logged
-        self._counts: dict[str, NDArray[np.int64]] = {}
+        #: (2, R) each, sum and number of what the steps since the last line logged
+        self._totals: dict[str, NDArray[np.float64]] = defaultdict(lambda: np.zeros((2, len(self.runs))))
         self._n, self._seconds = 0, 0.0  # steps since the last line, and what they took
         self._begun = self._written = 0.0
         self._images = 0  # of a run's minibatches of one step, all processes together
@@ -124,15 +125,14 @@ class TrainingMetrics(pl.Callback):
 
     def state(self, i: int) -> dict[str, Any]:
         """What run ``i`` has logged since its last line."""
-        means = {name: [float(self._sums[name][i]), int(self._counts[name][i])] for name in self._sums}
+        means = {name: [float(sums[i]), int(counts[i])] for name, (sums, counts) in self._totals.items()}
         return {"sums": means, "steps": self._n, "seconds": self._seconds}
 
     def load_states(self, states: Sequence[Mapping[str, Any] | None]) -> None:
         """Continue from the :meth:`state` of each run; None where it was trained without a logger."""
         for i, state in enumerate(states):
-            for name, (total, count) in (state or {"sums": {}})["sums"].items():
-                self._of(self._sums, name, np.float64)[i] = total
-                self._of(self._counts, name, np.int64)[i] = count
+            for name, total_and_count in (state or {"sums": {}})["sums"].items():
+                self._totals[name][:, i] = total_and_count
             if state:
                 self._n, self._seconds = state["steps"], state["seconds"]
 
@@ -178,8 +178,7 @@ class TrainingMetrics(pl.Callback):
         self._show(module, values.get(module.steps_done - 1, ()))
         for step in range(first, first + len(batch)):
             for name, value in values.get(step, ()):
-                self._of(self._sums, name, np.float64)[:] += value
-                self._of(self._counts, name, np.int64)[:] += 1
+                self._totals[name] += value, np.ones(len(self.runs))
             self._n += 1
             self._seconds += seconds / len(batch)
             if (step + 1) % self.settings.log_every == 0 or step + 1 == self.settings.steps:
@@ -197,17 +196,12 @@ class TrainingMetrics(pl.Callback):
         for i, run in enumerate(self.runs):
             if run is None or i in module.diverged:
                 continue
-            means = {
-                f"train/{name}": float(total[i] / self._counts[name][i])
-                for name, total in self._sums.items()
-                if self._counts[name][i]
-            }
+            totals = self._totals.items()
+            means = {f"train/{name}": float(sums[i] / counts[i]) for name, (sums, counts) in totals if counts[i]}
             rates = {f"lr/{name}": rate for name, rate in module.learning_rates(i, step - 1).items()}
             run.log(step, {**means, **rates, **common})
-        self._sums, self._counts, self._n, self._seconds = {}, {}, 0, 0.0
-
-    def _of(self, table: dict[str, Any], name: str, dtype: Any) -> Any:
-        return table.setdefault(name, np.zeros(len(self.runs), dtype))
+        self._totals.clear()
+        self._n, self._seconds = 0, 0.0
 
     def _present(self) -> list[RunMetrics]:
         return [run for run in self.runs if run is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,16 +50,6 @@ EXAMPLES = (
     ("model=resnet50 weights=FILE 'classes=[dog,elephant,...]' dataset=pacs dataset.root=PACS", "a model of timm"),
     ("model=my_module:predict name=mine dataset=pacs dataset.root=PACS", "a function of yours"),
 )
-
-
-def evaluate_command() -> None:
-    """The command line of ``dgbench evaluate``."""
-    plain_command(_evaluate, _evaluate_help)
-
-
-def export_command() -> None:
-    """The command line of ``dgbench export``."""
-    plain_command(_export, _export_help)
 
 
 def _evaluate(words: Sequence[str]) -> None:
@@ -223,3 +214,7 @@ def _export_help() -> str:
             "\ndocs/how_to/models.md says more.",
         ]
     )
+
+
+evaluate_command = partial(plain_command, _evaluate, _evaluate_help)
+export_command = partial(plain_command, _export, _export_help)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -36,11 +37,6 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}; see dgbench results --help")
-
-
-def command() -> None:
-    """The command line."""
-    plain_command(_results, lambda: _HELP)
 
 
 def _results(words: Sequence[str]) -> None:
@@ -91,4 +87,5 @@ def _index(options: argparse.Namespace) -> None:
     print("\n".join(f"written: {path}" for path in changed) or "nothing to write")
 
 
+command = partial(plain_command, _results, lambda: _HELP)
 _RUN = {"pack": _pack, "check": _check, "index": _index}

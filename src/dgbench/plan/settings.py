@@ -329,10 +329,6 @@ class Configuration(Keys):
     logger: Logger | None = None
 
 
-#: groups that no class of a user's own reads
-CLOSED: Mapping[str, type[Keys]] = {"trainer": TrainerSettings, "execution": Execution, "sweep": Sweep, "paths": Paths}
-
-
 def check_configuration(config: Mapping[str, Any]) -> None:
     """Refuse values that cannot work, whichever part of a command would read them.
 
@@ -343,13 +339,3 @@ def check_configuration(config: Mapping[str, Any]) -> None:
         Configuration.model_validate(config)
     except ValidationError as error:
         raise config_error(error, "") from None
-
-
-def current_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration that an earlier version wrote, less keys that are no more."""
-    return {
-        top: {key: value for key, value in content.items() if key in CLOSED[top].model_fields}
-        if top in CLOSED
-        else content
-        for top, content in config.items()
-    }

@@ -298,48 +298,29 @@ def printable_text(value: Any) -> str:
     """Printable text of reasonable length; control characters break what they are written to."""
     if type(value) is not str:
         return f"is {shown(value)}, not text"
-    if value.isprintable() and len(value) <= LONGEST:
-        return ""
-    return (
-        f"is {len(value)} characters long"
-        if len(value) > LONGEST
-        else f"holds a character that cannot be printed: {shown(value)}"
-    )
+    if len(value) > LONGEST:
+        return f"is {len(value)} characters long"
+    return "" if value.isprintable() else f"holds a character that cannot be printed: {shown(value)}"
 
 
-def truth(value: Any) -> str:
-    """``true`` or ``false``."""
-    return "" if type(value) is bool else f"is {shown(value)}, neither true nor false"
+def _check(holds: Callable[[Any], bool], fault: str) -> Check:
+    return lambda value: "" if holds(value) else f"is {shown(value)}, {fault}"
 
 
 def whole(low: int = -_LARGEST, high: int = _LARGEST) -> Check:
     """A check for whole numbers from ``low`` to ``high``, written without a point."""
-
-    def check(value: Any) -> str:
-        if type(value) is int and low <= value <= high:
-            return ""
-        return f"is {shown(value)}, not a whole number from {low} to {high}"
-
-    return check
+    fault = f"not a whole number from {low} to {high}"
+    return _check(lambda value: type(value) is int and low <= value <= high, fault)
 
 
-def number(value: Any) -> str:
-    """A finite number."""
-    if type(value) in (int, float) and abs(value) <= _LARGEST:
-        return ""
-    return f"is {shown(value)}, not a finite number"
+truth = _check(lambda value: type(value) is bool, "neither true nor false")
+number = _check(lambda value: type(value) in (int, float) and abs(value) <= _LARGEST, "not a finite number")
+subset = _check(lambda value: type(value) is str and value in SUBSETS, f"not {', '.join(SUBSETS)}")
 
 
 def loss(value: Any) -> str:
     """A number or infinity, which cross entropy reaches; not NaN."""
-    if type(value) is float and not math.isnan(value):
-        return ""
-    return number(value)
-
-
-def subset(value: Any) -> str:
-    """One of :data:`SUBSETS`."""
-    return "" if type(value) is str and value in SUBSETS else f"is {shown(value)}, not {', '.join(SUBSETS)}"
+    return "" if type(value) is float and not math.isnan(value) else number(value)
 
 
 def optional(check: Check) -> Check:

@@ -21,7 +21,7 @@ from dgbench.errors import ConfigError
 from dgbench.networks.weights import ImageRecord
 from dgbench.plan.building import built, dataset_options, filled_dataset
 from dgbench.plan.code import refuse_code
-from dgbench.plan.settings import TrainerSettings, current_keys
+from dgbench.plan.settings import TrainerSettings
 from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.status import STATUS_FILE
 from dgbench.trained.diwa import Accuracy, Siblings, averaged, siblings
@@ -177,8 +177,8 @@ class Evaluator(Checked):
         dataset = _set(content, overrides, "dataset")
         protocol = _set(record.protocol, overrides, "protocol")
         typed = {key: trainer[key] for key in _typed(overrides, "trainer")}
-        keys = current_keys({"trainer": {**trainer, **record.trainer, "device": trainer["device"], **typed}})
-        settings = TrainerSettings(**keys["trainer"])
+        keys = {**trainer, **record.trainer, "device": trainer["device"], **typed}  # an earlier version had others, too
+        settings = TrainerSettings(**{key: keys[key] for key in keys.keys() & TrainerSettings.model_fields.keys()})
         return dataset, {**protocol, "folds": [record.identity["fold"]]}, settings
 
     def _environments(self, keys: dict[str, Any], model: Predictor | None, device: torch.device) -> Environments:
