@@ -72,7 +72,7 @@ class PlannedSearch:
     def study(self, settings: Settings, repeats: int = 0) -> PlannedStudy:
         """Plan one of its studies: what the search sets is added to its words."""
         words = [*self.words, *(f"{key}={value}" for key, value in settings.items())]
-        return self.planner.study(words, self.planner.compose(words), repeats, self)
+        return self.planner.study(words, self.planner.checked(words), repeats, self)
 
 
 @dataclass(frozen=True)
@@ -153,6 +153,16 @@ class Planner:
         assert self.composer is not None
         return self.composer.compose(words)
 
+    def checked(self, words: Sequence[str]) -> Composed:
+        """Compose a configuration and check its values.
+
+        Raises:
+            ConfigError: one that cannot work.
+        """
+        composed = self.compose(words)
+        check_configuration(composed.plain())
+        return composed
+
     def _once(self, kind: str, text: str, make: Callable[[], T]) -> T:
         """Make what configurations with this text have alike, where it was not made yet."""
         made: dict[str, T] = self._made[kind]
@@ -166,14 +176,12 @@ class Planner:
         Raises:
             ConfigError, DataError, WeightsError: a study that cannot work.
         """
-        whole = self.compose(words)
-        check_configuration(whole.plain())
+        whole = self.checked(words)
         lists = grid_lists(whole["grid"])
         for values in product(*lists.values()):
             combination = [f"{key}={grammar(value)}" for key, value in zip(lists, values, strict=True)]
             study_words = [*words, *open_keys(combination)]
-            composed = self.compose(study_words) if combination else whole
-            check_configuration(composed.plain())
+            composed = self.checked(study_words) if combination else whole
             scheme = scheme_of(composed)
             if scheme is None:
                 yield self.study(study_words, composed)
@@ -198,12 +206,11 @@ class Planner:
     def study(
         self, words: Sequence[str], composed: Composed, repeats: int = 0, search: PlannedSearch | None = None
     ) -> PlannedStudy:
-        """Check a configuration and plan its study.
+        """Plan the study of a configuration whose values were checked.
 
         Raises:
             ConfigError, DataError, WeightsError: it cannot work.
         """
-        check_configuration(composed.plain())
         dataset, weights = self._dataset(composed), self._weights_of(composed)
 
         def planned() -> list[Fold]:
@@ -256,6 +263,7 @@ class Planner:
 
 def planned_again(config: Mapping[str, Any], parent: Path) -> PlannedStudy:
     """Plan the study of a run folder, from the configuration that was written there."""
+    check_configuration(config)
     return Planner(None, parent, download=True).study([], Composed.of_plain(config, str(parent)))
 
 
