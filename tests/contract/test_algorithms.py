@@ -29,7 +29,7 @@ from dgbench.objectives.contract import Algorithm, Update
 from dgbench.objectives.step import Hyperparameters, Outcome, Prediction, Step, Surveyed, draw
 from dgbench.plan.hyperparameters import Entry, checked, entry_of, resolve
 from dgbench.training.modules import SingleRun
-from dgbench.training.modules.predicting import as_tensors, given
+from dgbench.training.modules.predicting import as_tensors
 from dgbench.training.optimizers import optimizer_settings
 
 FOLDER = Path(__file__).parents[2] / "conf" / "algorithm"
@@ -101,7 +101,7 @@ def _algorithm(name: str, n_envs: int = 3, seed: int = 0, norm: bool = True, **c
         run = SingleRun(
             kind(sizes, hparams), assembled({"featurizer": body}, needed, image, lambda: _Body(channels, norm)), seed
         )
-    run.training_images = given([_images(n_envs)])
+    run.training_images = lambda _: [_images(n_envs)]
     return run
 
 

@@ -20,7 +20,6 @@ from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.step import Outcome, Prediction, Step, Surveyed
 from dgbench.plan.hyperparameters import resolve
 from dgbench.training.modules import RunModule, SingleRun, StackedRuns
-from dgbench.training.modules.predicting import given
 from dgbench.training.optimizers import UpdateRule
 
 M, K, IMAGES = 4, 3, 10
@@ -58,7 +57,7 @@ def run_of(kind: type[Algorithm], seed: int = 0, rule: UpdateRule | None = None,
 
 def train(module: RunModule, steps: int, images: Sequence[TrainingImages] = ()) -> list[Tensor]:
     module.train()
-    module.training_images = given(images)
+    module.training_images = lambda _: images
     optimizers = dict(zip(module.trained_groups(), module.configure_optimizers(), strict=True))
     losses = []
     for step in range(steps):

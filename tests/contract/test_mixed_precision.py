@@ -21,7 +21,6 @@ from torch.utils.data import DataLoader
 from dgbench.batches import EnvBatch, TrainingImages
 from dgbench.networks.small import MNISTCNN
 from dgbench.training.modules import SingleRun
-from dgbench.training.modules.predicting import given
 
 FOLDER = Path(__file__).parents[2] / "conf" / "algorithm"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -66,7 +65,7 @@ def _trained(name: str, norm: type[nn.Module] | None = None) -> SingleRun:
         n_images=N, n_trained_on=N,
     )  # fmt: skip
     images = _batch(99)
-    run.training_images = given([TrainingImages(images.x, images.y, images.env, torch.arange(N))])
+    run.training_images = lambda _: [TrainingImages(images.x, images.y, images.env, torch.arange(N))]
     optimizers = dict(zip(run.trained_groups(), run.configure_optimizers(), strict=True))
     run.train_steps([_batch(100 + k) for k in range(WARM)], optimizers)
     return run

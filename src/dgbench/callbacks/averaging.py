@@ -182,10 +182,6 @@ class MovingAverage:
       (DomainBed's ERM++).
 
     Before that the live weights count.
-
-    Args:
-        start: step at which averaging begins.
-        flavor: see above.
     """
 
     final_only = False  #: every evaluation scores :meth:`result`
@@ -280,11 +276,8 @@ class Valley:
 class Swad:
     """Stochastic weight averaging densely (Cha et al., 2021), as its code decides: segments may count twice.
 
-    Args:
-        n_converge: the loss has converged when it did not improve for this many segments, the first one included.
-        n_tolerance: the valley ends when the loss was above the tolerance for this many segments.
-        tolerance_ratio: the tolerance is (1 + this) times the mean loss of the segments of convergence.
-        batchnorm_batches: forward passes that renew running statistics of an unfrozen BatchNorm.
+    Segments are the evaluations of ``conf/averaging/swad.yaml``, which says what each argument means. The tolerance is
+    (1 + ``tolerance_ratio``) times the mean loss of the segments of convergence.
     """
 
     final_only = True  #: evaluations in training judge the live weights; only the end scores :meth:`result`

@@ -239,8 +239,7 @@ def write_whole(path: Path, content: str | bytes, sync: bool = True) -> None:
 def write_whole_with(path: Path, writer: Callable[[BinaryIO], object]) -> None:
     """:func:`write_whole`, synced, of what a function writes into an open file.
 
-    There must be one writer at a time, as the holder of a run's lock is: the partial file always has one name, so
-    that processes that were killed leave one behind and not one each.
+    There must be one writer at a time, as of a :class:`WholeFile`.
 
     Args:
         path: of the file; its folder exists.

@@ -83,21 +83,14 @@ class Process(LightningEnvironment):  # type: ignore[misc]
     def __init__(self, rank: int, count: int, port: int) -> None:
         super().__init__()
         self.rank, self.count, self._main_port = rank, count, port
-
-    def world_size(self) -> int:
-        return self.count
-
-    def global_rank(self) -> int:
-        return self.rank
+        self.set_world_size(count)
+        self.set_global_rank(rank)
 
     def local_rank(self) -> int:
         return self.rank
 
     def node_rank(self) -> int:
         return 0
-
-    def set_global_rank(self, rank: int) -> None:
-        """It has its number already."""
 
 
 class SharedMinibatches(DDPStrategy):

@@ -206,11 +206,6 @@ def survey(module: PredictingModule, due: Sequence[int], step: int) -> None:
     module.runs[0].networks.train()
 
 
-def given(images: Sequence[TrainingImages]) -> TrainingImagesOf:
-    """The same images for every run."""
-    return lambda i: images
-
-
 @contextmanager
 def half_for_networks(networks: AnyNetworks, device: torch.device) -> Iterator[AnyNetworks]:
     """Where autocast is on, as in Lightning's mixed precision, it holds for the networks alone.
