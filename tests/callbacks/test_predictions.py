@@ -205,11 +205,11 @@ def test_an_evaluation_that_breaks_off_leaves_no_file(tmp_path: Path, monkeypatc
                         "trainer.eval_batch_size=100")  # fmt: skip
     add, calls = predictions.PredictionLines.add, []
 
-    def failing(self: Any, columns: Any) -> None:
+    def failing(self: Any, eval_set: str, columns: Any) -> None:
         calls.append(0)
         if len(calls) == 2:
             raise OSError(28, "No space left on device")
-        add(self, columns)
+        add(self, eval_set, columns)
 
     monkeypatch.setattr(predictions.PredictionLines, "add", failing)
     assert not any(train_study(study).values())

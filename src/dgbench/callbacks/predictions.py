@@ -78,9 +78,7 @@ class Predictions(pl.Callback):
         attributes = list(trainer.datamodule.environments.catalog.attributes)
         for i, run in enumerate(self.runs):
             if run.file is not None and i not in pl_module.diverged:
-                recipes = [{"env": r.env, "subset": r.subset, "mixture": dict(r.mixture)} for r in run.recipes]
-                about = {**run.about, "step": pl_module.steps_done, "evaluation": self.which, "recipes": recipes}
-                self._open[i] = PredictionLines(run.file, about, attributes)
+                self._open[i] = PredictionLines(run, pl_module.steps_done, self.which, attributes)
         pl_module.gives_logits = bool(self._open)
 
     def on_validation_batch_end(
@@ -91,8 +89,7 @@ class Predictions(pl.Callback):
             return
         columns = columns_of(batch, outputs["logits"][readers], trainer.datamodule.environments)
         for shared, i in zip(columns, readers, strict=True):
-            for env, subset in self.runs[i].places[batch.name]:
-                self._open[i].add({**shared, "eval_set": batch.name, "env": env, "subset": subset})
+            self._open[i].add(batch.name, shared)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: Any) -> None:
         pl_module.gives_logits = False
@@ -153,13 +150,15 @@ def columns_of(batch: EvalBatch, logits: Tensor, environments: Environments) -> 
 
 
 class PredictionLines:
-    """The lines of one file, written some thousand at a time."""
+    """The lines of the file of a run, written some thousand at a time; ``attributes`` are names of further columns."""
 
-    def __init__(self, path: Path, about: Mapping[str, Any], attributes: Sequence[str]) -> None:
+    def __init__(self, run: PredictedRun, step: int, evaluation: str, attributes: Sequence[str]) -> None:
         import pyarrow.parquet as pq
 
-        self._schema = schema(about, attributes)
-        self._file = WholeFile(path)
+        assert run.file is not None
+        recipes = [{"env": r.env, "subset": r.subset, "mixture": dict(r.mixture)} for r in run.recipes]
+        about = {**run.about, "step": step, "evaluation": evaluation, "recipes": recipes}
+        self._places, self._schema, self._file = run.places, schema(about, attributes), WholeFile(run.file)
         # names of images are sorted mostly, so the end of each is enough; probabilities differ in their last bytes
         self._writer: Any = pq.ParquetWriter(
             self._file,
@@ -170,15 +169,17 @@ class PredictionLines:
         )
         self._waiting: list[Any] = []
 
-    def add(self, columns: Mapping[str, Any]) -> None:
-        """Lines of one batch; a word stands for all of them."""
+    def add(self, eval_set: str, shared: Mapping[str, Any]) -> None:
+        """Lines of one batch of an eval set, once for each environment and subset that it is; nothing of others."""
         import pyarrow as pa
 
-        n = len(columns["label"])
-        arrays = [_array(columns[name], self._schema.field(name).type, n) for name in self._schema.names]
-        self._waiting.append(pa.record_batch(arrays, schema=self._schema))
-        if sum(map(len, self._waiting)) >= GROUP:
-            self._write()
+        n = len(shared["label"])
+        for env, subset in self._places.get(eval_set, ()):
+            columns = {**shared, "eval_set": eval_set, "env": env, "subset": subset}
+            arrays = [_array(columns[name], self._schema.field(name).type, n) for name in self._schema.names]
+            self._waiting.append(pa.record_batch(arrays, schema=self._schema))
+            if sum(map(len, self._waiting)) >= GROUP:
+                self._write()
 
     def finish(self) -> Checksum:
         """Give the file its name.

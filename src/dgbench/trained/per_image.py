@@ -94,15 +94,12 @@ def kept(runs: Sequence[PredictedRun], step: int, environments: Environments) ->
         for run in runs:
             assert run.file is not None
             run.file.parent.mkdir(parents=True, exist_ok=True)
-            recipes = [{"env": r.env, "subset": r.subset, "mixture": dict(r.mixture)} for r in run.recipes]
-            about = {**run.about, "step": step, "evaluation": "last", "recipes": recipes}
-            files.append(PredictionLines(run.file, about, attributes))
+            files.append(PredictionLines(run, step, "last", attributes))
 
         def listen(batch: EvalBatch, logits: Tensor) -> None:
             (columns,) = columns_of(batch, logits[None], environments)
-            for run, file in zip(runs, files, strict=True):
-                for env, subset in run.places.get(batch.name, []):
-                    file.add({**columns, "eval_set": batch.name, "env": env, "subset": subset})
+            for file in files:
+                file.add(batch.name, columns)
 
         yield listen
     except BaseException:
