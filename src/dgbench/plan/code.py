@@ -37,11 +37,7 @@ _PATH = re.compile(rf"\b(?:{'|'.join(CODE_KEYS)}): *(\w+(?:\.\w+)+)")
 
 
 def named(content: Any) -> Any:
-    """Put names in place of the import paths of dgbench's own classes, anywhere in plain values.
-
-    Args:
-        content: plain values of a configuration; paths of a user's own stay as they are.
-    """
+    """Put names in place of the import paths of dgbench's own classes, anywhere in plain values."""
     return _replaced(content, class_name)
 
 

@@ -86,13 +86,7 @@ CODE_GROUPS = (
 
 
 def shared_parts(config: Mapping[str, Any], info: DatasetInfo, settings: TrainerSettings) -> dict[str, dict[str, Any]]:
-    """The parts of a specification that studies with other algorithms, hyperparameters and seeds have alike.
-
-    Args:
-        config: plain resolved values by top-level key.
-        info: what the dataset tells of itself.
-        settings: those of ``config["trainer"]``.
-    """
+    """The parts of a specification that studies with other algorithms, hyperparameters and seeds have alike."""
     backbone = config["backbone"]
     return {
         "dataset": {"class": class_name(config["dataset"]["_target_"]), **_dataset(config["dataset"], info)},

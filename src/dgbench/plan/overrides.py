@@ -171,13 +171,7 @@ _WORDS = {"null", "true", "false", "on", "off", "yes", "no", "inf", "nan"}
 
 
 def shortest_words(wanted: Mapping[str, Any], compose: Compose, relevant: Callable[[str], bool]) -> list[str]:
-    """Find overrides of ``train.py`` that compose to ``wanted``, as far as its relevant keys go.
-
-    Args:
-        wanted: a resolved configuration.
-        compose: composes overrides.
-        relevant: whether a dotted key matters.
-    """
+    """Find overrides of ``train.py`` that compose to ``wanted``, as far as its relevant keys go."""
     chosen: list[str] = []
     have = _plain(compose([]))
     usual = [group for group, name in groups("train").items() if name is not None]

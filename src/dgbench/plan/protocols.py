@@ -44,11 +44,6 @@ def check_validation(typed: Any, given: Sequence[str]) -> None:
 def environments(key: str, typed: Any, given: Sequence[str]) -> list[str]:
     """Find the given environments that a list names; ``0.9`` also finds ``0.90``, which YAML cannot keep as typed.
 
-    Args:
-        key: the key that was typed, e.g. ``protocol.test``.
-        typed: its value.
-        given: names of the given environments.
-
     Raises:
         ConfigError: a name that is not given or is there twice.
     """

@@ -50,12 +50,7 @@ def need_pyarrow(key: str) -> None:
 
 
 def schema(about: Mapping[str, Any], attributes: Sequence[str] = ()) -> pyarrow.Schema:
-    """Columns and metadata.
-
-    Args:
-        about: what the file says of its run, plain values; see :func:`about_predictions`.
-        attributes: names of further columns.
-    """
+    """Columns, further ones by name, and metadata; ``about`` as :func:`about_predictions` gives it."""
     import pyarrow as pa
 
     number = pa.int16() if len(about["classes"]) < 2**15 else pa.int32()

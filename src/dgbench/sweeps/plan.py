@@ -66,13 +66,7 @@ def print_plan(
 
 
 def print_command_plan(command: Command, clock: bool, starts: bool) -> None:
-    """The plan of one command without ``-m``.
-
-    Args:
-        command: as Hydra runs it.
-        clock: whether to clock what was never trained in these folders; loads torch, and the images.
-        starts: whether it is about to start.
-    """
+    """The plan of one command without ``-m``; the other arguments are those of :func:`print_plan`."""
     size = JobSize.alone(str(command.config.trainer.device))
     print_plan([list(command.words)], command.planner(), clock, starts, size, command.parent)
 

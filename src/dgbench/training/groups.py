@@ -156,10 +156,7 @@ def _cut(group: Group, template: SingleRun, execution: Mapping[str, Any]) -> Ite
 def runs_that_fit(run: Run, template: SingleRun, memory_gb: float | None) -> int:
     """Runs of one shape whose weights, images and activations fit into memory; at least 1.
 
-    Args:
-        run: one of them.
-        template: a module of their shape.
-        memory_gb: memory that they may take, gigabytes; None is half of what the device has.
+    They may take ``memory_gb`` gigabytes; None is half of what the device has. ``template`` is a module of their shape.
     """
     study = run.study
     n_images = study.batch_size * len(run.fold.training)
