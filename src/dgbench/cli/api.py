@@ -21,6 +21,7 @@ from dgbench.cli.train import run_command
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
 from dgbench.plan.building import build
+from dgbench.plan.compose import Composer
 from dgbench.plan.explain import explain
 from dgbench.plan.names import in_our_names
 from dgbench.plan.overrides import open_keys
@@ -67,9 +68,8 @@ def train(overrides: Sequence[str] = (), output: str | Path = "outputs") -> Trai
         raise ConfigError(f"{options[0]} is an option of the command line; pass KEY=VALUE, several studies with grid")
     with _own_hydra(words):
         config = compose("train", words)
-        loader = GlobalHydra.instance().config_loader()
-        command = Command(config, words, loader, lambda other: compose("train", other), Path(output).resolve())
-        ended = run_command(command)
+        composer = Composer(GlobalHydra.instance().config_loader(), lambda other: compose("train", other))
+        ended = run_command(Command(config, words, composer, Path(output).resolve()))
         selection = build(config, "selection")
     for problem in ended.failed:
         print(f"{problem} failed")

@@ -274,15 +274,13 @@ class Command:
     Args:
         config: the composed configuration.
         words: the overrides that it was composed from.
-        loader: Hydra's; knows which words choose a group.
-        compose: composes other overrides.
+        composer: composes other overrides.
         parent: folder that the studies go to.
     """
 
     config: DictConfig
     words: Sequence[str]
-    loader: ConfigLoader
-    compose: Callable[[list[str]], DictConfig]
+    composer: Composer
     parent: Path
     chooses_threads: bool = False  #: a command does; a Python caller may have set torch's number
     prints_plan: bool = True  #: a command of several studies shows its plan first; jobs of a sweep do not
@@ -310,14 +308,12 @@ class Command:
         parent = hydra.sweep.dir if sweeps else config.paths.output_dir
         name = str(hydra.job.config_name)
         words = [str(word) for word in hydra.overrides.task]
-        loader = GlobalHydra.instance().config_loader()
-        return Command(
-            config, words, loader, lambda other: compose(name, other), Path(parent), True, prints_plan=not sweeps
-        )
+        composer = Composer(GlobalHydra.instance().config_loader(), lambda other: compose(name, other))
+        return Command(config, words, composer, Path(parent), True, prints_plan=not sweeps)
 
     def planner(self) -> Planner:
         """Make the planner of its studies."""
-        return Planner(Composer(self.loader, self.compose), self.parent)
+        return Planner(self.composer, self.parent)
 
     def place(self) -> JobPlace:
         """Give what it keeps as a job of a sweep."""

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import pyarrow
 
 PREDICTION_FILE = "predictions.parquet"
-WHICH = ("none", "last", "best")  #: evaluations that a run can write
 TOP = 10
 ATTRIBUTE = "attribute."  #: beginning of the names of further columns
 _KEY, _FORMAT = b"dgbench", 1
