@@ -18,19 +18,12 @@ Tensors = Mapping[str, Tensor]
 
 @dataclass  # not frozen: Lightning's precision plugins rebuild batches field by field
 class EnvBatch:
-    """One minibatch from every training environment, in the order of the environments.
+    """One minibatch from every training environment, in the order of the environments."""
 
-    Args:
-        x: (N, C, H, W) images.
-        y: (N,) int64 labels.
-        sizes: minibatch size of each of the E environments; their sum is N.
-        index: (N,) int64 number of each row's training image; None where images have no numbers.
-    """
-
-    x: Tensor
-    y: Tensor
-    sizes: tuple[int, ...]
-    index: Tensor | None = None
+    x: Tensor  #: (N, C, H, W) images
+    y: Tensor  #: (N,) int64 labels
+    sizes: tuple[int, ...]  #: minibatch size of each of the E environments; their sum is N
+    index: Tensor | None = None  #: (N,) int64 number of each row's training image; None where images have no numbers
 
     @cached_property
     def env(self) -> Tensor:
@@ -51,54 +44,35 @@ class EnvBatch:
 
 @dataclass(frozen=True)
 class TrainingImages:
-    """Images that one run trains on, as they are evaluated.
+    """Images that one run trains on, as they are evaluated."""
 
-    Args:
-        x: (n, C, H, W) images.
-        y: (n,) int64 labels.
-        env: (n,) int64 positions of their environments among the training environments.
-        index: (n,) int64 numbers of the images.
-    """
-
-    x: Tensor
-    y: Tensor
-    env: Tensor
-    index: Tensor
+    x: Tensor  #: (n, C, H, W) images
+    y: Tensor  #: (n,) int64 labels
+    env: Tensor  #: (n,) int64 positions of their environments among the training environments
+    index: Tensor  #: (n,) int64 numbers of the images
 
 
 @dataclass
 class EvalBatch:
-    """Images to evaluate, of one eval set.
+    """Images to evaluate, of one eval set."""
 
-    Args:
-        x: (n, C, H, W) images.
-        y: (n,) int64 labels.
-        name: the eval set they belong to.
-        index: number of the batch within the eval set.
-        positions: (n,) int64 positions of the images in their store; None where they come from none.
-    """
-
-    x: Tensor
-    y: Tensor
-    name: str
-    index: int
+    x: Tensor  #: (n, C, H, W) images
+    y: Tensor  #: (n,) int64 labels
+    name: str  #: the eval set they belong to
+    index: int  #: number of the batch within the eval set
+    #: (n,) int64 positions of the images in their store; None where they come from none
     positions: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class ErrorRecipe:
-    """The error of one subset of one environment as a mixture of eval sets.
+    """The error of one subset of one environment as a mixture of eval sets."""
 
-    Args:
-        env: name of the environment.
-        subset: ``train``, ``val`` or ``test``.
-        mixture: weight of each eval set; weights sum to 1. A sampled error is one eval set of weight 1; an exact
-            error mixes eval sets with the probabilities that define the environment.
-        held_out: whether the run never trained on what is scored; None where all of the environment was held out, or
-            none of it, as the run's identity says.
-    """
-
-    env: str
-    subset: str
+    env: str  #: name of the environment
+    subset: str  #: ``train``, ``val`` or ``test``
+    #: weight of each eval set; weights sum to 1. A sampled error is one eval set of weight 1; an exact error mixes eval
+    #: sets with the probabilities that define the environment.
     mixture: Mapping[str, float]
+    #: whether the run never trained on what is scored; None where all of the environment was held out, or none of it,
+    #: as the run's identity says
     held_out: bool | None = None

@@ -88,13 +88,10 @@ class ContextSpec:
 
 @dataclass(frozen=True)
 class FeaturizerSpec:
-    """One more featurizer, (n, C, H, W) -> (n, m).
+    """One more featurizer, (n, C, H, W) -> (n, m)."""
 
-    Args:
-        frozen: a copy of the featurizer with its initial weights, which never change; otherwise one more network of
-            the same kind, with the same published weights if there are any and random weights of its own if not.
-    """
-
+    #: a copy of the featurizer with its initial weights, which never change; otherwise one more network of the same
+    #: kind, with the same published weights if there are any and random weights of its own if not
     frozen: bool = False
 
 
@@ -104,12 +101,9 @@ class PerChannelSpec:
 
     Called without arguments it gives a list of tensors that broadcast against the maps: (1, C, 1, 1) for (n, C, H, W),
     (1, 1, C) for tokens (n, L, C), (1, C) for (n, C).
-
-    Args:
-        initial: value that all of them start from.
     """
 
-    initial: float
+    initial: float  #: value that all of them start from
 
 
 @dataclass(frozen=True)
@@ -117,13 +111,10 @@ class TranslatorSpec:
     """Takes images apart into variation and semantics and puts them together, see ``networks/translators.py``.
 
     (n, 1, H, W) gray images -> their variations; variations and the semantics of images -> (n, C, H, W).
-
-    Args:
-        image: C, H, W.
-        n_features: of a featurizer; images of the kind ``large`` have four times as many numbers for their semantics.
     """
 
-    image: tuple[int, ...]
+    image: tuple[int, ...]  #: C, H, W
+    #: of a featurizer; images of the kind ``large`` have four times as many numbers for their semantics
     n_features: int
 
     @property
@@ -159,13 +150,8 @@ class StyleMix:
 
     A featurizer that can do so has an attribute ``style_stages`` (the numbers of its stages) and takes
     ``forward(x, styles={stage: StyleMix})``.
-
-    Args:
-        active: 0-dimensional bool; False leaves the features as they are.
-        weight: (n,) weight of an image's own statistics.
-        partner: (n,) row whose statistics get the rest.
     """
 
-    active: Tensor
-    weight: Tensor
-    partner: Tensor
+    active: Tensor  #: 0-dimensional bool; False leaves the features as they are
+    weight: Tensor  #: (n,) weight of an image's own statistics
+    partner: Tensor  #: (n,) row whose statistics get the rest

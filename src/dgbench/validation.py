@@ -38,15 +38,10 @@ from dgbench.errors import ConfigError
 
 @dataclass(frozen=True)
 class Refusal:
-    """What is said of a value that a field refuses, for whatever reason; stands last in ``Annotated``.
+    """What is said of a value that a field refuses, for whatever reason; stands last in ``Annotated``."""
 
-    Args:
-        fault: behind ``KEY=VALUE``, e.g. "is not in (0, 1)".
-        fix: what to do, e.g. "DomainBed uses 0.2".
-    """
-
-    fault: str
-    fix: str
+    fault: str  #: behind ``KEY=VALUE``, e.g. "is not in (0, 1)".
+    fix: str  #: what to do, e.g. "DomainBed uses 0.2".
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         context: dict[str, Any] = {"fault": self.fault, "fix": self.fix}

@@ -221,22 +221,15 @@ class MovingAverage:
 
 @dataclass(frozen=True)
 class Segment:
-    """The mean over the updates between two evaluations, or over several such segments.
+    """The mean over the updates between two evaluations, or over several such segments."""
 
-    Args:
-        weights: mean parameters.
-        buffers: buffers at the segment's beginning.
-        start, end: its first and last step.
-        count: number of updates, or of segments, in the mean.
-        loss: validation loss at its end.
-    """
-
-    weights: Tensors
-    buffers: Tensors
+    weights: Tensors  #: mean parameters
+    buffers: Tensors  #: buffers at the segment's beginning
+    #: its first and last step
     start: int
     end: int
-    count: int
-    loss: float
+    count: int  #: number of updates, or of segments, in the mean
+    loss: float  #: validation loss at its end
 
 
 class Valley:

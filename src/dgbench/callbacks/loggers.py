@@ -26,25 +26,15 @@ log = logging.getLogger("dgbench")
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a logger gets to know of a run.
+    """What a logger gets to know of a run."""
 
-    Args:
-        folder: of the run.
-        id: hexadecimal digits that name it, the same after a resume.
-        name: for people, e.g. ``sr_cmnist-erm-mlp-s0-0123456789ab/fold-0``.
-        job_type: ``fold-NAME``, or ``study``.
-        group: the runs of one study share it.
-        config: the whole configuration, and what to group and filter by.
-        tags: dataset, algorithm, ...
-    """
-
-    folder: Path
-    id: str
-    name: str
-    job_type: str
-    group: str
-    config: Mapping[str, Any]
-    tags: Sequence[str] = ()
+    folder: Path  #: of the run
+    id: str  #: hexadecimal digits that name it, the same after a resume
+    name: str  #: for people, e.g. ``sr_cmnist-erm-mlp-s0-0123456789ab/fold-0``.
+    job_type: str  #: ``fold-NAME``, or ``study``
+    group: str  #: the runs of one study share it
+    config: Mapping[str, Any]  #: the whole configuration, and what to group and filter by
+    tags: Sequence[str] = ()  #: dataset, algorithm, ...
 
 
 class MetricsLogger:

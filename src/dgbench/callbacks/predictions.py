@@ -29,18 +29,13 @@ GROUP = 4096  # lines kept until they are written; a file of many small pieces w
 
 @dataclass
 class PredictedRun:
-    """Where the predictions of one run go.
+    """Where the predictions of one run go."""
 
-    Args:
-        file: its path; None for a run that is complete and computed once more beside others.
-        about: what the file says of the run, see :func:`~dgbench.records.predictions.about_predictions`, less
-            ``step``, ``evaluation`` and ``recipes``.
-        recipes: the errors that are recorded of it.
-    """
-
-    file: Path | None
+    file: Path | None  #: its path; None for a run that is complete and computed once more beside others
+    #: what the file says of the run, see :func:`~dgbench.records.predictions.about_predictions`, less ``step``,
+    #: ``evaluation`` and ``recipes``
     about: Mapping[str, Any]
-    recipes: Sequence[ErrorRecipe]
+    recipes: Sequence[ErrorRecipe]  #: the errors that are recorded of it
     places: dict[str, list[tuple[str | None, str | None]]] = field(init=False)  #: of each eval set, env and subset
 
     def __post_init__(self) -> None:

@@ -27,19 +27,12 @@ Counts = Mapping[str, Mapping[str, float]]  # eval set -> what was counted -> nu
 
 @dataclass
 class RunRecord:
-    """Where the rows of one run go.
+    """Where the rows of one run go."""
 
-    Args:
-        file: its row file; None for a run that is complete and computed once more beside others.
-        identity: who the rows are from.
-        recipes: the errors to record.
-        listeners: called with (step, rows) after they are on disk.
-    """
-
-    file: Path | None
-    identity: RunIdentity
-    recipes: Sequence[ErrorRecipe]
-    listeners: Sequence[Listener] = field(default_factory=tuple)
+    file: Path | None  #: its row file; None for a run that is complete and computed once more beside others
+    identity: RunIdentity  #: who the rows are from
+    recipes: Sequence[ErrorRecipe]  #: the errors to record
+    listeners: Sequence[Listener] = field(default_factory=tuple)  #: called with (step, rows) after they are on disk
 
 
 class Recorder(pl.Callback):

@@ -49,16 +49,11 @@ log = logging.getLogger("dgbench")
 
 @dataclass
 class Search:
-    """The studies of one search.
+    """The studies of one search."""
 
-    Args:
-        planned: how its job names it.
-        studies: one for every draw and trial.
-        again: those that train the chosen draws with more seeds, once there is a choice.
-    """
-
-    planned: PlannedSearch
-    studies: list[Study]
+    planned: PlannedSearch  #: how its job names it
+    studies: list[Study]  #: one for every draw and trial
+    #: those that train the chosen draws with more seeds, once there is a choice
     again: list[Study] = field(default_factory=list)
 
     @property

@@ -43,15 +43,10 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """A resolved configuration.
+    """A resolved configuration."""
 
-    Args:
-        contents: of each top-level key.
-        parent: folder that its studies go to.
-    """
-
-    contents: Mapping[str, Content]
-    parent: str
+    contents: Mapping[str, Content]  #: of each top-level key
+    parent: str  #: folder that its studies go to
 
     @staticmethod
     def of_plain(config: Mapping[str, Any], parent: str) -> Composed:
@@ -82,19 +77,12 @@ class Composed:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One override of a study.
+    """One override of a study."""
 
-    Args:
-        typed: by the user.
-        top: top-level key that it changes; empty where it chooses from a group.
-        key: that it sets to a plain value; empty where it does more than that.
-        value: plain.
-    """
-
-    typed: str
-    top: str = ""
-    key: str = ""
-    value: Any = None
+    typed: str  #: by the user
+    top: str = ""  #: top-level key that it changes; empty where it chooses from a group
+    key: str = ""  #: that it sets to a plain value; empty where it does more than that
+    value: Any = None  #: plain
 
 
 class Composer:

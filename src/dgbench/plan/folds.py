@@ -28,37 +28,25 @@ Part = Mapping[int, int | None]
 
 @dataclass(frozen=True)
 class Membership:
-    """Which classes of which environments a model trains on and is tested on, where that differs between classes.
+    """Which classes of which environments a model trains on and is tested on, where that differs between classes."""
 
-    Args:
-        training: environment -> its classes in training (and in its ``train`` and ``val`` subsets).
-        tested: environment -> its classes in its ``test`` subset; never one that it trains on.
-    """
-
-    training: Mapping[str, Part]
-    tested: Mapping[str, Part]
+    training: Mapping[str, Part]  #: environment -> its classes in training (and in its ``train`` and ``val`` subsets)
+    tested: Mapping[str, Part]  #: environment -> its classes in its ``test`` subset; never one that it trains on
 
 
 @dataclass(frozen=True)
 class Fold:
-    """One model to train.
+    """One model to train."""
 
-    Args:
-        name: ``0``, ``1``, ... or ``full``.
-        training: environments to train on, in the order of the given ones.
-        held_out: given environments never trained on; with a membership, those of which some class never is.
-        folds: tested environments of every fold of the protocol, by number; None where the given environments tell
-            (leave-one-out, single source).
-        validation: held-out environments that only choose among models.
-        membership: None where all classes share their environments.
-    """
-
-    name: str
-    training: tuple[str, ...]
+    name: str  #: ``0``, ``1``, ... or ``full``.
+    training: tuple[str, ...]  #: environments to train on, in the order of the given ones
+    #: given environments never trained on; with a membership, those of which some class never is
     held_out: tuple[str, ...]
+    #: tested environments of every fold of the protocol, by number; None where the given environments tell
+    #: (leave-one-out, single source)
     folds: tuple[tuple[str, ...], ...] | None = None
-    validation: tuple[str, ...] = ()
-    membership: Membership | None = None
+    validation: tuple[str, ...] = ()  #: held-out environments that only choose among models
+    membership: Membership | None = None  #: None where all classes share their environments
 
     @property
     def tested(self) -> tuple[str, ...]:

@@ -55,19 +55,12 @@ def grid_lists(grid: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 @dataclass(frozen=True, eq=False)
 class PlannedSearch:
-    """A search of hyperparameters, as a command plans it.
+    """A search of hyperparameters, as a command plans it."""
 
-    Args:
-        planner: that planned it.
-        words: overrides of the command and its grid, without what the search sets.
-        scheme: how it is trained.
-        base: the keys that vary, for trial 0.
-    """
-
-    planner: Planner
-    words: Sequence[str]
-    scheme: Scheme
-    base: Settings
+    planner: Planner  #: that planned it
+    words: Sequence[str]  #: overrides of the command and its grid, without what the search sets
+    scheme: Scheme  #: how it is trained
+    base: Settings  #: the keys that vary, for trial 0
 
     def study(self, settings: Settings, repeats: int = 0) -> PlannedStudy:
         """Plan one of its studies: what the search sets is added to its words."""
@@ -77,31 +70,18 @@ class PlannedSearch:
 
 @dataclass(frozen=True)
 class PlannedStudy:
-    """A study as its configuration and the files that it reads describe it; nothing is decoded, built or started.
+    """A study as its configuration and the files that it reads describe it; nothing is decoded, built or started."""
 
-    Args:
-        words: the overrides that compose it.
-        config: plain resolved values by top-level key.
-        dataset: options of the dataset, which can also build it.
-        info: what the dataset tells of itself.
-        weights: initial weights.
-        spec: what its runs share.
-        folds: the folds to train.
-        parent: folder that its own folder stands in.
-        repeats: how many more models per fold its search trains once it has chosen; given by its first study.
-        search: that it belongs to, if any.
-    """
-
-    words: Sequence[str]
-    config: Mapping[str, Any]
-    dataset: Any
-    info: DatasetInfo
-    weights: InitialWeights
-    spec: StudySpec
-    folds: Sequence[Fold]
-    parent: Path
-    repeats: int = 0
-    search: PlannedSearch | None = None
+    words: Sequence[str]  #: the overrides that compose it
+    config: Mapping[str, Any]  #: plain resolved values by top-level key
+    dataset: Any  #: options of the dataset, which can also build it
+    info: DatasetInfo  #: what the dataset tells of itself
+    weights: InitialWeights  #: initial weights
+    spec: StudySpec  #: what its runs share
+    folds: Sequence[Fold]  #: the folds to train
+    parent: Path  #: folder that its own folder stands in
+    repeats: int = 0  #: how many more models per fold its search trains once it has chosen; given by its first study
+    search: PlannedSearch | None = None  #: that it belongs to, if any
 
     @cached_property
     def folder(self) -> Path:
@@ -127,19 +107,13 @@ class PlannedDataset(NamedTuple):
 
 @dataclass
 class Planner:
-    """Plans studies; datasets, weights and folds of equal configurations are looked at once.
+    """Plans studies; datasets, weights and folds of equal configurations are looked at once."""
 
-    Args:
-        composer: composes configurations; None where they are composed already.
-        parent: folder of the studies; None: as the configuration says.
-        download: try to download images that a dataset would download when it is built; a plan does not.
-        fetch_weights: download initial weights that are not here, since their content is part of what a run is. A plan
-            does not: it counts the runs of such a study as missing.
-    """
-
-    composer: Composer | None
-    parent: Path | None = None
-    download: bool = False
+    composer: Composer | None  #: composes configurations; None where they are composed already
+    parent: Path | None = None  #: folder of the studies; None: as the configuration says
+    download: bool = False  #: try to download images that a dataset would download when it is built; a plan does not
+    #: download initial weights that are not here, since their content is part of what a run is. A plan does not: it
+    #: counts the runs of such a study as missing.
     fetch_weights: bool = True
     _made: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict), init=False)
 
@@ -269,19 +243,12 @@ def planned_again(config: Mapping[str, Any], parent: Path) -> PlannedStudy:
 
 @dataclass
 class Command:
-    """Holds what a user typed: a configuration, and the studies that it stands for.
+    """Holds what a user typed: a configuration, and the studies that it stands for."""
 
-    Args:
-        config: the composed configuration.
-        words: the overrides that it was composed from.
-        composer: composes other overrides.
-        parent: folder that the studies go to.
-    """
-
-    config: DictConfig
-    words: Sequence[str]
-    composer: Composer
-    parent: Path
+    config: DictConfig  #: the composed configuration
+    words: Sequence[str]  #: the overrides that it was composed from
+    composer: Composer  #: composes other overrides
+    parent: Path  #: folder that the studies go to
     chooses_threads: bool = False  #: a command does; a Python caller may have set torch's number
     prints_plan: bool = True  #: a command of several studies shows its plan first; jobs of a sweep do not
 
@@ -341,15 +308,10 @@ def planned_studies(command: Command) -> list[PlannedStudy]:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended.
+    """How a command ended."""
 
-    Args:
-        folders: run folders of all its studies.
-        failed: what failed, by study; empty where nothing did.
-    """
-
-    folders: Sequence[Path] = ()
-    failed: Sequence[str] = ()
+    folders: Sequence[Path] = ()  #: run folders of all its studies
+    failed: Sequence[str] = ()  #: what failed, by study; empty where nothing did
 
     def raise_failed(self) -> None:
         """Say in one line what failed.

@@ -255,20 +255,13 @@ def gpus() -> list[str]:
 
 @dataclass(frozen=True)
 class JobSize:
-    """How large the jobs of a launcher are to be, and what each one occupies.
+    """How large the jobs of a launcher are to be, and what each one occupies."""
 
-    Args:
-        runs: most runs that are packed together.
-        packs: seconds up to which jobs are packed together.
-        splits: seconds beyond which a job is split.
-        queue: whether the launcher has a queue, whose jobs these are.
-        gpus, cores: of one job.
-    """
-
-    runs: int | None = None
-    packs: float | None = None
-    splits: float | None = None
-    queue: bool = False
+    runs: int | None = None  #: most runs that are packed together
+    packs: float | None = None  #: seconds up to which jobs are packed together
+    splits: float | None = None  #: seconds beyond which a job is split
+    queue: bool = False  #: whether the launcher has a queue, whose jobs these are
+    #: of one job
     gpus: float = 0
     cores: int = 1
 
@@ -319,19 +312,12 @@ class JobSize:
 
 @dataclass(frozen=True)
 class Part:
-    """A job of a sweep, or a part of one.
+    """A job of a sweep, or a part of one."""
 
-    Args:
-        words: its overrides.
-        extra: those of them that make it a part of a job.
-        runs: that are left to train.
-        seconds: expected; None where that is not known.
-    """
-
-    words: Sequence[str]
-    extra: tuple[str, ...] = ()
-    runs: int = 1
-    seconds: float | None = None
+    words: Sequence[str]  #: its overrides
+    extra: tuple[str, ...] = ()  #: those of them that make it a part of a job
+    runs: int = 1  #: that are left to train
+    seconds: float | None = None  #: expected; None where that is not known
 
 
 def parts_of_jobs(jobs: Sequence[Sequence[str]], workload: Workload, size: JobSize, speeds: Speeds) -> list[list[Part]]:

@@ -37,18 +37,14 @@ log = logging.getLogger("dgbench")
 
 @dataclass
 class Snapshot:
-    """Where runs that train together stood at one moment.
+    """Where runs that train together stood at one moment."""
 
-    Args:
-        step: optimizer steps done.
-        runs: state of each run by its hash: ``state_dict``, ``optimizers``, ``rows`` (size and CRC-32 of the lines that
-            stood before it), ``predictions`` (the same of that file) where it was written, ``averaging`` where weights
-            are averaged, ``metrics`` where they are logged.
-        diverged: runs whose loss is no longer finite: step and value of the first such loss.
-    """
-
-    step: int
+    step: int  #: optimizer steps done
+    #: state of each run by its hash: ``state_dict``, ``optimizers``, ``rows`` (size and CRC-32 of the lines that stood
+    #: before it), ``predictions`` (the same of that file) where it was written, ``averaging`` where weights are
+    #: averaged, ``metrics`` where they are logged
     runs: dict[str, dict[str, Any]]
+    #: runs whose loss is no longer finite: step and value of the first such loss
     diverged: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:

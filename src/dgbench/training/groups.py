@@ -27,15 +27,10 @@ WEIGHT_COPIES = 5  # weights, gradients, Adam's two moments, and one more while 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that train in one go.
+    """Runs that train in one go."""
 
-    Args:
-        runs: in the order of the stack.
-        stacked: by the module for stacks; False trains one run on ordinary modules.
-    """
-
-    runs: tuple[Run, ...]
-    stacked: bool = False
+    runs: tuple[Run, ...]  #: in the order of the stack
+    stacked: bool = False  #: by the module for stacks; False trains one run on ordinary modules
 
     def only(self, runs: Sequence[Run]) -> Group:
         """The group of some of its runs."""

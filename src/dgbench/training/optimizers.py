@@ -16,32 +16,25 @@ from dgbench.objectives.sharpness import SAM
 
 @dataclass(frozen=True)
 class UpdateRule:
-    """How gradients become updates.
+    """How gradients become updates."""
 
-    Args:
-        steps: optimizer steps in all, T.
-        schedule: learning rate at step t = 0, 1, ...: ``constant``, or ``cosine``, (1 + cos(pi t / T)) / 2 of it, with
-            t and T counted from the end of the warm-up.
-        warmup_steps: first steps W, at which the learning rate rises linearly, (t + 1) / (W + 1) of it.
-        layer_decay: factor between the learning rates of two parts of a featurizer that follow one another, in (0, 1];
-            its last part learns this much slower than what stands behind it (Bao et al., 2022). None: all learn alike.
-        gradient_clip: largest global norm of the gradient of the groups that step, per run; None for no limit.
-        accumulate: micro-batches that a minibatch is evaluated in, one after the other; see ``modules/single.py``.
-        head_steps: first steps, in which only what stands behind the featurizer learns; then every optimizer is
-            re-created (LP-FT, Kumar et al., 2022).
-        head_lr: learning rate of those steps; None is that of the group.
-        sharpness: how updates of the featurizer look at raised weights too; None: they do not.
-    """
-
-    steps: int = 1
+    steps: int = 1  #: optimizer steps in all, T
+    #: learning rate at step t = 0, 1, ...: ``constant``, or ``cosine``, (1 + cos(pi t / T)) / 2 of it, with t and T
+    #: counted from the end of the warm-up
     schedule: str = "constant"
-    warmup_steps: int = 0
+    warmup_steps: int = 0  #: first steps W, at which the learning rate rises linearly, (t + 1) / (W + 1) of it
+    #: factor between the learning rates of two parts of a featurizer that follow one another, in (0, 1]; its last part
+    #: learns this much slower than what stands behind it (Bao et al., 2022). None: all learn alike.
     layer_decay: float | None = None
+    #: largest global norm of the gradient of the groups that step, per run; None for no limit
     gradient_clip: float | None = None
+    #: micro-batches that a minibatch is evaluated in, one after the other; see ``modules/single.py``
     accumulate: int = 1
+    #: first steps, in which only what stands behind the featurizer learns; then every optimizer is re-created (LP-FT,
+    #: Kumar et al., 2022)
     head_steps: int = 0
-    head_lr: float | None = None
-    sharpness: SAM | None = None
+    head_lr: float | None = None  #: learning rate of those steps; None is that of the group
+    sharpness: SAM | None = None  #: how updates of the featurizer look at raised weights too; None: they do not
 
     def factor(self, step: int) -> float:
         """Learning rate at a step, in parts of the full one: a function of the step alone, so resuming is exact."""
@@ -55,17 +48,11 @@ class UpdateRule:
 
 @dataclass(frozen=True)
 class Part:
-    """Parameters of a group that share optimizer settings.
+    """Parameters of a group that share optimizer settings."""
 
-    Args:
-        algorithm: that has these settings.
-        parameters: (R, ...) each in a stack.
-        scale: factor of the group's learning rate.
-    """
-
-    algorithm: Algorithm
-    parameters: list[Tensor]
-    scale: float = 1.0
+    algorithm: Algorithm  #: that has these settings
+    parameters: list[Tensor]  #: (R, ...) each in a stack
+    scale: float = 1.0  #: factor of the group's learning rate
 
 
 def layer_scales(featurizers: Sequence[nn.Module], decay: float) -> dict[int, float]:

@@ -207,38 +207,26 @@ def _cpu() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRecord:
-    """A trained model without its weights.
+    """A trained model without its weights."""
 
-    Args:
-        identity: of its rows.
-        objective: import path of the algorithm's class.
-        hparams: resolved values of every hyperparameter that the algorithm reads.
-        featurizer: ``_target_``, import path of a module's class, and its arguments but the shape of the image.
-        dtype: name of the floating-point type.
-        averaging: ``_target_`` and arguments of the rule that averages the weights; None where nothing does.
-        training: environments that it was trained on.
-        fold: what else tells its fold, see :meth:`dgbench.plan.folds.Fold.key`.
-        classes: names of the K classes, in the order of the logits.
-        preprocessing: from a picture to what the network sees.
-        dataset, protocol, trainer: resolved keys of the configuration that it was trained with.
-        n_images: what numbers of training images are below; algorithms may keep something for each.
-        step: optimizer steps that exported weights had; None in the folder of a run, whose checkpoints say it.
-    """
-
-    identity: Mapping[str, Any]
-    objective: str
-    hparams: Mapping[str, Any]
+    identity: Mapping[str, Any]  #: of its rows
+    objective: str  #: import path of the algorithm's class
+    hparams: Mapping[str, Any]  #: resolved values of every hyperparameter that the algorithm reads
+    #: ``_target_``, import path of a module's class, and its arguments but the shape of the image
     featurizer: Mapping[str, Any]
-    dtype: str
+    dtype: str  #: name of the floating-point type
+    #: ``_target_`` and arguments of the rule that averages the weights; None where nothing does
     averaging: Mapping[str, Any] | None
-    training: tuple[str, ...]
-    fold: Mapping[str, Any]
-    classes: tuple[str, ...]
-    preprocessing: Preprocessing
+    training: tuple[str, ...]  #: environments that it was trained on
+    fold: Mapping[str, Any]  #: what else tells its fold, see :meth:`dgbench.plan.folds.Fold.key`
+    classes: tuple[str, ...]  #: names of the K classes, in the order of the logits
+    preprocessing: Preprocessing  #: from a picture to what the network sees
+    #: resolved keys of the configuration that it was trained with
     dataset: Mapping[str, Any]
     protocol: Mapping[str, Any]
     trainer: Mapping[str, Any]
-    n_images: int = 0
+    n_images: int = 0  #: what numbers of training images are below; algorithms may keep something for each
+    #: optimizer steps that exported weights had; None in the folder of a run, whose checkpoints say it
     step: int | None = None
 
     def save(self, folder: Path) -> None:

@@ -49,14 +49,10 @@ log = logging.getLogger("dgbench")
 
 @dataclass
 class RunOutcomes:
-    """How the runs of a command ended, by run hash.
+    """How the runs of a command ended, by run hash."""
 
-    Args:
-        complete: whether a run is complete; failed ones are not.
-        left: why this command left a run alone that is neither complete nor failed.
-    """
-
-    complete: dict[str, bool] = field(default_factory=dict)
+    complete: dict[str, bool] = field(default_factory=dict)  #: whether a run is complete; failed ones are not
+    #: why this command left a run alone that is neither complete nor failed
     left: dict[str, str] = field(default_factory=dict)
 
     def __or__(self, more: RunOutcomes) -> RunOutcomes:
