@@ -89,14 +89,11 @@ class Checked(Keys):
     What several fields decide together is checked by a ``model_validator(mode="after")`` that raises the
     :class:`~dgbench.errors.ConfigError` itself.
 
-    Attributes:
-        key: where the fields stand in the configuration, e.g. ``dataset``.
-
     Raises:
         ConfigError: a value that a field refuses, a key that is missing or unknown.
     """
 
-    key: ClassVar[str]
+    key: ClassVar[str]  #: where the fields stand in the configuration, e.g. ``dataset``
 
     @model_validator(mode="wrap")
     @classmethod

@@ -55,13 +55,11 @@ class Predictions(pl.Callback):
         runs: in the order of the module.
         which: ``last`` or ``best``.
         recorder: of the rows.
-
-    Attributes:
-        written: the file of each run, of earlier starts included; None where there is none yet.
     """
 
     def __init__(self, runs: Sequence[PredictedRun], which: str, recorder: Recorder) -> None:
         self.runs, self.which, self.recorder = list(runs), which, recorder
+        #: the file of each run, of earlier starts included; None where there is none yet
         self.written: list[Checksum | None] = [None] * len(self.runs)
         self._open: dict[int, PredictionLines] = {}
 

@@ -45,16 +45,13 @@ class Recorder(pl.Callback):
         eval_test: ``always``; or ``best``, and ``test`` is recorded only where the error on ``val`` is the lowest so
             far and at the last step: all that training-domain validation and oracle selection ask for. The runs of a
             stack are scored on ``test`` where any of them is at its best.
-
-    Attributes:
-        written: the lines of each run so far, of earlier starts included, also where they go to no file.
-        improved: runs whose validation error, at the evaluation just made, was lower than ever before.
     """
 
     def __init__(self, runs: Sequence[RunRecord], final_only: bool = False, eval_test: str = "always") -> None:
         self.runs, self.final_only, self.eval_test = list(runs), final_only, eval_test
+        #: the lines of each run so far, of earlier starts included, also where they go to no file
         self.written = [Checksum()] * len(self.runs)
-        self.improved: list[int] = []
+        self.improved: list[int] = []  #: runs whose validation error was lower than ever at the evaluation just made
         self._lowest = [math.inf] * len(self.runs)
         self._sums: dict[str, dict[str, Any]] = {}
         self._only_test: set[str] = set()

@@ -34,24 +34,17 @@ class RunModule(PredictingModule):
 
     A parameter group whose networks are all frozen has no optimizer, and an update in which no group steps is not
     computed: with a frozen featurizer SagNet trains its two heads and leaves out its third update.
-
-    Attributes:
-        rule: how gradients become updates.
-        steps_done: optimizer steps done.
-        diverged: run -> (step, value) of its first loss that was not finite.
-        after_step: called after each optimizer step with the number of steps done and the step's minibatch; not part
-            of a state.
-        collects: note losses and the logs of objectives for :meth:`take_values`; set before the first step.
     """
 
     def __init__(self, algorithm: Algorithm, rule: UpdateRule) -> None:
         super().__init__(algorithm)
         self.automatic_optimization = False
-        self.rule = rule
-        self.steps_done = 0
-        self.diverged: dict[int, tuple[int, float]] = {}
+        self.rule = rule  #: how gradients become updates
+        self.steps_done = 0  #: optimizer steps done
+        self.diverged: dict[int, tuple[int, float]] = {}  #: run -> (step, value) of its first loss that was not finite
+        #: called after each optimizer step with the number of steps done and its minibatch; not part of a state
         self.after_step: list[Callable[[int, EnvBatch], None]] = []
-        self.collects = False
+        self.collects = False  #: note losses and logs of objectives for :meth:`take_values`; set before the first step
         self._values: list[tuple[int, str, Tensor]] = []  # (R,) each, not read from the device yet
         self._groups: dict[str, ParamGroup] = {}
         self._learns: dict[bool, dict[str, list[str]]] = {}  # while only heads learn, and afterwards

@@ -136,14 +136,10 @@ def _shared() -> dict[str, Any]:
 
 
 class Port:
-    """An algorithm on given networks, stepped by hand; :func:`algorithm` makes one.
-
-    Attributes:
-        module: the :class:`~dgbench.training.modules.SingleRun` that takes the steps.
-    """
+    """An algorithm on given networks, stepped by hand; :func:`algorithm` makes one."""
 
     def __init__(self, module: SingleRun) -> None:
-        self.module = module.train()
+        self.module = module.train()  #: takes the steps
         self._optimizers = dict(zip(module.trained_groups(), module.configure_optimizers(), strict=True))
 
     @property

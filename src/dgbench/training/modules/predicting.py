@@ -99,18 +99,13 @@ class OneRun(Protocol):
 
 
 class PredictingModule(pl.LightningModule, ABC):
-    """Predicts with R runs of one algorithm.
-
-    Attributes:
-        algorithm: that of the first run; of the others it differs in hyperparameters that are not static.
-        gives_logits: whether validation steps also return ``logits``; not part of a state.
-        training_images: the training images of each run, for algorithms with surveys; not part of a state.
-    """
+    """Predicts with R runs of one algorithm."""
 
     def __init__(self, algorithm: Algorithm) -> None:
         super().__init__()
-        self.algorithm = algorithm
-        self.gives_logits = False
+        self.algorithm = algorithm  #: of the first run; of the others it differs in hyperparameters not static
+        self.gives_logits = False  #: whether validation steps also return ``logits``; not part of a state
+        #: the training images of each run, for algorithms with surveys; not part of a state
         self.training_images: TrainingImagesOf | None = None
 
     @property
