@@ -10,7 +10,7 @@ import inspect
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -63,15 +63,12 @@ class CsvLog(MetricsLogger):
     """Nothing beside ``metrics.csv``, which every logger keeps."""
 
 
+@dataclass
 class Guard:
-    """Calls what may fail, so that training continues; after the first failure, which is logged, nothing more.
+    """Calls what may fail, so that training continues; after the first failure, which is logged, nothing more."""
 
-    Args:
-        name: what is off then.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name, self.off = name, False
+    name: str  #: what is off then
+    off: bool = False
 
     def __call__(self, call: Callable[[], Any]) -> None:
         if self.off:
@@ -188,20 +185,17 @@ def build_logger(config: Any) -> MetricsLogger | None:
     return built
 
 
+@dataclass
 class WandbLog(MetricsLogger):
     """Follows one run at a time; only the first failure is logged."""
 
-    def __init__(
-        self,
-        project: str = "dgbench",
-        entity: str | None = None,
-        mode: str | None = None,
-        group: str | None = None,
-        tags: Sequence[str] = (),
-    ) -> None:
-        self.project, self.entity, self.mode, self.group, self.tags = project, entity, mode, group, list(tags)
-        self._run: Any = None
-        self._safely = Guard("W&B")
+    project: str = "dgbench"
+    entity: str | None = None
+    mode: str | None = None
+    group: str | None = None
+    tags: Sequence[str] = ()
+    _run: Any = field(default=None, init=False)
+    _safely: Guard = field(default_factory=lambda: Guard("W&B"), init=False)
 
     def start(self, run: RunInfo) -> bool:
         """Open the W&B run of a run, which continues the one with the same id."""

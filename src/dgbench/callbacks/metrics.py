@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -19,22 +20,19 @@ from dgbench.records.metrics import ERRORS, METRICS_FILE, Lines, append_metrics,
 from dgbench.records.rows import ROW_FILE, Row, read_rows, row_of
 
 
+@dataclass
 class RunMetrics:
     """Collects lines, and hands them on at every evaluation and before every checkpoint.
 
     So a checkpoint's steps are always on disk. What a run logged after the checkpoint that it continues from is
     dropped from the file, and not shown again by a logger that has seen it.
-
-    Args:
-        run: whose metrics.
-        live: shows lines while the run trains; None where other runs train beside it.
-        safely: what guards the file; shared by the runs of a job.
     """
 
-    def __init__(self, run: RunInfo, live: MetricsLogger | None, safely: Guard) -> None:
-        self.run, self.live, self._safely = run, live, safely
-        self._waiting: Lines = {}
-        self._shown: set[tuple[int, frozenset[str]]] = set()
+    run: RunInfo  #: whose metrics
+    live: MetricsLogger | None  #: shows lines while the run trains; None where other runs train beside it
+    safely: Guard  #: guards the file; shared by the runs of a job
+    _waiting: Lines = field(default_factory=dict, init=False)
+    _shown: set[tuple[int, frozenset[str]]] = field(default_factory=set, init=False)
 
     def begin(self, step: int) -> None:
         """Continue after ``step`` optimizer steps, or start with 0; the rows of the run end there."""
@@ -46,7 +44,7 @@ class RunMetrics:
             kept.update(with_errors({at: values for at, values in before.items() if at <= step}, self.run.folder))
             write_metrics(self.run.folder / METRICS_FILE, kept)
 
-        self._safely(cut)
+        self.safely(cut)
         if self.live is None:
             return
         if self.live.start(self.run):
@@ -67,7 +65,7 @@ class RunMetrics:
         """Hand on what was logged."""
         lines, self._waiting = self._waiting, {}
         if lines:
-            self._safely(lambda: append_metrics(self.run.folder / METRICS_FILE, lines))
+            self.safely(lambda: append_metrics(self.run.folder / METRICS_FILE, lines))
         for step, values in lines.items():
             if self.live is not None and (step, frozenset(values)) not in self._shown:
                 self.live.log(step, values)

@@ -27,7 +27,7 @@ from dgbench.plan.folds import Fold
 from dgbench.plan.overrides import grammar
 from dgbench.plan.search import scheme_of
 from dgbench.plan.studies import PlannedStudy, Planner, grid_lists
-from dgbench.records.files import write_whole
+from dgbench.records.files import read_json, write_whole
 from dgbench.records.locks import is_locked
 from dgbench.records.spec import digest
 from dgbench.records.status import FAILED, INTERRUPTED, RUNNING, is_done, read_beat, read_status
@@ -116,18 +116,15 @@ class Left:
     minibatches: Counter[Kind] = field(default_factory=Counter)
 
 
+@dataclass
 class Workload:
-    """What jobs have left, by kind of model and by job.
+    """What jobs have left, by kind of model and by job."""
 
-    Args:
-        planner: plans their studies.
-        judge: refuses a study that cannot work; None believes what was planned.
-    """
-
-    def __init__(self, planner: Planner, judge: Callable[[PlannedStudy], None] | None = None) -> None:
-        self.planner, self.judge = planner, judge
-        self.kinds: dict[Kind, KindLeft] = {}
-        self._seen: dict[Path, set[str]] = defaultdict(set)  # folds of the study in a folder; jobs may share a study
+    planner: Planner
+    judge: Callable[[PlannedStudy], None] | None = None  #: refuses what cannot work; None believes what was planned
+    kinds: dict[Kind, KindLeft] = field(default_factory=dict)
+    #: folds of the study in a folder; jobs may share a study
+    _seen: dict[Path, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def add(self, words: Sequence[str]) -> Left:
         """Count a job; folds that an earlier one trains are left to that.
@@ -176,19 +173,15 @@ def clocked_here(studies: Sequence[PlannedStudy]) -> float:
     return minibatches_per_second(studies)
 
 
+@dataclass
 class Speeds:
-    """Clocks studies, and keeps what stands in the way, as images or weights that are not on this machine.
+    """Clocks studies, and keeps what stands in the way, as images or weights that are not on this machine."""
 
-    Args:
-        clock: minibatches per second of some studies of one kind; None takes only what was kept.
-        folder: of the sweep, where speeds are kept.
-        device: what the jobs train on, ``gpu`` or ``cpu``: each has speeds of its own.
-        anew: clock also what was kept.
-    """
-
-    def __init__(self, clock: Clock | None, folder: Path, device: str = "cpu", anew: bool = False) -> None:
-        self.clock, self.file, self.device, self.anew = clock, folder / SPEEDS, device, anew
-        self._reasons: dict[tuple[str, str], str] = {}
+    clock: Clock | None  #: minibatches per second of some studies of one kind; None takes only what was kept
+    folder: Path  #: of the sweep, where speeds are kept
+    device: str = "cpu"  #: what the jobs train on, ``gpu`` or ``cpu``: each has speeds of its own
+    anew: bool = False  #: clock also what was kept
+    _reasons: dict[tuple[str, str], str] = field(default_factory=dict, init=False)
 
     def of(self, studies: Sequence[PlannedStudy]) -> float | None:
         """Minibatches of one environment per second, of all models together; None where they cannot be clocked."""
@@ -204,8 +197,8 @@ class Speeds:
             self._reasons[images] = f"{type(error).__name__}: {' '.join(str(error).split())}"
         else:
             with suppress(OSError):  # a folder that cannot be written keeps no speeds
-                self.file.parent.mkdir(parents=True, exist_ok=True)
-                write_whole(self.file, json.dumps({**self._kept(), key: rate}, indent=1) + "\n")
+                (self.folder / SPEEDS).parent.mkdir(parents=True, exist_ok=True)
+                write_whole(self.folder / SPEEDS, json.dumps({**self._kept(), key: rate}, indent=1) + "\n")
             return rate
         return None
 
@@ -217,7 +210,7 @@ class Speeds:
 
     def _kept(self) -> dict[str, float]:
         with suppress(OSError, ValueError, TypeError, AttributeError):
-            return {key: float(rate) for key, rate in json.loads(self.file.read_text()).items() if rate > 0}
+            return {key: float(rate) for key, rate in read_json(self.folder / SPEEDS).items() if rate > 0}
         return {}
 
     def notes(self) -> list[str]:

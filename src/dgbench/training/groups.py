@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -76,18 +76,14 @@ def plan_groups(runs: Sequence[Run], execution: Mapping[str, Any]) -> list[Group
     return [*alone, *cut]
 
 
+@dataclass
 class _Kinds:
-    """Templates: runs of one study with equally many training environments have networks of the same shapes.
+    """Templates: runs of one study with equally many training environments have networks of the same shapes."""
 
-    Args:
-        always: stack whatever can be stacked, whether it gains or not.
-    """
-
-    def __init__(self, always: bool) -> None:
-        self.always = always
-        self._templates: dict[tuple[int, int], SingleRun] = {}
-        self._shapes: dict[tuple[int, int], tuple[Any, ...]] = {}
-        self._gainless: set[str] = set()  # networks as fast alone: their modules may fill the memory
+    always: bool  #: stack whatever can be stacked, whether it gains or not
+    _templates: dict[tuple[int, int], SingleRun] = field(default_factory=dict)
+    _shapes: dict[tuple[int, int], tuple[Any, ...]] = field(default_factory=dict)
+    _gainless: set[str] = field(default_factory=set)  #: networks as fast alone: their modules may fill the memory
 
     def template(self, run: Run) -> SingleRun:
         """A module of the shape of a run's."""
