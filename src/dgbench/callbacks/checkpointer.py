@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from dgbench.plan.settings import TrainerSettings
 from dgbench.records.files import write_sealed
 
 
+@dataclass(eq=False, repr=False)
 class Checkpointer(pl.Callback):
     """Saves a group and the ``best.ckpt`` (weights at the lowest ``val`` error) of its runs.
 
@@ -28,28 +30,18 @@ class Checkpointer(pl.Callback):
 
     Ctrl-C ends training after the minibatches that are being computed, with a checkpoint; a second one, or one during
     an evaluation, ends it at once.
-
-    Args:
-        save: saves the group.
-        best: ``best.ckpt`` of each run, in the order of the module; None for a run that is complete.
-        recorder: knows which runs improved.
-        settings: of the trainer; ``checkpoint_seconds`` is the least time between two, 0 for every opportunity.
     """
 
-    def __init__(
-        self,
-        save: Callable[[pl.Trainer, Any], None],
-        best: Sequence[Path | None],
-        recorder: Recorder,
-        settings: TrainerSettings,
-    ) -> None:
-        self.save, self.best, self.recorder, self.settings = save, list(best), recorder, settings
-        self.saved = 0  #: step of the last checkpoint
-        self.seconds_written = 0.0  #: what all checkpoints have taken
-        self._written = time.monotonic()
-        self._pending: dict[int, Mapping[str, Any]] = {}  # best weights that are not on disk yet
-        self._interrupted = False
-        self._handler: Any = None
+    save: Callable[[pl.Trainer, Any], None]  #: saves the group
+    best: Sequence[Path | None]  #: ``best.ckpt`` of each run, in the order of the module; None for a complete one
+    recorder: Recorder  #: knows which runs improved
+    settings: TrainerSettings  #: ``checkpoint_seconds`` is the least time between two, 0 for every opportunity
+    saved: int = field(default=0, init=False)  #: step of the last checkpoint
+    seconds_written: float = field(default=0.0, init=False)  #: what all checkpoints have taken
+    _written: float = field(default_factory=time.monotonic, init=False)
+    _pending: dict[int, Mapping[str, Any]] = field(default_factory=dict, init=False)  # best weights not on disk yet
+    _interrupted: bool = field(default=False, init=False)
+    _handler: Any = field(default=None, init=False)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         self._written, self.saved = time.monotonic(), pl_module.steps_done

@@ -91,33 +91,29 @@ def with_errors(lines: Lines, folder: Path) -> Lines:
     return {step: values for step, values in sorted(merged.items()) if values}
 
 
+@dataclass(eq=False, repr=False)
 class TrainingMetrics(pl.Callback):
     """Logs means over the steps since the last line, which a checkpoint takes along.
 
     Speed is that of the steps, with the gathering of their minibatches; evaluations and checkpoints are left out. All
     runs of a stack take their steps at once, each of them at this speed. It must stand before the callback that writes
     checkpoints, and after the one that records rows.
-
-    Args:
-        runs: in the order of the module; None for a run that is complete and computed once more beside others.
-        settings: of the trainer; ``log_every`` steps are between two lines, and the last step has one, too.
-        safely: what guards the reading of values.
-        writing: seconds spent on checkpoints so far.
     """
 
-    def __init__(
-        self,
-        runs: Sequence[RunMetrics | None],
-        settings: TrainerSettings,
-        safely: Guard,
-        writing: Callable[[], float],
-    ) -> None:
-        self.runs, self.settings, self.safely, self.writing = list(runs), settings, safely, writing
-        #: (2, R) each, sum and number of what the steps since the last line logged
-        self._totals: dict[str, NDArray[np.float64]] = defaultdict(lambda: np.zeros((2, len(self.runs))))
-        self._n, self._seconds = 0, 0.0  # steps since the last line, and what they took
-        self._begun = self._written = 0.0
-        self._images = 0  # of a run's minibatches of one step, all processes together
+    #: in the order of the module; None for a run that is complete and computed once more beside others
+    runs: Sequence[RunMetrics | None]
+    settings: TrainerSettings  #: ``log_every`` steps are between two lines, and the last step has one, too
+    safely: Guard  #: guards the reading of values
+    writing: Callable[[], float]  #: seconds spent on checkpoints so far
+    _totals: dict[str, NDArray[np.float64]] = field(init=False)  # (2, R) each, sum and number of what steps logged
+    _n: int = field(default=0, init=False)  # steps since the last line
+    _seconds: float = field(default=0.0, init=False)  # what they took
+    _begun: float = field(default=0.0, init=False)
+    _written: float = field(default=0.0, init=False)
+    _images: int = field(default=0, init=False)  # of a run's minibatches of one step, all processes together
+
+    def __post_init__(self) -> None:
+        self._totals = defaultdict(lambda: np.zeros((2, len(self.runs))))
 
     # ---- what a checkpoint takes along --------------------------------------------------------------------------
 
