@@ -301,7 +301,8 @@ def planned_studies(command: Command) -> list[PlannedStudy]:
     """
     planner = command.planner()
     studies = list(planner.studies(command.words))  # wrong values are refused before anything is downloaded
-    if not all(study.info.present for study in studies):
+    datasets = {id(study.dataset): study for study in studies}.values()
+    if any(described(study.dataset, absent_ok=True, download=True) != study.info for study in datasets):
         studies = list(replace(planner, download=True).studies(command.words))
     return list({(study.folder, *(fold.name for fold in study.folds)): study for study in studies}.values())
 
