@@ -32,18 +32,12 @@ from dgbench.records.rows import RunIdentity
 from dgbench.records.spec import RunSpec, code_version
 from dgbench.training.blueprint import Blueprint, featurizer_keys
 from dgbench.training.modules import SingleRun
+from dgbench.training.modules.predicting import OneRun
 from dgbench.training.optimizers import UpdateRule
 from dgbench.training.processes import make_trainer
 
 #: what rows say of a run as its specification does
 OF_SPEC = ("algorithm", "draw", "space", "trial", "backbone", "init", "protocol", "seed", "user_code")
-RGB = 3  # channels
-IN_PARTS = ("accumulate", "devices")  #: keys of ``conf/trainer`` that cut a minibatch
-#: what to choose for each kind of images
-FIXES = {
-    "vectors": "choose backbone=feature_mlp, linear or mlp",
-    "pictures": "choose a backbone for pictures, such as mlp or mnist_cnn, or dataset=features",
-}
 log = logging.getLogger("dgbench")
 
 
@@ -88,7 +82,7 @@ class Run:
             scored=scored_by(self.data.recipes),
         )
 
-    def identity(self, module: SingleRun) -> RunIdentity:
+    def identity(self, module: OneRun) -> RunIdentity:
         """What its rows say of it."""
         study, config = self.study, self.study.config
         rule = config["averaging"].get("rule") or {}
