@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -244,7 +244,7 @@ def evaluate_model(
                 evaluated["averaged"] = list(model.averaged)
             rows = rows_of_counts(identity, model.step, run.recipes, counts)
             once = Evaluations(steps=model.step, every=0, scored=scored_by(run.recipes))
-            about = {"run": identity.run, "evaluated": evaluated, "evaluations": asdict(once)}
+            about = {"run": identity.run, "evaluated": evaluated, "evaluations": once.model_dump()}
             write_whole(folder / IDENTITY_FILE, json.dumps(about, indent=1) + "\n")
             write_whole(folder / ROW_FILE, "".join(row.to_json() + "\n" for row in rows))
             finish(folder)
