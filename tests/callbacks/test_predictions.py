@@ -126,7 +126,7 @@ def test_files_are_named_by_their_paths(tree: Path, tmp_path: Path, words: tuple
 def test_views_of_a_dataset_name_its_images(tree: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
     """Corrupted copies, some classes of each environment, cached features: the names are those of the files."""
     for file in check(image_study(tmp_path, tree, *words, "protocol.folds=[0]")):
-        for line in read_predictions(file, ["image", "label", "env"]).to_pylist():
+        for line in read_predictions(file).to_pylist():
             env, label, _ = line["image"].split("/")
             assert (env, about_predictions(file)["classes"][line["label"]]) == (line["env"].partition("+")[0], label)
 

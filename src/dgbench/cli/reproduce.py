@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -21,7 +22,7 @@ from dgbench.plan.studies import planned_again
 from dgbench.records.files import read_yaml
 from dgbench.records.rows import IDENTITY_FILE
 from dgbench.records.spec import RunSpec, code_version
-from dgbench.reports.reading.folders import find_runs, places
+from dgbench.reports.reading.folders import places
 from dgbench.validation import Checked, Folders, Refusal, Switch
 
 _RUN = re.compile(r"^fold-.*-(?P<hash>[0-9a-f]{12})$")
@@ -95,10 +96,13 @@ class Reproduce(Checked):
             )
         by_hash: dict[str, Path] = {}
         searched = places(self.roots)
-        for run in (folder.path for folder in find_runs(searched)[0]):
-            for match, path in ((_RUN.match(run.name), run), (_STUDY.match(run.parent.name), run.parent)):
-                if match and match["hash"].startswith(wanted):
-                    by_hash.setdefault(match["hash"], path)
+        for root in searched:
+            for path, folders, _ in os.walk(root):
+                for name in folders:
+                    match = _RUN.match(name) or _STUDY.match(name)
+                    if match and match["hash"].startswith(wanted):
+                        by_hash.setdefault(match["hash"], Path(path) / name)
+                folders[:] = [name for name in folders if not _RUN.match(name) and not name.startswith(".")]
         if len(by_hash) != 1:
             where = ", ".join(map(str, searched))
             what = f"{len(by_hash)} runs or studies ({', '.join(sorted(by_hash))})" if by_hash else "no run or study"
