@@ -73,7 +73,7 @@ def test_what_stands_alone_is_built(group: str, name: str) -> None:
         return
     if name == "tensorboard":
         pytest.importorskip("tensorboard")
-    built = instantiate(node)
+    built = instantiate(node, _convert_="all")
     assert f"{type(built).__module__}.{type(built).__qualname__}" == node["_target_"]
 
 
