@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dgbench.batches import Tensors
-from dgbench.containers import AnyNetworks, Networks
+from dgbench.containers import Networks
 from dgbench.objectives.contract import Algorithm, Choices, ParamGroup
 from dgbench.objectives.gradients import MODEL, copied
 from dgbench.objectives.pixels import amplitude_mix, from_pixels, quantized, to_pixels
@@ -63,7 +62,9 @@ class FACT(Algorithm):
         both = torch.cat([x, mixed])
         teacher = self._teacher(s)
         logits, mix = s.networks.logits(both).chunk(2)
-        target, target_mix = _advanced(s.networks, teacher).logits(both).detach().chunk(2)
+        # the teacher moves nothing but copies of the running statistics
+        ahead = s.networks.bind({**copied(s.networks.statistics()), **teacher})
+        target, target_mix = ahead.logits(both).detach().chunk(2)
         temperature = s.hp.temperature
         consistency = _divergence(target / temperature, mix / temperature)
         consistency = consistency + _divergence(target_mix / temperature, logits / temperature)
@@ -109,11 +110,6 @@ class FACT(Algorithm):
 def _slot(name: str) -> str:
     """Where the state keeps the teacher's copy of a parameter; names of buffers have no dots."""
     return f"teacher/{name.replace('.', '/')}"
-
-
-def _advanced(networks: AnyNetworks, params: Tensors) -> AnyNetworks:
-    """The networks with other parameters, and running statistics of which only copies move."""
-    return networks.bind({**copied(networks.statistics()), **params})
 
 
 def _divergence(target: Tensor, logits: Tensor) -> Tensor:

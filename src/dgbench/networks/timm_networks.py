@@ -42,10 +42,6 @@ class Family:
     min_side: int = 1
     why_not_stackable: str | None = None
 
-    def holds(self, body: Any) -> bool:
-        """Whether a network is of this family."""
-        return all(hasattr(body, part) for part in self.needs)
-
 
 def _convolutional(
     stem: tuple[str, ...], stages: tuple[str, ...], last: tuple[str, ...] = ()
@@ -54,15 +50,12 @@ def _convolutional(
 
     def cut(body: Any) -> Parts:
         first = Stage.of(*(getattr(body, name) for name in stem))
-        blocks = [Stage.of(getattr(body, name)) for name in stages] if len(stages) > 1 else _each(body, stages[0])
+        modules = [getattr(body, name) for name in stages] if len(stages) > 1 else getattr(body, stages[0])
+        blocks = [Stage.of(module) for module in modules]
         end = Stage.of(*(getattr(body, name) for name in last))
         return Parts(first, tuple(blocks), end, (first, *blocks), mixes_styles=True)
 
     return cut
-
-
-def _each(body: Any, name: str) -> list[Stage]:
-    return [Stage.of(module) for module in getattr(body, name)]
 
 
 def _transformer(body: Any) -> Parts:
@@ -137,7 +130,7 @@ FAMILIES = (
 
 def family_of(body: Any) -> Family:
     """The family that a network of timm belongs to."""
-    return next(family for family in FAMILIES if family.holds(body))
+    return next(family for family in FAMILIES if all(hasattr(body, part) for part in family.needs))
 
 
 class TimmFeaturizer(Featurizer):

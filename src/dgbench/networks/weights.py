@@ -176,10 +176,11 @@ class PretrainedWeights:
         return f"{name}:{self.sha256[:12]}"
 
     def to_fetch(self) -> str | None:
-        """The command that fetches the file; None where it lies here. Asks no network."""
-        folder = self._cache_dir / "weights"
-        absent = self._path is None and here(str(self._url), folder) is None
-        return fetch_command(str(self._url), folder) if absent else None
+        """The command that brings the file to where :func:`here` looks; None where it lies there. Asks no network."""
+        url, folder = str(self._url), self._cache_dir / "weights"
+        if self._path is not None or here(url, folder) is not None:
+            return None
+        return shlex.join(["curl", "-fL", "--create-dirs", "-o", str(_target(url, folder)), url])
 
     @cached_property
     def file(self) -> Path:
@@ -345,11 +346,6 @@ def here(url: str, folder: Path) -> Path | None:
 
     path = try_to_load_from_cache(hub["repo"], hub["file"])
     return Path(path) if isinstance(path, str) else None
-
-
-def fetch_command(url: str, folder: Path) -> str:
-    """What to type for the file at an address to lie where :func:`here` looks."""
-    return shlex.join(["curl", "-fL", "--create-dirs", "-o", str(_target(url, folder)), url])
 
 
 def _target(url: str, folder: Path) -> Path:

@@ -67,7 +67,7 @@ def null_pair(y_p: Ints, y_q: Ints, rng: np.random.Generator) -> tuple[Ints, Int
     Returns:
         The new p and the new q, (n,) each: positions in p and q together, those of p first.
     """
-    (first_p, second_p), (first_q, second_q) = (_cut(y, _half_of, rng) for y in (y_p, y_q))
+    (first_p, second_p), (first_q, second_q) = (_cut(y, lambda n: n // 2, rng) for y in (y_p, y_q))
     n = len(y_p)
     return np.concatenate([first_p, n + second_q]), np.concatenate([second_p, n + first_q])
 
@@ -81,17 +81,13 @@ def held_out_split(y: Ints, fraction: float, rng: np.random.Generator) -> tuple[
 
 def half(y: Ints, rng: np.random.Generator) -> Ints:
     """Positions of a random half, floor(n / 2) images of every class; a class of one image is lost."""
-    return _cut(y, _half_of, rng)[0]
+    return _cut(y, lambda n: n // 2, rng)[0]
 
 
 def cross_fit(groups: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
     """Positions of two folds; their sizes differ by at most 1, and so do their numbers of every of the (N,) groups."""
     order = np.concatenate([_draw(groups, group, rng) for group in np.unique(groups)])
     return order[::2], order[1::2]
-
-
-def _half_of(n: int) -> int:
-    return n // 2
 
 
 def _draw(y: Ints, label: int, rng: np.random.Generator) -> Ints:
