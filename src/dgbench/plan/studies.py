@@ -276,7 +276,7 @@ class Command:
         name = str(hydra.job.config_name)
         words = [str(word) for word in hydra.overrides.task]
         composer = Composer(GlobalHydra.instance().config_loader(), lambda other: compose(name, other))
-        return Command(config, words, composer, Path(parent), True, prints_plan=not sweeps)
+        return Command(config, words, composer, Path(str(parent)), True, prints_plan=not sweeps)
 
     def planner(self) -> Planner:
         """Make the planner of its studies."""

@@ -28,7 +28,6 @@ from dgbench.shift.plan import Pair, PlannedShift, Slot
 from dgbench.trained.predictor import batches
 from dgbench.training.blueprint import check_network, featurizer_keys
 from dgbench.training.modules.predicting import activations, images_at_once
-from dgbench.training.processes import make_trainer
 
 FILES_AT_ONCE = 64
 
@@ -39,8 +38,6 @@ def prepared(job: PlannedShift, tell: Callable[[str], None]) -> ClassifierTraini
     Raises:
         ConfigError, DataError, WeightsError: something cannot be had.
     """
-    check_network_of(job)
-    make_trainer(job.settings, [], 1)
     source = built(job.dataset)
     execution = job.config["execution"]
     make = partial(_network, job, source)

@@ -33,7 +33,6 @@ from dgbench.trained.predictor import LoadedModel
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
 
 UNIFORM, GREEDY = "diwa_uniform", "diwa_greedy"
-KINDS = (UNIFORM, GREEDY)
 #: keys of an identity in which runs that are averaged may differ
 FREE = ("run", "hparams", "draw", "trial", "space", "n_parameters", "n_trainable", "code")
 
@@ -123,7 +122,7 @@ def averaged(
 
     Args:
         group: the runs.
-        kind: one of :data:`KINDS`.
+        kind: ``diwa_uniform`` or ``diwa_greedy``.
         step: ``last`` or ``best`` weights of every run; None: the best ones of runs that kept them.
         judge: scores a model, for :data:`GREEDY`.
         device: that models are judged on, and that the mean comes on.

@@ -59,8 +59,8 @@ class Blueprint:
         if self.tuning.cache_features:
             self.tuning.check_cache(self.algorithm, self.settings.precision)
         self._check_networks()
-        if self.config["execution"]["mode"] == "stacked":
-            self.check_stacked()
+        if self.config["execution"]["mode"] == "stacked" and (reason := self.why_not_stacked()):
+            raise ConfigError(f"{planned.folder.name} cannot be stacked: {reason}; use execution=single")
 
     @property
     def hparams(self) -> Mapping[str, Any]:
@@ -136,15 +136,6 @@ class Blueprint:
             (dropout, "dropout draws from a generator that runs of a stack would share"),
         )
         return next((reason for holds, reason in reasons if holds), None)
-
-    def check_stacked(self) -> None:
-        """Refuse ``execution.mode=stacked`` where its runs cannot be stacked.
-
-        Raises:
-            ConfigError: with the reason.
-        """
-        if reason := self.why_not_stacked():
-            raise ConfigError(f"{self.planned.folder.name} cannot be stacked: {reason}; use execution=single")
 
 
 def featurizer_keys(config: Mapping[str, Any], hparams: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,8 +53,6 @@ def plan_groups(runs: Sequence[Run], execution: Mapping[str, Any]) -> list[Group
     Runs stack when they have the same algorithm, static hyperparameters, networks, number of training environments,
     images and schedule of evaluations.
 
-    Raises:
-        ConfigError: ``execution.mode=stacked`` and a run cannot be stacked; the message says why.
     """
     mode = execution["mode"]
     if mode == "single":
@@ -63,8 +61,6 @@ def plan_groups(runs: Sequence[Run], execution: Mapping[str, Any]) -> list[Group
     stacks: dict[Any, list[Run]] = {}
     kinds = _Kinds(always=mode == "stacked")
     for run in runs:
-        if mode == "stacked":
-            run.study.check_stacked()
         shape = None if run.study.why_not_stacked() else kinds.shape(run)
         if shape is None:
             alone.append(Group((run,)))

@@ -6,7 +6,6 @@ They lie in one .npz, .parquet or .csv file. Imports no torch.
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -92,12 +91,9 @@ def _parquet(path: Path, features: str | Sequence[str] | None) -> Columns:
 def _csv(path: Path, features: str | Sequence[str] | None) -> Columns:
     import pandas as pd
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)
-        try:
-            frame = pd.read_csv(path, keep_default_na=False, index_col=False)  # NA may name an environment
-        except pd.errors.ParserWarning as error:
-            raise ValueError("its lines hold more values than the first names") from error
+    frame = pd.read_csv(path, keep_default_na=False)  # NA may name an environment
+    if not isinstance(frame.index, pd.RangeIndex):  # pandas takes first values without a name for names of lines
+        raise ValueError("its lines hold more values than the first names")
     return _columns_of_frame(path, frame, features)
 
 
