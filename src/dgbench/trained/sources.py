@@ -53,8 +53,8 @@ class Evaluator(Checked):
 
     overrides: list[str]
     name: str
-    classes: list[NonBlank]
-    weights: NonBlank | InstanceOf[Path] | None
+    classes: Annotated[list[NonBlank], Refusal("is no list of names", "write e.g. [dog,cat]")]
+    weights: Annotated[NonBlank | InstanceOf[Path] | None, Refusal("is no file", "give its path, or leave it out")]
     step: Literal["last", "best"] | None
     averaging: Literal["diwa_uniform", "diwa_greedy"] | None
     ensemble: Switch
@@ -232,5 +232,6 @@ def _device(device: str) -> str:
     try:
         torch.empty(0, device=name)
     except (AssertionError, RuntimeError) as error:
-        raise ConfigError(f"trainer.device={device} is not here ({error}); set trainer.device=auto") from error
+        reason = " ".join(str(error).split()).partition(". ")[0]
+        raise ConfigError(f"trainer.device={device} is not here ({reason}); set trainer.device=auto") from error
     return name
