@@ -52,7 +52,6 @@ def plan_groups(runs: Sequence[Run], execution: Mapping[str, Any]) -> list[Group
 
     Runs stack when they have the same algorithm, static hyperparameters, networks, number of training environments,
     images and schedule of evaluations.
-
     """
     mode = execution["mode"]
     if mode == "single":

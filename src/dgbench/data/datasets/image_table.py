@@ -275,7 +275,7 @@ def cells_of(file: Path, fix: str = PUBLISHED) -> list[list[str]]:
     return [line for line in csv.reader(text_of(file, fix)) if line]
 
 
-def lines_of(file: Path, columns: Sequence[str], fix: str = "get the published list") -> list[dict[str, str]]:
+def lines_of(file: Path, columns: Sequence[str], fix: str = PUBLISHED) -> list[dict[str, str]]:
     """The lines of a CSV file with a heading, by column.
 
     Args:
