@@ -59,8 +59,8 @@ class Blueprint:
         if self.tuning.cache_features:
             self.tuning.check_cache(self.algorithm, self.settings.precision)
         self._check_networks()
-        if self.config["execution"]["mode"] == "stacked" and (reason := self.why_not_stacked()):
-            raise ConfigError(f"{planned.folder.name} cannot be stacked: {reason}; use execution=single")
+        if self.config["execution"]["mode"] == "stacked" and (alone := self.why_not_stacked()):
+            raise ConfigError(f"{planned.folder.name} cannot be stacked: {alone}; use execution=single")
 
     @property
     def hparams(self) -> Mapping[str, Any]:
