@@ -14,9 +14,10 @@ from dgbench.errors import ConfigError, RecordError
 from dgbench.records.shift_rows import ShiftRow
 from dgbench.reports.document import Document
 from dgbench.reports.published import published
-from dgbench.reports.render.drawing import PointLabel, canvas, label_points
+from dgbench.reports.render.drawing import canvas
 from dgbench.reports.render.formats import plain_document, write
 from dgbench.reports.tables import show
+from dgbench.shift.figures import PointLabel, label_points
 from dgbench.shift.report import ShiftReport
 from dgbench.shift.tables import nearest
 from tests.shift.synthetic import estimates, shift_identity, shift_row, write_shifts

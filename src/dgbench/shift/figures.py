@@ -5,11 +5,12 @@ The plane is that of Ye et al. 2022, Figure 3.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dgbench.analysis.shift_verdicts import Estimate
 from dgbench.records.shift_rows import HALVES
@@ -17,18 +18,7 @@ from dgbench.reports.document import Figure
 from dgbench.reports.labels import slug
 from dgbench.reports.published import Published
 from dgbench.reports.reading.shifts import ShiftLine, ShiftSetting
-from dgbench.reports.render.drawing import (
-    COLORS,
-    GRAY,
-    INK,
-    PointLabel,
-    canvas,
-    finish,
-    grid,
-    heat,
-    label_of,
-    label_points,
-)
+from dgbench.reports.render.drawing import COLORS, GRAY, INK, canvas, finish, grid, heat, label_of
 from dgbench.shift.tables import interval_words, nearest, other_features, points
 
 _MOST_NUMBERS = 12  # environments up to which cells of a matrix hold numbers
@@ -37,6 +27,11 @@ _MARKERS = "osD^v"
 _MOST, _LEAST = 1.25, -0.1  #: what intervals may stretch the axes to
 
 _Place = tuple[float, float]
+_Pixels = NDArray[np.float64]
+#: where the name of a point may stand: angles, and points from its place to the nearer end of the name
+_ANGLES = np.radians([20, -20, 160, -160, 90, -90, 45, -45, 135, -135, 0, 180])
+_DISTANCES = (8, 16, 26, 38, 52, 68, 86)
+_JOINED = 11  # names that are further away are joined to their place by a line
 
 
 def shift_matrices(setting: ShiftSetting) -> list[Figure]:
@@ -187,3 +182,72 @@ def _caption(setting: ShiftSetting, datasets: Sequence[_Point], source: Publishe
         other = "of other features, " if other_features(setting) else ""
         text += f" Gray: {other}{source.source}. Nearest of them, and how far: {named}."
     return text
+
+
+@dataclass(frozen=True)
+class PointLabel:
+    """A name and where it belongs."""
+
+    name: str
+    place: _Place  #: in the units of the axes
+    look: Mapping[str, Any]  #: color, fontsize, fontweight of the text
+
+
+def label_points(axes: Any, labels: Sequence[PointLabel], kept_free: Sequence[_Place] = ()) -> list[Any]:
+    """Write every name, the first ones nearest to their places.
+
+    Args:
+        axes: finished, with limits that will not change.
+        labels: in the order of their weight.
+        kept_free: further places that no name may cover, in the units of the axes.
+
+    Returns:
+        the texts.
+    """
+    figure, texts = axes.figure, []
+    figure.draw_without_rendering()  # lays the axes out
+    pixel = figure.dpi / 72
+    spots = axes.transData.transform([*(label.place for label in labels), *kept_free])
+    taken = np.hstack([spots - 4 * pixel, spots + 4 * pixel])
+    for label, spot in zip(labels, spots, strict=False):
+        text = axes.annotate(label_of(label.name), label.place, xytext=(0, 0), textcoords="offset points",
+                             annotation_clip=False, va="center", ha="left", **label.look)  # fmt: skip
+        text.set_in_layout(False)
+        size = text.get_window_extent(figure.canvas.get_renderer()).size
+        box = _free_box(spot, size, pixel, taken, axes.get_window_extent().extents)
+        taken = np.vstack([taken, box])
+        text.set_position(([box[0], box[1] + size[1] / 2] - spot) / pixel)
+        end = np.clip(spot, box[:2], box[2:]) - spot  # of the name, the point that is nearest
+        if np.hypot(*end) > _JOINED * pixel:
+            joint = {"arrowstyle": "-", "color": label.look.get("color"), "linewidth": 0.6, "alpha": 0.7}
+            line = axes.annotate("", label.place, xytext=end / pixel, textcoords="offset points",
+                                 annotation_clip=False, arrowprops=joint)  # fmt: skip
+            line.set_in_layout(False)
+        texts.append(text)
+    return texts
+
+
+def _free_box(spot: _Pixels, size: _Pixels, pixel: float, taken: _Pixels, limits: _Pixels) -> _Pixels:
+    """Where a name stands: nearest to its place among what is free, else where it covers least.
+
+    Args:
+        spot: its place, in pixels.
+        size: width and height of the name.
+        pixel: pixels to a point.
+        taken: (n, 4) left, bottom, right and top of what should stay visible.
+        limits: (4,) of the axes.
+    """
+    across, up = (pixel * np.outer(_DISTANCES, part(_ANGLES)).ravel() for part in (np.cos, np.sin))
+    side = np.tile(np.cos(_ANGLES), len(_DISTANCES))
+    left = np.select([side > 0.2, side < -0.2], [across, across - size[0]], -size[0] / 2)
+    corners = spot + np.stack([left, up - size[1] / 2], axis=1)
+    boxes = np.hstack([corners, corners + size])
+    covered = _shared(boxes, taken).sum(axis=1) + 3 * (size.prod() - _shared(boxes, limits[None]).sum(axis=1))
+    free = np.flatnonzero(covered <= 0.5)
+    return boxes[free[0] if len(free) else covered.argmin()]
+
+
+def _shared(boxes: _Pixels, others: _Pixels) -> _Pixels:
+    """(n, m) areas that boxes share with others."""
+    sides = np.minimum(boxes[:, None, 2:], others[:, 2:]) - np.maximum(boxes[:, None, :2], others[:, :2])
+    return np.asarray(sides.clip(0).prod(axis=2))

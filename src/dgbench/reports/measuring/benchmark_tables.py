@@ -28,13 +28,7 @@ from dgbench.errors import MeasureError
 from dgbench.records.rows import Role, keys
 from dgbench.reports.measuring.benchmarks import SHOWN, Benchmark, BenchmarkLine
 from dgbench.reports.measuring.tables import COMPARED
-from dgbench.reports.over_seeds import (
-    COEFFICIENTS,
-    Ranking,
-    complete,
-    leader,
-    over_seeds,
-)
+from dgbench.reports.over_seeds import COEFFICIENTS, Ranking, complete, leader, over_seeds
 from dgbench.reports.published import Published, Value, names, published
 from dgbench.reports.tables import Column, Table, entries, entry, interval_entry, table
 

@@ -18,14 +18,7 @@ from dgbench.errors import ConfigError
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.evaluation import Evaluation, Setting
 from dgbench.reports.labels import setting_titles, slug
-from dgbench.reports.over_seeds import (
-    COEFFICIENTS,
-    Chosen,
-    algorithms_of,
-    correlations,
-    seeds_of,
-    selections,
-)
+from dgbench.reports.over_seeds import COEFFICIENTS, Chosen, algorithms_of, correlations, seeds_of, selections
 from dgbench.reports.reading.collect import ADVICE
 
 #: the practical measures in the paper's order and words

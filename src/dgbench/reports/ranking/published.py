@@ -11,10 +11,7 @@ from dgbench.analysis.accuracy import ranks
 from dgbench.errors import ConfigError, MeasureError
 from dgbench.reports.document import Section
 from dgbench.reports.measuring.tables import ALGORITHM
-from dgbench.reports.over_seeds import (
-    by_seed,
-    means,
-)
+from dgbench.reports.over_seeds import by_seed, means
 from dgbench.reports.published import Published, published
 from dgbench.reports.ranking.leaderboards import Leaderboard
 from dgbench.reports.tables import Column, Table, entry, table

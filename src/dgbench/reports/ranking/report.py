@@ -21,12 +21,7 @@ from dgbench.reports.measuring.tables import WORDS as MEASURE_WORDS
 from dgbench.reports.over_seeds import Leaders, comparable, known, only_one_environment, too_few, verdict
 from dgbench.reports.ranking.figures import leaderboard_figures
 from dgbench.reports.ranking.leaderboards import Leaderboard, leaderboards
-from dgbench.reports.ranking.published import (
-    agreement_section,
-    baseline_of,
-    beside_tables,
-    published_boards,
-)
+from dgbench.reports.ranking.published import agreement_section, baseline_of, beside_tables, published_boards
 from dgbench.reports.ranking.shift_kinds import shift_split
 from dgbench.reports.ranking.tables import (
     chosen_table,
