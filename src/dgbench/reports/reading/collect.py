@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dgbench.configuration import command_words
 from dgbench.errors import RecordError
+from dgbench.records.evaluations import RowKey
 from dgbench.records.files import read_json
 from dgbench.records.rows import DEFAULTS, IDENTITY_FILE, ROW_FILE, Role, identity_key, keys, shown
 from dgbench.records.status import DONE, FAILED, INTERRUPTED, RUNNING, lacking_rows, trained_again
@@ -102,13 +103,13 @@ def collect(roots: str | Path | Iterable[str | Path], cache: bool = False, repea
     with_rows = {run.folder for run, _ in records}
     without_rows = [folder for folder in folders if printable(folder.path) not in with_rows]
     if not repeated:
-        records, duplicates = without_duplicates(records, names.listed)
+        records, duplicates = without_duplicates(records, list(names))
         records, older = with_newest_text(records)
         problems += duplicates + older
     records.sort(key=lambda record: _place(record[0].identity))
     identities = fold_seeds([run.identity for run, _ in records])
     runs = [replace(run, identity=identity) for (run, _), identity in zip(records, identities, strict=True)]
-    return Collection(runs, _frame([rows for _, rows in records], names.listed), problems, without_rows)
+    return Collection(runs, _frame([rows for _, rows in records], list(names)), problems, without_rows)
 
 
 def read_archives(places: Sequence[Path], names: Names) -> tuple[list[Record], list[Problem]]:
@@ -184,13 +185,9 @@ def _frame(arrays: Sequence[RowArray], names: Sequence[str]) -> pd.DataFrame:
     }
     for name in ROW_COLUMNS:
         columns[name] = np.ascontiguousarray(rows[name])
-    for name in ("env", "subset"):  # categories that occur, in alphabetical order
-        occurring = np.flatnonzero(np.bincount(columns[name], minlength=len(names))).tolist()
-        ordered = sorted(occurring, key=names.__getitem__)
-        places = np.zeros(len(names), dtype="int32")
-        places[ordered] = np.arange(len(ordered))
-        categories = pd.Index([names[number] for number in ordered])
-        columns[name] = pd.Categorical.from_codes(places[columns[name]], categories)
+    for name in ("env", "subset"):
+        occurring = pd.Categorical.from_codes(columns[name], pd.Index(names)).remove_unused_categories()
+        columns[name] = occurring.reorder_categories(sorted(occurring.categories))
     return pd.DataFrame(columns)
 
 
@@ -242,24 +239,20 @@ def _contradiction(used: Run, other: Run) -> str:
 
 def _difference(used: Record, other: Record, names: Sequence[str]) -> str:
     """How two records of one run differ where both have an error; empty where they agree."""
-    differ = differing(_errors(used[1]), _errors(other[1]))
+    differ, most = differing(_errors(used[1], names), _errors(other[1], names))
     if not differ:
         return ""
     steps = sorted({step for step, _, _ in differ})
-    worst = max(sorted(differ, key=lambda key: (key[0], names[key[1]], names[key[2]])), key=lambda key: differ[key])
-    step, env, subset = worst[0], names[worst[1]], names[worst[2]]
     when = f"step {steps[0]}" if len(steps) == 1 else f"{len(steps)} steps from {steps[0]} to {steps[-1]}"
     codes = [record[0].identity["code"] for record in (used, other)]
     other_code = "" if codes[0] == codes[1] else f"; code {codes[0]} there, {codes[1]} here"
-    return (
-        f"errors differ at {when}, most by {differ[worst]:.3g} percentage points ({env} {subset} at step {step}); "
-        f"{_company(used[0])} there, {_company(other[0])} here{other_code}"
-    )
+    return f"errors differ at {when}, {most}; {_company(used[0])} there, {_company(other[0])} here{other_code}"
 
 
-def _errors(rows: RowArray) -> dict[tuple[int, int, int], float]:
-    """Step, numbers of environment and subset -> error in percent."""
-    keys = zip(rows["step"].tolist(), rows["env"].tolist(), rows["subset"].tolist(), strict=True)
+def _errors(rows: RowArray, names: Sequence[str]) -> dict[RowKey, float]:
+    """Step, environment and subset -> error in percent."""
+    env, subset = ([names[number] for number in rows[column].tolist()] for column in ("env", "subset"))
+    keys = zip(rows["step"].tolist(), env, subset, strict=True)
     return dict(zip(keys, (100 * rows["wrong"] / rows["seen"]).tolist(), strict=True))
 
 

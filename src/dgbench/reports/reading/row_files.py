@@ -17,13 +17,13 @@ import lzma
 import os
 import sys
 import time
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -71,7 +71,6 @@ BY_SEED = "by seed"  #: value of a key of :data:`SEEDED` where every seed has it
 _place = itemgetter("step", "env", "subset")
 CODE_SEPARATOR = " and "  #: between the code versions of a run that has several
 
-Key = TypeVar("Key", bound=Hashable)
 Stamp = tuple[int, int, int]  # what changes with a file: its size, and its times in ns
 
 #: a row: ``env`` and ``subset`` are numbers of a :class:`Names`
@@ -89,20 +88,11 @@ ROW_TYPE = np.dtype(
 ROW_COLUMNS: tuple[str, ...] = ROW_TYPE.names or ()
 
 
-class Names:
-    """Numbers for the names of environments and subsets: one number for each name in all runs that are read."""
+class Names(dict[str, int]):
+    """Numbers of the names of environments and subsets in all runs that are read, in their order."""
 
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def number(self, name: str) -> int:
-        """The number of a name, a new one where it has none."""
-        return self._numbers.setdefault(name, len(self._numbers))
-
-    @property
-    def listed(self) -> list[str]:
-        """All names, in the order of their numbers."""
-        return list(self._numbers)
+    def __missing__(self, name: str) -> int:
+        return self.setdefault(name, len(self))
 
 
 def row_array(rows: Iterable[tuple[Any, ...]]) -> RowArray:
@@ -216,21 +206,19 @@ def _agreed(rows: Sequence[ParsedRow]) -> tuple[dict[str, Any], list[ParsedRow],
     for row in rows:
         by_identity[id(row.identity)].append(row)
     agreed: dict[str, Any] = {}
-    contradicting = {}
-    for which, _ in Counter(id(row.identity) for row in rows).most_common():
-        identity = by_identity[which][0].identity
-        differ = [key for key in identity if key in agreed and key != "code" and identity[key] != agreed[key]]
-        if differ:
-            contradicting[which] = differ[0]
-        else:
-            agreed = {**identity, **agreed}
+    agreeing: set[int] = set()
     faults = []
-    for which, key in contradicting.items():
-        first, count = by_identity[which][0], len(by_identity[which])
-        theirs, said = shown(first.identity[key]), shown(agreed[key])
-        reason = f"run {agreed['run']}: {key} is {theirs} in {count} rows, which are left out, and {said} in the others"
-        faults.append(Fault("contradicting rows", first.line, reason))
-    return agreed, [row for row in rows if id(row.identity) not in contradicting], faults
+    for which, same in sorted(by_identity.items(), key=lambda item: -len(item[1])):
+        identity = same[0].identity
+        differ = [key for key in identity if key in agreed and key != "code" and identity[key] != agreed[key]]
+        if not differ:
+            agreed = {**identity, **agreed}
+            agreeing.add(which)
+            continue
+        left_out = f"{differ[0]} is {shown(identity[differ[0]])} in {len(same)} rows, which are left out"
+        reason = f"run {agreed['run']}: {left_out}, and {shown(agreed[differ[0]])} in the others"
+        faults.append(Fault("contradicting rows", same[0].line, reason))
+    return agreed, [row for row in rows if id(row.identity) in agreeing], faults
 
 
 def _disagreement(rows: Sequence[ParsedRow]) -> str:
@@ -240,20 +228,16 @@ def _disagreement(rows: Sequence[ParsedRow]) -> str:
         errors[_place(row.own)].append(100 * row.own["wrong"] / row.own["seen"])
     latest = {key: several[-1] for key, several in errors.items()}
     first = {key: max(several, key=lambda error: abs(error - several[-1])) for key, several in errors.items()}
-    if not (differ := differing(latest, first)):
-        return ""
-    worst = max(differ, key=lambda key: differ[key])
-    step, env, subset = worst
-    return (
-        f", {len(differ)} with different errors, most by {differ[worst]:.3g} percentage points ({env} {subset} at step "
-        f"{step})"
-    )
+    differ, most = differing(latest, first)
+    return f", {len(differ)} with different errors, {most}" if differ else ""
 
 
-def differing(ours: Mapping[Key, float], theirs: Mapping[Key, float]) -> dict[Key, float]:
-    """By how many percentage points errors in percent differ, where both have one and not by rounding alone."""
-    points = {key: abs(ours[key] - theirs[key]) for key in ours.keys() & theirs.keys()}
-    return {key: value for key, value in points.items() if value > TOLERANCE}
+def differing(ours: Mapping[RowKey, float], theirs: Mapping[RowKey, float]) -> tuple[list[RowKey], str]:
+    """Which errors in percent differ, where both have one and not by rounding alone, in order; and where most, in words."""
+    points = {key: abs(ours[key] - theirs[key]) for key in sorted(ours.keys() & theirs.keys())}
+    differ = [key for key, value in points.items() if value > TOLERANCE]
+    step, env, subset = worst = max(differ, key=points.__getitem__, default=(0, "", ""))
+    return differ, f"most by {points.get(worst, 0):.3g} percentage points ({env} {subset} at step {step})"
 
 
 def _record(rows: Sequence[ParsedRow], identity: dict[str, Any], names: Names, folder: Path) -> Record:
@@ -262,9 +246,9 @@ def _record(rows: Sequence[ParsedRow], identity: dict[str, Any], names: Names, f
     latest = max(values, key=itemgetter("step"))
     codes = sorted({row.identity["code"] for row in kept.values()})
     identity = {**DEFAULTS, **identity, "code": CODE_SEPARATOR.join(codes)}
-    number, counts = names.number, itemgetter("env_held_out", "seen", "wrong", "loss")
+    counts = itemgetter("env_held_out", "seen", "wrong", "loss")
     array = row_array(
-        (fields["step"], number(fields["env"]), number(fields["subset"]), *counts(fields)) for fields in values
+        (fields["step"], names[fields["env"]], names[fields["subset"]], *counts(fields)) for fields in values
     )
     identity = {key: identity[key] for key in IDENTITY_KEYS}
     lacking = lacking_of(folder, identity, kept)
@@ -354,7 +338,7 @@ def _archived(line: bytes, names: Names) -> Record:
     wrong = first_fault(about, _RUN_CHECKS) or first_fault(checked, IDENTITY_CHECKS) or misfit(identity)
     if wrong or (wrong := _fault_of_columns(columns, about)):
         raise RecordError(wrong)
-    env, subset = (list(map(names.number, columns[name])) for name in ("env", "subset"))
+    env, subset = ([names[text] for text in columns[name]] for name in ("env", "subset"))
     rows = row_array(zip(*({**columns, "env": env, "subset": subset}[name] for name in ROW_COLUMNS), strict=True))
     keys = set(zip(columns["step"], columns["env"], columns["subset"], strict=True))
     specified = Evaluations.specified(content.get("spec"))  # a run without one may be a model that was evaluated
@@ -436,7 +420,7 @@ def _pack(files: dict[str, RowFile], names: Names) -> bytes:
         }
         for key, file in files.items()
     ]
-    index = json.dumps({"version": _version(), "names": names.listed, "files": listed}, separators=(",", ":"))
+    index = json.dumps({"version": _version(), "names": list(names), "files": listed}, separators=(",", ":"))
     rows = np.concatenate([np.empty(0, ROW_TYPE), *(rows for file in files.values() for _, rows in file.runs)])
     buffer = io.BytesIO()
     columns: dict[str, Any] = {name: rows[name] for name in ROW_COLUMNS}
@@ -451,7 +435,7 @@ def _loaded(path: Path, names: Names) -> dict[str, RowFile]:
         index = json.loads(columns["index"].tobytes())
         if index["version"] != _version():
             return {}
-        numbers = np.array([names.number(name) for name in index["names"]], dtype=np.int32)
+        numbers = np.array([names[name] for name in index["names"]], dtype=np.int32)
         rows = np.empty(len(columns["step"]), dtype=ROW_TYPE)
         for name in ROW_COLUMNS:
             rows[name] = numbers[columns[name]] if name in ("env", "subset") else columns[name]
