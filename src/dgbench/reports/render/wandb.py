@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from dgbench.reports.document import Document, title_of
-from dgbench.reports.tables import Cell, Column, Table, cells, show
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +18,7 @@ def log_report(
 ) -> str:
     """Log tables under ``<section>/<table>``, figures under ``<section>/<figure>``, the files as artifact ``<name>``.
 
+    Tables are those of the CSV files: fractions in full precision, beside a column what belongs to its values.
     Offline works (``WANDB_MODE=offline``), and nothing W&B does breaks the report: its files are written by then.
 
     Args:
@@ -54,11 +54,11 @@ def _log(document: Document, paths: Sequence[Path], folder: Path, name: str, pro
     failed = True
     try:
         tables = [(f"{section.name}/{table.name}", table) for section in document.sections for table in section.tables]
-        items: dict[str, Any] = {}
-        for where, table in [*tables, (document.problems.name, document.problems)]:
-            if len(table):
-                columns, rows = wandb_table(table)
-                items[where] = wandb.Table(columns=columns, data=rows)
+        items: dict[str, Any] = {
+            where: wandb.Table(dataframe=table.frame, allow_mixed_types=True)
+            for where, table in [*tables, (document.problems.name, document.problems)]
+            if len(table)
+        }
         for section in document.sections:
             for figure in section.figures:
                 file = next(path for path in paths if path.name == f"{figure.name}.png")
@@ -74,28 +74,3 @@ def _log(document: Document, paths: Sequence[Path], folder: Path, name: str, pro
         failed = False
     finally:
         run.finish(exit_code=int(failed))
-
-
-def wandb_table(table: Table) -> tuple[list[Any], list[Any]]:
-    """Make columns and rows: a number per cell (errors are fractions) where there is one, so that W&B can plot it.
-
-    A column of standard deviations follows each column that has any; why a value is absent stands in ``reasons``.
-    """
-    lines = cells(table)
-    columns: list[tuple[str, list[Any]]] = []
-    for column, below in zip(table.columns, zip(*lines, strict=True), strict=True):
-        title = column.title or column.name
-        columns.append((title, [_plain(cell, column) for cell in below]))
-        if any(cell.std is not None for cell in below):
-            columns.append((f"{title}: std", [cell.std for cell in below]))
-    reasons = ["; ".join(dict.fromkeys(cell.reason for cell in line if cell.reason)) for line in lines]
-    if any(reasons):
-        columns.append(("reasons", reasons))
-    names, values = zip(*columns, strict=True)
-    return list(names), [list(row) for row in zip(*values, strict=True)]
-
-
-def _plain(cell: Cell, column: Column) -> float | str | None:
-    if column.numeric:
-        return cell.value if isinstance(cell.value, float) else None
-    return show(cell, column.unit) if isinstance(cell.value, str) else ""
