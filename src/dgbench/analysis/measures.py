@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from dgbench.errors import MeasureError
 
 Errors = Mapping[str, float] | Iterable[float]
+ROUNDING = 1e-9  #: relative; values that differ by less tie
 
 #: measures that need the given environments alone, with the name a table prints
 PRACTICAL_MEASURES = {"average": "average", "worst": "worst", "gap": "gap", "worst_gap": "worst+gap"}
@@ -146,14 +147,19 @@ def _checked(errors: Errors) -> list[float]:
 def select(values: Mapping[str, float]) -> tuple[str, ...]:
     """The algorithms with the lowest value: usually one; all of them, in alphabetical order, when they tie.
 
-    Whoever needs a single algorithm takes the first, so a tie is broken by the alphabet and can be seen.
+    Values that differ by rounding alone tie. Whoever needs a single algorithm takes the first, so a tie is broken by
+    the alphabet and can be seen.
 
     Raises:
         MeasureError: no algorithm, or a NaN.
     """
-    _check(values)
+    if not values:
+        raise MeasureError("no algorithm to choose from; train at least one")
+    for name, value in values.items():
+        if math.isnan(value):
+            raise MeasureError(f"the value of {name} is NaN; leave it out")
     lowest = min(values.values())
-    return tuple(sorted(name for name, value in values.items() if value == lowest))
+    return tuple(sorted(name for name, value in values.items() if math.isclose(value, lowest, rel_tol=ROUNDING)))
 
 
 def degradation(ideal_by_algorithm: Mapping[str, float], selected: str) -> float:
@@ -166,15 +172,7 @@ def degradation(ideal_by_algorithm: Mapping[str, float], selected: str) -> float
     Raises:
         MeasureError: no algorithm, a NaN, or the selected one has no ideal error.
     """
-    _check(ideal_by_algorithm)
+    best = select(ideal_by_algorithm)
     if selected not in ideal_by_algorithm:
         raise MeasureError(f"no ideal error for {selected}; train its fold 'full' (protocol.folds=[full])")
-    return ideal_by_algorithm[selected] - min(ideal_by_algorithm.values())
-
-
-def _check(values: Mapping[str, float]) -> None:
-    if not values:
-        raise MeasureError("no algorithm to choose from; train at least one")
-    for name, value in values.items():
-        if math.isnan(value):
-            raise MeasureError(f"the value of {name} is NaN; leave it out")
+    return 0.0 if selected in best else ideal_by_algorithm[selected] - ideal_by_algorithm[best[0]]

@@ -13,6 +13,7 @@ from typing import Annotated
 
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
+from dgbench.plan.settings import Name
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.tables import Column, Table, table
@@ -61,6 +62,18 @@ class Section:
     answer: Sequence[str] = ()  #: what the section shows, and what cannot be concluded, in a sentence or two
     facts: Sequence[tuple[str, str]] = ()
     folded: bool = False  #: folded away where the renderer can, one line on the terminal
+
+
+class Report(Checked):
+    """What makes a document of runs; its fields are the keys of ``conf/report/NAME.yaml``.
+
+    Args:
+        name: names the output folder.
+    """
+
+    key = "report"
+
+    name: Name
 
 
 class ReportKeys(Checked):

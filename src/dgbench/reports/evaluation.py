@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -241,7 +242,7 @@ def _study(
     everywhere = {env: mean(values) for env, values in errors["everywhere"].items()}
     held_out = {env: mean(errors["held_out"][env]) for env in given if env in errors["held_out"]}
     for fold, present in tested_in.items():
-        if not present and (fold != FULL or beyond(identity)):
+        if not present and (fold != FULL or identity.get("beyond", True)):
             missing[fold] = f"no test row at step {steps[fold]}"
         elif lacking := [env for env in planned_tests(fold, planned) if env not in present]:
             missing[fold] = _lacks(lacking, steps[fold])
@@ -307,7 +308,7 @@ def _no_ideal(
     """Why the ideal error of a study cannot be known; empty where it can."""
     given = list(identity["given"])
     all_environments = {*given, *environments}
-    if not beyond(identity) or (everywhere and all_environments <= set(given)):
+    if not identity.get("beyond", True) or (everywhere and all_environments <= set(given)):
         return "only the given environments exist, so the ideal is not known"
     if tested_by_fold(identity) is not None and FULL not in expected_folds(identity, ()) and not everywhere:
         return f"protocol={identity['protocol']} trains no model on all given environments; use protocol=loo"
@@ -408,12 +409,8 @@ def expected_folds(identity: Mapping[str, Any], present: Iterable[str]) -> list[
     planned = tested_by_fold(identity)
     if planned is None:
         return sorted(set(present))
-    return [*map(str, range(len(planned))), *([FULL] if identity["protocol"] == LOO and beyond(identity) else [])]
-
-
-def beyond(identity: Mapping[str, Any]) -> bool:
-    """Whether environments besides the given ones exist."""
-    return bool(identity.get("beyond", True))
+    full = identity["protocol"] == LOO and identity.get("beyond", True)
+    return [*map(str, range(len(planned))), *([FULL] if full else [])]
 
 
 def _lacks(environments: Sequence[str], step: int) -> str:
@@ -433,11 +430,7 @@ def grouped_reasons(missing: Mapping[str, str]) -> str:
 
 def fold_ranges(folds: Sequence[str]) -> str:
     """``0-2, 5, full``: three or more consecutive numbers as a range, then what is no number."""
-    runs: list[list[int]] = []
-    for number in sorted(int(fold) for fold in folds if fold.isdecimal()):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
+    numbers = enumerate(sorted(int(fold) for fold in folds if fold.isdecimal()))
+    runs = [[number for _, number in run] for _, run in groupby(numbers, lambda pair: pair[1] - pair[0])]
     words = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
     return ", ".join([*words, *sorted(fold for fold in folds if not fold.isdecimal())])

@@ -16,14 +16,13 @@ from dgbench.analysis.accuracy import mean
 from dgbench.analysis.selection import Selection, describe
 from dgbench.plan.folds import tested
 from dgbench.plan.settings import Name
-from dgbench.records.rows import Role, keys
-from dgbench.reports.document import Document, Section, leads, problem_table, warnings
-from dgbench.reports.labels import setting_titles, variant_text
+from dgbench.records.rows import Role, identity_key, keys
+from dgbench.reports.document import Document, Report, Section, leads, problem_table, warnings
+from dgbench.reports.labels import setting_titles, sortable, variant_text
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import Selected, SelectedRun, select_runs
 from dgbench.reports.tables import Column, Table, entry, table
-from dgbench.validation import Checked
 
 #: what must be equal for choices to share a table, besides the dataset and its variant
 SETTING = tuple(key for key in keys(Role.DATA | Role.NETWORK | Role.PROTOCOL) if key not in ("dataset", "variant"))
@@ -70,12 +69,10 @@ def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
         selected: the steps and draws that count.
         unreported: environments whose accuracy must not be reported.
     """
-    searches: dict[tuple[str, ...], list[SelectedRun]] = defaultdict(list)
-    search_of = {}
-    for index, run in enumerate(selected.runs):
-        names = ("dataset", "variant", *SETTING, "held_out", "seed")
-        search_of[index] = (run.label, *(str(run.identity[key]) for key in names))
-        searches[search_of[index]].append(run)
+    names = ("dataset", "variant", *SETTING, "held_out", "seed")
+    searches: dict[tuple[str, str], list[SelectedRun]] = defaultdict(list)
+    for run in selected.runs:
+        searches[run.label, identity_key(run.identity, names)].append(run)
     by_run = selected.tests.groupby("run", sort=False)
     tests: dict[Any, Any] = {run: zip(lines["env"], lines["accuracy"], strict=True) for run, lines in by_run}
     chosen = []
@@ -90,7 +87,7 @@ def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
                 other.identity["draw"], None if other.step < 0 else other.step, _number(other.accuracy),
                 other.identity["run"], other.why,
             )
-            for other in searches[search_of[index]]
+            for other in searches[run.label, identity_key(identity, names)]
         ]  # fmt: skip
         chosen.append(
             Choice(
@@ -109,9 +106,8 @@ def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
         )
 
     def place(choice: Choice) -> tuple[Any, ...]:
-        fold = (0, int(choice.fold), "") if choice.fold.isdecimal() else (1, 0, choice.fold)
         setting = choice.dataset, str(choice.variant), str(choice.setting)
-        return (*setting, choice.algorithm, choice.trial, choice.seed, fold)
+        return (*setting, choice.algorithm, choice.trial, choice.seed, sortable(choice.fold))
 
     return sorted(chosen, key=place)
 
@@ -136,7 +132,6 @@ def choices_table(chosen: Sequence[Choice]) -> Table:
         Column("run", help="hash in the name of its folder; report=reproduce run=HASH prints its command"),
         Column("hyperparameters"),
     ]
-    no_validation, no_test = "the method has no accuracy", "no test row of a held-out environment"
     lines = [
         {
             "algorithm": choice.algorithm,
@@ -147,8 +142,8 @@ def choices_table(chosen: Sequence[Choice]) -> Table:
             "draw": choice.draw,
             "of": len(choice.candidates),
             "step": choice.step,
-            **entry("validation", choice.validation, reason=no_validation if choice.validation is None else ""),
-            **entry("test", choice.test, reason=no_test if choice.test is None else ""),
+            **entry("validation", choice.validation, reason="the method has no accuracy"),
+            **entry("test", choice.test, reason="no test row of a held-out environment"),
             "run": choice.run,
             "hyperparameters": hparams_text(choice.hparams),
         }
@@ -165,14 +160,8 @@ def hparams_text(hparams: dict[str, Any]) -> str:
     )
 
 
-class HparamsReport(Checked):
-    """Builds the tables of choices, and ``hparams.json`` with exact values and all candidates.
-
-    Args:
-        name: names the output folder.
-    """
-
-    key = "report"
+class HparamsReport(Report):
+    """Builds the tables of choices, and ``hparams.json`` with exact values and all candidates."""
 
     name: Name = "hparams"
 

@@ -165,3 +165,11 @@ def words_of(value: object) -> str:
 def slug(text: str) -> str:
     """A title as a name for files and anchors."""
     return re.sub(r"[^a-z0-9.]+", "_", text.lower()).strip("_")
+
+
+def sortable(value: str) -> tuple[bool, float, str]:
+    """Numbers by size, then everything else by the alphabet."""
+    try:
+        return False, float(value), ""
+    except ValueError:
+        return True, 0.0, value

@@ -27,6 +27,7 @@ from dgbench.analysis import (
     spearman,
 )
 from dgbench.analysis.accuracy import mean, spread
+from dgbench.analysis.measures import ROUNDING
 from dgbench.errors import MeasureError
 from dgbench.plan.folds import tested_by_fold
 from dgbench.reports.tables import entry
@@ -309,7 +310,6 @@ def correlations(studies: pd.DataFrame, measure: str, coefficient: str) -> tuple
 
 
 _MOST_NAMED = 6  # algorithms; of more, the first and the last are named
-_ROUNDING = 1e-9  # relative; means that differ by less tie
 
 
 @dataclass(frozen=True)
@@ -327,9 +327,9 @@ class Leaders:
             level: algorithm -> the mean that ranks it; of one algorithm at least.
             highest: the highest mean is the best one.
         """
-        order = sorted(level, key=lambda name: (-level[name] if highest else level[name], name))
-        names = [name for name in order if math.isclose(level[name], level[order[0]], rel_tol=_ROUNDING)]
-        return cls(tuple(sorted(names)), tuple(order[len(names) :]))
+        lowered = {name: -value if highest else value for name, value in level.items()}
+        names = select(lowered)
+        return cls(names, tuple(sorted(lowered.keys() - set(names), key=lambda name: (lowered[name], name))))
 
     @property
     def first(self) -> str:
@@ -347,18 +347,21 @@ class Leaders:
         *most, last = self.names
         return f"{', '.join(most)} and {last}" if most else last
 
-    def have(self, what: str, results: Callable[[], pd.DataFrame], trained_on_one: bool) -> str:
+    def have(self, what: str, results: pd.DataFrame, value: str, trained_on_one: bool) -> str:
         """``coral has the lowest average error``; ``coral and erm tie for the lowest average error``, or are equal.
 
         Args:
             what: that the first one has, without an article.
-            results: gives one line for each algorithm, one column for every single result; NaN where there is none.
+            results: every single one.
+            value: column of theirs; the others but its reason say whose it is.
             trained_on_one: whether every model was trained on a single environment.
         """
         if len(self.names) == 1:
             return f"{self.text} has the {what}"
-        lines = results().reindex(list(self.names)).to_numpy(dtype="float64")
-        if not np.allclose(lines, lines[:1], rtol=_ROUNDING, atol=0, equal_nan=True):
+        places = [name for name in results if name != "algorithm" and not str(name).startswith(value)]
+        table = results.pivot_table(index="algorithm", columns=places, values=value, observed=True)
+        lines = table.reindex(list(self.names)).to_numpy(dtype="float64")
+        if not np.allclose(lines, lines[:1], rtol=ROUNDING, atol=0, equal_nan=True):
             return f"{self.text} tie for the {what}"
         reason = " (trained on one environment, which leaves no penalty)" if trained_on_one else ""
         return f"{self.text} are equal in every result{reason} and share the {what}"

@@ -127,10 +127,7 @@ def _frame(collection: Collection, selected: Selected) -> pd.DataFrame:
     evaluations = rows.drop(columns="run").reset_index(drop=True).astype({"env": str, "subset": str})
     evaluations["error"] = evaluations["wrong"] / evaluations["seen"]
     evaluations["code"] = identities.pop("code")
-    if "together" in identities:
-        evaluations["together"] = identities.pop("together")
-    elif "together" not in evaluations:
-        evaluations["together"] = pd.array([pd.NA] * len(evaluations), dtype="Int64")
+    evaluations["together"] = pd.array([run.together for run in collection.runs], dtype="Int64").take(position)
     frame: pd.DataFrame = pd.concat([identities, evaluations[list(EVALUATION)]], axis=1)
     return frame
 

@@ -117,8 +117,11 @@ def entry(
     flag: str = "",
     reason: str = "",
 ) -> dict[str, Any]:
-    """One value and what stands beside it, as part of a line: ``{"NAME": value, "NAME.std": std, ...}``."""
-    values = (std, n, low, high, best, flag or None, reason or None)
+    """One value and what stands beside it, as part of a line: ``{"NAME": value, "NAME.std": std, ...}``.
+
+    The reason is why there is no value: it counts where there is none.
+    """
+    values = (std, n, low, high, best, flag or None, reason or None if value is None else None)
     extras = {f"{name}.{kind}": value for kind, value in zip(BESIDE, values, strict=True) if value is not None}
     return {name: value, **extras}
 

@@ -17,14 +17,15 @@ from dgbench.records.spec import RunSpec
 from dgbench.reports.archive.entries import (
     CHECKSUMMED,
     PackedRun,
+    each_line,
     evaluated,
     pack,
-    read_lines,
     recorded_of,
     tables_of,
     write_lines,
 )
 from dgbench.reports.archive.index import write_index
+from dgbench.reports.reading.collect import collect
 
 GIVEN = ["0.80", "0.90", "0.8250", "0.10"]
 GRID = [f"{i / 10:.2f}" for i in range(11)]
@@ -129,11 +130,11 @@ class Archive:
     def forge(self, change: Callable[[list[PackedRun]], object]) -> None:
         """Change packed runs, and make everything that follows from them anew."""
         rows = self.entry / "rows.jsonl.xz"
-        lines = read_lines(rows)
+        lines = list(each_line(rows))
         change(lines)
         write_lines(lines, rows)
         self.say(lambda content: content.update(recorded=recorded_of(lines).model_dump()))
-        _, _, evaluation = evaluated([rows], "last")
+        _, evaluation = evaluated(collect(rows, repeated=True), "last")
         for name, text in tables_of(evaluation, "last").items():
             (self.entry / name).write_text(text)
         self.sum_again()

@@ -14,7 +14,7 @@ from dgbench.errors import RecordError
 from dgbench.records.spec import RunSpec
 from dgbench.reports.archive import check
 from dgbench.reports.archive.check import check_archive
-from dgbench.reports.archive.entries import PackedRun, pack, read_lines, write_lines
+from dgbench.reports.archive.entries import PackedRun, each_line, pack, write_lines
 from dgbench.reports.archive.index import write_index
 from tests.complaints import one_line
 
@@ -40,7 +40,7 @@ def test_nothing_is_wrong_with_the_archive_of_this_repository() -> None:
 
 def test_a_changed_row_is_found_by_the_checksum_and_by_the_numbers(archive: Any) -> None:
     rows = archive.entry / "rows.jsonl.xz"
-    lines = read_lines(rows)
+    lines = list(each_line(rows))
     everywhere = next(line for line in lines if line.identity["fold"] == "full")
     worst = list(zip(everywhere.rows["env"], everywhere.rows["subset"], strict=True)).index(("1.00", "test"))
     everywhere.rows["wrong"][worst] = 650.0
@@ -80,7 +80,7 @@ def test_what_a_run_says_of_itself_agrees(archive: Any, change: Callable[[list[P
 
 def test_a_run_that_is_there_twice(archive: Any) -> None:
     rows = archive.entry / "rows.jsonl.xz"
-    lines = read_lines(rows)
+    lines = list(each_line(rows))
     write_lines([*lines, lines[0]], rows)
     archive.sum_again()
     assert any(f"run {lines[0].identity['run']} is there 2 times" in line for line in found(archive))
@@ -196,7 +196,7 @@ def test_rows_that_cannot_be_read(archive: Any, content: bytes) -> None:
 
 def test_a_row_that_is_no_row(archive: Any) -> None:
     rows = archive.entry / "rows.jsonl.xz"
-    lines = read_lines(rows)
+    lines = list(each_line(rows))
     put(lines[0], "wrong", 51)
     write_lines(lines, rows)
     archive.sum_again()

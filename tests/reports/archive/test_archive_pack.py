@@ -12,7 +12,7 @@ import yaml
 
 from dgbench.errors import DgbenchError, RecordError
 from dgbench.reports.archive.check import check_entry
-from dgbench.reports.archive.entries import pack, read_lines
+from dgbench.reports.archive.entries import each_line, pack
 from tests.reports.archive.conftest import fill_in, spec_of, write_run, write_study
 
 
@@ -50,7 +50,7 @@ def test_no_host_user_or_folder_of_a_machine_is_packed(study: Path, tmp_path: Pa
 def test_two_sweeps_make_one_entry(tmp_path: Path) -> None:
     roots = [write_study(tmp_path / name, (name,)) for name in ("erm", "vrex")]
     folder, _ = pack("both", roots, tmp_path / "results")
-    lines = read_lines(folder / "rows.jsonl.xz")
+    lines = list(each_line(folder / "rows.jsonl.xz"))
     assert {line.identity["algorithm"] for line in lines} == {"erm", "vrex"}
 
 
@@ -77,7 +77,7 @@ def test_unfinished_runs_are_named_and_diverged_ones_kept(tmp_path: Path) -> Non
     (failed / "status").write_text("FAILED loss became nan at step 20\n")
     (running / "status").write_text("RUNNING\n")
     folder, left_out = pack("mine", [root], tmp_path / "results")
-    statuses = [line.run["status"] for line in read_lines(folder / "rows.jsonl.xz")]
+    statuses = [line.run["status"] for line in list(each_line(folder / "rows.jsonl.xz"))]
     assert sorted(statuses) == ["DONE", "FAILED"]
     assert any(str(running) in why for why in left_out)
     (missing,) = yaml.safe_load((folder / "entry.yaml").read_text())["missing"]
@@ -111,7 +111,7 @@ def test_data_drawn_for_every_seed_share_a_table(tmp_path: Path) -> None:
     folder, _ = pack("mine", [write_study(tmp_path / "runs", data_by_seed=True)], tmp_path / "results")
     fill_in(folder)
     assert check_entry(folder) == []
-    assert {line.identity["data_seed"] for line in read_lines(folder / "rows.jsonl.xz")} == {0, 1}
+    assert {line.identity["data_seed"] for line in list(each_line(folder / "rows.jsonl.xz"))} == {0, 1}
     lines = (folder / "leaderboard.csv").read_text().splitlines()
     assert len(lines) == 3 and all(",exact,by seed,0," in line for line in lines[1:])
 

@@ -26,18 +26,18 @@ from dgbench.reports.archive.entries import (
     NAME,
     Entry,
     PackedRun,
+    each_line,
     entry_folders,
     entry_or_faults,
     evaluated,
     missing_of,
     odd_files,
-    read_lines,
     read_table,
     recorded_of,
     tables_of,
 )
 from dgbench.reports.archive.index import INDEX_FILES, stale_files
-from dgbench.reports.reading.row_files import Names, read_archive
+from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.render.formats import active_markup
 
 BY_HAND = ("CONTRIBUTING.md",)  #: files of the archive that nothing generates
@@ -65,14 +65,13 @@ def check_entry(folder: Path) -> list[str]:
     if entry is None:
         return faults
     try:
-        runs, problems = read_archive(entry.rows, Names())
-        if problems:  # rows that no table takes
-            return faults + [f"{problem.kind} {problem.where}: {problem.reason}" for problem in problems]
-        faults += [
-            f"run {run.identity['run']}: {run.unusable}" for run, _ in runs if run.status == DONE and run.lacking
-        ]
-        faults += [*_of_runs(entry, read_lines(entry.rows))]
-        faults += [*_of_numbers(entry)]
+        collection = collect(entry.rows, repeated=True)
+        if collection.problems:  # rows that no table takes
+            return faults + [f"{problem.kind} {problem.where}: {problem.reason}" for problem in collection.problems]
+        lacking = [run for run in collection.runs if run.status == DONE and run.lacking]
+        faults += [f"run {run.identity['run']}: {run.unusable}" for run in lacking]
+        faults += [*_of_runs(entry, list(each_line(entry.rows)))]
+        faults += [*_of_numbers(entry, collection)]
     except (DgbenchError, OSError) as error:
         faults.append(str(error))
     return faults
@@ -145,12 +144,12 @@ def _digest(spec: Mapping[str, Any]) -> str:
     return hash_of(values | {part: hash_of(values[part]) for part in PARTS if part in values})
 
 
-def _of_numbers(entry: Entry) -> Iterator[str]:
+def _of_numbers(entry: Entry, collection: Collection) -> Iterator[str]:
     """Checksums, committed tables and what is missing, against what the rows give."""
     for name, expected in entry.sha256.items():
         if hashlib.sha256(read_regular(entry.folder / name)).hexdigest() != expected:
             yield f"{name} has not the sha256 that entry.yaml says"
-    _, _, evaluation = evaluated([entry.rows], entry.selection)
+    _, evaluation = evaluated(collection, entry.selection)
     for name, computed in tables_of(evaluation, entry.selection).items():
         committed = read_regular(entry.folder / name).decode(errors="replace")
         try:

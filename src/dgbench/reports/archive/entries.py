@@ -237,11 +237,6 @@ class PackedRun(BaseModel):
         return identity
 
 
-def read_lines(file: Path) -> list[PackedRun]:
-    """Read packed runs; errors as :func:`each_line`."""
-    return list(each_line(file))
-
-
 def each_line(file: Path) -> Iterator[PackedRun]:
     """Read packed runs, one in memory at a time.
 
@@ -337,15 +332,18 @@ def _hours(sessions: Sequence[Session]) -> float:
     return round(total / 3600, 2)
 
 
-def evaluated(files: Sequence[Path], selection: str) -> tuple[Collection, Selected, Evaluation]:
-    """Evaluate packed files as reports do, with a table for each code version; every record of a run is kept.
+def evaluated(packed_runs: Collection, selection: str) -> tuple[Selected, Evaluation]:
+    """Evaluate packed runs as reports do, with a table for each code version.
+
+    Args:
+        packed_runs: with every record of a run.
+        selection: its name.
 
     Raises:
         RecordError: they cannot share tables, e.g. two records of one run with the same code.
     """
-    collection = collect(files, repeated=True)
-    selected = select_runs(collection, selection_named(selection), "code")
-    return collection, selected, evaluate(selected, "code")
+    selected = select_runs(packed_runs, selection_named(selection), "code")
+    return selected, evaluate(selected, "code")
 
 
 def tables_of(evaluation: Evaluation, selection: str) -> dict[str, str]:
@@ -439,7 +437,7 @@ def pack(name: str, roots: Sequence[str | Path], results: Path, selection: str =
 
 def _write(folder: Path, lines: Sequence[PackedRun], selection: str) -> None:
     write_lines(lines, folder / ROWS)
-    _, _, evaluation = evaluated([folder / ROWS], selection)
+    _, evaluation = evaluated(collect(folder / ROWS, repeated=True), selection)
     for name, text in tables_of(evaluation, selection).items():
         write_whole(folder / name, text)
     write_whole(folder / ABOUT, _README.format(name=folder.name))

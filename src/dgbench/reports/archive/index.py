@@ -33,6 +33,7 @@ from dgbench.reports.archive.entries import (
 )
 from dgbench.reports.measuring.report import measures_answer, setting_facts
 from dgbench.reports.measuring.tables import FORMULAS, measure_table
+from dgbench.reports.reading.collect import collect
 from dgbench.reports.reading.selected import beside_trained
 from dgbench.reports.render.formats import csv_text, inert, markdown_table, markdown_text
 from dgbench.reports.results import selection_named
@@ -150,7 +151,7 @@ def _group_text(
     selection: str, content: str, group: Sequence[Entry], holders: dict[tuple[str, str], Entry]
 ) -> Iterator[str]:
     """The tables of entries that are evaluated together, with who made each line."""
-    _, selected, evaluation = evaluated([entry.rows for entry in group], selection)
+    selected, evaluation = evaluated(collect([entry.rows for entry in group], repeated=True), selection)
     names = keys(Role.SETTING, "code")
     made_by: dict[tuple[str, str], dict[str, Entry]] = defaultdict(dict)  # (setting, algorithm) -> name -> entry
     for at, identity in beside_trained([run.identity for run in selected.runs]):

@@ -13,28 +13,25 @@ from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.settings import Name
 from dgbench.records.files import read_arrays
 from dgbench.records.rows import FEATURE_FILE
-from dgbench.reports.document import Document, Figure, Section, leads, problem_table
+from dgbench.reports.document import Document, Figure, Report, Section, leads, problem_table
 from dgbench.reports.labels import slug
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import Run
 from dgbench.reports.render.drawing import COLORS, GRAY, canvas, finish, label_of
 from dgbench.reports.tables import Column, table
-from dgbench.validation import Checked, Count1
+from dgbench.validation import Count1
 
 MOST_COLORS = len(COLORS)  # more classes or environments are gray
 
 
-class FeaturesReport(Checked):
+class FeaturesReport(Report):
     """Draws the features that ``dgbench evaluate features=N`` kept.
 
     Args:
-        name: names the output folder.
         map: ``pca``, or ``umap`` where the package umap-learn is installed.
         runs: at most so many runs are drawn.
     """
-
-    key = "report"
 
     name: Name = "features"
     map: Literal["pca", "umap"] = "pca"

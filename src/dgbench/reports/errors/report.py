@@ -21,7 +21,7 @@ from dgbench.errors import ConfigError, RecordError
 from dgbench.plan.folds import trained_on_tested
 from dgbench.plan.settings import Name
 from dgbench.records.predictions import need_pyarrow
-from dgbench.reports.document import TARGET_ORACLE, Document, Figure, Section, leads, problem_table
+from dgbench.reports.document import TARGET_ORACLE, Document, Figure, Report, Section, leads, problem_table
 from dgbench.reports.errors.images import (
     SHOWN,
     Counts,
@@ -44,7 +44,7 @@ from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import check_key
 from dgbench.reports.render.drawing import canvas, finish, heat
-from dgbench.validation import Checked, Refusal
+from dgbench.validation import Refusal
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -61,15 +61,12 @@ _MOST_NUMBERS, _MOST_NAMES = 12, 45  # classes up to which cells hold numbers, a
 _SIDE, _ACROSS = 96, 8  # pixels of a thumbnail; thumbnails in a row
 
 
-class ErrorsReport(Checked):
+class ErrorsReport(Report):
     """Shows what runs get wrong on the test images of the environments that they never saw.
 
     Args:
-        name: names the output folder.
         compare: two algorithms whose mistakes are set side by side; None takes those with the most runs.
     """
-
-    key = "report"
 
     name: Name = "errors"
     compare: Annotated[
@@ -249,7 +246,7 @@ def heat_maps(setting: str, algorithm: str, counts: Counts) -> Figure:
     with canvas(name, max(width, 5.0), max(side * k + 1.3, 2.6)) as drawn:
         widths = [k, max(len(envs), 1 if k <= _MOST_NAMES else k / 4)]
         left, right = drawn.subplots(1, 2, sharey=True, width_ratios=widths)
-        written = _percent if k <= _MOST_NUMBERS else None
+        written = (lambda share: f"{100 * share:.0f}") if k <= _MOST_NUMBERS else None
         heat(left, shares, written)
         heat(right, accuracy, written)
         for axes, words, title in ((left, classes, "predicted class (%)"), (right, envs, "accuracy (%)")):
@@ -264,10 +261,6 @@ def heat_maps(setting: str, algorithm: str, counts: Counts) -> Figure:
         )
         caption += " Classes stand in the order of their numbers." if k > _MOST_NAMES else ""
         return finish(drawn, name, f"Confusion and accuracy by class, {algorithm}", caption)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f}"
 
 
 def sheet(name: str, title: str, caption: str, lines: pd.DataFrame, classes: Sequence[str]) -> Figure | str:

@@ -38,6 +38,7 @@ from dgbench.errors import RecordError
 from dgbench.plan.names import our_name
 from dgbench.records.files import open_regular
 from dgbench.records.rows import (
+    DEFAULTS,
     LARGEST_COUNT,
     Check,
     first_fault,
@@ -50,7 +51,7 @@ from dgbench.records.rows import (
 )
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.reading.collect import Collection
-from dgbench.reports.reading.folders import UNREADABLE_FOLDER, Problem, printable
+from dgbench.reports.reading.folders import Problem, printable, searched
 from dgbench.reports.reading.row_files import Fault, Run, bounded
 
 if TYPE_CHECKING:
@@ -133,7 +134,8 @@ def read_domainbed(
     if path is None:
         raise RecordError("no folder to import; name that of a DomainBed sweep with import.path=DIR")
     problems: list[Problem] = []
-    folders = _with_results(Path(path), problems) if os.path.isdir(path) else []
+    inside = searched(Path(path), (RESULTS,), problems) if os.path.isdir(path) else ()
+    folders = sorted(folder for folder, files in inside if files)
     if not folders:
         clue = f" ({problems[0].kind} {problems[0].where}: {problems[0].reason})" if problems else ""
         raise RecordError(f"no {RESULTS} under {path}{clue}; name the folder of a DomainBed sweep with import.path=DIR")
@@ -153,17 +155,6 @@ def read_domainbed(
         )
     sweeps = _without_duplicates(sweeps, problems)
     return Collection([sweep.run for sweep in sweeps], _rows(sweeps), problems, [])
-
-
-def _with_results(root: Path, problems: list[Problem]) -> list[str]:
-    """List the folders that have something called results; those that cannot be searched are problems."""
-
-    def unreadable(error: OSError) -> None:
-        where = printable(error.filename or root)
-        problems.append(Problem(UNREADABLE_FOLDER, where, f"{error.strerror}; make it readable"))
-
-    walked = os.walk(root, onerror=unreadable)
-    return sorted(folder for folder, subfolders, files in walked if RESULTS in (*subfolders, *files))
 
 
 def _without_duplicates(sweeps: list[_Sweep], problems: list[Problem]) -> list[_Sweep]:
@@ -343,6 +334,7 @@ def _identity(record: dict[str, Any], held_out: tuple[int, ...], count: int, set
     place = [args["dataset"], args["algorithm"], held_out, draw, trial]
     protocol = {0: "loo", 1: "loo", 2: "pairs"}.get(len(held_out), "multi_test")
     return {
+        **DEFAULTS,
         "run": hashlib.sha256(json.dumps(place).encode()).hexdigest()[:12],
         "dataset": dataset,
         "variant": {},
@@ -358,13 +350,9 @@ def _identity(record: dict[str, Any], held_out: tuple[int, ...], count: int, set
         "trial": trial,
         "backbone": setting.backbone,
         "init": setting.init,
-        "head": "random",
-        "tuning": "ft",
         "protocol": "multi_test" if args.get("val_envs") else protocol,
         "fold": "-".join(map(str, held_out)) or "full",
         "held_out": [given[index] for index in held_out],
-        "folds": None,
         "seed": trial,
-        "averaging": "none",
         "code": f"{IMPORTED} from DomainBed",
     }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,6 @@ from dgbench.reports.tables import Column, Table, entries, entry, interval_entry
 RANKED_BY = {"ideal": "ideal", **COMPARED}
 #: what must be equal for datasets to share an average
 _SAME = ("evaluation", *(key for key in keys(Role.NETWORK | Role.PROTOCOL) if key != "backbone"))
-_ZERO = 1e-12  # degradation of a selection whose ideal error ties with the lowest
 _RESAMPLES = "survey_intervals"  # names the generator of resamples: another word would change every interval
 AGREES, DIFFERS = "agrees", "differs"
 
@@ -51,10 +49,6 @@ def _table(
     return table(lines, name, title, [*keys, *columns], notes, detail)
 
 
-def _key_entries(line: BenchmarkLine) -> dict[str, Any]:
-    return {**line.values, "N": line.count}
-
-
 def _correlation_columns() -> list[Column]:
     return [
         Column(f"{coefficient} {title}", unit="correlation", help=f"{coefficient}: {title} with ideal")
@@ -67,7 +61,7 @@ def benchmark_correlation_table(benchmark: Benchmark) -> Table:
     """One line per setting: each measure's rank correlation with the ideal one, mean ± std over seeds."""
     lines = []
     for line in benchmark.lines:
-        cells = _key_entries(line)
+        cells: dict[str, Any] = {**line.values, "N": line.count}
         for coefficient in COEFFICIENTS:
             rhos = {measure: line.correlations[coefficient, measure][0] for measure in SHOWN}
             best = leader(pd.DataFrame.from_dict(rhos, orient="index"), highest=True)
@@ -116,15 +110,28 @@ def benchmark_seed_table(benchmark: Benchmark) -> Table:
     lines = []
     for line in benchmark.lines:
         for seed in line.seeds:
-            cells = _key_entries(line) | {"seed": seed}
+            cells = {**line.values, "N": line.count, "seed": seed}
             for (coefficient, measure), (rho, problem) in line.correlations.items():
-                reason = "" if seed in rho else problem or "not computed"
-                cells |= entry(f"{coefficient} {SHOWN[measure]}", rho.get(seed), n=1, reason=reason)
+                name = f"{coefficient} {SHOWN[measure]}"
+                cells |= entry(name, rho.get(seed), n=1, reason=problem or "not computed")
             lines.append(cells)
     columns = [Column("seed", unit="count", key=True), *_correlation_columns()]
     title = "Rank correlation with the ideal measure, every seed"
     notes = ["Negative ones are underlined."]
     return _table(benchmark, lines, "suite_correlation_seeds", title, columns, notes, detail=True)
+
+
+def benchmark_tables(benchmark: Benchmark, statistics: Statistics) -> list[Table]:
+    """All that say something of one benchmark, what is read first in front."""
+    return [
+        benchmark_rank_table(benchmark),
+        benchmark_hit_table(benchmark),
+        benchmark_selection_table(benchmark),
+        benchmark_correlation_table(benchmark),
+        benchmark_interval_table(benchmark, statistics),
+        *benchmark_published_tables(benchmark),
+        benchmark_seed_table(benchmark),
+    ]
 
 
 def overview_table(benchmarks: Sequence[Benchmark]) -> Table:
@@ -147,7 +154,7 @@ def overview_table(benchmarks: Sequence[Benchmark]) -> Table:
         for column in _correlation_columns():
             values = [line[column.name] for line in lines if line[column.name] is not None]
             whole = not conflict and len(values) == len(lines)
-            reason = "" if whole else conflict or "a dataset has none"
+            reason = conflict or "a dataset has none"
             cells |= entry(column.name, mean(values) if whole else None, n=len(values), reason=reason)
         lines.append(cells)
         notes.append(f"No average over the lines: {conflict}." if conflict else "average: every dataset counts once.")
@@ -173,7 +180,7 @@ def benchmark_selection_table(benchmark: Benchmark) -> Table:
     groups: dict[int | None, str] = {**{seed: f"seed {seed}" for seed in benchmark.seeds}, None: "mean"}
     lines = []
     for line in benchmark.lines:
-        cells = _key_entries(line)
+        cells: dict[str, Any] = {**line.values, "N": line.count}
         for seed, group in groups.items():
             absent = set(benchmark.seeds if seed is None else [seed]) - set(line.seeds)
             problem = "fewer than 2 algorithms have this measure and the ideal one for these seeds"
@@ -183,8 +190,7 @@ def benchmark_selection_table(benchmark: Benchmark) -> Table:
             for measure, title in RANKED_BY.items():
                 selected = chosen[measure]
                 right = measure != "ideal" and bool(selected) and selected[0] in chosen["ideal"]
-                reason = "" if selected else problem
-                cells |= entry(f"{group}: {title}", " = ".join(selected) or None, best=right, reason=reason)
+                cells |= entry(f"{group}: {title}", " = ".join(selected) or None, best=right, reason=problem)
         lines.append(cells)
     columns = [Column(f"{group}: {title}") for group in groups.values() for title in RANKED_BY.values()]
     notes = [
@@ -212,23 +218,16 @@ def selection_costs(benchmark: Benchmark) -> pd.DataFrame:
     return frame.astype({"seed": "Int64", "degradation": "float64"})
 
 
-@dataclass(frozen=True)
-class CorrectSelections:
-    """How well one measure selects."""
+def correct_selections(benchmark: Benchmark) -> pd.DataFrame:
+    """How well worst+gap and average select, as far as some setting has ideal errors.
 
-    right: int  #: selections that are truly best
-    count: int  #: selections, one per setting and seed
-    cost: float  #: mean degradation, a fraction
-
-
-def correct_selections(benchmark: Benchmark) -> dict[str, CorrectSelections]:
-    """worst+gap and average, as far as some setting has ideal errors."""
-    costs = selection_costs(benchmark).dropna(subset="seed").groupby("measure")["degradation"].apply(list)
-    return {
-        title: CorrectSelections(sum(cost <= _ZERO for cost in of_measure), len(of_measure), mean(of_measure))
-        for measure, title in COMPARED.items()
-        if (of_measure := costs.get(measure))
-    }
+    Returns:
+        By measure: ``right`` (selections that are truly best), ``number`` (selections, one per setting and seed) and
+        ``cost`` (mean degradation, a fraction).
+    """
+    costs = selection_costs(benchmark).dropna(subset="seed").groupby("measure")["degradation"]
+    correct = costs.agg(right=lambda of_measure: (of_measure == 0).sum(), number="size", cost="mean")
+    return correct.reindex(list(COMPARED)).dropna()
 
 
 def benchmark_hit_table(benchmark: Benchmark) -> Table:
@@ -252,7 +251,7 @@ def benchmark_hit_table(benchmark: Benchmark) -> Table:
             continue
         cells: dict[str, Any] = {"measure": title}
         for column, losses in zip(columns[1:3], (single, of_measure.loc[on_mean, "degradation"].tolist()), strict=True):
-            right = sum(loss <= _ZERO for loss in losses)
+            right = losses.count(0.0)
             cells |= entry(column.name, float(right), n=len(losses), flag=f"of {len(losses)}")
         cells |= over_seeds("degradation", single, len(single))
         lines.append(cells | entry("largest degradation", max(single), n=len(single)))
@@ -322,9 +321,8 @@ def _intervals(line: BenchmarkLine, table_seed: tuple[object, ...], statistics: 
     for measure, title in COMPARED.items():
         rho = correlation_interval(values[measure], ideal, statistics.rng(*table_seed), draws=draws, level=level)
         chance = pick_probability(values[measure], ideal, statistics.rng(*table_seed), draws=draws)
-        few = math.isnan(chance)
         cells |= interval_entry(title, rho, seeds)
-        cells |= entry(f"P(best) {title}", None if few else chance, reason="too few candidates" if few else "")
+        cells |= entry(f"P(best) {title}", None if math.isnan(chance) else chance, reason="too few candidates")
     more = correlation_difference(
         values["worst_gap"], values["average"], ideal, statistics.rng(*table_seed), draws=draws, level=level
     )
@@ -405,7 +403,7 @@ def _beside(benchmark: Benchmark, paper: Published) -> Table | None:
         columns.append(Column(f"{name}: worst+gap ahead", help="whose worst+gap has the higher mean correlation"))
     lines, orders = [], []
     for line, row in rows:
-        cells = _key_entries(line)
+        cells: dict[str, Any] = {**line.values, "N": line.count}
         for name in COEFFICIENTS:
             means: dict[str, tuple[float | None, float]] = {}
             for measure, shown in COMPARED.items():

@@ -17,7 +17,7 @@ import pandas as pd
 from dgbench.errors import ConfigError
 from dgbench.records.rows import Role, identity_key, keys
 from dgbench.reports.evaluation import Evaluation, Setting
-from dgbench.reports.labels import setting_titles, slug
+from dgbench.reports.labels import setting_titles, slug, sortable
 from dgbench.reports.over_seeds import COEFFICIENTS, Chosen, algorithms_of, correlations, seeds_of, selections
 from dgbench.reports.reading.collect import ADVICE
 
@@ -176,7 +176,7 @@ def _benchmark(
     size = size_axis if size_axis in axes else _find_size_axis(lines, axes)
     axes.sort(key=lambda axis: (axis != size, axis))
     lines = [BenchmarkLine({axis: line.values[axis] for axis in axes}, line.evaluation) for line in lines]
-    lines.sort(key=lambda line: [_sortable(line.values[axis]) for axis in axes])
+    lines.sort(key=lambda line: [sortable(line.values[axis]) for axis in axes])
     codes = {code: form for setting, form in zip(settings, plain, strict=True) for code in setting.codes}
     refused = ""
     if len(codes) > 1:
@@ -196,7 +196,7 @@ def _find_size_axis(lines: Sequence[BenchmarkLine], axes: Sequence[str]) -> str 
     for axis in axes:
         groups: dict[str, dict[float, int]] = defaultdict(dict)
         for line in lines:
-            is_text, value, _ = _sortable(line.values[axis])
+            is_text, value, _ = sortable(line.values[axis])
             if is_text or value <= 0:
                 break
             groups[line.label(without=axis)][value] = line.count
@@ -212,11 +212,3 @@ def _form(setting: Setting) -> dict[str, str]:
     identity = setting.identity
     others = {key: identity[key] for key in _FORM if key not in ("variant", "given")}
     return {name: str(value) for name, value in {**identity["variant"], **others}.items()}
-
-
-def _sortable(value: str) -> tuple[bool, float, str]:
-    """Numbers by size, then everything else by the alphabet."""
-    try:
-        return False, float(value), ""
-    except ValueError:
-        return True, 0.0, value

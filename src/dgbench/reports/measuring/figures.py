@@ -17,6 +17,7 @@ import pandas as pd
 from dgbench.analysis.accuracy import mean
 from dgbench.reports.document import Figure
 from dgbench.reports.evaluation import Evaluation
+from dgbench.reports.labels import sortable
 from dgbench.reports.measuring.benchmark_tables import RANKED_BY, rankings
 from dgbench.reports.measuring.benchmarks import Benchmark, BenchmarkLine
 from dgbench.reports.measuring.tables import COMPARED
@@ -150,7 +151,7 @@ def _draw(axes: Any, evaluation: Evaluation, colors: Colors, ticks: int = 6) -> 
 def _places(environments: Iterable[str], given: Sequence[str]) -> tuple[dict[str, float], bool]:
     """Environment -> place on the axis, its value where all are numbers; the given ones first where they are not."""
     names = set(environments)
-    if all(map(_is_number, names)):
+    if not any(is_text for is_text, *_ in map(sortable, names)):
         return {env: float(env) for env in sorted(names, key=float)}, True
     return {env: float(at) for at, env in enumerate([*given, *sorted(names - set(given))])}, False
 
@@ -173,14 +174,6 @@ def _caption(evaluations: Sequence[Evaluation], colors: Colors) -> str:
         f"{text}, mean over {count} seeds, band of one standard deviation. The tabulated ideal is the mean over seeds "
         f"of each seed's highest point, which lies at or above the highest point of the mean curve drawn here.{rest}"
     )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 Curve = Mapping[int, Sequence[float]]  # position of the setting -> a value per seed
@@ -422,18 +415,13 @@ def rank_diagram(ranking: Ranking, name: str, title: str, what: str) -> Figure:
             ends = [ranking.ranks[a] for a in group]
             level = 0.35 + 0.32 * at
             axes.plot([min(ends) - 0.02 * unit, max(ends) + 0.02 * unit], [level, level], color="#d55e00", linewidth=4)
-        _critical_difference(axes, ranking, count)
+        end = min(1 + ranking.difference, count)
+        axes.plot([1, 1, 1, end, end, end], [-1.15, -1.35, -1.25, -1.25, -1.35, -1.15], color=INK, linewidth=1.2)
+        words = f"critical difference {ranking.difference:.2f}"
+        axes.text((1 + end) / 2, -1.4, words, ha="center", va="bottom", fontsize=9)
         caption = (
             f"{what} Bars join algorithms whose ranks lie within the critical difference {ranking.difference:.2f} "
             f"(Nemenyi, alpha = {ranking.alpha:g})"
             + ("." if ranking.test.p_value_f < ranking.alpha else "; Friedman's test finds no difference at all.")
         )
         return finish(drawn, name, title, caption)
-
-
-def _critical_difference(axes: Any, ranking: Ranking, count: int) -> None:
-    end = min(1 + ranking.difference, count)
-    axes.plot([1, 1, 1, end, end, end], [-1.15, -1.35, -1.25, -1.25, -1.35, -1.15], color=INK, linewidth=1.2)
-    axes.text(
-        (1 + end) / 2, -1.4, f"critical difference {ranking.difference:.2f}", ha="center", va="bottom", fontsize=9
-    )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 
 import pandas as pd
 
@@ -15,18 +14,12 @@ from dgbench.analysis import Statistics
 from dgbench.analysis.selection import Selection, describe
 from dgbench.plan.settings import Name
 from dgbench.records.rows import Role, keys
-from dgbench.reports.document import Document, Figure, Section, leads, problem_table, warnings
+from dgbench.reports.document import Document, Figure, Report, Section, leads, problem_table, warnings
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.labels import network_text, variant_text
 from dgbench.reports.measuring.benchmark_tables import (
     RANKED_BY,
-    benchmark_correlation_table,
-    benchmark_hit_table,
-    benchmark_interval_table,
-    benchmark_published_tables,
-    benchmark_rank_table,
-    benchmark_seed_table,
-    benchmark_selection_table,
+    benchmark_tables,
     correct_selections,
     overview_table,
     rankings,
@@ -42,18 +35,7 @@ from dgbench.reports.measuring.figures import (
     rank_figures,
     scatter_figures,
 )
-from dgbench.reports.measuring.tables import (
-    COMPARED,
-    WORDS,
-    certainty_table,
-    correlation_table,
-    difference_table,
-    held_out_table,
-    measure_table,
-    resamples,
-    seed_table,
-    selection_table,
-)
+from dgbench.reports.measuring.tables import COMPARED, WORDS, resamples, setting_tables
 from dgbench.reports.over_seeds import (
     Leaders,
     algorithms_of,
@@ -69,7 +51,7 @@ from dgbench.reports.over_seeds import (
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import select_runs
-from dgbench.validation import Checked, Switch
+from dgbench.validation import Switch
 
 
 def benchmark_sections(
@@ -87,18 +69,8 @@ def benchmark_sections(
             sections.append(Section(name, heading, facts=[("no common tables", benchmark.refused)]))
             continue
         figures, absent = _figures(benchmark, baseline)  # first, since another process saves them meanwhile
-        tables = [
-            benchmark_rank_table(benchmark),
-            benchmark_hit_table(benchmark),
-            benchmark_selection_table(benchmark),
-            benchmark_correlation_table(benchmark),
-            benchmark_interval_table(benchmark, statistics),
-            *benchmark_published_tables(benchmark),
-            benchmark_seed_table(benchmark),
-        ]
-        sections.append(
-            Section(name, heading, tables, figures, benchmark_answer(benchmark), facts=[*_facts(benchmark), *absent])
-        )
+        tables, facts = benchmark_tables(benchmark, statistics), [*_facts(benchmark), *absent]
+        sections.append(Section(name, heading, tables, figures, benchmark_answer(benchmark), facts=facts))
     return [Section("overview", "All settings", [overview_table(benchmarks)]), *sections], problems
 
 
@@ -137,8 +109,8 @@ def _facts(benchmark: Benchmark) -> list[tuple[str, str]]:
 def benchmark_answer(benchmark: Benchmark) -> list[str]:
     """Who ranks first by which measure, and how well worst+gap and average predict the truly best algorithm."""
     selected = [
-        f"by {title} in {correct.right} of {correct.count} (mean cost {100 * correct.cost:.1f} points of ideal error)"
-        for title, correct in correct_selections(benchmark).items()
+        f"by {COMPARED[measure]} in {right:.0f} of {number:.0f} (mean cost {100 * cost:.1f} points of ideal error)"
+        for measure, right, number, cost in correct_selections(benchmark).itertuples()
     ]
     if not selected:
         return ["No setting has ideal errors: how well the measures predict the truly best algorithm is not known."]
@@ -185,7 +157,7 @@ def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]
     )
     held_out_only = not (evaluation.errors["role"] == "everywhere").any()
     alone = held_out_only and only_one_environment(evaluation.settings[0].identity)
-    having = leaders.have(f"lowest {title}{among}", partial(every_error, evaluation), alone)
+    having = leaders.have(f"lowest {title}{among}", evaluation.errors, "error", alone)
     sentence = f"{having}, {100 * level[leaders.first]:.1f}%"
     sample = resamples(evaluation, statistics)[0].get(measure)
     if sample is not None and leaders.others:
@@ -196,12 +168,6 @@ def measures_answer(evaluation: Evaluation, statistics: Statistics) -> list[str]
         )
     judged = f" {verdict(values.loc[leaders.order])}" if leaders.others else ""
     return [f"{sentence}.{judged}", *_by_seeds(studies, measure), *_truth(evaluation)]
-
-
-def every_error(evaluation: Evaluation) -> pd.DataFrame:
-    """One line for each algorithm, one column for each error of a seed in an environment."""
-    places = ["seed", "role", "env"]
-    return evaluation.errors.pivot_table(index="algorithm", columns=places, values="error", observed=True)
 
 
 def _by_seeds(studies: pd.DataFrame, measure: str) -> list[str]:
@@ -236,19 +202,16 @@ def _truth(evaluation: Evaluation) -> list[str]:
 _MOST_OPEN = 3
 
 
-class MeasuresReport(Checked):
+class MeasuresReport(Report):
     """Builds the measure report.
 
     Args:
-        name: names the output folder.
         baseline: algorithm that figures compare with the truly best one.
         size_axis: key that scales the number of given environments, e.g. ``scale``; None finds it.
         statistics: settings of the bootstrap.
         wandb: log the finished report to Weights & Biases (done by the caller).
         wandb_project: where it is logged.
     """
-
-    key = "report"
 
     name: Name = "measures"
     baseline: Name = "erm"
@@ -282,22 +245,13 @@ class MeasuresReport(Checked):
     def _section(self, evaluation: Evaluation, benchmark: Benchmark | None, folded: bool) -> Section:
         (setting,) = evaluation.settings
         oracle = bool(evaluation.studies["trained_on_tested"].any())
-        tables = [
-            measure_table(evaluation),
-            held_out_table(evaluation),
-            selection_table(evaluation),
-            correlation_table(evaluation),
-            certainty_table(evaluation, self.statistics),
-            seed_table(evaluation),
-            difference_table(evaluation, self.statistics),
-        ]
         colors = highlighted((benchmark or evaluation).studies, self.baseline)
         # of many settings, a benchmark's picture shows each one's curves already
         figure = None if folded and benchmark and benchmark.side_by_side(setting) else error_curves(evaluation, colors)
         return Section(
             name=setting.name,
             title=f"TARGET ORACLE {setting.title}" if oracle else setting.title,
-            tables=tables,
+            tables=setting_tables(evaluation, self.statistics),
             figures=[figure] if figure else [],
             answer=measures_answer(evaluation, self.statistics),
             facts=setting_facts(evaluation),

@@ -63,6 +63,19 @@ COMPARED = {"worst_gap": "worst+gap", "average": "average"}
 ALGORITHM = Column("algorithm", key=True)
 
 
+def setting_tables(evaluation: Evaluation, statistics: Statistics) -> list[Table]:
+    """All of one setting, what is read first in front."""
+    return [
+        measure_table(evaluation),
+        held_out_table(evaluation),
+        selection_table(evaluation),
+        correlation_table(evaluation),
+        certainty_table(evaluation, statistics),
+        seed_table(evaluation),
+        difference_table(evaluation, statistics),
+    ]
+
+
 def measure_columns() -> list[Column]:
     """One column for each measure."""
     return [Column(name, title, "percent", FORMULAS[name]) for name, title in MEASURES.items()]
@@ -245,10 +258,8 @@ def selection_table(evaluation: Evaluation) -> Table:
         losses = [cost for seed in seeds if (cost := chosen[name, seed].cost) is not None]
         line |= over_seeds("degradation", losses, len(seeds), "no seed has both a selection and ideal errors")
         reason = "nothing selected or no ideal error"
-        line |= entry("degradation (mean)", overall := chosen[name, None].cost, reason=reason)
-        if overall is not None:
-            del line["degradation (mean).reason"]
-        right = float(sum(loss == 0 for loss in losses))
+        line |= entry("degradation (mean)", chosen[name, None].cost, reason=reason)
+        right = float(losses.count(0.0))
         count = entry("truly best", right, n=len(losses), flag=f"of {len(losses)}")
         lines.append(line | (count if losses else entry("truly best", reason="no ideal errors")))
     notes = on_selection(studies)
@@ -288,7 +299,7 @@ def correlation_table(evaluation: Evaluation) -> Table:
 
 
 def _names(column: str, selected: tuple[str, ...]) -> dict[str, Any]:
-    return entry(column, " = ".join(selected) or None, reason="" if selected else "no algorithm has this measure")
+    return entry(column, " = ".join(selected) or None, reason="no algorithm has this measure")
 
 
 def certainty_table(evaluation: Evaluation, statistics: Statistics) -> Table:

@@ -15,14 +15,13 @@ from dgbench.analysis.selection import Selection
 from dgbench.plan.folds import tested
 from dgbench.plan.settings import Name
 from dgbench.records.metrics import METRICS_FILE, read_metrics
-from dgbench.reports.document import Document, Figure, Section, leads, problem_table
+from dgbench.reports.document import Document, Figure, Report, Section, leads, problem_table
 from dgbench.reports.labels import setting_labels, slug
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.row_files import Run
-from dgbench.reports.reading.selected import check_key
+from dgbench.reports.reading.selected import check_key, of_environments
 from dgbench.reports.render.drawing import REST, canvas, colored, end_labels, finish, grid
 from dgbench.reports.tables import Column, Table, table
-from dgbench.validation import Checked
 
 #: which rows a curve is of
 ROLES = {
@@ -37,15 +36,12 @@ _OF_RUN = ("seed", "fold", "draw", "trial", "run")
 _REPETITION = ("seed", "draw", "trial")
 
 
-class CurvesReport(Checked):
+class CurvesReport(Report):
     """Draws error and loss over steps, and what training logged, averaged over the runs of an algorithm.
 
     Args:
-        name: names the output folder.
         baseline: algorithm that is always drawn in color.
     """
-
-    key = "report"
 
     name: Name = "curves"
     baseline: Name = "erm"
@@ -159,11 +155,7 @@ def _roles(collection: Collection) -> NDArray[np.str_]:
     rows, tests = collection.rows, [tested(run.identity) for run in collection.runs]
     run, subset = rows["run"].to_numpy(), rows["subset"].astype(str).to_numpy()
     everywhere = np.array([not environments for environments in tests])[run]
-    pairs = [(at, env) for at, environments in enumerate(tests) for env in environments]
-    of_run, of_env = zip(*pairs, strict=True) if pairs else ((), ())
-    place = pd.MultiIndex.from_arrays([run, rows["env"].astype(str)])
-    is_tested = place.isin(pd.MultiIndex.from_arrays([of_run, of_env]))
-    of_test = np.where(everywhere, "everywhere", np.where(is_tested, "test", ""))
+    of_test = np.where(everywhere, "everywhere", np.where(of_environments(rows, tests), "test", ""))
     return np.where(subset == "test", of_test, np.where(rows["env_held_out"].to_numpy(), "", subset))
 
 

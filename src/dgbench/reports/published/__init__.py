@@ -77,7 +77,9 @@ def names() -> list[str]:
 
 def shifts() -> list[str]:
     """List the tables of diversity and correlation shift, both of whole datasets."""
-    return [name for name in names() if published(name).quantity == "shift" and _of_datasets(published(name))]
+    tables = [published(name) for name in names()]
+    of_shift = [table for table in tables if table.quantity == "shift" and {"div", "cor"} <= set(table.columns)]
+    return [table.name for table in of_shift if not any("/" in row for row in table.values)]
 
 
 def boards() -> list[str]:
@@ -131,10 +133,6 @@ def _value(cell: str) -> Value:
     arrow = _ARROWS.get(cell[-1], 0)
     mean, _, error = cell.rstrip("".join(_ARROWS)).partition("±")
     return Value(float(mean), float(error) if error else None, arrow)
-
-
-def _of_datasets(table: Published) -> bool:
-    return {"div", "cor"} <= set(table.columns) and not any("/" in row for row in table.values)
 
 
 def _folder() -> resources.abc.Traversable:

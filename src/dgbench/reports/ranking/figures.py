@@ -122,11 +122,12 @@ def _dots(axes: Any, order: Sequence[str], level: Mapping[str, float], accuracie
         accuracies: accuracy by algorithm and seed, of which the interval is made.
     """
     judged = comparable(accuracies)
-    best = _may_be_best(judged)
+    best = separated(-judged.to_numpy()).candidates if judged.size else ()
+    may_be_best = {str(judged.index[at]) for at in best}
     places, height = _places(order)
     for algorithm in (name for name in order if name in level):
         at, values = places[algorithm], known(accuracies, algorithm)
-        style = _MAY_BE_BEST if algorithm in best else _WORSE if algorithm in judged.index else _NOT_TESTED
+        style = _MAY_BE_BEST if algorithm in may_be_best else _WORSE if algorithm in judged.index else _NOT_TESTED
         if len(values) > 1 and abs(mean(values) - level[algorithm]) < 1e-9:
             ends = mean_interval(values)
             line = [100 * ends.low, 100 * ends.high]
@@ -153,13 +154,6 @@ def _places(order: Sequence[str]) -> tuple[dict[str, float], float]:
         places[algorithm] = top + lines / 2
         top += lines
     return places, top
-
-
-def _may_be_best(judged: pd.DataFrame) -> set[str]:
-    """The algorithms that the seeds cannot separate from the best one."""
-    if not judged.size:
-        return set()
-    return {str(judged.index[at]) for at in separated(-judged.to_numpy()).candidates}
 
 
 def _caption(panels: Sequence[pd.DataFrame]) -> str:

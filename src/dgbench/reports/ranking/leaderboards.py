@@ -13,7 +13,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from dgbench.analysis.accuracy import mean
@@ -100,9 +99,8 @@ class Leaderboard:
         """Algorithm x seed: mean over the datasets of the ranked algorithms; NaN for a seed that lacks one."""
         order = list(self.level)
         seeds = sorted(set().union(*(dataset.averages.columns for dataset in self.datasets)))
-        parts = np.array([dataset.averages.reindex(index=order, columns=seeds).to_numpy() for dataset in self.datasets])
-        values = [[mean(parts[:, at, seed].tolist()) for seed in range(len(seeds))] for at in range(len(order))]
-        return pd.DataFrame(values, index=order, columns=seeds, dtype="float64")
+        first, *others = (dataset.averages.reindex(index=order, columns=seeds) for dataset in self.datasets)
+        return sum(others, first) / len(self.datasets)
 
     @property
     def trained_on_tested(self) -> bool:

@@ -16,7 +16,7 @@ from dgbench.plan.folds import tested as tested_in
 from dgbench.plan.folds import trained_on_tested
 from dgbench.plan.settings import Name
 from dgbench.records.rows import Role, identity_key, keys
-from dgbench.reports.document import Document, Section, leads, problem_table
+from dgbench.reports.document import Document, Report, Section, leads, problem_table
 from dgbench.reports.evaluation import one_code
 from dgbench.reports.labels import dataset_titles, network_text, slug
 from dgbench.reports.measuring.tables import ALGORITHM
@@ -24,7 +24,6 @@ from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import Selected, select_runs
 from dgbench.reports.tables import Column, Table, entries, entry, table
-from dgbench.validation import Checked
 
 _LEAKAGE = "average less that of the honest choice, percentage points"
 _CHANGE = "leakage against that of K=1"
@@ -150,15 +149,12 @@ WORDS = {
 }
 
 
-class LeakageReport(Checked):
+class LeakageReport(Report):
     """Builds the leakage report.
 
     Args:
-        name: names the output folder.
         spread: deviation over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
     """
-
-    key = "report"
 
     name: Name = "leakage"
     spread: Spread = "standard_deviation"

@@ -93,8 +93,8 @@ def _beside(leaderboard: Leaderboard, theirs: Published, settings: str) -> Table
             our_accuracy, their_accuracy = ours.get(algorithm, {}).get(name), printed[algorithm].get(name)
             error = None if their_accuracy is None else theirs.values[algorithm][name].error
             both = None if our_accuracy is None or their_accuracy is None else our_accuracy - their_accuracy
-            missing = "" if both is not None else "one of the two is missing"
-            line |= entry(f"{name} ours", our_accuracy, reason=missing if our_accuracy is None else "")
+            missing = "one of the two is missing"
+            line |= entry(f"{name} ours", our_accuracy, reason=missing)
             line |= entry(f"{name} theirs", their_accuracy, std=None if error is None else error / 100)
             line |= entry(f"{name} difference", both, reason=missing)
         lines.append(line)
@@ -152,7 +152,7 @@ def _places(boards: Mapping[str, Mapping[str, float]]) -> Table:
     for name in sorted({name for leaderboard in boards.values() for name in leaderboard}):
         line: dict[str, Any] = {"algorithm": name}
         for title, at in places.items():
-            line |= entry(title, at.get(name), reason="" if name in at else "not on this leaderboard")
+            line |= entry(title, at.get(name), reason="not on this leaderboard")
         lines.append(line)
     columns = [ALGORITHM, *(Column(t, unit="count", help="place by the average over its datasets") for t in boards)]
     return table(lines, "places", "Places on every leaderboard", columns)

@@ -5,7 +5,6 @@ On top the answer: who leads by accuracy, by how much, and what cannot be conclu
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Literal
 
 import pandas as pd
@@ -14,7 +13,7 @@ from pydantic import Field
 from dgbench.analysis.accuracy import Spread, mean_interval
 from dgbench.analysis.selection import Selection, describe
 from dgbench.plan.settings import Name
-from dgbench.reports.document import Document, Section, leads, problem_table, warnings
+from dgbench.reports.document import Document, Report, Section, leads, problem_table, warnings
 from dgbench.reports.hparams import choices
 from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.tables import WORDS as MEASURE_WORDS
@@ -33,7 +32,7 @@ from dgbench.reports.ranking.tables import (
 )
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.selected import select_runs
-from dgbench.validation import Checked, Folders, Refusal
+from dgbench.validation import Folders, Refusal
 
 #: terms of the leaderboards, explained where they first stand
 WORDS = {
@@ -75,17 +74,12 @@ def leaderboard_answer(leaderboard: Leaderboard) -> list[str]:
     return answer
 
 
-def _every_accuracy(leaderboard: Leaderboard) -> pd.DataFrame:
-    """One line for each algorithm, one column for each accuracy of a dataset, seed and environment."""
-    parts = [dataset.accuracies.assign(dataset=dataset.title) for dataset in leaderboard.datasets]
-    return pd.concat(parts).pivot_table(index="algorithm", columns=["dataset", "seed", "env"], values="accuracy")
-
-
 def _lead(leaderboard: Leaderboard, leaders: Leaders, among: str = "") -> str:
     level = leaderboard.level
     over = f" over {len(leaderboard.datasets)} datasets" if len(leaderboard.datasets) > 1 else ""
     alone = all(only_one_environment(dataset.identity) for dataset in leaderboard.datasets)
-    having = leaders.have(f"highest average accuracy{over}{among}", partial(_every_accuracy, leaderboard), alone)
+    single = pd.concat([d.accuracies.drop(columns="images").assign(dataset=d.title) for d in leaderboard.datasets])
+    having = leaders.have(f"highest average accuracy{over}{among}", single, "accuracy", alone)
     sentence = f"{having}, {100 * level[leaders.first]:.1f} %"
     if not leaders.others:
         return sentence
@@ -93,11 +87,10 @@ def _lead(leaderboard: Leaderboard, leaders: Leaders, among: str = "") -> str:
     return f"{sentence}, {ahead:.1f} points above {leaders.others[0]}"
 
 
-class LeaderboardReport(Checked):
+class LeaderboardReport(Report):
     """Builds the leaderboards.
 
     Args:
-        name: names the output folder.
         spread: error bar over seeds, a key of :data:`~dgbench.analysis.accuracy.SPREADS`.
         std_divisor: of the standard deviation over test environments, ``K-1`` or ``K``.
         reference: algorithm whose error bar decides the ranking score.
@@ -109,8 +102,6 @@ class LeaderboardReport(Checked):
         baseline: leaderboard that places are compared with: a published table's name or a title of ours.
         published: names of published tables to print beside ours.
     """
-
-    key = "report"
 
     name: Name = "leaderboard"
     spread: Spread = "domainbed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from dgbench.analysis.shift_verdicts import DOMINANT
 from dgbench.errors import ConfigError
+from dgbench.records.rows import identity_key
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.row_files import BY_SEED
 from dgbench.reports.reading.shifts import ShiftSetting, read_shifts, shift_settings, verdicts
@@ -38,7 +38,7 @@ class ShiftSplit:
         """``diversity``, ``correlation`` or :data:`OTHER`."""
         if self.estimated is None:
             return self.named.get(str(identity["dataset"]), OTHER)
-        return self.estimated.get(_form(identity), OTHER)
+        return self.estimated.get(identity_key(identity, _FORM), OTHER)
 
     @property
     def notes(self) -> list[str]:
@@ -76,7 +76,7 @@ def shift_split(
     for title, verdict in verdicts(setting).items():
         identity = identities[title]
         for form in (identity, {**identity, "data_seed": BY_SEED}):  # of runs whose data are drawn for every seed
-            kinds.setdefault(_form(form), set()).add(verdict.kind)
+            kinds.setdefault(identity_key(form, _FORM), set()).add(verdict.kind)
     dominant = {
         form: next(iter(of_form)) for form, of_form in kinds.items() if len(of_form) == 1 and of_form <= set(DOMINANT)
     }
@@ -96,7 +96,3 @@ def _chosen(settings: Sequence[ShiftSetting], name: str | None) -> ShiftSetting:
     raise ConfigError(
         f"report.shifts_estimator{problem}; name one of: {'; '.join(setting.title for setting in settings)}"
     )
-
-
-def _form(identity: Mapping[str, Any]) -> str:
-    return json.dumps([identity[key] for key in _FORM], sort_keys=True, default=str)

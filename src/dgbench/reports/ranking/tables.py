@@ -6,6 +6,7 @@ section 3.2); how much a result depends on the epoch, the seed and an oracle (Zh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ from dgbench.reports.ranking.leaderboards import Leaderboard, RankedDataset
 from dgbench.reports.ranking.published import Baseline
 from dgbench.reports.ranking.shift_kinds import OTHER, ShiftSplit
 from dgbench.reports.reading.collect import Collection
-from dgbench.reports.reading.selected import Selected, finished_rows
+from dgbench.reports.reading.selected import Selected, finished_rows, of_environments
 from dgbench.reports.tables import Column, Table, entries, entry, table
 
 _BOLD = "Bold: the highest, where the seeds separate it from every other one."
@@ -63,10 +64,7 @@ def leaderboard_table(leaderboard: Leaderboard, kind: str = "domainbed", baselin
         best = leader(leaderboard.averages, highest=True)
         reasons_of = {name: [dataset.why_absent(name) for dataset in leaderboard.datasets] for name in order}
         why_not = {name: next(filter(None, reasons_of[name]), "a dataset is missing") for name in order}
-        cells = [
-            entry("average", level.get(name), best=name == best, reason="" if name in level else why_not[name])
-            for name in order
-        ]
+        cells = [entry("average", level.get(name), best=name == best, reason=why_not[name]) for name in order]
         parts.append(pd.DataFrame(cells, index=order))
         columns.append(
             Column("average", "average accuracy", "percent", "mean over the datasets of the unrounded means")
@@ -86,8 +84,7 @@ def leaderboard_table(leaderboard: Leaderboard, kind: str = "domainbed", baselin
 
 def _places(order: Sequence[str], column: str, places: Mapping[str, int], reason: str) -> pd.DataFrame:
     """Places of the algorithms; those without one get the reason."""
-    cells = [entry(column, places.get(name), reason="" if name in places else reason) for name in order]
-    return pd.DataFrame(cells, index=list(order))
+    return pd.DataFrame([entry(column, places.get(name), reason=reason) for name in order], index=list(order))
 
 
 def dataset_table(
@@ -116,8 +113,9 @@ def dataset_table(
         ),
         Column("std", "std (points)", "points", deviation),
     ]
-    parts.append(pd.DataFrame([_summary(dataset, name, divisor) for name in order], index=order))
     lines = side_by_side(order, parts)
+    summaries = [_summary(line, dataset, divisor) for line in lines.to_dict("records")]
+    lines = lines.join(pd.DataFrame(summaries))
     notes = [
         f"Higher is better. {_BOLD} ± {SPREADS[kind]}. Std over the K={len(dataset.environments)} test environments of "
         f"the means over seeds, divisor {_DIVISORS[divisor]}.",
@@ -147,18 +145,16 @@ def chosen_table(leaderboard: Leaderboard, choices: Sequence[Choice]) -> Table:
     return table(lines, "chosen", "Chosen steps and hyperparameters", columns, [note], detail=True)
 
 
-def _summary(dataset: RankedDataset, algorithm: str, divisor: str) -> dict[str, Any]:
-    """Average, overall and deviation of an algorithm that has every environment."""
-    means, counts = {}, set()
-    for env in dataset.environments:
-        here = dataset.accuracies[dataset.accuracies["env"] == env]
-        accuracies = known(by_seed(here, "accuracy"), algorithm)
-        if not accuracies:
-            reason = reasons(here, "accuracy").get(algorithm) or dataset.why_absent(algorithm)
-            return entries(("average", "overall", "std"), reason)
-        means[env] = mean(accuracies)
-        counts.add(len(accuracies))
-    flag = "(uneven n)" if len(counts) > 1 else ""
+def _summary(line: Mapping[Any, Any], dataset: RankedDataset, divisor: str) -> dict[str, Any]:
+    """Average, overall and deviation of an algorithm that has every environment.
+
+    Args:
+        line: of the table, with the mean over seeds in every environment.
+    """
+    means: dict[str, float] = {env: line[env] for env in dataset.environments}
+    if absent := [env for env, value in means.items() if value is None or math.isnan(value)]:
+        return entries(("average", "overall", "std"), line[f"{absent[0]}.reason"])
+    flag = "(uneven n)" if len({line[f"{env}.n"] for env in means}) > 1 else ""
     level = list(means.values())
     return {
         **entry("average", mean(level), flag=flag),
@@ -291,11 +287,8 @@ def test_curves(collection: Collection, selected: Selected, unreported: Sequence
     """
     rows = finished_rows(collection)
     records = records_of(rows, [RunKey("")] * len(collection.runs))
-    reported = np.zeros((len(collection.runs), len(records.environments)), dtype=bool)
-    for at, run in enumerate(collection.runs):
-        names = set(tested(run.identity)) - set(unreported)
-        reported[at] = [env in names for env in records.environments]
-    kept = records.of_subset("test") & reported[records.run, records.env]
+    reported = [set(tested(run.identity)) - set(unreported) for run in collection.runs]
+    kept = records.of_subset("test") & of_environments(rows, reported)
     accuracies = scores(records.run[kept], records.step[kept], records.accuracy[kept], records.environments_of(kept))
     _, best = first_best(accuracies, len(collection.runs))
     starts = np.searchsorted(accuracies.run, np.arange(len(collection.runs) + 1))
@@ -347,13 +340,9 @@ def variance_table(leaderboard: Leaderboard, curves: pd.DataFrame, epochs: int) 
         for line in lines:
             here = of_dataset[of_dataset["algorithm"] == line["algorithm"]]
             accuracies = known(over_seeds, line["algorithm"])
+            deviation, n = standard_deviation(accuracies), len(accuracies) if len(accuracies) > 1 else None
             line |= _mean(f"{dataset.title} epoch", here["deviation"], "fewer than 2 evaluations a run")
-            line |= entry(
-                f"{dataset.title} seed",
-                deviation := standard_deviation(accuracies),
-                n=None if deviation is None else len(accuracies),
-                reason="fewer than 2 whole seeds" if deviation is None else "",
-            )
+            line |= entry(f"{dataset.title} seed", deviation, n=n, reason="fewer than 2 whole seeds")
             line |= _mean(f"{dataset.title} gap", here["gap"], "no finished run")
         columns += [Column(f"{dataset.title} {kind}", unit="points", help=text) for kind, text in helps.items()]
     notes = [

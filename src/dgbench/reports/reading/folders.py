@@ -81,9 +81,6 @@ def find_runs(roots: Sequence[Path]) -> tuple[list[RunFolder], list[Problem]]:
     around: set[str] = set()  # real paths of all folders that contain runs
     problems: list[Problem] = []
     for root in roots:
-        if not os.path.isdir(root):
-            problems.append(Problem(NO_FOLDER, printable(root), "nothing read from it"))
-            continue
         real_root, only_config = os.path.realpath(root), []
         for name, present in searched(root, (*_OF_RUNS, SHIFT_FILE), problems):
             if SHIFT_FILE in present:
@@ -92,7 +89,9 @@ def find_runs(roots: Sequence[Path]) -> tuple[list[RunFolder], list[Problem]]:
             if present == [_CONFIG]:
                 only_config.append((name, real))
             elif present:
-                runs.setdefault(real, _run_folder(Path(name), root))
+                status = read_status(Path(name))
+                reason = printable(status.reason)[:LONGEST] or "no readable status file" * (not status.word)
+                runs.setdefault(real, RunFolder(Path(name), status.word or UNKNOWN, reason, root))
                 around.update(_parents(real, around))
         for name, real in only_config:
             if real not in around:
@@ -113,6 +112,9 @@ def searched(root: Path, wanted: Sequence[str], problems: list[Problem]) -> Iter
         where, reason = printable(error.filename or root), f"{error.strerror}; make it readable, or name other folders"
         problems.append(Problem(UNREADABLE_FOLDER, where, reason))
 
+    if not os.path.isdir(root):
+        problems.append(Problem(NO_FOLDER, printable(root), "nothing read from it"))
+        return
     for name, folders, files in os.walk(root, onerror=unreadable):
         names = {*folders, *files}
         yield name, [file for file in wanted if file in names and _is_regular(f"{name}/{file}", problems)]
@@ -132,14 +134,6 @@ def _is_regular(file: str, problems: list[Problem]) -> bool:
 def _parents(path: str, around: set[str]) -> Iterator[str]:
     while (path := os.path.dirname(path)) not in around and path != os.path.dirname(path):
         yield path
-
-
-def _run_folder(path: Path, root: Path) -> RunFolder:
-    status = read_status(path)
-    reason = printable(status.reason)[:LONGEST]
-    if not status.word:
-        return RunFolder(path, UNKNOWN, reason or "no readable status file", root)
-    return RunFolder(path, status.word, reason, root)
 
 
 def fold_of(folder: RunFolder) -> str | None:

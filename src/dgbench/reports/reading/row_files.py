@@ -233,7 +233,7 @@ def _disagreement(rows: Sequence[ParsedRow]) -> str:
 
 
 def differing(ours: Mapping[RowKey, float], theirs: Mapping[RowKey, float]) -> tuple[list[RowKey], str]:
-    """Which errors in percent differ, where both have one and not by rounding alone, in order; and where most, in words."""
+    """Which errors in percent differ, where both have one and not by rounding alone; and where most, in words."""
     points = {key: abs(ours[key] - theirs[key]) for key in sorted(ours.keys() & theirs.keys())}
     differ = [key for key, value in points.items() if value > TOLERANCE]
     step, env, subset = worst = max(differ, key=points.__getitem__, default=(0, "", ""))

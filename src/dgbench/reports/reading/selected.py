@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from dgbench.analysis.columns import RunKey, accuracies_of, records_of
 from dgbench.analysis.selection import Draws, Selection, choose_draws
@@ -91,14 +92,9 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
         identities = [collection.runs[index].identity for index in indices]
         named = algorithm_labels(identities, searches=selection.chooses_draws)
         for index, label, identity in zip(indices, named, identities, strict=True):
-            place = (
-                tuple(identity["given"]),
-                frozenset(identity["held_out"]),
-                identity["seed"],
-                identity["draw"],
-                identity["protocol"],
-            )
-            labels[index], run_keys[index] = label, RunKey((group, label), *place)
+            given, held_out = tuple(identity["given"]), frozenset(identity["held_out"])
+            others = (identity[name] for name in ("seed", "draw", "protocol"))
+            labels[index], run_keys[index] = label, RunKey((group, label), given, held_out, *others)
     rows = finished_rows(collection)
     choices = selection.choose(records_of(rows, run_keys))
     for index, run in enumerate(collection.runs):
@@ -160,17 +156,25 @@ def finished_rows(collection: Collection) -> pd.DataFrame:
     return collection.rows if usable.all() else collection.rows[usable[collection.rows["run"].to_numpy()]]
 
 
+def of_environments(rows: pd.DataFrame, environments: Sequence[Container[str]]) -> NDArray[np.bool_]:
+    """Which rows are of an environment of their run's.
+
+    Args:
+        rows: with ``run`` and ``env``.
+        environments: of every run.
+    """
+    env = rows["env"].astype("category").cat
+    names = list(map(str, env.categories))
+    listed = np.array([[name in of_run for name in names] for of_run in environments], dtype=bool)
+    return listed.reshape(len(environments), len(names))[rows["run"].to_numpy(), env.codes.to_numpy()]
+
+
 def _tests(runs: Sequence[SelectedRun], rows: pd.DataFrame) -> pd.DataFrame:
     """The ``tests`` of :class:`Selected` among rows at chosen steps."""
     rows = rows[rows["subset"] == "test"]
-    env = rows["env"].astype("category").cat
-    number_of = {str(name): number for number, name in enumerate(env.categories)}
-    is_result = np.zeros((len(runs), len(number_of)), dtype=bool)
-    for at, run in enumerate(runs):
-        names = number_of if run.identity["fold"] == FULL else tested(run.identity)
-        is_result[at, [number_of[name] for name in names if name in number_of]] = True
-    kept = is_result[rows["run"].to_numpy(), env.codes.to_numpy()] if len(rows) else np.zeros(0, dtype=bool)
-    rows = rows[kept]
+    everywhere = rows["env"].drop_duplicates().map(str).tolist()
+    tested_in = [everywhere if run.identity["fold"] == FULL else tested(run.identity) for run in runs]
+    rows = rows[of_environments(rows, tested_in)]
     numbers = rows["run"].to_numpy()
 
     def of_run(values: Iterable[Any]) -> Any:  # names as Python's strings: Arrow's make tables ten times slower

@@ -31,15 +31,7 @@ from dgbench.records.shift_rows import (
 )
 from dgbench.records.status import DONE, STATUS_FILE, read_status
 from dgbench.reports.labels import dataset_titles, slug, words_of
-from dgbench.reports.reading.folders import (
-    NO_FOLDER,
-    UNREADABLE_FILE,
-    Problem,
-    nothing_found,
-    places,
-    printable,
-    searched,
-)
+from dgbench.reports.reading.folders import UNREADABLE_FILE, Problem, nothing_found, places, printable, searched
 
 TOLERANCE = 1e-9  # that sums in another order may change
 ALL_PAIRS = ""  #: in place of a pair's name: mean over the pairs of a dataset
@@ -142,9 +134,6 @@ def read_shifts(roots: str | Path | Iterable[str | Path]) -> ShiftCollection:
     placed: list[tuple[str, ShiftRow]] = []  # folder, row
     seen: set[str] = set()
     for root in where:
-        if not os.path.isdir(root):
-            problems.append(Problem(NO_FOLDER, printable(root), "nothing read from it"))
-            continue
         for folder, files in searched(root, (SHIFT_FILE, STATUS_FILE), problems):
             if SHIFT_FILE in files and (real := os.path.realpath(folder)) not in seen:
                 seen.add(real)

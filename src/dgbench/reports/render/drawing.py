@@ -161,8 +161,11 @@ def spread(count: int, step: float) -> list[float]:
 def saved_beside() -> Iterator[None]:
     """Let another process save the figures drawn within; elsewhere by their own, when they are first looked at."""
     pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin)
-    with _without_interrupts():
-        pool.submit(_load)
+    mask = getattr(signal, "pthread_sigmask", None)  # Windows has none
+    before = mask(signal.SIG_BLOCK, {signal.SIGINT}) if mask else None
+    pool.submit(_load)  # starts the process, which leaves Ctrl-C to this one
+    if mask:
+        mask(signal.SIG_SETMASK, before)
     _pools.append(pool)
     try:
         yield
@@ -218,19 +221,6 @@ def _inline_svg(drawn: Any) -> str:
     text = re.sub(r"(?<=[ \"(-])(\d+\.\d\d)\d+", r"\1", text)  # hundredths of a point are enough
     text = re.sub(r"\n\s*", "\n", text)
     return text.replace(INK, "currentColor")
-
-
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """A process started within leaves Ctrl-C to the one that started it."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin() -> None:

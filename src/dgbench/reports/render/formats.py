@@ -424,28 +424,20 @@ class Explained:
 
     def __init__(self, words: Mapping[str, str]) -> None:
         self._left = {term.lower(): sentence for term, sentence in words.items()}
+        terms = "|".join(map(re.escape, sorted(self._left, key=len, reverse=True)))
+        self._pattern = re.compile(rf"(?<![\w+-])({terms or '(?!)'})s?(?![\w+-])", re.IGNORECASE)
 
     def __call__(self, text: str) -> Markup:
         """The text, safe to stand in a page, with a ``<dfn>`` around every term that stands here first."""
         from markupsafe import Markup, escape
 
-        parts = []
-        while self._left and (match := self._pattern().search(text)):
-            term = match["term"].lower()
-            parts += [escape(text[: match.start()]), self._mark(match[0], term, self._left.pop(term))]
-            text = text[match.end() :]
-        return Markup("").join([*parts, escape(text)])
-
-    def _pattern(self) -> re.Pattern[str]:
-        longest_first = sorted(self._left, key=len, reverse=True)
-        return re.compile(rf"(?<![\w+-])(?P<term>{'|'.join(map(re.escape, longest_first))})s?(?![\w+-])", re.IGNORECASE)
-
-    @staticmethod
-    def _mark(shown: str, term: str, sentence: str) -> Markup:
-        from markupsafe import Markup
-
-        tag = '<dfn tabindex="0" aria-describedby="{}" data-meaning="{}">{}</dfn>'
-        return Markup(tag).format(anchor(term), sentence, shown)
+        tag = Markup('<dfn tabindex="0" aria-describedby="{}" data-meaning="{}">{}</dfn>')
+        parts, end = [], 0
+        for match in self._pattern.finditer(text):
+            if sentence := self._left.pop(term := match[1].lower(), ""):
+                parts += [escape(text[end : match.start()]), tag.format(anchor(term), sentence, match[0])]
+                end = match.end()
+        return Markup("").join([*parts, escape(text[end:])])
 
 
 def anchor(term: str) -> str:
