@@ -25,7 +25,6 @@ from dgbench.reports.render.formats import (
     parquet_available,
     plain_document,
     write,
-    write_parquet,
 )
 from dgbench.reports.tables import Cell, Column, Table, cells, entry, is_negative, show, table
 
@@ -148,7 +147,7 @@ def test_svg_files_stand_alone(document: Document, tmp_path: Path) -> None:
 
 
 def test_parquet_or_a_plain_line(document: Document, tmp_path: Path) -> None:
-    paths = write_parquet(document, tmp_path)
+    paths = [path for path in write(document, tmp_path) if path.suffix == ".parquet"]
     if not parquet_available():
         assert paths == []
         assert "pip install 'dgbench[parquet]'" in MISSING

@@ -7,7 +7,7 @@ hyperparameter set and seed; its measures are made of its errors.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -133,6 +133,7 @@ def groups_of(selected: Selected, split_by: str | None = None, ideal: bool = Tru
 class Study:
     """Errors of one algorithm and seed, fractions in [0, 1]."""
 
+    run: SelectedRun  #: any of its runs
     algorithm: str  #: as tables name it
     seed: int
     held_out: dict[str, float]  #: tested environment -> error there, mean over the runs tested there
@@ -169,12 +170,12 @@ def evaluate(selected: Selected, split_by: str | None = None) -> Evaluation:
             continue
         settings.append(setting := Setting(next(titles), group.identity, group.codes))
         studies = []
-        for runs, study in _studies(group, selected):
+        for study in _studies(group, selected):
             studies.append(study)
             study_key = {"setting": setting.title, "algorithm": study.algorithm, "seed": study.seed}
             lines.append({**study_key, **_line(study)})
             errors += [{**study_key, **line} for line in _errors(study, setting)]
-            problems += _missing(study, runs[0])
+            problems += _missing(study)
         problems += _other_environments(studies)
     # both frames keep names as Python's strings: tables read them by the thousand, Arrow's make that ten times slower
     study_columns = ["setting", "algorithm", "seed"]
@@ -198,15 +199,13 @@ def evaluate_study(
     """
     selected = select_study(rows, selection, unusable or {})
     (group,) = groups_of(selected)
-    ((_, study),) = _studies(group, selected)
+    (study,) = _studies(group, selected)
     return study
 
 
-def _studies(group: Group, selected: Selected) -> Iterator[tuple[list[SelectedRun], Study]]:
-    """Every study of a setting, with its runs."""
+def _studies(group: Group, selected: Selected) -> list[Study]:
     environments = frozenset().union(*(run.environments for run in group.runs))
-    for runs, tests in group.studies():
-        yield runs, _study(runs, tests, environments, selected.silent)
+    return [_study(runs, tests, environments, selected.silent) for runs, tests in group.studies()]
 
 
 def _study(
@@ -258,9 +257,8 @@ def _study(
         no_everywhere=_no_ideal(identity, everywhere, environments, missing, steps),
     )
     sampled = bool(identity.get("grouped")) and identity["evaluation"] == "exact"
-    return Study(
-        runs[0].label, identity["seed"], held_out, everywhere, steps, missing, measures, tests, not honest, sampled
-    )
+    who = runs[0], runs[0].label, identity["seed"]
+    return Study(*who, held_out, everywhere, steps, missing, measures, tests, not honest, sampled)
 
 
 def _counting(runs: Sequence[SelectedRun]) -> dict[str, SelectedRun]:
@@ -365,13 +363,9 @@ def one_code(runs: Sequence[SelectedRun], shared: Mapping[str, Any]) -> tuple[st
     return tuple(folders)
 
 
-def _missing(study: Study, run: SelectedRun) -> list[Problem]:
-    """What a study lacks, with the command that fills it.
-
-    Args:
-        study: one study.
-        run: any of its runs.
-    """
+def _missing(study: Study) -> list[Problem]:
+    """What a study lacks, with the command that fills it."""
+    run = study.run
     imported = str(run.identity["code"]).startswith(IMPORTED)
     if not study.missing or (imported and set(study.missing) == {FULL}):
         return []

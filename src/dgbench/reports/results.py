@@ -16,7 +16,8 @@ from dgbench.analysis.selection import Selection, describe
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError, RecordError
 from dgbench.reports.evaluation import evaluate
-from dgbench.reports.reading.collect import IDENTITY_KEYS, Collection, collect
+from dgbench.reports.reading.collect import Collection, collect
+from dgbench.reports.reading.row_files import IDENTITY_KEYS
 from dgbench.reports.reading.selected import Selected, select_runs, selected_of_frame
 
 #: what a frame says of one evaluation, after the columns that say whose it is

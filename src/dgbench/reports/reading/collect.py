@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
     from dgbench.reports.reading.row_files import Record, RowArray
 
-__all__ = ["CODE_SEPARATOR", "IDENTITY_KEYS", "Collection", "collect"]
-
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 _UNUSABLE = {
     FAILED: "failed run", RUNNING: "still running", INTERRUPTED: "interrupted run", DONE: "run that lacks rows",

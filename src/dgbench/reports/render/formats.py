@@ -34,6 +34,7 @@ from dgbench.reports.tables import Cell, Column, Table, aligned, cells, is_negat
 if TYPE_CHECKING:
     from markupsafe import Markup
 
+Files = Mapping[str, str | bytes]  #: name below the folder of a report -> content
 MISSING = "report.parquet is not written: pyarrow is not installed; pip install 'dgbench[parquet]'"
 _MOST_LISTED = 12
 _NUMBERS = {"value": "float64", "std": "float64", "low": "float64", "high": "float64", "n": "Int64"}
@@ -72,10 +73,14 @@ def write(document: Document, folder: str | Path) -> list[Path]:
     Raises:
         RecordError: the folder cannot be written.
     """
-    folder = Path(folder)
+    paths = []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return [path for writer in WRITERS for path in writer(document, folder)]
+        (Path(folder) / "tex").mkdir(parents=True, exist_ok=True)
+        for files_of in FORMATS:
+            for name, content in files_of(document).items():
+                paths.append(Path(folder) / name)
+                paths[-1].write_bytes(content if isinstance(content, bytes) else content.encode())
+        return paths
     except OSError as error:
         raise RecordError(f"cannot write {error.filename or folder} ({error.strerror}); choose output=DIR") from error
 
@@ -131,8 +136,8 @@ def plain_table(table: Table, title: str | None = None) -> str:
     return "\n".join(text + notes)
 
 
-def write_markdown(document: Document, folder: Path) -> list[Path]:
-    """Write ``report.md``; figures are linked as the PNG files beside it."""
+def markdown_files(document: Document) -> Files:
+    """Make ``report.md``; figures are linked as the PNG files beside it."""
     parts = [f"# {inert(document.title)}", *map(inert, document.warnings)]
     for section in sections_in_order(document):
         parts += [f"## {inert(section.title)}", *map(inert, section.answer)]
@@ -147,9 +152,7 @@ def write_markdown(document: Document, folder: Path) -> list[Path]:
     parts += [inert(" ".join(document.lead)), markdown_table(document.problems, level=2)]
     if document.words:
         parts += ["## Words", "\n".join(f"- {term}: {sentence}" for term, sentence in document.words.items())]
-    path = folder / "report.md"
-    path.write_text("\n\n".join(filter(None, parts)) + "\n", encoding="utf-8")
-    return [path]
+    return {"report.md": "\n\n".join(filter(None, parts)) + "\n"}
 
 
 def markdown_table(table: Table, level: int = 3, title: str | None = None) -> str:
@@ -213,8 +216,8 @@ def _no_formula(value: Any) -> Any:
     return value
 
 
-def write_csv(document: Document, folder: Path) -> list[Path]:
-    """Write ``<table>.csv``: its lines in full precision with all that stands beside the values."""
+def csv_files(document: Document) -> Files:
+    """Make ``<table>.csv``: its lines in full precision with all that stands beside the values."""
     frames: dict[str, list[pd.DataFrame]] = defaultdict(list)
     for section in document.sections:
         for table in section.tables:
@@ -223,19 +226,16 @@ def write_csv(document: Document, folder: Path) -> list[Path]:
                 frame = frame.assign(section=section.title)[["section", *frame.columns]]
             frames[table.name].append(frame)
     frames[document.problems.name] = [document.problems.frame]
-    for name, parts in frames.items():
-        (folder / f"{name}.csv").write_text(csv_text(pd.concat(parts, ignore_index=True)), encoding="utf-8")
-    return [folder / f"{name}.csv" for name in frames]
+    return {f"{name}.csv": csv_text(pd.concat(parts, ignore_index=True)) for name, parts in frames.items()}
 
 
-def write_parquet(document: Document, folder: Path) -> list[Path]:
-    """Write ``report.parquet``: every value of every table, see :func:`long_frame`; nothing without pyarrow."""
+def parquet_files(document: Document) -> Files:
+    """Make ``report.parquet``: every value of every table, see :func:`long_frame`; nothing without pyarrow."""
     if not parquet_available():
-        return []
+        return {}
     tables = [(table, section.title) for section in document.sections for table in section.tables]
-    path = folder / "report.parquet"
-    long_frame(tables or [(document.problems, "")]).to_parquet(path, engine="pyarrow", index=False)
-    return [path]
+    frame = long_frame(tables or [(document.problems, "")])
+    return {"report.parquet": frame.to_parquet(engine="pyarrow", index=False)}
 
 
 def parquet_available() -> bool:
@@ -276,21 +276,12 @@ def long_frame(tables: Iterable[tuple[Table, str]]) -> pd.DataFrame:
     return pd.DataFrame(lines).astype({**_NUMBERS, **dict.fromkeys(("text", "flag", "reason"), object)})
 
 
-def write_texts(document: Document, folder: Path) -> list[Path]:
-    """Write the files that a report brings along as text, under their own names."""
-    for name, text in document.files.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    return [folder / name for name in document.files]
-
-
-def write_latex(document: Document, folder: Path) -> list[Path]:
-    r"""Write ``report.tex``, a document of all tables and figures, and ``tex/<section>_<table>.tex`` for ``\input``.
+def latex_files(document: Document) -> Files:
+    r"""Make ``report.tex``, a document of all tables and figures, and ``tex/<section>_<table>.tex`` for ``\input``.
 
     A table is scaled to the line where it is wider; one of more than 45 lines is a ``longtable`` in small print.
     """
-    tables = folder / "tex"
-    tables.mkdir(exist_ok=True)
-    paths = []
+    files = {}
     parts = [
         _PREAMBLE,
         rf"\section*{{{latex_text(document.title)}}}",
@@ -302,20 +293,16 @@ def write_latex(document: Document, folder: Path) -> list[Path]:
         for table in section.tables:
             if not len(table):
                 continue
-            path = tables / f"{_stem(section.name)}_{_stem(table.name)}.tex"
-            title = f"{title_of(table, document)}, {section.title}"
-            path.write_text(latex_table(table, title, remake(document, table), path.stem), encoding="utf-8")
-            paths.append(path)
-            parts.append(rf"\input{{tex/{path.name}}}")
+            label, title = f"{_stem(section.name)}_{_stem(table.name)}", f"{title_of(table, document)}, {section.title}"
+            files[f"tex/{label}.tex"] = latex_table(table, title, remake(document, table), label)
+            parts.append(rf"\input{{tex/{label}.tex}}")
         for figure in section.figures:
             caption = rf"\caption{{{latex_text(title_of(figure, document))}. {latex_text(figure.caption)}}}"
             graphic = rf"\includegraphics[width=.7\linewidth]{{{figure.name}.pdf}}"
             parts.append(f"\\begin{{figure}}[htbp]\n\\centering\n{graphic}\n{caption}\n\\end{{figure}}")
         parts.append(r"\clearpage")
     parts.append(r"\end{document}")
-    paths.append(folder / "report.tex")
-    paths[-1].write_text("\n".join(parts) + "\n", encoding="utf-8")
-    return paths
+    return {**files, "report.tex": "\n".join(parts) + "\n"}
 
 
 def latex_table(table: Table, title: str | None = None, command: str = "", label: str = "") -> str:
@@ -385,13 +372,6 @@ def _stem(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
 
 
-def write_html(document: Document, folder: Path) -> list[Path]:
-    """Write ``report.html``."""
-    path = folder / "report.html"
-    path.write_text(render_html(document), encoding="utf-8")
-    return [path]
-
-
 def render_html(document: Document) -> str:
     """Make the page from ``templates/report.html.j2``, with style, script and figures inlined."""
     import jinja2
@@ -445,23 +425,21 @@ def anchor(term: str) -> str:
     return f"word-{slug(term)}"
 
 
-def write_figures(document: Document, folder: Path) -> list[Path]:
-    """Write ``<figure>.png``, ``.svg`` and ``.pdf``, dark ink, text as text."""
+def figure_files(document: Document) -> Files:
+    """Make ``<figure>.png``, ``.svg`` and ``.pdf``, dark ink, text as text."""
     figures = [figure for section in document.sections for figure in section.figures]
-    for figure in figures:
-        (folder / f"{figure.name}.png").write_bytes(figure.png)
-        svg = re.sub(r'<svg( style="[^"]*")? ', _OPEN, figure.svg, count=1)
-        (folder / f"{figure.name}.svg").write_text(svg, encoding="utf-8")
-        (folder / f"{figure.name}.pdf").write_bytes(figure.pdf)
-    return [folder / f"{figure.name}.{kind}" for kind in ("png", "svg", "pdf") for figure in figures]
+    opened = {f"{figure.name}.svg": re.sub(r'<svg( style="[^"]*")? ', _OPEN, figure.svg, count=1) for figure in figures}
+    png = {f"{figure.name}.png": figure.png for figure in figures}
+    return {**png, **opened, **{f"{figure.name}.pdf": figure.pdf for figure in figures}}
 
 
-WRITERS: tuple[Callable[[Document, Path], list[Path]], ...] = (
-    write_markdown,
-    write_latex,
-    write_csv,
-    write_parquet,
-    write_texts,
-    write_html,  # from here on with figures, which are drawn meanwhile
-    write_figures,
+#: name below the folder -> content of the files of one format
+FORMATS: tuple[Callable[[Document], Files], ...] = (
+    markdown_files,
+    latex_files,
+    csv_files,
+    parquet_files,
+    lambda document: document.files,
+    lambda document: {"report.html": render_html(document)},  # from here on with figures, which are drawn meanwhile
+    figure_files,
 )
