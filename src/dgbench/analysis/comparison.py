@@ -60,15 +60,9 @@ class Separation:
     candidates: tuple[int, ...]  #: positions of the algorithms that the data cannot separate from the best
     algorithms: int
     seeds: int
-    level: float  #: probability of holding the truly best algorithm
-
-    @property
-    def separates(self) -> bool:
-        """Whether any algorithm is shown to be worse than the best."""
-        return len(self.candidates) < self.algorithms
 
 
-def lead(values: ArrayLike, *, rng: np.random.Generator | None = None) -> Lead:
+def lead(values: ArrayLike) -> Lead:
     """Exact permutation test of the lead, in which each seed's two values may change places.
 
     It is exact where leader and runner-up are exchangeable within a seed, and rejects less often than it says where
@@ -78,7 +72,6 @@ def lead(values: ArrayLike, *, rng: np.random.Generator | None = None) -> Lead:
 
     Args:
         values: (A, S) one value per algorithm and seed; the lowest mean leads.
-        rng: generator of random relabelings, used for more than 20 seeds alone.
 
     Raises:
         MeasureError: fewer than 2 algorithms, no seed, or a missing value.
@@ -97,7 +90,7 @@ def lead(values: ArrayLike, *, rng: np.random.Generator | None = None) -> Lead:
             sums = np.concatenate([sums + difference, sums - difference])
         as_large, relabelings = int((np.abs(sums) >= total - rounding).sum()), len(sums)
     else:
-        signs = 2 * (rng or np.random.default_rng(0)).integers(0, 2, size=(_DRAWN, seeds)) - 1
+        signs = 2 * np.random.default_rng(0).integers(0, 2, size=(_DRAWN, seeds)) - 1
         as_large, relabelings = 1 + int((np.abs(signs @ differences) >= total - rounding).sum()), _DRAWN + 1
     wins = int((differences > 0).sum())
     return Lead(first, second, max(total, 0.0) / seeds, wins, seeds, as_large, relabelings)
@@ -133,7 +126,7 @@ def separated(values: ArrayLike, *, level: float = 0.95) -> Separation:
         quantile = float(t.ppf(1 - (1 - level) / max(2, algorithms - 1), seeds - 1))
         rounding = _EQUAL * np.abs(table).max()
         inside = (differences.mean(axis=2) <= quantile * errors + rounding).all(axis=1)
-    return Separation(tuple(int(at) for at in np.flatnonzero(inside)), algorithms, seeds, level)
+    return Separation(tuple(int(at) for at in np.flatnonzero(inside)), algorithms, seeds)
 
 
 def _table(values: ArrayLike) -> Floats:

@@ -55,11 +55,6 @@ class Resamples:
     units: int  #: smallest number of units resampled (seeds, or environments)
     level: float  #: the coverage that the widening was made for
 
-    def interval(self, name: str) -> Interval:
-        """The mean of one algorithm."""
-        at = self.names.index(name)
-        return interval_of(float(self.estimate[at]), self.draws[:, at], self.level)
-
     def difference(self, first: str, second: str) -> Interval:
         """Mean of the first algorithm less that of the second, over the same resamples."""
         a, b = self.names.index(first), self.names.index(second)
@@ -204,15 +199,14 @@ def compatible(first: Sample, second: Sample, level: float = 0.95) -> Interval:
 Z95 = 1.959963984540054  # of the standard normal distribution: 2.5 % of it lie above
 
 
-def wilson(count: float, n: int, z: float = Z95) -> tuple[float, float]:
-    """Wilson's score interval of a proportion.
+def wilson(count: float, n: int) -> tuple[float, float]:
+    """Wilson's 95% score interval of a proportion.
 
     Source: Wilson, 1927; Brown, Cai and DasGupta, 2001, equation 4.
 
     Args:
         count: images of a kind, 0 to n; a fraction where it is an expected number.
         n: images, at least 1.
-        z: quantile of the normal distribution; the default gives 95 %.
 
     Returns:
         Lower and upper end, in [0, 1].
@@ -222,7 +216,7 @@ def wilson(count: float, n: int, z: float = Z95) -> tuple[float, float]:
     """
     if n < 1 or not 0 <= count <= n:
         raise ValueError(f"{count} of {n} is no proportion")
-    p = count / n
+    p, z = count / n, Z95
     middle = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     return max(0.0, middle - half), min(1.0, middle + half)

@@ -252,9 +252,9 @@ def selection_table(evaluation: Evaluation) -> Table:
     chosen = selections(studies, list(MEASURES))
     for name, title in MEASURES.items() if len(algorithms_of(studies)) > 1 else ():
         line: dict[str, Any] = {"measure": title}
-        for seed in seeds:
-            line |= _names(f"seed {seed}", chosen[name, seed].names)
-        line |= _names("mean over seeds", chosen[name, None].names)
+        for seed, column in [*((seed, f"seed {seed}") for seed in seeds), (None, "mean over seeds")]:
+            names = " = ".join(chosen[name, seed].names)
+            line |= entry(column, names or None, reason="no algorithm has this measure")
         losses = [cost for seed in seeds if (cost := chosen[name, seed].cost) is not None]
         line |= over_seeds("degradation", losses, len(seeds), "no seed has both a selection and ideal errors")
         reason = "nothing selected or no ideal error"
@@ -296,10 +296,6 @@ def correlation_table(evaluation: Evaluation) -> Table:
     title = "Rank correlation with the ideal measure over algorithms"
     frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
     return table(frame, "correlation", title, columns, on_correlation(studies))
-
-
-def _names(column: str, selected: tuple[str, ...]) -> dict[str, Any]:
-    return entry(column, " = ".join(selected) or None, reason="no algorithm has this measure")
 
 
 def certainty_table(evaluation: Evaluation, statistics: Statistics) -> Table:

@@ -328,13 +328,9 @@ def _pace(states: Sequence[RunState]) -> list[str]:
 def _running(states: Sequence[RunState]) -> list[str]:
     """One line for each process and step: the runs of a stack share one."""
     together: dict[tuple[str, int, int, int], list[RunState]] = defaultdict(list)
-    alone = []
     for state in states:
-        beat = state.beat
-        if beat:
+        if beat := state.beat:
             together[beat.host, beat.pid, beat.step, beat.steps].append(state)
-        else:
-            alone.append(f"{state.folder}: starting")
     lines = []
     for (host, pid, step, steps), stack in sorted(together.items()):
         what = str(stack[0].folder) if len(stack) == 1 else f"{len(stack)} models together, e.g. {stack[0].folder}"
@@ -342,7 +338,7 @@ def _running(states: Sequence[RunState]) -> list[str]:
         if beat and beat.seconds_left is not None:
             speed = f", {beat.steps_per_s:.1f} steps/s, {duration(beat.seconds_left)} left"
         lines.append(f"{what}: step {step} of {steps}{speed}, process {pid} on {host}")
-    return lines + alone
+    return lines + [f"{state.folder}: starting" for state in states if not state.beat]
 
 
 def _notes(states: Sequence[RunState], hiding: bool, jobs: Sequence[str]) -> list[str]:
