@@ -178,15 +178,16 @@ def _accuracies(
     tests: pd.DataFrame,
     selected: Selected,
 ) -> tuple[list[dict[str, Any]], list[Problem]]:
-    """Every environment of one algorithm and seed.
+    """Every environment of one algorithm and seed; and one problem that names all that is missing.
 
     Args:
         environments: those that are reported.
         plan: sets of environments that a complete study tests in.
         runs: of the study.
         tests: its lines of :class:`~dgbench.reports.evaluation.Group`.
-        selected: all runs.
+        selected: all runs, with what is known of those without rows.
     """
+    identity = runs[0].identity
     tested_by = {number: frozenset(tested(selected.runs[number].identity)) for number in tests["run"].unique()}
     by_env: dict[str, dict[HeldOut, float]] = {env: {} for env in environments}
     images: dict[str, float] = {}
@@ -195,14 +196,35 @@ def _accuracies(
         if env in by_env:
             by_env[env][tested_by[run]], images[env] = accuracy, count
     lacking = [h for h in plan if any(math.isnan(by_env[env].get(h, math.nan)) for env in h & by_env.keys())]
-    missing, problems = why_missing(runs, lacking, selected)
+    missing = {held_out: _why_missing(held_out, runs, selected) for held_out in lacking}
+    problems, fill = [], ""
+    if missing:
+        folds = [fold for _, fold in missing.values()]
+        fill = f"To fill: run it where the sweep was made (trial {identity['seed']}) and import the folder again"
+        if not identity["code"].startswith(IMPORTED):
+            fill = f"To fill: {filling_command(Path(runs[0].folder), folds if all(folds) else [])}"
+        what = [f"{', '.join(sorted(held_out))} held out: {reason}" for held_out, (reason, _) in missing.items()]
+        where = f"{variant_text(identity)}, {runs[0].label} seed {identity['seed']}"
+        problems.append(Problem("missing cells", where, f"{'; '.join(what)}. {fill}"))
     lines = []
     for env, accuracies in by_env.items():
-        cause = next((text for held_out, text in missing.items() if env in held_out), "")
+        cause = next((text for held_out, (text, _) in missing.items() if env in held_out), "")
         value = mean(list(accuracies.values())) if accuracies and not cause else None
-        reason = f"seed {runs[0].identity['seed']}: {cause}" if cause else None
+        reason = f"seed {identity['seed']}: {cause}. {fill}" if cause else None
         lines.append({"env": env, "images": images.get(env), "accuracy": value, "accuracy.reason": reason})
     return lines, problems
+
+
+def _why_missing(held_out: HeldOut, runs: Sequence[SelectedRun], selected: Selected) -> tuple[str, str]:
+    """Why an algorithm and seed have no result in a set of tested environments; and its fold, empty where not known."""
+    folds = [frozenset(tests) for tests in tested_by_fold(runs[0].identity) or []]
+    fold = str(folds.index(held_out)) if held_out in folds else ""
+    for run in runs:
+        if not run.lost and frozenset(tested(run.identity)) == held_out:
+            return run.why or "its accuracy is NaN, or it has no test row, at the selected step", fold
+    nothing = "no run in these results holds out" if selected.partial else "not planned: no run holds out"
+    reasons_of = (selected.silent.get(Path(run.folder).parent, {}).get(fold) for run in runs)
+    return next(filter(None, reasons_of), f"{nothing} {', '.join(sorted(held_out))}"), fold
 
 
 def planned(identity: Mapping[str, Any], present: Sequence[HeldOut]) -> list[HeldOut]:
@@ -216,42 +238,3 @@ def planned(identity: Mapping[str, Any], present: Sequence[HeldOut]) -> list[Hel
     if identity["protocol"] == PAIRS:
         return [frozenset(pair) for pair in combinations(identity["given"], 2)]
     return sorted(set(present), key=sorted)
-
-
-def why_missing(
-    runs: Sequence[SelectedRun], lacking: Sequence[HeldOut], selected: Selected
-) -> tuple[dict[HeldOut, str], list[Problem]]:
-    """Why an algorithm and seed lack a result, with the command that fills it.
-
-    Args:
-        runs: the runs of that algorithm and seed.
-        lacking: sets of tested environments without a usable result.
-        selected: all runs, with what is known of those without rows.
-
-    Returns:
-        A reason for every lacking set, and one problem that names them all; none where nothing is lacking.
-    """
-    if not lacking:
-        return {}, []
-    identity = runs[0].identity
-    folds_of = [frozenset(tests) for tests in tested_by_fold(identity) or []]
-    have: dict[HeldOut, list[SelectedRun]] = defaultdict(list)
-    for run in runs:
-        have[frozenset(tested(run.identity))].append(run)
-    studies = list(dict.fromkeys(Path(run.folder).parent for run in runs))
-    reasons, folds = {}, []
-    nothing = "no run in these results holds out" if selected.partial else "not planned: no run holds out"
-    for held_out in lacking:
-        fold = str(folds_of.index(held_out)) if held_out in folds_of else ""
-        folds.append(fold)
-        fold_reason = next((text for study in studies if (text := selected.silent.get(study, {}).get(fold))), "")
-        no_result = "its accuracy is NaN, or it has no test row, at the selected step"
-        run_reason = next((run.why or no_result for run in have[held_out] if not run.lost), "")
-        reasons[held_out] = run_reason or fold_reason or f"{nothing} {', '.join(sorted(held_out))}"
-    fill = f"run it where the sweep was made (trial {identity['seed']}) and import the folder again"
-    if not identity["code"].startswith(IMPORTED):
-        fill = filling_command(Path(runs[0].folder), folds if all(folds) else [])
-    what = "; ".join(f"{', '.join(sorted(held_out))} held out: {reason}" for held_out, reason in reasons.items())
-    where = f"{variant_text(identity)}, {runs[0].label} seed {identity['seed']}"
-    advice = {held_out: f"{reason}. To fill: {fill}" for held_out, reason in reasons.items()}
-    return advice, [Problem("missing cells", where, f"{what}. To fill: {fill}")]
