@@ -69,3 +69,10 @@ def test_bad_selection() -> None:
         select({"erm": math.nan})
     with pytest.raises(MeasureError, match=r"ideal error.*irm"):
         degradation({"erm": 0.1}, "irm")
+
+
+def test_values_that_differ_by_rounding_alone_tie() -> None:
+    values = {"vrex": 0.1 + 0.2, "erm": 0.3, "irm": 0.30001}
+    assert select(values) == ("erm", "vrex")
+    assert degradation(values, "vrex") == 0
+    assert degradation(values, "irm") == pytest.approx(1e-5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -36,6 +37,14 @@ def test_one_line_per_run_environment_and_subset(small_study: Path) -> None:
     assert (line["seen"], line["env_held_out"], line["held_out"]) == (1000, True, ("0.10",))
     assert (line["hparams.lr"], line["variant.ratio"], line["code"]) == (0.001, 3, "0.1.0")
     assert frame.attrs == {"selection": "selection: last step", "problems": [], "validation_environments": ()}
+
+
+def test_how_many_runs_trained_together(make: Any, tmp_path: Path) -> None:
+    """Of a run with rows that are older than the key it is not known."""
+    for fold, together in (("0", 12), ("1", None)):
+        make.write_run(tmp_path, make.identity(fold=fold), together=together)
+    frame = results(tmp_path).drop_duplicates("fold").set_index("fold")
+    assert frame["together"].to_dict() == {"0": 12, "1": pd.NA}
 
 
 def test_measures_by_hand(small_study: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -169,13 +169,11 @@ def _benchmark(
         forms = [{**form, "given": ", ".join(s.given)} for form, s in zip(forms, settings, strict=True)]
     varying = sorted({name for form in forms for name in form})
     axes = [name for name in varying if len({form.get(name, "-") for form in forms}) > 1]
-    lines = [
-        BenchmarkLine({axis: form.get(axis, "-") for axis in axes}, evaluation)
-        for form, evaluation in zip(forms, evaluations, strict=True)
-    ]
-    size = size_axis if size_axis in axes else _find_size_axis(lines, axes)
+    forms = [{axis: form.get(axis, "-") for axis in axes} for form in forms]
+    size = size_axis if size_axis in axes else _find_size_axis(forms, [len(setting.given) for setting in settings])
     axes.sort(key=lambda axis: (axis != size, axis))
-    lines = [BenchmarkLine({axis: line.values[axis] for axis in axes}, line.evaluation) for line in lines]
+    of_form = zip(forms, evaluations, strict=True)
+    lines = [BenchmarkLine({axis: form[axis] for axis in axes}, evaluation) for form, evaluation in of_form]
     lines.sort(key=lambda line: [sortable(line.values[axis]) for axis in axes])
     codes = {code: form for setting, form in zip(settings, plain, strict=True) for code in setting.codes}
     refused = ""
@@ -191,15 +189,15 @@ def _benchmark(
     return Benchmark(title, identity, tuple(axes), lines, size, refused)
 
 
-def _find_size_axis(lines: Sequence[BenchmarkLine], axes: Sequence[str]) -> str | None:
-    """The axis whose value is proportional to N while the others stay: ``scale``, but not ``ratio``."""
-    for axis in axes:
-        groups: dict[str, dict[float, int]] = defaultdict(dict)
-        for line in lines:
-            is_text, value, _ = sortable(line.values[axis])
+def _find_size_axis(forms: Sequence[Mapping[str, str]], counts: Sequence[int]) -> str | None:
+    """The axis whose value is proportional to N (``counts``) while the others stay: ``scale``, but not ``ratio``."""
+    for axis in forms[0]:
+        groups: dict[tuple[str, ...], dict[float, int]] = defaultdict(dict)
+        for form, count in zip(forms, counts, strict=True):
+            is_text, value, _ = sortable(form[axis])
             if is_text or value <= 0:
                 break
-            groups[line.label(without=axis)][value] = line.count
+            groups[tuple(form[other] for other in forms[0] if other != axis)][value] = count
         else:
             several = [sizes for sizes in groups.values() if len(sizes) > 1]
             if several and all(len({count / value for value, count in s.items()}) == 1 for s in several):
