@@ -130,7 +130,7 @@ def read_shifts(roots: str | Path | Iterable[str | Path]) -> ShiftCollection:
     Raises:
         RecordError: there is not one estimate.
     """
-    where, problems = places(roots), []
+    where, problems = places(roots), list[Problem]()
     placed: list[tuple[str, ShiftRow]] = []  # folder, row
     seen: set[str] = set()
     for root in where:
