@@ -244,7 +244,7 @@ def _free_box(spot: _Pixels, size: _Pixels, pixel: float, taken: _Pixels, limits
     boxes = np.hstack([corners, corners + size])
     covered = _shared(boxes, taken).sum(axis=1) + 3 * (size.prod() - _shared(boxes, limits[None]).sum(axis=1))
     free = np.flatnonzero(covered <= 0.5)
-    return boxes[free[0] if len(free) else covered.argmin()]
+    return np.asarray(boxes[free[0] if len(free) else covered.argmin()])
 
 
 def _shared(boxes: _Pixels, others: _Pixels) -> _Pixels:

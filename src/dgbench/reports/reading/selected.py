@@ -166,7 +166,8 @@ def of_environments(rows: pd.DataFrame, environments: Sequence[Container[str]]) 
     env = rows["env"].astype("category").cat
     names = list(map(str, env.categories))
     listed = np.array([[name in of_run for name in names] for of_run in environments], dtype=bool)
-    return listed.reshape(len(environments), len(names))[rows["run"].to_numpy(), env.codes.to_numpy()]
+    place = rows["run"].to_numpy(), env.codes.to_numpy()
+    return np.asarray(listed.reshape(len(environments), len(names))[place])
 
 
 def _tests(runs: Sequence[SelectedRun], rows: pd.DataFrame) -> pd.DataFrame:
