@@ -226,8 +226,8 @@ def correct_selections(benchmark: Benchmark) -> pd.DataFrame:
         ``cost`` (mean degradation, a fraction).
     """
     costs = selection_costs(benchmark).dropna(subset="seed").groupby("measure")["degradation"]
-    correct: pd.DataFrame = costs.agg(right=lambda of_measure: (of_measure == 0).sum(), number="size", cost="mean")
-    return correct.reindex(list(COMPARED)).dropna()
+    correct = costs.agg(right=lambda of_measure: (of_measure == 0).sum(), number="size", cost="mean")
+    return pd.DataFrame(correct).reindex(list(COMPARED)).dropna()
 
 
 def benchmark_hit_table(benchmark: Benchmark) -> Table:

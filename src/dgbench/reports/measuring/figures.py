@@ -33,7 +33,6 @@ from dgbench.reports.render.drawing import (
     finish,
     grid,
     label_of,
-    spread,
 )
 
 _COLUMNS = 3
@@ -292,7 +291,7 @@ def baseline_figures(benchmark: Benchmark, baseline: str) -> list[Figure]:
         with canvas(name, 5.6, 3.1) as drawn:
             panels = drawn.subplots(1, 3, sharey=True)
             for axes, letter, (measure, title) in zip(panels, "abc", RANKED_BY.items(), strict=True):
-                for (label, algorithms, marker), color, offset in zip(drawn_as, COLORS, spread(2, 0.24), strict=False):
+                for (label, algorithms, marker), color, offset in zip(drawn_as, COLORS, (-0.12, 0.12), strict=False):
                     pairs = zip(shown, algorithms, strict=True)
                     values = [known(by_seed(line.studies, measure), algorithm) for line, algorithm in pairs]
                     at = [at + offset for at, of_line in enumerate(values) if of_line]

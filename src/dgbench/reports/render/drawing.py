@@ -28,13 +28,10 @@ if TYPE_CHECKING:
 INK = "#1c2024"  # becomes currentColor in the SVG
 # Okabe & Ito's palette less yellow and black: told apart by color-blind readers, visible on light and dark pages
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-#: color, marker and line of each measure, the same in every figure
+#: color, marker and line of the compared measures, the same in every figure
 MEASURE_STYLE: dict[str, tuple[str, str, Any]] = {
     "worst_gap": ("#d55e00", "o", "-"),
     "average": ("#0072b2", "s", (0, (5, 2))),
-    "worst": ("#009e73", "^", (0, (1, 1.5))),
-    "gap": ("#cc79a7", "D", (0, (6, 2, 1, 2))),
-    "ideal": ("#e69f00", "v", "-"),
 }
 GRAY = "#9aa3ab"  # what is worse than the best, legible on light and dark pages
 REST: dict[str, Any] = {"color": INK, "alpha": 0.35, "linewidth": 0.8, "zorder": 1}  # behind the highlighted few
@@ -150,11 +147,6 @@ def apart(places: Mapping[str, float], least: float, low: float, high: float) ->
         moved[at] = min(moved[at], ceiling)
         ceiling = moved[at] - least
     return dict(zip(order, moved, strict=True))
-
-
-def spread(count: int, step: float) -> list[float]:
-    """Make offsets about 0 that keep ``count`` marks at one place apart."""
-    return [step * (i - (count - 1) / 2) for i in range(count)]
 
 
 @contextmanager
