@@ -423,22 +423,20 @@ def _pack(files: dict[str, RowFile], names: Names) -> bytes:
     index = json.dumps({"version": _version(), "names": list(names), "files": listed}, separators=(",", ":"))
     rows = np.concatenate([np.empty(0, ROW_TYPE), *(rows for file in files.values() for _, rows in file.runs)])
     buffer = io.BytesIO()
-    columns: dict[str, Any] = {name: rows[name] for name in ROW_COLUMNS}
-    np.savez(buffer, index=np.frombuffer(index.encode(), dtype=np.uint8), **columns)
+    np.savez(buffer, index=np.frombuffer(index.encode(), dtype=np.uint8), rows=rows)
     return buffer.getvalue()
 
 
 def _loaded(path: Path, names: Names) -> dict[str, RowFile]:
     """The row files that a cache holds, by folder; none where there is no cache, or one that cannot be used."""
     try:
-        columns = read_arrays(path)
-        index = json.loads(columns["index"].tobytes())
+        content = read_arrays(path)
+        index, rows = json.loads(content["index"].tobytes()), content["rows"].astype(ROW_TYPE)
         if index["version"] != _version():
             return {}
         numbers = np.array([names[name] for name in index["names"]], dtype=np.int32)
-        rows = np.empty(len(columns["step"]), dtype=ROW_TYPE)
-        for name in ROW_COLUMNS:
-            rows[name] = numbers[columns[name]] if name in ("env", "subset") else columns[name]
+        for name in ("env", "subset"):
+            rows[name] = numbers[rows[name]]
         files, start = {}, 0
         for entry in index["files"]:
             runs = []
