@@ -196,11 +196,6 @@ def aligned(lines: Sequence[Sequence[str]], numeric: Sequence[bool]) -> list[str
         numeric: of each column, whether it is set to the right.
     """
     widths = [max(len(line[at]) for line in lines) for at in range(len(numeric))]
-    text = []
-    for line in lines:
-        padded = [
-            value.rjust(width) if right else value.ljust(width)
-            for value, width, right in zip(line, widths, numeric, strict=True)
-        ]
-        text.append("  " + "  ".join(padded).rstrip())
-    return text
+    pads = [str.rjust if right else str.ljust for right in numeric]
+    padded = ([pad(text, width) for pad, text, width in zip(pads, line, widths, strict=True)] for line in lines)
+    return ["  " + "  ".join(line).rstrip() for line in padded]

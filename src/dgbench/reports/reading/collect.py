@@ -316,25 +316,19 @@ def fold_seeds(identities: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     folded = [dict(identity) for identity in identities]
     shared = keys(Role.DATASET | Role.FORM | Role.NETWORK | Role.PROTOCOL)
     for name in SEEDED:
-        folded = _folded(folded, name, shared)
+        values: dict[str, dict[int, set[Any]]] = defaultdict(lambda: defaultdict(set))
+        settings = [identity_key(identity, shared) for identity in folded]
+        for setting, identity in zip(settings, folded, strict=True):
+            values[setting][identity["seed"]].add(identity[name])
+        by_seed = {
+            setting
+            for setting, seeds in values.items()
+            if len(set().union(*seeds.values())) > 1 and all(len(of_seed) == 1 for of_seed in seeds.values())
+        }
+        for setting, identity in zip(settings, folded, strict=True):
+            identity[name] = BY_SEED if setting in by_seed else identity[name]
         shared = (*shared, name)  # splits of different data are no repetitions
     return folded
-
-
-def _folded(identities: Sequence[dict[str, Any]], name: str, shared: Sequence[str]) -> list[dict[str, Any]]:
-    values: dict[str, dict[int, set[Any]]] = defaultdict(lambda: defaultdict(set))
-    settings = [identity_key(identity, shared) for identity in identities]
-    for setting, identity in zip(settings, identities, strict=True):
-        values[setting][identity["seed"]].add(identity[name])
-    folded = {
-        setting
-        for setting, seeds in values.items()
-        if len(set().union(*seeds.values())) > 1 and all(len(of_seed) == 1 for of_seed in seeds.values())
-    }
-    return [
-        {**identity, name: BY_SEED} if setting in folded else identity
-        for setting, identity in zip(settings, identities, strict=True)
-    ]
 
 
 #: ways out where versions would share a table
