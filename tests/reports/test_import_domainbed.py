@@ -396,6 +396,7 @@ def bad(folder: Path, **changes: Any) -> None:
 
 def test_a_bad_folder_is_named_and_the_others_are_used(tmp_path: Path) -> None:
     write_run(tmp_path / "good", [record(0, [0.5] * 6)])
+    write_run(tmp_path / ".hidden" / "old", [record(0, [0.5] * 6, trial_seed=1)])  # passed over
     cases: dict[str, tuple[dict[str, Any], str]] = {
         "args": ({"args": ...}, "lacks args"),
         "algorithm": ({"algorithm": None}, "algorithm is null, not text"),

@@ -105,11 +105,8 @@ def choices(selected: Selected, unreported: Sequence[str] = ()) -> list[Choice]:
             )
         )
 
-    def place(choice: Choice) -> tuple[Any, ...]:
-        setting = choice.dataset, str(choice.variant), str(choice.setting)
-        return (*setting, choice.algorithm, choice.trial, choice.seed, sortable(choice.fold))
-
-    return sorted(chosen, key=place)
+    chosen.sort(key=lambda choice: (choice.algorithm, choice.trial, choice.seed, sortable(choice.fold)))
+    return sorted(chosen, key=lambda choice: (choice.dataset, str(choice.variant), str(choice.setting)))
 
 
 def _number(value: float) -> float | None:
