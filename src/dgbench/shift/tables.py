@@ -182,7 +182,8 @@ def shift_table(setting: ShiftSetting, source: Published | None = None) -> Table
         cells |= value_cell(line, "cor labels", setting.axes[1], LABELS)
         estimate = line.value(setting.axes[0])
         cells["interval"] = estimate.interval if estimate else None
-        cells |= entry("verdict", verdict_of[line.title].kind or None, reason=verdict_of[line.title].why)
+        verdict = verdict_of[line.title]
+        cells |= {"verdict": verdict.kind} if verdict.kind else {"verdict": "none", "verdict.reason": verdict.why}
         lines.append(cells | {"flags": flag_text(line)})
     columns = [DATASET, Column("pairs"), Column("classes", help="that count, in both sides of every pair")]
     for axis, title in AXES:
