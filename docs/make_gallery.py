@@ -99,7 +99,7 @@ def make(entries: list[dict[str, Any]], folder: Path) -> None:
     data = Path(os.environ.get("DGBENCH_DATA_DIR", ROOT / "data"))
     found = [data / name for name in ("PACS", "PACS_64") if (data / name).is_dir()]
     if not found:
-        sys.exit(f"make_gallery: there is no PACS in {data}; run python -m dgbench.data.fetch pacs")
+        sys.exit(f"make_gallery: there is no PACS in {data}; run dgbench fetch pacs")
     for name, target in (("PACS", found[0].resolve()), ("results", ROOT / "results")):
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(target)

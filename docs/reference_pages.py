@@ -318,7 +318,7 @@ DOWNLOADS_HEAD = """# Downloads
 
 <!-- Written by `make docs` from conf/dataset; edit that. -->
 
-Where `python -m dgbench.data.fetch NAME` looks, in this order. A checksum stands here only where a public source states
+Where `dgbench fetch NAME` looks, in this order. A checksum stands here only where a public source states
 it: a sha256 tells every change, an md5 damage but not malice. Where none is stated, the sha256 of what came is printed
 and noted, and `verify` compares later ones with it ([Fetching datasets](../how_to/fetching.md)). The addresses stand in
 `conf/dataset/NAME.yaml`; public sources name them, and no test asks them.

@@ -13,8 +13,9 @@ CONF = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parents[1] / "conf"
 
 
 def command_words(name: str) -> list[str]:
-    """The words that start a command: ``python train.py`` in a checkout, ``dgbench train`` where only a wheel is."""
-    return ["dgbench", name] if CONF == _INSTALLED else ["python", f"{name}.py"]
+    """The words that start a command: ``dgbench train`` where that was typed or a wheel is, or ``python train.py``."""
+    program = CONF == _INSTALLED or sys.argv[0].startswith("dgbench ")  # set by dgbench.cli.main
+    return ["dgbench", name] if program else ["python", f"{name}.py"]
 
 
 def typed_words(name: str) -> list[str]:

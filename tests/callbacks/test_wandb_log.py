@@ -36,6 +36,8 @@ def offline(train: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ended = train("logger=wandb", "logger.tags=[tiny]", cwd=folder, env={"WANDB_MODE": "offline"})
     assert ended.code == 0, ended.err
     assert "W&B is off" not in ended.err
+    (line,) = [line for line in ended.out.splitlines() if line.startswith("W&B: ")]
+    one_line(line, r"^W&B: 6 offline runs in outputs/\S+; send them: wandb sync --yes \$\(find outputs/\S+ ")
     return folder
 
 

@@ -177,7 +177,7 @@ def test_plan_of_a_dataset_that_is_not_here(command: Any, tmp_path: Path) -> Non
     assert ended.out.splitlines()[3].split()[-2] == "?"
     told = ended.out.splitlines()[-3:]
     assert told[0] == "pacs: 32 images of each of 2 environments per model and step"
-    fetch = "python -m dgbench.data.fetch pacs --to nowhere"
+    fetch = "dgbench fetch pacs --to nowhere"
     assert told[1].endswith(f" pacs, in nowhere/PACS; first: {fetch}")
     assert re.fullmatch(r"not clocked, pacs with mlp-\d+: .*nowhere/.*", told[2])
 

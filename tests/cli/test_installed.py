@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -11,9 +13,11 @@ import pytest
 
 from dgbench.cli.main import COMMANDS, main
 from dgbench.version import __version__
+from tests.conftest import Command
 from tools.fresh_environment import TINY, install, run, smoke
 
 ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = "from dgbench.cli.main import main\nmain()\n"
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +75,40 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert stop.value.code == 0
     shown = capsys.readouterr().out
     assert all(f"  {name} " in shown and about in shown for name, (_, about) in COMMANDS.items())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_speaks_of_the_program(name: str, command: Command, tmp_path: Path) -> None:
+    """``dgbench train --help`` begins every example with ``dgbench``, ``python train.py --help`` none."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    ended = command(program, name, "--help", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    assert f"dgbench {name}" in ended.out
+    assert "train.py" not in ended.out and "report.py" not in ended.out and "python -m" not in ended.out
+    for script in {name} & {"train", "report", "shift"}:
+        ended = command(f"{script}.py", "--help", cwd=tmp_path)
+        assert f"python {script}.py" in ended.out and "dgbench " not in ended.out
+
+
+def test_bash_completes_the_words_of_the_program(tmp_path: Path) -> None:
+    program = tmp_path / "dgbench"
+    program.write_text(f"#!/usr/bin/env -S PYTHONPATH={ROOT / 'src'} {sys.executable}\n{PROGRAM}")
+    program.chmod(0o755)
+    typed = ("dgbench tra", "dgbench train dataset=rot", "dgbench report report=leak", "dgbench fetch pac")
+    script = """
+        eval "$(dgbench train --shell-completion install=bash)"
+        for COMP_LINE in "$@"; do
+            COMP_WORDS=($COMP_LINE) COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+            _dgbench 2> /dev/null
+            echo "${COMPREPLY[*]}"
+        done
+    """
+    env = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    ended = subprocess.run(
+        ["bash", "-c", script, "bash", *typed], env=env, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert ended.stdout.splitlines() == ["train", "dataset=rotated_mnist", "report=leakage", ""], ended.stderr
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

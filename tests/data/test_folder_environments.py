@@ -154,6 +154,24 @@ def test_a_broken_image(image_tree: Tree, build: Build, caplog: Any, content: st
         build(root, store="none").store.gather(torch.tensor([8]))
 
 
+@pytest.mark.parametrize("n_broken", [3, 11])
+def test_every_broken_image_is_named_once(
+    image_tree: Tree, build: Build, caplog: Any, tmp_path: Path, n_broken: int
+) -> None:
+    """In one warning of a process, of many in a file that it names."""
+    root = image_tree(a=dict.fromkeys(TWO, 12), b=TWO)
+    broken = sorted(root.rglob("a/*/*.png"))[::2]
+    for file in broken[:n_broken]:
+        file.write_bytes(b"")
+    for _ in range(2):
+        build(root, on_bad_image="skip")
+    (text,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    listed = [*tmp_path.glob("cache/images/*/undecodable.txt")]
+    assert len(listed) == (n_broken > 10) and all(str(file) in text for file in listed)
+    named = "".join([text, *(file.read_text() for file in listed)])
+    assert all(named.count(file.relative_to(root).as_posix()) >= 1 for file in broken[:n_broken]) and "\n" not in text
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -152,9 +152,7 @@ def one_line(call: Callable[[], Any], words: str) -> None:
 
 def test_bad_trees(image_tree: Tree, tmp_path: Path) -> None:
     root = image_tree(photo=TWO, sketch={"cat": 1, "dog": 1})
-    one_line(
-        lambda: folders(tmp_path / "no"), r"dataset\.root=.*/no is no folder; .*python -m dgbench\.data\.fetch pacs"
-    )
+    one_line(lambda: folders(tmp_path / "no"), r"dataset\.root=.*/no is no folder; .*dgbench fetch pacs")
     one_line(lambda: folders(root, environments=["foto"]), r"dataset\.environments names foto, .* photo, sketch")
     one_line(lambda: folders(root, environments=["photo", "photo"]), r"names photo twice")
     one_line(lambda: folders(root, environments="photo"), r"dataset\.environments=photo is no list of names")

@@ -59,7 +59,7 @@ def test_camelyon17_that_will_not_do(camelyon: Path) -> None:
     list_file.unlink()
     with pytest.raises(DataError, match=r"metadata\.csv cannot be read"):
         made("camelyon17", camelyon)
-    with pytest.raises(DataError, match=r"is no folder; .*python -m dgbench\.data\.fetch camelyon17"):
+    with pytest.raises(DataError, match=r"is no folder; .*dgbench fetch camelyon17"):
         made("camelyon17", camelyon / "nowhere")
 
 

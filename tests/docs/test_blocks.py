@@ -132,6 +132,7 @@ def start(script: str, words: list[str], path: str, work: Work) -> None:
     before = f"import sys; sys.path.append({str(work.folder / path)!r})" if path else ""
     ended = work.command(script, *asked, cwd=work.folder, before=before, env={"DGBENCH_DATA_DIR": str(work.folder)})
     assert ended.code == 0, ended.err[-2000:]
+    assert "phase would begin" not in ended.out, ended.out[-2000:]
 
 
 def check_dgbench(words: list[str], path: str, work: Work) -> None:

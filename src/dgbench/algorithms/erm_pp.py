@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from dgbench.network_specs import Sizes
 from dgbench.objectives.contract import Algorithm, ParamGroup, Update
 from dgbench.objectives.step import Outcome, Step
 
@@ -24,13 +23,6 @@ class ERMPlusPlus(Algorithm):
 
     static = frozenset({"linear_steps"})
     learns_at: ClassVar[Mapping[str, Any]] = {"linear_steps": 10}
-
-    @classmethod
-    def caution(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> str:
-        head, steps = hparams["linear_steps"] + 1, sizes.n_steps
-        if head < steps:
-            return ""
-        return f"hparams.linear_steps={hparams['linear_steps']} trains the classifier alone in all of {steps} steps"
 
     def param_groups(self) -> dict[str, ParamGroup]:
         return {"linear": ParamGroup(("classifier",), "linear_lr"), "model": ParamGroup(("featurizer", "classifier"))}

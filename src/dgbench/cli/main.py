@@ -19,6 +19,19 @@ COMMANDS = {
     "results": ("dgbench.cli.results_command:command", "pack, check and list entries of the archive of results"),
     "fetch": ("dgbench.data.fetch.__main__:command", "download datasets, and verify those on disk"),
 }
+#: for bash; Hydra's own knows programs of one word only. Its answers are taken for the commands that it runs
+COMPLETION = """\
+_dgbench() {
+    local word=${COMP_WORDS[COMP_CWORD]} name=${COMP_WORDS[1]} choices=
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        choices="%s"
+    elif [[ " train report shift " == *" $name "* ]]; then
+        choices=$(COMP_LINE="dgbench ${COMP_LINE#*dgbench $name}" dgbench "$name" -sc query=bash 2> /dev/null)
+    fi
+    COMPREPLY=($(compgen -o nospace -o default -W "$choices" -- "$word"))
+}
+COMP_WORDBREAKS=${COMP_WORDBREAKS//=}
+complete -o nospace -o default -F _dgbench dgbench"""
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -35,13 +48,17 @@ def main(words: Sequence[str] | None = None) -> None:
         prog="dgbench",
         usage="dgbench COMMAND [WORDS]",
         description="Domain generalization experiments.",
-        epilog=f"commands:\n{listed}\n\n`dgbench COMMAND --help` says more.",
+        epilog=f"commands:\n{listed}\n\n`dgbench COMMAND --help` says more. Tab completion in bash:\n"
+        '  eval "$(dgbench --shell-completion install=bash)"',
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"dgbench {__version__}")
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
     typed = list(sys.argv[1:] if words is None else words)
+    if "install=bash" in typed and {"--shell-completion", "-sc"} & {*typed}:
+        print(COMPLETION % " ".join(COMMANDS))
+        return
     name = parser.parse_args(typed[:1]).command
     sys.argv = [f"dgbench {name}", *typed[1:]]
     resolve_name(COMMANDS[name][0])()

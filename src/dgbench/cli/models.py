@@ -26,8 +26,8 @@ EVALUATE_OPTIONS: Mapping[str, str] = {
     "step": "last or best checkpoint of a run (default: last; with averaging the best, of runs that kept it)",
     "averaging": "diwa_uniform or diwa_greedy evaluates the mean weights of the draws of a search (default: none)",
     "ensemble": "true evaluates several runs as one, by the mean of their logits (default: false)",
-    "features": "images of an environment whose features are kept, for report.py report=features (default: 0)",
-    "predictions": "true keeps what is predicted for every image, for report.py report=errors (default: false)",
+    "features": "images of an environment whose features are kept, for report=features (default: 0)",
+    "predictions": "true keeps what is predicted for every image, for report=errors (default: false)",
     "trust": TRUST,
     "output": "folder that receives the rows (default: outputs)",
 }
@@ -177,7 +177,7 @@ def _evaluate_help() -> str:
             *(f"  dgbench evaluate {words}\n      {what}" for words, what in EXAMPLES),
             "\nOptions:",
             *option_lines(EVALUATE_OPTIONS),
-            f"\nAnd the keys of {', '.join(USED)}, as train.py takes them. docs/how_to/models.md says more.",
+            f"\nAnd the keys of {', '.join(USED)}, as dgbench train takes them. docs/how_to/models.md says more.",
         ]
     )
 

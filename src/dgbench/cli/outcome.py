@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from dgbench.analysis import MEASURES
@@ -36,7 +37,7 @@ from dgbench.reports.tables import Column, table
 
 if TYPE_CHECKING:
     from dgbench.callbacks.loggers import MetricsLogger, WandbLog
-    from dgbench.training.study import Study
+    from dgbench.training.study import Run, Study
     from dgbench.training.train_runs import RunOutcomes
 
 CHOICE_FILE = "search.json"
@@ -152,21 +153,28 @@ def summarize(
     """
     from dgbench.callbacks.loggers import WandbLog
 
-    failed, left = [], []
+    failed, left, guessing = [], [], []
     wandb_log = logger if isinstance(logger, WandbLog) else None
     for study in studies:
         skipped = {run.fold.name: outcomes.left[run.hash] for run in study.runs if run.hash in outcomes.left}
         broken = {run.fold.name: _reason(run.folder) for run in study.runs if outcomes.complete.get(run.hash) is False}
-        _summarize(study, {**broken, **skipped}, selection, wandb_log, brief=len(studies) > TABLES)
+        rows = rows_of(study.planned)
+        _summarize(study, rows, {**broken, **skipped}, selection, wandb_log, brief=len(studies) > TABLES)
+        guessing += [text for run in study.runs if (text := _guesses(run, rows))]
         failed += [f"fold {fold_ranges(list(broken))} of {study.folder.name}"] if broken else []
         left += [f"fold {fold} of {study.folder.name}: {reason}" for fold, reason in skipped.items()]
     if left:
         print(f"left alone ({len(left)}): {'; '.join(left[:SPELLED])}{'; ...' if len(left) > SPELLED else ''}")
+    if guessing:
+        n_runs = sum(len(study.runs) for study in studies)
+        log.warning("no better than guessing: %d of %d models, e.g. %s", len(guessing), n_runs, guessing[0])
     for search in searches:
         if chosen := choices_of(search):
             choice_table = choices_table(chosen)
             print(plain_table(choice_table, f"{choice_table.title} ({describe(search.scheme.chosen_by)})"))
         print(f"rows: {search.studies[0].folder.parent}")
+    folders = [folder for study in studies for folder in (study.folder, *(run.folder for run in study.runs))]
+    _print_logged(studies[0].config["logger"], folders, folders[0] if len(studies) == 1 else folders[0].parent)
     return Ended([run.folder for study in studies for run in study.runs], failed)
 
 
@@ -176,12 +184,38 @@ def _reason(folder: Path) -> str:
     return f"{status.word.lower() or 'failed'}{f': {status.reason}' if status.reason else ''}"
 
 
+def _guesses(run: Run, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Say that a run is no better at its end than always answering one class, by one standard error; else nothing.
+
+    Judged on the validation images of the environments that it trained on.
+    """
+    val = [row for row in rows if row["fold"] == run.fold.name and row["subset"] == "val" and not row["env_held_out"]]
+    last = [row for row in val if row["step"] == val[-1]["step"]]
+    subsets = [run.data.environments.table.subset(row["env"], "val") for row in last]
+    if not subsets:
+        return ""
+    labels = run.data.environments.catalog.labels[np.concatenate(subsets)]
+    chance = 1 - np.bincount(labels).max() / len(labels)
+    error = sum(row["wrong"] for row in last) / sum(row["seen"] for row in last)
+    if not chance or error < chance - (chance * (1 - chance) / len(labels)) ** 0.5:
+        return ""
+    return (
+        f"{run.title}: error {100 * error:.1f} % on validation images of its training environments, where the most "
+        f"frequent class alone gives {100 * chance:.1f} %; look at the labels, hparams.lr and trainer.steps"
+    )
+
+
 def _summarize(
-    study: Study, unusable: Mapping[str, str], selection: Selection, wandb_log: WandbLog | None, brief: bool
+    study: Study,
+    rows: Sequence[Mapping[str, Any]],
+    unusable: Mapping[str, str],
+    selection: Selection,
+    wandb_log: WandbLog | None,
+    brief: bool,
 ) -> None:
     from dgbench.callbacks.loggers import RunInfo
 
-    evaluated = print_study(study.planned, unusable, selection, brief)
+    evaluated = print_study(study.planned, rows, unusable, selection, brief)
     if evaluated and wandb_log:
         present = {name: value for name in MEASURES if (value := evaluated.measures.value(name)) is not None}
         name, tags = study.folder.name, [*study.tags(), "study"]
@@ -191,13 +225,29 @@ def _summarize(
         wandb_log.finish(failed=any(reason.startswith("failed") for reason in unusable.values()))
 
 
+def rows_of(study: PlannedStudy) -> list[dict[str, Any]]:
+    """Read the rows of all folds of a study; lines that cannot be read are named."""
+    rows: list[dict[str, Any]] = []
+    for file in (study.run_folder(fold) / ROW_FILE for fold in study.folds):
+        whole, torn = read_rows(file) if file.exists() else ([], [])
+        rows += whole
+        for problem in torn:
+            log.warning("%s line %d dropped: %s", problem.file, problem.line, problem.reason)
+    return rows
+
+
 def print_study(
-    study: PlannedStudy, unusable: Mapping[str, str], selection: Selection, brief: bool
+    study: PlannedStudy,
+    rows: Sequence[Mapping[str, Any]],
+    unusable: Mapping[str, str],
+    selection: Selection,
+    brief: bool,
 ) -> Evaluated | None:
     """Print the table of a study and where its rows are; nothing of a study of a search, which has one table for all.
 
     Args:
         study: that was trained, now or before.
+        rows: of it.
         unusable: fold -> why its errors must not be used.
         selection: of the step.
         brief: print its measures in one line.
@@ -205,12 +255,6 @@ def print_study(
     Returns:
         Its errors and measures; None where there are no rows.
     """
-    rows: list[dict[str, Any]] = []
-    for file in (study.run_folder(fold) / ROW_FILE for fold in study.folds):
-        whole, torn = read_rows(file) if file.exists() else ([], [])
-        rows += whole
-        for problem in torn:
-            log.warning("%s line %d dropped: %s", problem.file, problem.line, problem.reason)
     evaluated = evaluate_study(rows, selection, unusable) if rows else None
     if study.search is not None:
         return evaluated
@@ -228,8 +272,28 @@ def print_study(
 def print_finished(studies: Sequence[PlannedStudy], selection: Selection) -> Ended:
     """Print the tables of studies of which nothing is left to train."""
     for study in studies:
-        print_study(study, {}, selection, brief=len(studies) > TABLES)
+        print_study(study, rows_of(study), {}, selection, brief=len(studies) > TABLES)
     return Ended([study.run_folder(fold) for study in studies for fold in study.folds])
+
+
+def _print_logged(logger: Mapping[str, Any], folders: Sequence[Path], below: Path) -> None:
+    """Print in one line where TensorBoard or W&B wrote, and what is typed next.
+
+    Args:
+        logger: keys of ``conf/logger``.
+        folders: of runs and studies.
+        below: folder that all of them lie in.
+    """
+    kind, place = str(logger.get("_target_")).rpartition(".")[2], shlex.quote(str(below))
+    if kind == "TensorBoardLog" and any((folder / "tensorboard").is_dir() for folder in folders):
+        print(f"TensorBoard: tensorboard --logdir {place}")
+    if kind == "WandbLog":
+        written = [path.name for folder in folders for path in folder.glob("wandb/*run-*")]
+        if offline := sum(name.startswith("offline-run-") for name in written):
+            found = f"$(find {place} -type d -path '*/wandb/offline-run-*' -prune)"
+            print(f"W&B: {offline} offline runs in {place}; send them: wandb sync --yes {found}")
+        elif written:
+            print(f"W&B: {len(written)} runs in project {logger['project']}, kept in {place}")
 
 
 def print_sweep_end(n_jobs: int, done: int, runs: Sequence[Path], config: DictConfig) -> None:
@@ -256,6 +320,7 @@ def print_sweep_end(n_jobs: int, done: int, runs: Sequence[Path], config: DictCo
         except DgbenchError as error:  # e.g. results that no table may mix
             print(f"no table here: {error}")
     chosen = [f"selection={selection.name}"] if selection.name != "last" else []
+    _print_logged(config.logger, [*runs, *dict.fromkeys(run.parent for run in runs)], Path(config.hydra.sweep.dir))
     print("report: " + shlex.join([*command_words("report"), *chosen, f"runs=[{config.hydra.sweep.dir}]"]), flush=True)
 
 

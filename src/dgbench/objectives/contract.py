@@ -164,17 +164,8 @@ class Algorithm:
 
     @classmethod
     def caution(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> str:
-        """One line for the user about values that are allowed and of little use; empty for others.
-
-        By default a reset, and what begins with it, that comes after the last step.
-        """
-        late = [f"hparams.{name}={hparams[name]:g}" for name in cls.resets() if hparams[name] >= sizes.n_steps]
-        if not late:
-            return ""
-        return (
-            f"{' and '.join(late)}: the second phase would begin after the last of {sizes.n_steps} steps, so the "
-            "method is not tried; lower it, or train longer"
-        )
+        """One line for the user about values that are allowed and of little use; empty for others."""
+        return ""
 
     @classmethod
     def networks_needed(cls, sizes: Sizes, hparams: Mapping[str, Any]) -> dict[str, NetworkSpec]:

@@ -15,7 +15,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dgbench.configuration import CONF
+from dgbench.configuration import CONF, command_words
 from dgbench.errors import DgbenchError
 from dgbench.plan.overrides import groups, options, quoted
 
@@ -97,7 +97,9 @@ def unknown_key(key: str, root: str, words: Sequence[str]) -> str:
     keys = [*_keys(config, ""), *_hyperparameters(config)]
     group, _, sub = key.partition(".")
     if options(group) and group not in groups(root):
-        return f"{group} is no group of {root}.py; its groups are {', '.join(sorted(groups(root)))}"
+        return (
+            f"{group} is no group of {' '.join(command_words(root))}; its groups are {', '.join(sorted(groups(root)))}"
+        )
     if not sub or not options(group):
         return f"key {key} is unknown; {_meant(key, keys)}{SEE}"
     subkeys = list(_keys(config.get(group), ""))

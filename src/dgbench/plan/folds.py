@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from dgbench.analysis.selection import Selection
+from dgbench.configuration import command_words
 from dgbench.data.description import DatasetInfo
 from dgbench.errors import ConfigError
 from dgbench.plan.building import build
@@ -187,7 +188,7 @@ def selection_note(selection: Selection, folds: Sequence[Fold]) -> str | None:
         return (
             f"selection={selection.name} judges a run by runs that hold out one environment more, so the closing table "
             f"stays empty; train those too (protocol=multi_test protocol.groups=[[A,B],...]), and read all with "
-            f"report.py selection={selection.name}"
+            f"{' '.join(command_words('report'))} selection={selection.name}"
         )
     held = {env for fold in folds for env in fold.held_out}
     absent = [name for name in selection.validation_environments if name not in held]

@@ -1,7 +1,8 @@
 """Hyperparameters of a run: what values one may have, defaults, draws of the published searches, and which value wins.
 
 An entry of ``conf/algorithm`` or ``conf/hparams`` is a default, ``tau: 1.0``, or a default with its range and meaning:
-``tau: {default: 1.0, range: number >= 0 and <= 1, help: "..."}``. A range is one of
+``tau: {default: 1.0, range: number >= 0 and <= 1, help: "..."}``; with ``phase: true`` it is the step at which a second
+phase of the method begins. A range is one of
 
 - ``number``, ``integer``, each with bounds or none: ``integer >= 1``, ``number > 0 and < 1``; numbers are finite;
 - options: ``separate | together``, ``true | false``.
@@ -50,6 +51,7 @@ class Entry:
     default: Any  #: a value, or ``{small: ..., large: ...}``, which may have ``datasets: {NAME: ...}`` too
     range: str = ""  #: in the words of this module; empty where the file gives none
     help: str = ""  #: what it means
+    phase: bool = False  #: a second phase of the method begins at this step
 
 
 def entry_of(declared: Any, name: str = "a hyperparameter") -> Entry:
@@ -60,13 +62,14 @@ def entry_of(declared: Any, name: str = "a hyperparameter") -> Entry:
     """
     if not (isinstance(declared, Mapping) and "default" in declared):
         return Entry(declared)
-    unknown = set(declared) - {"default", "range", "help"}
+    unknown = set(declared) - {"default", "range", "help", "phase"}
     if unknown:
         raise ConfigError(
-            f"{name} has default, range and help, not {', '.join(sorted(map(str, unknown)))}; to give another default "
-            f"write {name}: {{default: ...}}"
+            f"{name} has default, range, help and phase, not {', '.join(sorted(map(str, unknown)))}; to give another "
+            f"default write {name}: {{default: ...}}"
         )
-    return Entry(declared["default"], str(declared.get("range") or ""), str(declared.get("help") or ""))
+    texts = (str(declared.get(key) or "") for key in ("range", "help"))
+    return Entry(declared["default"], *texts, phase=declared.get("phase") is True)
 
 
 def checked(name: str, value: Any, entry: Entry) -> Any:
@@ -243,6 +246,24 @@ def _sample(name: str, how: Any, rng: RandomState) -> Any:
 def _check_option(what: str, value: Any, options: Sequence[str]) -> None:
     if value not in options:
         raise ConfigError(f"{what} {value} is unknown; choose from {', '.join(options)}")
+
+
+def late_phase(config: Mapping[str, Any], values: Mapping[str, Any]) -> str:
+    """Say which phases of a study's algorithm would begin after its last step; nothing where all begin.
+
+    Args:
+        config: the resolved configuration, plain values by top-level key.
+        values: resolved hyperparameters.
+    """
+    declared, steps = config["algorithm"].get("hparams") or {}, config["trainer"]["steps"]
+    late = [name for name, entry in declared.items() if entry_of(entry, name).phase and values[name] >= steps]
+    if not late:
+        return ""
+    named = " and ".join(f"hparams.{name}={values[name]:g}" for name in late)
+    return (
+        f"{named}: the second phase would begin after the last of {steps} steps, so the method is not tried; lower it, "
+        "or train longer"
+    )
 
 
 SHARED = ("lr", "weight_decay", "batch_size")  #: what an algorithm reads of the shared ones unless it says otherwise

@@ -200,11 +200,11 @@ def check_keys(config: Mapping[str, Any], words: Sequence[str]) -> None:
     if unused := [key for key in typed if key.startswith("trainer.") and key.partition(".")[2] not in USED]:
         read = ", ".join(f"trainer.{key}" for key in USED)
         raise ConfigError(
-            f"{unused[0]} says how algorithms are trained; shift.py reads {read}, and steps, learning rates and the "
+            f"{unused[0]} says how algorithms are trained; a shift reads {read}, and steps, learning rates and the "
             "like are keys of estimators"
         )
     if config["trainer"]["devices"] != 1:
-        raise ConfigError("trainer.devices is 1 for shift.py, whose classifiers are small; leave trainer=ddp out")
+        raise ConfigError("trainer.devices is 1 for a shift, whose classifiers are small; leave trainer=ddp out")
     if "dataset.augment" in typed:
         raise ConfigError("dataset.augment says how training images change, and shift is estimated on images as they "
                           "are; leave it out")  # fmt: skip

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dgbench.configuration import CONF
 from dgbench.plan.building import build, conf_of, is_small
+from dgbench.plan.hyperparameters import late_phase
 from dgbench.plan.studies import Command, PlannedStudy, Planner
 from dgbench.records.spec import digest
 from dgbench.records.status import duration, roughly
@@ -55,7 +56,7 @@ def print_plan(
     lengths = [_sum(part.seconds for part in to_train[pack.start : pack.stop]) for pack in packed(to_train, size)]
     print(_jobs(len(jobs), lengths, size) + _explained(clock, starts))
     absent = dict.fromkeys(line for kind in kinds if kind.left for line in _absent(kind.left[0]))
-    for note in (*_images(kinds), *absent, *speeds.notes(), *judged.cautions):
+    for note in (*_images(kinds), *_searched(kinds), *absent, *speeds.notes(), *_late(kinds), *judged.cautions):
         print(note)
     if clock and not size.can_clock:
         print(
@@ -128,7 +129,7 @@ def _absent(study: PlannedStudy) -> Iterator[str]:
         where = config["dataset"].get("root") or config["dataset"].get("data_dir")
         data = str(config["paths"]["data_dir"])
         elsewhere = [] if data == (os.environ.get("DGBENCH_DATA_DIR") or "data") else ["--to", data]
-        fetch = shlex.join(["python", "-m", "dgbench.data.fetch", name, *elsewhere])
+        fetch = shlex.join(["dgbench", "fetch", name, *elsewhere])
         how = f"first: {fetch}" if config["dataset"].get("fetch") else "put them there, or see docs/how_to/images.md"
         yield f"not here yet: images of {name}, in {where}; {how}"
     if (fetch_weights := study.weights.to_fetch()) is not None:
@@ -147,6 +148,32 @@ def _images(kinds: Iterable[KindLeft]) -> Iterator[str]:
         environments = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
         images = f"{study.spec.hparams['batch_size']} images of each of {environments} environments"
         yield f"{name}: {images} per model and step"
+
+
+def _searched(kinds: Iterable[KindLeft]) -> Iterator[str]:
+    """Why draws multiply with trials and seeds, of the first algorithm whose draws do."""
+    for search, kind in ((kind.left[0].search, kind) for kind in kinds if kind.left):
+        if search:
+            of_one, trials = len(search.scheme.studies(search.base)), len(search.scheme.independent()["trials"])
+            times = [f"{of_one // trials} draws", f"{trials} trials", f"{kind.studies // of_one} seeds"]
+            more = [factor for factor in times if not factor.startswith("1 ")]
+            if len(more) > 1:
+                yield (
+                    "A search trains all its draws for each trial and each seed, since each of these chooses its own: "
+                    f"{kind.algorithm} {' x '.join(more)} = {kind.studies} studies"
+                )
+            return
+
+
+def _late(kinds: Iterable[KindLeft]) -> Iterator[str]:
+    """Phases that would begin after the last step; not of random draws, which may."""
+    said = (
+        f"{kind.algorithm}: {caution}"
+        for kind in kinds
+        for study in kind.left
+        if not study.spec.draw and (caution := late_phase(study.config, study.spec.hparams))
+    )
+    yield from dict.fromkeys(said)
 
 
 def _print_table(workload: Workload) -> None:

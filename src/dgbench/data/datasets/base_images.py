@@ -245,7 +245,7 @@ def describe_pictures(root: str | Path, image_size: int | None, on_bad_image: st
     batches = _cifar_folder(folder)
     if batches is None:
         table = _picture_table(folder)
-        kept = usable(table, known_bad(table, image_size, cache), on_bad_image)
+        kept = usable(table, known_bad(table, image_size, cache), on_bad_image, image_size, cache)
         n_classes = 1 + int(table.label[kept].max())
         return BaseFacts(_picture_name(table, kept), int(kept.sum()), n_classes, side, table.content())
     digest, classes = hashlib.sha256(), []
@@ -288,7 +288,7 @@ def load_pictures(
         cache = Path(cache_dir)
         store = image_store(table, side=image_size, kind="auto", cache=cache, workers=workers, device_share=0)
         assert isinstance(store, ResidentStore)
-        kept = usable(table, store.bad, on_bad_image)
+        kept = usable(table, store.bad, on_bad_image, image_size, cache)
         images = store.images if kept.all() else store.images[torch.from_numpy(kept)]
         return BaseImages(_picture_name(table, kept), images, torch.from_numpy(table.label[kept]), 255)
     stacked, labels = map(np.concatenate, zip(*_cifar_batches(batches), strict=True))
@@ -309,7 +309,7 @@ def _picture_folder(root: str | Path) -> Path:
     if not folder.is_dir():
         raise DataError(
             f"dataset.root={root} is no folder; name one that holds CLASS/IMAGE.png, or download the images "
-            "(python -m dgbench.data.fetch list)"
+            "(dgbench fetch list)"
         )
     return folder
 
@@ -341,7 +341,7 @@ def _cifar_batches(folder: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for name in CIFAR_BATCHES:
         path = folder / name
         if not path.is_file():
-            raise DataError(f"{path} is missing; fetch CIFAR-10 again: python -m dgbench.data.fetch l_cifar10")
+            raise DataError(f"{path} is missing; fetch CIFAR-10 again: dgbench fetch l_cifar10")
         try:
             with path.open("rb") as file:
                 batch = _Plain(file, encoding="bytes").load()

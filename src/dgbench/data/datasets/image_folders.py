@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from dgbench.data.datasets.image_table import (
     table_of_folders,
     table_of_rows,
     usable,
+    warn_once,
 )
 from dgbench.data.datasets.splits import Subsets, counts_of, subsets_of
 from dgbench.data.description import DatasetInfo, Preprocessing, unlike_published
@@ -46,10 +46,7 @@ from dgbench.validation import Keys, Number, Refusal, shown
 if TYPE_CHECKING:
     from dgbench.data.environments import Environments
 
-log = logging.getLogger(__name__)
-
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-_WARNED: set[str] = set()  # differences from the published form that this process has reported
 
 
 _Three = Annotated[Sequence[Number], Field(min_length=3, max_length=3)] | None
@@ -143,7 +140,7 @@ class ImageFolders(DatasetOptions):
         pixels = image_store(
             table, side=side, kind=self.store, cache=cache, workers=self.workers, device_share=self.device_share
         )
-        info, subsets = self.described(table, usable(table, pixels.bad, self.on_bad_image))
+        info, subsets = self.described(table, usable(table, pixels.bad, self.on_bad_image, side, cache))
         mean, std = self.normalize.mean or IMAGENET["mean"], self.normalize.std or IMAGENET["std"]
         preprocessing = Preprocessing(info.image, tuple(map(float, mean)), tuple(map(float, std)))
         augmentation = None if self.augment == "none" else Augmentation(self.augmentations[self.augment])
@@ -165,8 +162,9 @@ class ImageFolders(DatasetOptions):
     def planned(self) -> tuple[DatasetInfo, Subsets]:
         """The dataset and its subsets, as far as they are known without decoding."""
         table = self.table()
-        bad = {} if self.store == "none" else known_bad(table, self.image_size, expanded(self.cache_dir))
-        return self.described(table, usable(table, bad, self.on_bad_image))
+        cache = expanded(self.cache_dir)
+        bad = {} if self.store == "none" else known_bad(table, self.image_size, cache)
+        return self.described(table, usable(table, bad, self.on_bad_image, self.image_size, cache))
 
     def expected_environments(self) -> list[str]:
         """Names of the environments that the configuration knows; none where only the files tell."""
@@ -240,7 +238,4 @@ class ImageFolders(DatasetOptions):
 def _compare(table: ImageTable, published: Mapping[str, Any]) -> None:
     """Warn where a copy differs from what was published, once per process; it may still be what the user wants."""
     for key, value, expected in unlike_published(published, len(table), len(table.classes), table.environments):
-        text = f"{table.root} has {key} {value}, the published dataset {expected}"
-        if text not in _WARNED:
-            _WARNED.add(text)
-            log.warning("%s", text)
+        warn_once(f"{table.root} has {key} {value}, the published dataset {expected}")

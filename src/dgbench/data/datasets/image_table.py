@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import functools
 import hashlib
 import json
 import logging
@@ -19,10 +20,11 @@ import numpy as np
 
 from dgbench.data.datasets.splits import LabeledRows, check_classes, chosen_environments
 from dgbench.data.description import SUBSETS
-from dgbench.data.options import list_of_names
+from dgbench.data.fetch.fetching import sources
+from dgbench.data.options import known_size, list_of_names
 from dgbench.data.store.array_cache import notes_of
 from dgbench.errors import ConfigError, DataError
-from dgbench.records.files import open_regular, read_regular
+from dgbench.records.files import open_regular, read_regular, write_whole
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +34,8 @@ COLUMNS = ("path", "environment", "class", "subset")  # of a list; further ones 
 SAMPLED, SAMPLED_BYTES = 128, 2**20  # files that `content` reads, and bytes of each
 #: version of how images are decoded, in the names of caches; 2: 16-bit gray keeps its values, pictures stand upright
 DECODED = 2
+NAMED = 10  #: undecodable images that a message names; more stand in the file
+UNDECODABLE = "undecodable.txt"
 
 #: path below the root, environment, class, subset or None
 PlainRow = tuple[str, str, str, str | None]
@@ -235,12 +239,10 @@ def _left_out(root: Path, listed: set[str], bad_files: Sequence[str]) -> set[str
 
 
 def need_folder(root: Path, name: str) -> None:
-    """Refuse a dataset that is not there, with the command that fetches it."""
+    """Refuse a dataset that is not there, with the command that fetches it where it is published."""
     if not root.is_dir():
-        raise DataError(
-            f"dataset.root={root} is no folder; set dataset.root to where the images are, or download them where "
-            f"they can be had: python -m dgbench.data.fetch {name}"
-        )
+        fetched = f", or fetch it: dgbench fetch {name}" if name in sources() else ""
+        raise DataError(f"dataset.root={root} is no folder; set dataset.root to where the images are{fetched}")
 
 
 def _sha256(entries: Iterable[str]) -> str:
@@ -250,7 +252,7 @@ def _sha256(entries: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-PUBLISHED = "see python -m dgbench.data.fetch, and dataset.reader.lists=published|drawn where the dataset has it"
+PUBLISHED = "see dgbench fetch, and dataset.reader.lists=published|drawn where the dataset has it"
 
 
 def text_of(file: Path, fix: str = PUBLISHED) -> list[str]:
@@ -344,13 +346,14 @@ def known_bad(table: ImageTable, side: int | None, cache: Path) -> dict[int, str
     return {i: reason for _, _, note in notes_of(decoded_folder(table, side, cache)) for i, reason in note["bad"]}
 
 
-def usable(table: ImageTable, bad: Mapping[int, str], on_bad_image: str) -> np.ndarray:
-    """(n,) bool: which images count.
+def usable(table: ImageTable, bad: Mapping[int, str], on_bad_image: str, side: int | None, cache: Path) -> np.ndarray:
+    """(n,) bool: which images count; the others are named, more than a few in a file beside the decoded images.
 
     Args:
         table: the images.
         bad: position -> why an image cannot be decoded.
         on_bad_image: ``fail`` or ``skip``.
+        side, cache: as of :func:`decoded_folder`.
 
     Raises:
         DataError: an image that cannot be decoded, with ``fail``; no image that can.
@@ -359,13 +362,24 @@ def usable(table: ImageTable, bad: Mapping[int, str], on_bad_image: str) -> np.n
     if not bad:
         return kept
     kept[list(bad)] = False
-    first, reason = min(bad.items())
-    text = f"{table.root / table.paths[first]} cannot be decoded ({reason})"
-    if len(bad) > 1:
-        text += f", nor can {len(bad) - 1} other images"
+    lines = [f"{table.root / table.paths[i]} cannot be decoded ({reason})" for i, reason in sorted(bad.items())]
+    text, names = lines[0], [table.paths[i] for i in sorted(bad)[1:]]
+    if len(bad) > NAMED:
+        file = decoded_folder(table, known_size(side), cache) / UNDECODABLE
+        if not file.is_file():
+            write_whole(file, "\n".join(lines) + "\n")
+        text += f", nor can {len(names)} other images, which {file} names"
+    elif names:
+        text += f", nor can {', '.join(names)}"
     if not kept.any():
         raise DataError(f"{text}; no image is left")
     if on_bad_image == "fail":
-        raise DataError(f"{text}; fix or delete it, or use dataset.on_bad_image=skip")
-    log.warning("%s; left out (dataset.on_bad_image=skip)", text)
+        raise DataError(f"{text}; fix or delete, or use dataset.on_bad_image=skip")
+    warn_once(f"{text}; left out (dataset.on_bad_image=skip)")
     return kept
+
+
+@functools.cache
+def warn_once(text: str) -> None:
+    """Warn of files once per process, which looks at them for its plan, for training and for its record."""
+    log.warning("%s", text)

@@ -1,1 +1,1 @@
-"""Downloading datasets: ``python -m dgbench.data.fetch NAME``."""
+"""Downloading datasets: ``dgbench fetch NAME``."""

@@ -1,4 +1,4 @@
-"""``python -m dgbench.data.fetch pacs``: download datasets to where their configuration looks, and verify them."""
+"""``dgbench fetch pacs``: download datasets to where their configuration looks, and verify them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def table(data: Path, datasets: Mapping[str, Source]) -> str:
 def main(words: Sequence[str] | None = None) -> int:
     """The command; 0, or 1 with one line of explanation per dataset that could not be got, or is wrong."""
     parser = argparse.ArgumentParser(
-        prog="python -m dgbench.data.fetch",
+        prog="dgbench fetch",
         usage="%(prog)s NAME ... | list | verify [NAME ...] [options]",
         description=ABOUT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -108,7 +108,7 @@ def verify(source: Source, data: Path, *, decode: bool = False) -> Iterator[Find
     """
     folder = data / source.folder
     if not _there(source, data):
-        yield Finding("wrong", f"{folder} is not there; python -m dgbench.data.fetch {source.name}")
+        yield Finding("wrong", f"{folder} is not there; dgbench fetch {source.name}")
         return
     keys = dataset_keys(source.name, data)
     yield from _counts(keys, f"conf/dataset/{source.name}.yaml")

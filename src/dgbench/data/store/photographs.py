@@ -175,7 +175,7 @@ def image_store(
             try:
                 rows[i - first], size = decode(table.root / table.paths[i], side)
             except Exception as error:  # PIL raises whatever a broken file leads it to
-                bad.append((i, f"{type(error).__name__}: {error}"))
+                bad.append((i, f"{type(error).__name__}: {str(error).partition(' <_io.')[0]}"))
                 size = (side, side)
             sizes.append(size)
         return rows, {"sizes": sizes, "bad": bad}
