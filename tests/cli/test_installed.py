@@ -88,7 +88,7 @@ def test_help_speaks_of_the_program(name: str, command: Command, tmp_path: Path)
     assert "train.py" not in ended.out and "report.py" not in ended.out and "python -m" not in ended.out
     for script in {name} & {"train", "report", "shift"}:
         ended = command(f"{script}.py", "--help", cwd=tmp_path)
-        assert f"python {script}.py" in ended.out and "dgbench " not in ended.out
+        assert f"python {script}.py" in ended.out and f"dgbench {script}" not in ended.out
 
 
 def test_bash_completes_the_words_of_the_program(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -27,12 +28,14 @@ def test_where_tensorboard_wrote(command: Command, tmp_path: Path) -> None:
     """Each command says it in one line, a sweep of its own folder."""
     words = (*SMALL, "trainer.steps=2", "protocol.folds=[0]", "logger=tensorboard")
     lines = command("train.py", *words, cwd=tmp_path).out.splitlines()
-    (study,) = tmp_path.glob("outputs/*")
-    assert [line for line in lines if "tensorboard" in line] == [
-        f"TensorBoard: tensorboard --logdir outputs/{study.name}"
-    ]
+    (study,) = tmp_path.glob("outputs/sr_*")
+    said = [line for line in lines if "tensorboard" in line]
+    assert said == [f"TensorBoard: tensorboard --logdir outputs/{study.name}"]
     lines = command("train.py", "-m", *words, "seed=1,2", "hydra/launcher=local", cwd=tmp_path).out.splitlines()
     assert lines.count("TensorBoard: tensorboard --logdir multirun") == 1
+    (closing,) = [line for line in lines if line.startswith("report: ")]
+    _, _, script, *typed = shlex.split(closing)  # what a program says is typed as it stands
+    assert "2 finished runs" in command(script, *typed, cwd=tmp_path).out
 
 
 def test_a_folder_that_no_program_can_fetch(command: Command, tmp_path: Path) -> None:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import logging
 import os
 import socket
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from torchvision.datasets import MNIST
 
+from dgbench import downloads
 from dgbench.data.datasets import base_images as base_files
 from dgbench.data.datasets.base_images import load_base_images
 from dgbench.data.datasets.spurious import SRCMNIST
+from dgbench.data.fetch.fetching import Archive
 from dgbench.downloads import any_answers
 from dgbench.errors import DataError
+from tests.complaints import one_line
 
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 SHAPES = {FILES[0]: (60_000, 28, 28), FILES[1]: (60_000,), FILES[2]: (10_000, 28, 28), FILES[3]: (10_000,)}
@@ -36,7 +40,9 @@ def closed_port(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
         address = f"http://127.0.0.1:{free.getsockname()[1]}/"
-        monkeypatch.setattr(MNIST, "mirrors", [address])
+        source = base_files.sources()["sr_cmnist"]
+        files = [replace(file, urls=[address]) for file in source.files]
+        monkeypatch.setattr(base_files, "sources", lambda: {"sr_cmnist": replace(source, files=files)})
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.delenv(name, raising=False)
         yield address
@@ -163,25 +169,40 @@ def test_auto_falls_back_to_digits_loudly(tmp_path: Path, caplog: pytest.LogCapt
     assert environments.info.identity()["base"] == "digits"
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert record.getMessage().startswith("base images: digits (dataset.base=auto")
+    one_line(record.getMessage(), r"MNIST.*digits.*dataset\.base=auto.*dgbench fetch sr_cmnist")
     assert not list(tmp_path.iterdir())
 
 
 def test_auto_takes_mnist_when_it_is_on_disk(raw: Path, caplog: pytest.LogCaptureFixture) -> None:
     found = load_base_images("auto", raw.parents[1], 14)
     assert found.name == "mnist"
-    assert [record.getMessage().split(" (")[0] for record in caplog.records] == ["base images: mnist"]
+    assert not caplog.records
 
 
 def test_a_download_that_breaks_off_falls_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A mirror answers, then fails to deliver: torchvision's error is told and the digits are used."""
+    """A mirror answers, then fails to deliver: that is told, and the digits are used."""
     monkeypatch.setattr(base_files, "any_answers", lambda *_: True)
     assert load_base_images("auto", tmp_path, 28).name == "digits"
-    told = [record.getMessage().split(":")[0] for record in caplog.records]
-    assert told == ["MNIST could not be downloaded", "base images"]
-    assert socket.getdefaulttimeout() is None
+    first, _ = caplog.records
+    assert first.getMessage().startswith("MNIST could not be downloaded: ") and not list(tmp_path.glob("MNIST*"))
+
+
+def test_mnist_is_fetched_into_the_layout_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its four files as they are served, packed, by a file server."""
+    monkeypatch.setattr(base_files, "any_answers", lambda *_: True)
+    monkeypatch.setattr(downloads, "any_answers", lambda *_: True)
+    files = []
+    for name, shape in SHAPES.items():
+        packed = tmp_path / f"{name}.gz"
+        packed.write_bytes(gzip.compress(idx(shape), 1))
+        files.append(Archive([packed.as_uri()], packed.name, md5=hashlib.md5(packed.read_bytes()).hexdigest()))
+    source = replace(base_files.sources()["sr_cmnist"], files=files)
+    monkeypatch.setattr(base_files, "sources", lambda: {"sr_cmnist": source})
+    found = load_base_images("auto", tmp_path / "data", 14)
+    assert (found.name, found.images.shape) == ("mnist", (70_000, 1, 14, 14))
+    assert sorted(path.name for path in (tmp_path / "data" / "MNIST").rglob("*")) == sorted([*FILES, "raw"])
 
 
 # ---- the real thing ---------------------------------------------------------------------------------------------

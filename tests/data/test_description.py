@@ -260,7 +260,7 @@ def test_auto_after_a_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_mnist_that_is_absent(tmp_path: Path) -> None:
     config = composed("dataset=sr_cmnist", "dataset.base=mnist", f"paths.data_dir={tmp_path}")
-    with pytest.raises(DataError, match=r"MNIST is not in \S+; set paths\.data_dir"):
+    with pytest.raises(DataError, match=r"MNIST is not in \S+; .*dgbench fetch sr_cmnist.* set paths\.data_dir"):
         described(config)
     assert described(config, absent_ok=True).given == ("0.80", "0.85", "0.90", "0.10")
 

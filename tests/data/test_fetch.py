@@ -501,7 +501,7 @@ def test_two_processes_do_not_fetch_the_same(server: Server, tmp_path: Path) -> 
         fetch(served(server, tmp_path), data, say=lambda _: None)
 
 
-ARRANGED = {"arrange.terra_incognita", "arrange.camelyon17", "arrange.domains"}
+ARRANGED = {"arrange.mnist", "arrange.terra_incognita", "arrange.camelyon17", "arrange.domains"}
 
 
 def test_the_blocks_of_the_configuration() -> None:
@@ -512,7 +512,8 @@ def test_the_blocks_of_the_configuration() -> None:
     assert len(known["camelyon17"].otherwise[0].files) == 21
     for name, source in known.items():
         text = (DATASETS / f"{source.name}.yaml").read_text()
-        assert re.search(rf"^root: \$\{{paths\.data_dir\}}/{re.escape(source.folder)}\b", text, re.M), name
+        root = rf"^(?:root|data_dir): \$\{{paths\.data_dir\}}.*\b{re.escape(source.folder)}\b"
+        assert re.search(root, text, re.M), name
         assert source.license != "not stated", name
         assert source.manual, name
         for form in source.forms:

@@ -8,7 +8,9 @@ line "`PATH`:" is a file that is written.
 from __future__ import annotations
 
 import doctest
+import json
 import re
+import shlex
 import shutil
 import subprocess
 import tomllib
@@ -20,6 +22,8 @@ from typing import Any
 import pytest
 import yaml
 
+from dgbench.cli.entry import EXAMPLES
+from dgbench.data.fetch.fetching import sources
 from tests.conftest import ROOT, Command, draw_tree
 
 DOCS = ROOT / "docs"
@@ -129,15 +133,30 @@ def start(script: str, words: list[str], path: str, work: Work) -> None:
         "report.py": [*words, "--cfg", "job"],
     }
     asked = words if "--help" in words else instead.get(script, ["--help"])
+    if script == "report.py" and reads_what_is_there(words, work.folder):
+        (run,) = (work.folder / "outputs" / "STUDY").glob("RUN")
+        run_hash = json.loads((run / "identity.json").read_text())["run"]
+        asked = [word.replace("0123456789ab", run_hash) for word in words]
     before = f"import sys; sys.path.append({str(work.folder / path)!r})" if path else ""
     ended = work.command(script, *asked, cwd=work.folder, before=before, env={"DGBENCH_DATA_DIR": str(work.folder)})
     assert ended.code == 0, ended.err[-2000:]
     assert "phase would begin" not in ended.out, ended.out[-2000:]
 
 
+def reads_what_is_there(words: list[str], folder: Path) -> bool:
+    """Whether a report ends by itself and its runs are there, so that it is really made; others are composed only."""
+    keys = dict(word.partition("=")[::2] for word in words if "=" in word)
+    if keys.keys() & {"report.every", "report.wandb", "import"}:
+        return False
+    return all((folder / name).exists() for name in keys.get("runs", "outputs").strip("[]").split(","))
+
+
 def check_dgbench(words: list[str], path: str, work: Work) -> None:
     """``train``, ``report`` and ``shift`` as their files; other commands really run, on a small trained model."""
     name, *rest = words
+    if name == "fetch":  # a network is needed for most of them
+        assert {word for word in rest if not word.startswith("-")} <= {"list", "verify", "DIR", *sources()}
+        return
     if (ROOT / f"{name}.py").exists():
         start(f"{name}.py", rest, path, work)
         return
@@ -230,6 +249,12 @@ def test_every_block_is_run_or_marked(
     monkeypatch.setenv("DGBENCH_DATA_DIR", str(folder))
     found = faults(page.read_text(), Work(str(page.relative_to(ROOT)), folder, command))
     assert not found, "\n".join(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "words"), [(name, words) for name in EXAMPLES for words, _ in EXAMPLES[name]])
+def test_examples_of_help_run(name: str, words: str, command: Command, folder: Path) -> None:
+    check_python([f"{name}.py", *shlex.split(words)], "", Work("help", folder, command))
 
 
 @pytest.mark.parametrize(("page", "kind"), ELSEWHERE)

@@ -11,6 +11,7 @@ import pytest
 from dgbench.data.datasets.base_images import MNIST_KINDS, MNIST_PARTS
 from dgbench.records.commands import JobPlace
 from dgbench.records.status import read_status, write_status
+from tests.complaints import one_line
 from tests.rows import WHOLE
 from tests.scripts import NO_TORCH
 
@@ -140,6 +141,15 @@ def test_images_that_may_change_are_looked_at_again(command: Any, tmp_path: Path
     assert ended.code == 1
     assert "nothing to do" not in ended.err
     assert "data/MNIST/raw/" in ended.err
+
+
+@pytest.mark.parametrize("launcher", ["basic", "local"])
+def test_images_that_no_job_has_are_said_once_before_any_starts(command: Any, tmp_path: Path, launcher: str) -> None:
+    words = ("-m", "experiment=sr_cmnist_14", "algorithm=erm,irm", "seed=0,1", f"hydra/launcher={launcher}")
+    ended = command("train.py", *words, "paths.data_dir=data", cwd=tmp_path, before=NO_DOWNLOAD)
+    assert ended.code == 1 and "starting" not in ended.err
+    one_line(*ended.complaints, r"MNIST is not in data/MNIST/raw.*dgbench fetch sr_cmnist")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_job_that_hydra_refuses_stops_the_sweep_before_it_starts(command: Any, tmp_path: Path) -> None:

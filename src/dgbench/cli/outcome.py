@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from dgbench.analysis import MEASURES
 from dgbench.analysis.selection import Selection, describe
 from dgbench.configuration import command_words
+from dgbench.data.datasets.base_images import with_base
 from dgbench.errors import DgbenchError, is_divergence
 from dgbench.plan.building import build
 from dgbench.plan.search import Scheme
@@ -340,5 +341,7 @@ def _sweep_table(runs: Sequence[Path], selection: Selection) -> str:
         *(Column(name, title, unit="percent") for name, title in MEASURES.items()),
     ]
     notes = [f"and {len(lines) - MOST_LINES} more lines, in the report"] if len(lines) > MOST_LINES else []
-    title = f"Measures, mean over seeds ({describe(selection)})"
+    shown = {with_base(dataset, base) for dataset, base in zip(studies["dataset"], studies["base"], strict=True)}
+    of = f" on {shown.pop()}" if len(shown) == 1 else ""
+    title = f"Measures{of}, mean over seeds ({describe(selection)})"
     return plain_table(table(lines[:MOST_LINES], "end", title, columns, notes))

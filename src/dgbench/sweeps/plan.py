@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dgbench.configuration import CONF
+from dgbench.data.datasets.base_images import with_base
 from dgbench.plan.building import build, conf_of, is_small
 from dgbench.plan.hyperparameters import late_phase
 from dgbench.plan.studies import Command, PlannedStudy, Planner
@@ -125,6 +126,8 @@ class Judged:
 def _absent(study: PlannedStudy) -> Iterator[str]:
     """What must be fetched before a study can train, and the command that fetches it."""
     config, name = study.config, study.info.name
+    if config["dataset"].get("base") == "auto" and study.info.base == "digits":
+        yield f"not here yet: MNIST; training fetches it, or takes the digits without a network; dgbench fetch {name}"
     if not study.info.present:
         where = config["dataset"].get("root") or config["dataset"].get("data_dir")
         data = str(config["paths"]["data_dir"])
@@ -147,7 +150,7 @@ def _images(kinds: Iterable[KindLeft]) -> Iterator[str]:
         sizes = sorted({len(fold.training) for fold in study.folds})
         environments = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
         images = f"{study.spec.hparams['batch_size']} images of each of {environments} environments"
-        yield f"{name}: {images} per model and step"
+        yield f"{with_base(name, study.info.base)}: {images} per model and step"
 
 
 def _searched(kinds: Iterable[KindLeft]) -> Iterator[str]:

@@ -77,6 +77,8 @@ class StudySweeper(BasicSweeper):
             return []
         if len(left) < len(places):
             tell(f"{len(places) - len(left)} of {len(places)} jobs were done before")
+        if getattr(self.launcher, "in_this_folder", basic) and not getattr(self.launcher, "queue", False):
+            planner.need_images()
         sweep_dir.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, sweep_dir / "multirun.yaml")
         expect_jobs(open_places, self._typed())

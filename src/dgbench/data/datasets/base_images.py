@@ -7,7 +7,6 @@ import hashlib
 import importlib.util
 import logging
 import pickle
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from dgbench.data.datasets.image_table import ImageTable, Row, images_below, known_bad, table_of, usable
+from dgbench.data.fetch.fetching import fetch, sources
 from dgbench.downloads import PROBE_SECONDS, any_answers
 from dgbench.errors import DataError
 
@@ -116,8 +116,12 @@ def load_base_images(base: Base, data_dir: str | Path, resolution: int) -> BaseI
     """
     folder = Path(data_dir)
     name = base_name(base, folder, download=True)
-    if base == "auto":
-        log.warning("base images: %s (dataset.base=auto; set dataset.base=mnist or digits to insist)", name)
+    if (base, name) == ("auto", "digits"):
+        log.warning(
+            "MNIST is not in %s and cannot be downloaded: the digits of scikit-learn are taken in its place "
+            "(dataset.base=auto); with a network, dgbench fetch sr_cmnist gets it",
+            mnist_folder(folder),
+        )
     import torch
 
     if name == "digits":
@@ -134,6 +138,11 @@ def load_base_images(base: Base, data_dir: str | Path, resolution: int) -> BaseI
     return BaseImages(name, images[:, None, ::step, ::step].contiguous(), classes.long(), peak=255)
 
 
+def with_base(dataset: str, base: str) -> str:
+    """``sr_cmnist (digits)``: a dataset and its base images where these can be MNIST or the digits."""
+    return f"{dataset} ({base})" if base in IMAGES else dataset
+
+
 def base_name(base: str, folder: Path, download: bool) -> str:
     """The base images that ``base`` stands for: ``auto`` is MNIST where :func:`mnist_there`, else the digits."""
     if base != "auto":
@@ -143,7 +152,7 @@ def base_name(base: str, folder: Path, download: bool) -> str:
 
 def mnist_there(folder: Path, download: bool) -> bool:
     """Whether MNIST is below ``folder``; ``download`` fetches it where it is not, once per process and folder."""
-    if all((mnist_folder(folder) / f"{part}-{kind}").is_file() for part in MNIST_PARTS for kind in MNIST_KINDS):
+    if _complete(folder):
         return True
     key = folder.resolve()
     if download and key not in _TRIED:
@@ -151,22 +160,20 @@ def mnist_there(folder: Path, download: bool) -> bool:
     return _TRIED.get(key, False)
 
 
-def _mnist_fetched(folder: Path) -> bool:
-    """Download MNIST through torchvision if a mirror answers at once; False when none does."""
-    from torchvision.datasets import MNIST
+def _complete(folder: Path) -> bool:
+    return all((mnist_folder(folder) / f"{part}-{kind}").is_file() for part in MNIST_PARTS for kind in MNIST_KINDS)
 
-    if not any_answers(MNIST.mirrors, PROBE_SECONDS):
+
+def _mnist_fetched(folder: Path) -> bool:
+    """Download MNIST if a mirror answers at once; False when none does."""
+    source = sources()["sr_cmnist"]
+    if not any_answers(source.files[0].urls, PROBE_SECONDS):
         return False
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(30)
     try:
-        MNIST(str(folder), download=True)
-    except (OSError, RuntimeError) as error:
+        fetch(source, folder, say=log.info)
+    except (OSError, DataError) as error:
         log.warning("MNIST could not be downloaded: %s", error)
-        return False
-    finally:
-        socket.setdefaulttimeout(before)
-    return True
+    return _complete(folder)
 
 
 def need_mnist(folder: Path, download: bool) -> None:
@@ -177,9 +184,10 @@ def need_mnist(folder: Path, download: bool) -> None:
     """
     if not mnist_there(folder, download):
         tried = " and cannot be downloaded" if download else ""
+        rest = f"delete {folder / 'MNIST'}, which lacks files, " if (folder / "MNIST").exists() else ""
         raise DataError(
-            f"MNIST is not in {mnist_folder(folder)}{tried}; "
-            "set paths.data_dir to a folder that holds MNIST/raw, or use dataset.base=digits"
+            f"MNIST is not in {mnist_folder(folder)}{tried}; {rest}get it where there is a network (dgbench fetch "
+            "sr_cmnist), set paths.data_dir to a folder that holds MNIST/raw, or use dataset.base=digits"
         )
 
 

@@ -7,9 +7,11 @@ other columns say what it shows.
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,21 @@ if TYPE_CHECKING:
 
 TERRA_PLACES = ("38", "43", "46", "100")
 TERRA_CLASSES = ("bird", "bobcat", "cat", "coyote", "dog", "empty", "opossum", "rabbit", "raccoon", "squirrel")
+
+
+def mnist(folder: Path) -> None:
+    """MNIST's four files, unpacked into ``raw``.
+
+    Raises:
+        DataError: one cannot be unpacked.
+    """
+    (folder / "raw").mkdir()
+    for packed in sorted(folder.glob("*.gz")):
+        try:
+            (folder / "raw" / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
+        except (OSError, EOFError, zlib.error) as error:
+            raise DataError(f"{packed.name} cannot be unpacked ({error}); fetch MNIST again") from error
+        packed.unlink()
 
 
 def terra_incognita(folder: Path) -> None:

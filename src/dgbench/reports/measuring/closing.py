@@ -9,6 +9,7 @@ import pandas as pd
 
 from dgbench.analysis import MEASURES
 from dgbench.analysis.selection import Selection, describe
+from dgbench.data.datasets.base_images import with_base
 from dgbench.errors import RecordError
 from dgbench.plan.folds import FULL, tested_by_fold
 from dgbench.reports.document import TARGET_ORACLE
@@ -54,7 +55,8 @@ def closing_table(
         Column("step", unit="count"),
         Column("error", unit="percent"),
     ]
-    title = f"{identity['dataset']} {study.algorithm} seed {study.seed} ({describe(selection)})"
+    dataset = with_base(identity["dataset"], identity["base"])
+    title = f"{dataset} {study.algorithm} seed {study.seed} ({describe(selection)})"
     notes = [TARGET_ORACLE] if study.trained_on_tested else []
     if held_out["env"].duplicated().any():
         notes.append("Measures: of each environment's mean error over the folds that hold it out.")
