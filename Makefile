@@ -13,7 +13,7 @@ OLDEST_TESTS := tests/test_api.py tests/test_oldest_versions.py tests/records te
 	tests/reports/test_saving.py tests/reports/test_renderers.py tests/reports/test_results.py tests/sweeps/test_sweeper.py \
 	tests/end_to_end/test_study.py
 
-.PHONY: help install demo test test-all slurm-test chaos-test lint types bench bench-algorithms bench-cached bench-images bench-report bench-stacked bench-statistics bench-sweeps docs readme outputs notebook gallery site site-links lock lock-oldest test-oldest release clean
+.PHONY: help install demo test test-all slurm-test chaos-test lint types bench bench-algorithms bench-cached bench-images bench-report bench-stacked bench-statistics bench-sweeps docs readme outputs notebook gallery site site-links lock lock-oldest test-oldest release rehearse clean
 .DEFAULT_GOAL := help
 
 FIRST := install demo test test-all site clean
@@ -124,6 +124,9 @@ lock-oldest: $(READY)  ## write constraints-oldest.txt: the oldest versions of w
 release: $(READY)  ## check what would be published, build it in dist/, use it, and say what to do next
 	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[release]'
 	$(RUN) tools/release.py
+
+rehearse: $(READY)  ## build the last commit and install it from a local index, by pip and by uv, into fresh environments
+	$(RUN) tools/release.py --rehearse
 
 clean:  ## remove the virtual environments and caches; outputs stay
 	rm -rf $(VENV) .venv-oldest .pytest_cache .mypy_cache .ruff_cache

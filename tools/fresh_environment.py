@@ -44,20 +44,42 @@ def run(*words: str | Path, cwd: Path) -> str:
     return printed
 
 
-def install(wheel: Path, folder: Path) -> Path:
+#: how ``dgbench`` of a folder with archives comes into the environment of a Python: the wheel by pip, the sdist by uv
+INSTALLERS = {
+    "pip": (
+        "pip",
+        "install",
+        "--ignore-installed",
+        "--no-deps",
+        "--no-index",
+        "--disable-pip-version-check",
+        "--quiet",
+    ),
+    "uv": ("uv", "pip", "install", "--no-deps", "--no-index", "--no-binary=dgbench", "--no-build-isolation", "--quiet"),
+}
+
+
+def install(archives: Path, folder: Path, installer: str) -> Path:
     """The ``dgbench`` program of a new environment in ``folder``.
 
-    It holds the wheel and sees the dependencies of the running Python, but not a checkout installed there.
+    It sees the dependencies of the running Python, but not a checkout installed there.
+
+    Args:
+        archives: folder of the wheel, and the sdist where uv installs; the only index.
+        folder: of the environment.
+        installer: one of :data:`INSTALLERS`.
 
     Raises:
-        Failed: pip refused the wheel, or another dgbench would be imported.
+        Failed: the installer refused, the dependencies conflict, or another dgbench would be imported.
     """
     venv.create(folder, with_pip=False, symlinks=True)
     site = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")  # .pth files in there are not read
-    words = ("--no-deps", "--no-index", "--ignore-installed", "--disable-pip-version-check", "--quiet", "--prefix")
     python = folder / "bin" / "python"
-    run(python, "-m", "pip", "install", *words, folder, wheel, cwd=folder)
+    where = ("--prefix", folder) if installer == "pip" else ("--python", python)
+    run(python, "-m", *INSTALLERS[installer], *where, "--find-links", archives.resolve(), "dgbench", cwd=folder)
+    check = f"{python} -m pip check | grep ^dgbench && exit 1 || exit 0"  # of all other packages nothing is asked
+    run("bash", "-c", check, cwd=folder)
     found = Path(run(python, "-c", "import dgbench; print(dgbench.__file__)", cwd=folder).strip())
     if not found.is_relative_to(site):
         raise Failed(f"{python} imports dgbench from {found}")

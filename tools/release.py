@@ -1,8 +1,9 @@
 """``make release``: checks what would be published, builds it in dist/, uses it, and says what to do next.
 
 Publishes nothing. The checks, in order: a clean tree; one version in ``dgbench.version``, CHANGELOG.md and
-CITATION.cff; sdist and wheel build and have valid metadata; they hold all of conf/ and no tests, data or results; the
-wheel, installed in an environment of its own, trains and reports.
+CITATION.cff; sdist and wheel build and have valid metadata; they hold all of conf/ and no tests, data or results; from
+dist/ as an index, with all extras, a newest set of dependencies resolves; the wheel by pip and the sdist by uv, each in
+an environment of its own, train and report.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # run as a script, only tools/ is there
 
-from tools.fresh_environment import Failed, install, run, smoke  # noqa: E402
+from tools.fresh_environment import INSTALLERS, Failed, install, run, smoke  # noqa: E402
 
 #: folders of the repository that are not part of the package
 LEFT_OUT = ("tests", "data", "results", "docs", "benchmarks", "outputs", "multirun", "tools")
+
+#: what a user may ask for
+EXTRAS = ("slurm", "parquet", "clip", "onnx", "tensorboard", "wandb")
 
 ENTRY = re.compile(r"^## \[(?P<version>[^]]+)\](?: - (?P<date>\d{4}-\d{2}-\d{2}))?\s*$", re.M)
 
@@ -104,7 +108,7 @@ def built(root: Path, out: Path) -> tuple[Path, Path]:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "source"
         run("git", "clone", "--quiet", "--depth=1", root.as_uri(), source, cwd=Path(folder))
-        run(sys.executable, "-m", "build", "--outdir", out, source, cwd=Path(folder))
+        run(sys.executable, "-m", "uv", "build", "--no-create-gitignore", "--out-dir", out, source, cwd=Path(folder))
     (sdist,), (wheel,) = out.glob("*.tar.gz"), out.glob("*.whl")
     return sdist, wheel
 
@@ -133,16 +137,48 @@ def check(root: Path, say: Callable[[str], None]) -> tuple[Path, Path]:
     run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel, cwd=root)
     require(content_problems(conf_files(root), names_in(wheel), names_in(sdist)))
     say(f"{sdist.relative_to(root)} and {wheel.name}: metadata and contents are right")
-    with tempfile.TemporaryDirectory() as folder:
-        empty = Path(folder) / "work"
-        empty.mkdir()
-        smoke(install(wheel, Path(folder) / "environment"), empty, version, root / "results")
-    say("installed in an environment of its own: trains and reports")
+    rehearse(out, version, say, root / "results")
     return sdist, wheel
+
+
+def rehearse(archives: Path, version: str, say: Callable[[str], None], results: Path | None = None) -> None:
+    """Install the archives of a folder as a user would from an index, and use them.
+
+    Args:
+        archives: folder of sdist and wheel.
+        version: that they must have.
+        say: is told of each step.
+        results: the repository's results/, checked where it is given.
+
+    Raises:
+        Failed: the dependencies conflict, or an installed program does not work.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        python = Path(folder) / "empty" / "bin" / "python"
+        run(sys.executable, "-m", "uv", "venv", "--quiet", "--python", sys.executable, python.parents[1], cwd=archives)
+        every = f"dgbench[{','.join(EXTRAS)}]=={version}"
+        words = ("pip", "install", "--dry-run", "--python", python, "--find-links", archives, every)
+        resolved = run(sys.executable, "-m", "uv", *words, cwd=archives)
+        say(f"{every}: {resolved.count(' + ')} packages of the package index go together")
+        for installer in INSTALLERS:
+            empty = Path(folder) / f"work-{installer}"
+            empty.mkdir()
+            smoke(install(archives, Path(folder) / installer, installer), empty, version, results)
+            say(f"installed by {installer} in an environment of its own: trains and reports")
+
+
+def rehearsal() -> None:
+    """Build the last commit into a temporary folder and use it from there; nothing else is checked or kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        built(ROOT, Path(folder))
+        rehearse(Path(folder), package_version(ROOT), lambda line: print(line, flush=True))
 
 
 def main() -> int:
     try:
+        if sys.argv[1:] == ["--rehearse"]:
+            rehearsal()
+            return 0
         sdist, wheel = check(ROOT, lambda line: print(line, flush=True))
     except Failed as error:
         print("\n".join(f"dgbench: {line}" for line in str(error).splitlines()), file=sys.stderr)

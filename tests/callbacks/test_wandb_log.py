@@ -147,7 +147,7 @@ def test_a_stack_that_was_killed_continues_in_the_same_runs(train: Any, tmp_path
 
 
 def test_one_table_syncs_everything(offline: Path) -> None:
-    """The folders that docs/how_to/loggers.md names hold every W&B run: 5 runs and the study."""
+    """The folders that the closing line names hold every W&B run: 5 runs and the study."""
     found = sorted(offline.glob("outputs/*/wandb/offline-run-*")) + sorted(
         offline.glob("outputs/*/*/wandb/offline-run-*")
     )

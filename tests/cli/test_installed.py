@@ -14,35 +14,34 @@ import pytest
 from dgbench.cli.main import COMMANDS, main
 from dgbench.version import __version__
 from tests.conftest import Command
-from tools.fresh_environment import TINY, install, run, smoke
+from tools.fresh_environment import INSTALLERS, TINY, install, run, smoke
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = "from dgbench.cli.main import main\nmain()\n"
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy of the sources, where no earlier build has left anything."""
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of wheel and sdist, built from a copy of the sources, where no earlier build has left anything."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     left_out = shutil.ignore_patterns("*.egg-info", "__pycache__")
     for name in ("src", "conf"):
         shutil.copytree(ROOT / name, source / name, ignore=left_out)
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "NOTICE"):
         shutil.copy(ROOT / name, source)
-    offline = ("--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check", "--quiet")
-    run(sys.executable, "-m", "pip", "wheel", *offline, "--wheel-dir", out, source, cwd=source)
-    (made,) = out.glob("*.whl")
-    return made
+    run(sys.executable, "-m", "uv", "build", "--offline", "--no-build-isolation", "--out-dir", out, source, cwd=source)
+    return out
 
 
-@pytest.fixture(scope="module")
-def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=INSTALLERS)
+def program(archives: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The installed ``dgbench`` of a fresh environment that shares the dependencies, and not the checkout."""
-    return install(wheel, tmp_path_factory.mktemp("environment"))
+    return install(archives, tmp_path_factory.mktemp("environment"), request.param)
 
 
 @pytest.mark.wheel
-def test_the_wheel_holds_every_file_of_conf_and_what_reports_need(wheel: Path) -> None:
+def test_the_wheel_holds_every_file_of_conf_and_what_reports_need(archives: Path) -> None:
+    (wheel,) = archives.glob("*.whl")
     held = set(zipfile.ZipFile(wheel).namelist())
     conf = {f"dgbench/{path.relative_to(ROOT)}" for path in (ROOT / "conf").rglob("*.yaml")}
     assert len(conf) > 50
