@@ -46,15 +46,7 @@ def run(*words: str | Path, cwd: Path) -> str:
 
 #: how ``dgbench`` of a folder with archives comes into the environment of a Python: the wheel by pip, the sdist by uv
 INSTALLERS = {
-    "pip": (
-        "pip",
-        "install",
-        "--ignore-installed",
-        "--no-deps",
-        "--no-index",
-        "--disable-pip-version-check",
-        "--quiet",
-    ),
+    "pip": ("pip", "install", "--ignore-installed", "--no-deps", "--no-index", "--quiet"),
     "uv": ("uv", "pip", "install", "--no-deps", "--no-index", "--no-binary=dgbench", "--no-build-isolation", "--quiet"),
 }
 
