@@ -22,7 +22,7 @@ def declared(name: str) -> tuple[type[Algorithm], dict[str, object]]:
     content = yaml.safe_load((CONF / f"{name}.yaml").read_text())
     defaults = {key: entry_of(entry).default for key, entry in (content.get("hparams") or {}).items()}
     small = {key: value["small"] if isinstance(value, dict) else value for key, value in defaults.items()}
-    return class_at(content["objective"]), small
+    return class_at(content["objective"], "algorithm.objective", Algorithm), small
 
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted(CONF.glob("*.yaml"))])

@@ -72,7 +72,7 @@ def test_nothing_to_do_without_torch(command: Any, finished: Path, tmp_path: Pat
     assert (ended.code, ended.err) == (0, f"{FIRST}\nnothing to do: all 4 jobs are done (retry=all)\n")
     first, *table, last = ended.out.splitlines()
     assert first == "4 of 4 jobs done: 8 of their 8 models"
-    assert table[0] == "Measures, mean over seeds (selection: last step)"
+    assert table[0] == "Measures on sr_cmnist (digits), mean over seeds (selection: last step)"
     assert [line.split()[:2] for line in table[2:]] == [["erm", "2"], ["vrex", "2"]]
     assert last == "report: python report.py 'runs=[multirun]'"
 

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from dgbench.analysis import MEASURES
 from dgbench.analysis.selection import Selection, describe
 from dgbench.configuration import command_words
-from dgbench.data.datasets.base_images import with_base
+from dgbench.data.description import with_base
 from dgbench.errors import DgbenchError, is_divergence
 from dgbench.plan.building import build
 from dgbench.plan.search import Scheme

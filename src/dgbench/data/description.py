@@ -51,6 +51,11 @@ def need_training_images(env: str, images: int) -> None:
         )
 
 
+def with_base(dataset: str, base: str) -> str:
+    """``sr_cmnist (digits)``: a dataset and its base images where these can be MNIST or the digits."""
+    return f"{dataset} ({base})" if base in ("mnist", "mnist_train", "digits") else dataset
+
+
 @dataclass(frozen=True, kw_only=True)
 class DatasetInfo:
     """A dataset in numbers and names; planning, checks and rows read it.

@@ -256,7 +256,7 @@ def late_phase(config: Mapping[str, Any], values: Mapping[str, Any]) -> str:
         values: resolved hyperparameters.
     """
     declared, steps = config["algorithm"].get("hparams") or {}, config["trainer"]["steps"]
-    late = [name for name, entry in declared.items() if entry_of(entry, name).phase and values[name] >= steps]
+    late = [name for name, entry in declared.items() if entry_of(entry, name).phase and values.get(name, 0) >= steps]
     if not late:
         return ""
     named = " and ".join(f"hparams.{name}={values[name]:g}" for name in late)

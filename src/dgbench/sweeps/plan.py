@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dgbench.configuration import CONF
-from dgbench.data.datasets.base_images import with_base
+from dgbench.data.description import with_base
 from dgbench.plan.building import build, conf_of, is_small
 from dgbench.plan.hyperparameters import late_phase
 from dgbench.plan.studies import Command, PlannedStudy, Planner

@@ -138,11 +138,6 @@ def load_base_images(base: Base, data_dir: str | Path, resolution: int) -> BaseI
     return BaseImages(name, images[:, None, ::step, ::step].contiguous(), classes.long(), peak=255)
 
 
-def with_base(dataset: str, base: str) -> str:
-    """``sr_cmnist (digits)``: a dataset and its base images where these can be MNIST or the digits."""
-    return f"{dataset} ({base})" if base in IMAGES else dataset
-
-
 def base_name(base: str, folder: Path, download: bool) -> str:
     """The base images that ``base`` stands for: ``auto`` is MNIST where :func:`mnist_there`, else the digits."""
     if base != "auto":

@@ -9,7 +9,7 @@ import pandas as pd
 
 from dgbench.analysis import MEASURES
 from dgbench.analysis.selection import Selection, describe
-from dgbench.data.datasets.base_images import with_base
+from dgbench.data.description import with_base
 from dgbench.errors import RecordError
 from dgbench.plan.folds import FULL, tested_by_fold
 from dgbench.reports.document import TARGET_ORACLE
