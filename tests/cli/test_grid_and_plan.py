@@ -200,7 +200,8 @@ def test_plan_of_weights_that_are_not_here(command: Any, tmp_path: Path) -> None
 def test_plan_counts_the_images_of_a_step(command: Any, tmp_path: Path) -> None:
     """Leave-one-out of 4 given environments: 3 in each fold and 4 in the full one."""
     ended = command("train.py", *SMALL, "hparams.batch_size=20", "plan=true", cwd=tmp_path)
-    assert ended.out.splitlines()[-1] == "sr_cmnist (digits): 20 images of each of 3 to 4 environments per model and step"
+    last = ended.out.splitlines()[-1]
+    assert last == "sr_cmnist (digits): 20 images of each of 3 to 4 environments per model and step"
 
 
 def test_a_study_typed_twice_is_trained_once(command: Any, tmp_path: Path) -> None:
