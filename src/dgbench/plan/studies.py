@@ -183,7 +183,7 @@ class Planner:
         Raises:
             DataError: no dataset that was looked at is here, or to be had.
         """
-        planned = list(self._datasets.values())
+        planned: list[PlannedDataset] = list(self._made["dataset"].values())
         if planned and not any(dataset.info.present for dataset in planned):
             described(planned[0].options, absent_ok=False, download=True)
 
