@@ -11,11 +11,12 @@ import re
 import shutil
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from docutils import nodes
 from sphinx import addnodes
 
+import dgbench
 from dgbench.version import __version__
 
 DOCS = Path(__file__).resolve().parent
@@ -101,8 +102,15 @@ def copy_reports(app: Any, error: Exception | None) -> None:
             shutil.copy(report, Path(app.outdir) / "gallery")
 
 
+def plain_types(app: Any, function: Any, bound: bool) -> None:
+    """Show the types of checked arguments without what says of other values."""
+    if hasattr(function, "__wrapped__"):
+        function.__annotations__ = get_type_hints(function, localns={"TrainResult": dgbench.TrainResult})
+
+
 def setup(app: Any) -> None:
     """Called by Sphinx."""
+    app.connect("autodoc-before-process-signature", plain_types)
     app.connect("source-read", read_source)
     app.connect("doctree-read", open_reports, priority=400)  # before Sphinx collects downloads
     app.connect("build-finished", copy_reports)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-_PACKAGE = Path(__file__).resolve().parent
-_INSTALLED = _PACKAGE / "conf"
+PACKAGE = Path(__file__).resolve().parent  #: folder of the code
+_INSTALLED = PACKAGE / "conf"
 
 #: folder of the configuration groups; a wheel carries a copy of ``conf/`` inside the package
-CONF = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parents[1] / "conf"
+CONF = _INSTALLED if _INSTALLED.is_dir() else PACKAGE.parents[1] / "conf"
 
 
 def command_words(name: str) -> list[str]:

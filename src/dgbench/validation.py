@@ -14,14 +14,18 @@ A class that the configuration builds is a subclass of :class:`Checked` whose fi
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, wraps
+from numbers import Integral
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, ParamSpec, Self, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
@@ -29,11 +33,16 @@ from pydantic import (
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
+    create_model,
     model_validator,
 )
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
 from dgbench.errors import ConfigError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -50,13 +59,13 @@ class Refusal:
         )
 
 
-def _as_it_is(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+def as_it_is(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
     check(value)
     return value
 
 
 #: a finite number, no bool; an integer stays one
-Number = Annotated[float, Field(allow_inf_nan=False), WrapValidator(_as_it_is)]
+Number = Annotated[float, Field(allow_inf_nan=False), WrapValidator(as_it_is)]
 
 MOST = 2**63
 MOST_SHOWN = 200  # characters of a value that a refusal repeats
@@ -70,6 +79,34 @@ AtLeast0 = Annotated[int, Field(ge=0, lt=MOST)]
 AtLeast1 = Annotated[int, Field(ge=1, lt=MOST)]
 Count0 = Annotated[AtLeast0, Refusal("is not an integer >= 0 (below 2^63)", "give one")]
 Count1 = Annotated[AtLeast1, Refusal("is not an integer >= 1 (below 2^63)", "give one")]
+
+
+def _listed(value: Any) -> Any:
+    plain = isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))
+    return list(value) if plain else value
+
+
+class _AsList:
+    """Validates a list of items, made of whatever gives them."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        items = core_schema.list_schema(handler.generate_schema(get_args(source)[0]))
+        return core_schema.no_info_before_validator_function(_listed, items)
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+
+
+# ---- of arguments of the Python API
+#: anything that gives values one by one, as a list
+Several = Annotated[Iterable[T], _AsList()]
+Plain = Annotated[Mapping[str, Any], WrapValidator(as_it_is)]  #: of any class
+Whole0 = Annotated[Count0, BeforeValidator(_whole)]  #: also numpy's
+Whole1 = Annotated[Count1, BeforeValidator(_whole)]
+Places = Annotated[str | Path | Several[str | Path], Refusal("is no path, nor a list of paths", "name a folder")]
+Step = Annotated[str, Field(pattern="^(last|best)$"), Refusal("is unknown", "choose last or best")]  #: of a run
+Words = Annotated[Several[str], Refusal("is no list of texts", 'give one, e.g. ["seed=1"]')]
 Positive = Annotated[Number, Field(gt=0)]
 NotNegative = Annotated[Number, Field(ge=0)]
 
@@ -81,6 +118,35 @@ class Keys(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Refuse arguments of a function of the Python API that do not fit its annotations, as :class:`Checked` does.
+
+    Values go on as pydantic made them: :data:`Several` as a list. What ``**kwargs`` takes, and arguments without an
+    annotation, are not asked.
+    """
+    signature = inspect.signature(function)
+    hints = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
+    extra = {name for name, parameter in signature.parameters.items() if parameter.kind is parameter.VAR_KEYWORD}
+
+    @cache
+    def arguments() -> type[Keys]:  # at the first call: annotations may name what the module defines further down
+        fields: dict[str, Any] = {name: (hint, ...) for name, hint in hints.items() if name not in extra}
+        return create_model(function.__name__, __base__=Keys, __module__=function.__module__, **fields)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        try:
+            values = arguments().model_validate({name: bound.arguments[name] for name in arguments().model_fields})
+        except ValidationError as error:
+            raise config_error(error, "") from None
+        bound.arguments |= vars(values)
+        return function(*bound.args, **bound.kwargs)
+
+    return call
 
 
 class Checked(Keys):

@@ -71,7 +71,7 @@ WRONG = {
     "logger=tensorbord": r"logger=tensorbord.*unknown.*tensorboard\?.*csv, none",
     "logger=mlflow": r"logger=mlflow.*unknown.*csv, none.*wandb",
     "logger._target_=3": r"logger\._target_=3 is no class; give the import path of a Lightning Logger",
-    "logger._target_=a.b.C": r"logger\._target_=a\.b\.C.*used.*; correct the path",
+    "logger._target_=a.b.C": r"logger\._target_=a\.b\.C cannot be imported .*; .* or correct the path",
     "logger._target_=pathlib.Path": r"logger\._target_=pathlib\.Path.*logger; subclass pytorch_lightning",
     "logger._target_=pytorch_lightning.loggers.CSVLogger +logger.nme=x": r"CSVLogger cannot be used: .*'nme'",
     "tuning=linear": r"tuning=linear.*unknown.*freeze, ft",

@@ -28,6 +28,7 @@ from dgbench.plan.overrides import open_keys
 from dgbench.plan.studies import Command
 from dgbench.records.status import is_done, read_status
 from dgbench.reports.results import EVALUATION, results
+from dgbench.validation import Place, Words, checked
 
 #: what Hydra keeps of the application that runs in a process
 _OF_HYDRA: tuple[Any, ...] = (GlobalHydra, VersionBase)
@@ -49,7 +50,8 @@ class TrainResult:
     failed: dict[Path, str]
 
 
-def train(overrides: Sequence[str] = (), output: str | Path = "outputs") -> TrainResult:
+@checked
+def train(overrides: Words = (), output: Place = "outputs") -> TrainResult:
     """Train what is unfinished of a study, skip what is done, and give the results of all its runs.
 
     Prints what the command prints. One study, or several with ``grid``; a sweep over processes (``-m``) is left to the
@@ -63,7 +65,7 @@ def train(overrides: Sequence[str] = (), output: str | Path = "outputs") -> Trai
         ConfigError: an override that is unknown or cannot work.
         DgbenchError: what keeps the whole study from training, e.g. data that are missing.
     """
-    words = open_keys(in_our_names([str(word) for word in overrides]))
+    words = open_keys(in_our_names(list(overrides)))
     if options := [word for word in words if word.startswith("-")]:
         raise ConfigError(f"{options[0]} is an option of the command line; pass KEY=VALUE, several studies with grid")
     with _own_hydra(words):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import os
 import re
@@ -12,8 +13,9 @@ import select
 import signal
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import hydra
 from omegaconf import DictConfig
@@ -62,7 +64,7 @@ _MORE = {
 
 
 def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
-    """``hydra.main`` with one-line errors: exit code 1 for what the user can correct, 130 after Ctrl-C.
+    """``hydra.main`` with one-line errors: exit code 1 for what the user can correct, 130 after Ctrl-C or SIGTERM.
 
     In a sweep a job that fails is reported at once and does not stop the others.
     """
@@ -94,6 +96,7 @@ def hydra_main(config_name: str) -> Callable[[Task], Callable[[], None]]:
 
             with _in_one_line(config_name, wants_traceback, "the same command continues"):
                 refuse_options(sys.argv[1:], config_name)
+                import_from_beside(sys.argv[1:])
                 sys.argv[1:] = sweep_first(open_keys(in_our_names(sys.argv[1:]), config_name))
                 if sys.argv[1:2] in (["-m"], ["--multirun"]):
                     sign_of_life("composing the jobs of the sweep ...")
@@ -124,7 +127,8 @@ def plain_command(task: Callable[[list[str]], None], about: Callable[[], str]) -
 
 @contextmanager
 def _in_one_line(config_name: str, wants_traceback: bool, again: str) -> Iterator[None]:
-    """Say what goes wrong inside, and end the process."""
+    """Say what goes wrong inside, and end the process; SIGTERM is as Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt:
@@ -137,6 +141,15 @@ def _in_one_line(config_name: str, wants_traceback: bool, again: str) -> Iterato
             raise
         _say(explain(error, config_name, sys.argv[1:]))
         sys.exit(1)
+
+
+def import_from_beside(words: Sequence[str]) -> None:
+    """Find Python files beside a user's own folder of configuration, here and in every process that is started here."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config-dir", "-cd", type=Path, nargs="?")
+    if folder := parser.parse_known_args(words)[0].config_dir:
+        sys.path.append(str(folder.resolve().parent))
+        os.environ["PYTHONPATH"] = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), sys.path[-1]])
 
 
 def sweep_first(words: list[str]) -> list[str]:

@@ -159,11 +159,12 @@ def evaluate(
     from dgbench.reports.results import results
     from dgbench.trained.sources import Evaluator
 
-    keys: dict[str, Any] = {"name": name, "classes": classes, "weights": weights, "step": step, "averaging": averaging}
+    keys: dict[str, Any] = {"overrides": overrides, "classes": classes, "step": step, "averaging": averaging}
     evaluator = Evaluator(
-        **keys, overrides=split(overrides)[1], ensemble=ensemble, features=features, predictions=predictions,
+        **keys, weights=weights, name=name, ensemble=ensemble, features=features, predictions=predictions,
         trust=trust, output=output, compose=composed, tell=sign_of_life,
     )  # fmt: skip
+    evaluator = evaluator.model_copy(update={"overrides": split(evaluator.overrides)[1]})
     folders = evaluator.evaluate(model)
     return TrainResult(results(folders, "last"), folders, {})
 

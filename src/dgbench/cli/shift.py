@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgbench.cli.entry import hydra_main, sign_of_life
+from dgbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from dgbench.plan.studies import Planner
     from dgbench.records.shift_rows import ShiftRow
+    from dgbench.shift.plan import PlannedShift
 
 SHOWN = ("div", "cor", "emd", "mmd2", "ni", "tv", "min", "max", "noise", "d2", "d2_inf")
 MOST_LINES = 60
@@ -62,6 +64,36 @@ def print_end(n_jobs: int, done: int, folders: Sequence[Path], config: DictConfi
     print_estimates([folder / SHIFT_FILE for folder in folders])
 
 
+def check_job(words: Sequence[str], planner: Planner, *, here: bool) -> None:
+    """Refuse a job of a sweep that cannot work, as :func:`dgbench.sweeps.plan.check_job`."""
+    from dgbench.plan.settings import check_configuration
+    from dgbench.shift.plan import check_keys, planned_shift
+
+    values = planner.compose(words).plain()
+    check_configuration(values)
+    check_keys(values, words)
+    if here and (caution := caution_of(planned_shift(values, words, Path(), download=True))):
+        raise ConfigError(caution)
+
+
+def caution_of(planned: PlannedShift) -> str:
+    """Why this machine cannot do a job, which another one may; empty where it can, or where that takes no torch.
+
+    Raises:
+        ConfigError, WeightsError: no machine can.
+    """
+    from dgbench.plan.building import is_small
+
+    if is_small(planned.config, planned.info.image):
+        return ""
+
+    from dgbench.shift.sampling import check_network_of
+    from dgbench.training.processes import why_not_here
+
+    check_network_of(planned)
+    return why_not_here(planned.settings)
+
+
 def print_plan(jobs: Sequence[Sequence[str]], planner: Planner, folder: Path, **_: Any) -> None:
     """The plan of a sweep; the arguments are those of :func:`dgbench.sweeps.plan.print_plan`."""
     for words in jobs:
@@ -72,19 +104,13 @@ def print_job_plan(config: Mapping[str, Any], words: Sequence[str], parent: Path
     """How many estimates a job makes, and how many are there; the arguments are those of ``planned_shift``."""
     from statistics import fmean
 
-    from dgbench.plan.building import is_small
     from dgbench.plan.settings import check_configuration
     from dgbench.records.shift_rows import read_shift_rows
     from dgbench.shift.plan import planned_shift
 
     check_configuration(config)
-    planned, caution = planned_shift(config, words, parent), ""
-    if not is_small(config, planned.info.image):
-        from dgbench.shift.sampling import check_network_of
-        from dgbench.training.processes import why_not_here
-
-        check_network_of(planned)
-        caution = why_not_here(planned.settings)
+    planned = planned_shift(config, words, parent)
+    caution = caution_of(planned)
     for part in planned.estimators:
         n, left = part.size, len(list(part.left()))
         rows = read_shift_rows(part.file)[0] if part.file.exists() else []

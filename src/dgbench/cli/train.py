@@ -70,7 +70,6 @@ def run_command(command: Command) -> Ended:
     from dgbench.cli.outcome import chosen_again, searches_of, summarize
     from dgbench.plan.building import build
     from dgbench.plan.folds import selection_note
-    from dgbench.records.commands import keep_plan
     from dgbench.training.processes import prepare_process
     from dgbench.training.study import studies_of
     from dgbench.training.train_runs import train_runs
@@ -80,8 +79,6 @@ def run_command(command: Command) -> Ended:
     if note := selection_note(selection, [fold for study in planned for fold in study.folds]):
         print(f"note: {note}", file=sys.stderr)
     studies = studies_of(planned)
-    for study in studies:
-        keep_plan(study.folder, [run.folder.name for run in study.runs])
     searches = searches_of(studies)
     n_runs = sum(len(study.runs) for study in studies) + sum(search.repeats for search in searches)
     label = studies[0].spec.algorithm if len(studies) == 1 else f"{len(studies)} studies"
@@ -90,8 +87,6 @@ def run_command(command: Command) -> Ended:
         how = command.values()["execution"], progress, logger, config.retry, command.chooses_threads
         outcomes = train_runs(studies, *how)
         again = [study for search in searches for study in chosen_again(search)]
-        for study in again:
-            keep_plan(study.folder, [run.folder.name for run in study.runs])
         outcomes |= train_runs(again, *how)
     finally:
         progress.close()

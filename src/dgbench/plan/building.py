@@ -6,6 +6,7 @@ The dataset and the initial weights are built before an image or a weight is loa
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dgbench.configuration import CONF
 from dgbench.errors import ConfigError, DgbenchError
+from dgbench.plan.code import raised_at
 from dgbench.records.files import read_yaml
 
 if TYPE_CHECKING:
@@ -42,12 +44,39 @@ def build(config: Any, group: str, **extra: Any) -> Any:
         cause = error.__cause__
         if isinstance(cause, DgbenchError):
             raise cause from None
+        if located := re.match(r"Error locating target '(.+)', set env.*(?:\nfull_key: (\S+))?", str(error)):
+            key = located[2] or group  # of the whole configuration, or within the group
+            imported(located[1], f"{key}._target_" if key.startswith(group) else f"{group}.{key}._target_")
         reason = " ".join((f"{type(cause).__name__}: {cause}" if cause else str(error).splitlines()[0]).split())
         raise ConfigError(f"{group} cannot be built: {reason}; see the keys in conf/{group}") from error
 
 
+def imported(path: str, key: str) -> Any:
+    """What stands at an import path, ``module.name`` or ``module:name``.
+
+    Args:
+        path: that a user wrote.
+        key: where it was written.
+
+    Raises:
+        ConfigError: it is not there, or its module raised something; with the file and line of that.
+    """
+    module, _, name = path.replace(":", ".").rpartition(".")
+    if not module:
+        raise ConfigError(f"{key}={path} names no module; write MODULE.NAME")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except Exception as error:  # whatever the module raises
+        fault, fix = " ".join(f"{type(error).__name__}: {error}".split()), "correct the path"
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            fix = f"put the folder that holds {module.partition('.')[0]} on PYTHONPATH, or correct the path"
+        elif place := raised_at(error):
+            fault, fix = f"{place}: {fault}", "correct that file, or install what it imports"
+        raise ConfigError(f"{key}={path} cannot be imported ({fault}); {fix}") from error
+
+
 def class_at(path: str, key: str, base: type[T]) -> type[T]:
-    """Import a class by its path. (Hydra's ``get_class`` also logs what its module raises.)
+    """Import a class by its path, as :func:`imported`. (Hydra's ``get_class`` also logs what its module raises.)
 
     Args:
         path: ``package.module.Class``.
@@ -57,12 +86,7 @@ def class_at(path: str, key: str, base: type[T]) -> type[T]:
     Raises:
         ConfigError: it cannot be imported, or is something else.
     """
-    module, _, name = path.rpartition(".")
-    try:
-        kind = getattr(importlib.import_module(module), name)
-    except Exception as error:  # also whatever the module itself raises
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ConfigError(f"{key}={path} cannot be used ({reason}); correct the path") from error
+    kind = imported(path, key)
     if not isinstance(kind, type) or not issubclass(kind, base):
         package = base.__module__.partition(".")[0]
         raise ConfigError(f"{key}={path} is no {package} {base.__name__}; name a subclass of that")

@@ -11,12 +11,14 @@ import ast
 import hashlib
 import importlib.util
 import re
+import sysconfig
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dgbench.configuration import CONF
+from dgbench.configuration import CONF, PACKAGE
 from dgbench.errors import RecordError
 from dgbench.records.rows import shown
 
@@ -70,6 +72,26 @@ def present_path(path: Any) -> Any:
         return path
     name, ours = _last_name(path), (present for present in _registered("**") if present.startswith("dgbench."))
     return next((present for present in ours if _last_name(present) == name), path)
+
+
+def raised_at(error: BaseException) -> str:
+    """``FILE, line N`` of the innermost line of an algorithm, or of a user's own code, that led to an error.
+
+    Empty where there is none: in the rest of dgbench, and in installed packages.
+    """
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}, line {error.lineno}"
+    lines = [(Path(line.filename), line.lineno) for line in traceback.extract_tb(error.__traceback__)]
+    users = [f"{file}, line {number}" for file, number in lines if file.is_absolute() and not _is_library(file)]
+    return users[-1] if users else ""
+
+
+def _is_library(file: Path) -> bool:
+    """Whether a file is part of Python, of an installed package, or of dgbench without its algorithms."""
+    if file.is_relative_to(PACKAGE):
+        return not file.is_relative_to(PACKAGE / "algorithms")
+    installed = {"site-packages", "dist-packages"} & {*file.parts}
+    return bool(installed) or file.is_relative_to(sysconfig.get_path("stdlib"))
 
 
 def refuse_code(content: Any, place: str, *groups: str) -> None:

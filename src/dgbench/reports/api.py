@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 import pandas as pd
+from pydantic import InstanceOf
 
 from dgbench.analysis import Statistics
 from dgbench.errors import RecordError
@@ -29,8 +30,12 @@ from dgbench.reports.ranking.tables import leaderboard_table
 from dgbench.reports.reading.folders import Problem
 from dgbench.reports.reading.selected import selected_of_frame
 from dgbench.reports.tables import Table
+from dgbench.validation import checked
+
+Settings = InstanceOf[Statistics]
 
 
+@checked
 def leaderboard(frame: pd.DataFrame, spread: str = "domainbed", split_by: str | None = None) -> pd.DataFrame:
     """Test accuracy of every algorithm on every dataset, their average and the place, best first.
 
@@ -49,6 +54,7 @@ def leaderboard(frame: pd.DataFrame, spread: str = "domainbed", split_by: str | 
     return _joined({setting.title: leaderboard_table(setting, spread) for setting in settings}, frame, problems)
 
 
+@checked
 def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
     """Average, worst, gap, worst+gap and ideal error of every algorithm.
 
@@ -65,27 +71,32 @@ def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
     return _of_each_setting(frame, measure_table, split_by)
 
 
+@checked
 def held_out_errors(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
     """Error in each given environment of the model that never saw it; arguments as in :func:`measures`."""
     return _of_each_setting(frame, held_out_table, split_by)
 
 
+@checked
 def selected(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
     """The algorithm that each measure selects, and what that costs; arguments as in :func:`measures`."""
     return _of_each_setting(frame, selection_table, split_by)
 
 
+@checked
 def correlation(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
     """Rank correlation of each measure with the ideal one; arguments as in :func:`measures`."""
     return _of_each_setting(frame, correlation_table, split_by)
 
 
+@checked
 def seeds(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
     """The measures of every algorithm and seed; arguments as in :func:`measures`."""
     return _of_each_setting(frame, seed_table, split_by)
 
 
-def certainty(frame: pd.DataFrame, statistics: Statistics | None = None, split_by: str | None = None) -> pd.DataFrame:
+@checked
+def certainty(frame: pd.DataFrame, statistics: Settings | None = None, split_by: str | None = None) -> pd.DataFrame:
     """Difference of every algorithm to the lowest, its rank and its chance of being the lowest, with intervals.
 
     Args:
@@ -101,7 +112,8 @@ def certainty(frame: pd.DataFrame, statistics: Statistics | None = None, split_b
     return _of_each_setting(frame, lambda evaluation: certainty_table(evaluation, settings), split_by)
 
 
-def differences(frame: pd.DataFrame, statistics: Statistics | None = None, split_by: str | None = None) -> pd.DataFrame:
+@checked
+def differences(frame: pd.DataFrame, statistics: Settings | None = None, split_by: str | None = None) -> pd.DataFrame:
     """The difference of every pair of algorithms with its interval; arguments as in :func:`certainty`."""
     settings = statistics or Statistics()
     return _of_each_setting(frame, lambda evaluation: difference_table(evaluation, settings), split_by)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -19,14 +19,16 @@ from dgbench.reports.evaluation import evaluate
 from dgbench.reports.reading.collect import Collection, collect
 from dgbench.reports.reading.row_files import IDENTITY_KEYS
 from dgbench.reports.reading.selected import Selected, select_runs, selected_of_frame
+from dgbench.validation import Places, Refusal, checked
 
 #: what a frame says of one evaluation, after the columns that say whose it is
 EVALUATION = ("step", "env", "subset", "env_held_out", "seen", "wrong", "error", "loss", "together", "code")
 
 
+@checked
 def results(
-    source: str | Path | Iterable[str | Path] = "multirun",
-    selection: str | Selection = "last",
+    source: Places = "multirun",
+    selection: Annotated[str | Selection, Refusal("is no selection", "name a file of conf/selection")] = "last",
     split_by: str | None = None,
 ) -> pd.DataFrame:
     """Every error of the runs that count, at the step that the selection chose.
@@ -72,6 +74,7 @@ def results(
     return frame
 
 
+@checked
 def measures(frame: pd.DataFrame, split_by: str | None = None) -> pd.DataFrame:
     """Average, worst, gap, worst+gap and ideal of every study in a frame of :func:`results`.
 

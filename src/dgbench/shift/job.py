@@ -22,7 +22,7 @@ from dgbench.errors import ConfigError, DataError, DgbenchError
 from dgbench.plan.building import build
 from dgbench.plan.overrides import options
 from dgbench.plan.settings import TrainerSettings
-from dgbench.records.locks import RunLocks, lock_holder
+from dgbench.records.locks import RunLocks, is_locked, lock_holder
 from dgbench.records.shift_rows import HALVES, NO_NULL, TRIAL, ShiftIdentity, ShiftRow, append_shift_rows
 from dgbench.records.spec import code_version
 from dgbench.records.status import RUNNING, finish, mark_interrupted, write_status
@@ -32,6 +32,7 @@ from dgbench.shift.fitting import ClassifierTraining
 from dgbench.shift.plan import Pair, PlannedEstimator, PlannedShift, Slot, slots_of
 from dgbench.shift.sampling import Pools
 from dgbench.training.processes import prepare_process
+from dgbench.validation import Plain, Switch, Whole0, Whole1, checked
 
 DIVERGED = "the loss of its classifier stopped being finite; lower its lr"
 LINE_SECONDS = 15.0  # between two lines of progress
@@ -77,11 +78,12 @@ def estimate_all(job: PlannedShift, make_training: Callable[[], ClassifierTraini
             tell(f"{planned.estimator.name}: all {planned.size} estimates were done before")
             continue
         with RunLocks() as locks:
-            if not locks.take(planned.folder):
+            if not is_locked(planned.folder):
+                training = training or make_training()  # before there is a folder: it may be refused
+            if training is None or not locks.take(planned.folder):
                 holder = lock_holder(planned.folder) or "another process"
                 tell(f"{planned.estimator.name}: {planned.folder} is estimated by {holder}; left to it")
                 continue
-            training = training or make_training()
             planned.file.touch()  # whoever looks for runs knows by it that this is none
             write_status(planned.folder, RUNNING)
             try:
@@ -215,6 +217,7 @@ def _finite(values: Mapping[str, float]) -> dict[str, float]:
     return {name: float(value) for name, value in values.items() if np.isfinite(value)}
 
 
+@checked
 def estimate_shift(
     x_p: np.ndarray,
     y_p: np.ndarray,
@@ -222,13 +225,13 @@ def estimate_shift(
     y_q: np.ndarray,
     estimator: str = "joint",
     *,
-    keys: Mapping[str, Any] | None = None,
-    trials: int = 5,
-    halves: int = 8,
-    null: bool = True,
-    min_per_class: int = 20,
-    max_per_class: int | None = None,
-    seed: int = 0,
+    keys: Plain | None = None,
+    trials: Whole1 = 5,
+    halves: Whole0 = 8,
+    null: Switch = True,
+    min_per_class: Whole1 = 20,
+    max_per_class: Whole1 | None = None,
+    seed: Whole0 = 0,
     device: str = "auto",
 ) -> list[ShiftRow]:
     """How far two sets of labeled features are apart, as ``shift.py`` estimates it.
@@ -250,6 +253,8 @@ def estimate_shift(
     """
     if estimator not in options("estimator"):
         raise ConfigError(f"estimator={estimator} is unknown; choose from {', '.join(options('estimator'))}")
+    if {x_p.dtype.kind, x_q.dtype.kind} - {*"fiu"} or {y_p.dtype.kind, y_q.dtype.kind} - {*"iu"}:
+        raise DataError("features are no numbers, or labels no integers; convert them, e.g. with y.astype(int)")
     if x_p.ndim != 2 or x_p.shape[1:] != x_q.shape[1:] or (len(x_p), len(x_q)) != (len(y_p), len(y_q)):
         raise DataError(
             f"features of shapes {x_p.shape} and {x_q.shape} with {len(y_p)} and {len(y_q)} labels do not fit; give "

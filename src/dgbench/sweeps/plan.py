@@ -12,7 +12,8 @@ from pathlib import Path
 
 from dgbench.configuration import CONF
 from dgbench.data.description import with_base
-from dgbench.plan.building import build, conf_of, is_small
+from dgbench.errors import ConfigError
+from dgbench.plan.building import build, conf_of, described, is_small
 from dgbench.plan.hyperparameters import late_phase
 from dgbench.plan.studies import Command, PlannedStudy, Planner
 from dgbench.records.spec import digest
@@ -65,6 +66,26 @@ def print_plan(
             "in this folder, clocks them"
         )
     sys.stdout.flush()
+
+
+def check_job(words: Sequence[str], planner: Planner, *, here: bool) -> None:
+    """Refuse a job of a sweep that cannot work, before anything is written.
+
+    Args:
+        words: its overrides.
+        planner: plans its studies.
+        here: it is to run on this machine, not in a queue: what is absent may be downloaded, and its device be there.
+
+    Raises:
+        ConfigError, DataError, WeightsError: it cannot work.
+    """
+    judged = Judged()
+    for study in replace(planner, fetch_weights=False).studies(words):
+        judged.add(study)
+        if here:
+            described(study.dataset, download=True)
+    if here and judged.cautions:
+        raise ConfigError(next(iter(judged.cautions)))
 
 
 def print_command_plan(command: Command, clock: bool, starts: bool) -> None:

@@ -133,10 +133,11 @@ def _end(workers: Sequence[_Worker]) -> None:
 
 def _serve(connection: Connection, command: SweepCommand, device: str | None) -> None:
     """What a worker does: run a job, say how it ended, until the launcher is gone."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupted)
     from tqdm import tqdm
 
     tqdm.set_lock(threading.RLock())  # its own lock is a semaphore of the system, which a killed process leaves behind
-    signal.signal(signal.SIGINT, _interrupted)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     if device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = device  # before this process touches CUDA
@@ -150,7 +151,8 @@ def _serve(connection: Connection, command: SweepCommand, device: str | None) ->
 
 def _interrupted(*_: object) -> None:
     """Ctrl-C reaches a worker from the terminal and from the launcher: the second must not disturb the first."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

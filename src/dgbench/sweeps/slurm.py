@@ -97,19 +97,30 @@ class SlurmLauncher(Launcher):
         self.config, self.command = config, SweepCommand.of(hydra_context, config, task_function)
         self.planner = Planner.of_sweep(hydra_context.config_loader, config)
 
+    def look(self) -> None:
+        """Ask Slurm what its queue holds, before anything is written.
+
+        Raises:
+            ConfigError: Slurm or submitit is not there.
+        """
+        try:
+            import submitit  # noqa: F401
+
+            self.alive = in_queue()
+        except ImportError as error:
+            raise ConfigError(f"{error}; pip install 'dgbench[slurm]'") from error
+        except QueueError as error:
+            raise ConfigError(f"no Slurm here ({error}); use hydra/launcher=local, or log in to the cluster") from error
+
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Submit the jobs that the queue does not hold yet, and wait for all.
 
         Raises:
-            ConfigError: Slurm or submitit is not there, or refuses the jobs.
+            ConfigError: Slurm refuses the jobs.
             JobsFailedError: some failed; each was reported when it did.
         """
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
-        try:
-            alive = in_queue()
-        except QueueError as error:
-            raise ConfigError(f"no Slurm here ({error}); use hydra/launcher=local, or log in to the cluster") from error
-        folder = Path(str(self.watching["submitit_folder"]))
+        alive, folder = self.alive, Path(str(self.watching["submitit_folder"]))
         folder.mkdir(parents=True, exist_ok=True)
         self.submissions, self.size = Submissions(folder), JobSize.asked(self.config)
         places = list(map(self.planner.place, job_overrides))
@@ -196,9 +207,9 @@ class SlurmLauncher(Launcher):
             return
         packs = packed([self.jobs[number] for number in numbers], self.size)
         batches = [{self.keys[numbers[i]]: self.jobs[numbers[i]].words for i in pack} for pack in packs]
-        try:
-            import submitit
+        import submitit
 
+        try:
             executor = submitit.AutoExecutor(
                 folder=self.submissions.folder, cluster="slurm", slurm_max_num_timeout=self.watching["max_num_timeout"]
             )
@@ -206,8 +217,6 @@ class SlurmLauncher(Launcher):
             executor.update_parameters(**{key: value for key, value in named.items() if value is not None})
             with executor.batch():
                 queue_jobs = [executor.submit(Batch(self.command, jobs)) for jobs in batches]
-        except ImportError as error:
-            raise ConfigError(f"{error}; pip install 'dgbench[slurm]'") from error
         except Exception as error:  # submitit raises whatever sbatch says
             raise ConfigError(f"Slurm refuses the jobs: {' '.join(str(error).split())}; see hydra.launcher") from error
         for job, jobs, pack in zip(queue_jobs, batches, packs, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from hydra.utils import get_method
 from omegaconf import OmegaConf
 
 from dgbench.configuration import typed_words
-from dgbench.errors import ConfigError, JobsFailedError
+from dgbench.errors import ConfigError, DgbenchError, JobsFailedError
 from dgbench.plan.overrides import quoted
 from dgbench.plan.settings import check_configuration
 from dgbench.plan.studies import Planner
@@ -30,18 +30,20 @@ class StudySweeper(BasicSweeper):
             done, the folders of their runs, and the configuration.
         planning: dotted name of the function that prints the plan of a sweep, see
             :func:`dgbench.sweeps.plan.print_plan`.
+        checking: dotted name of the function that refuses a job, see :func:`dgbench.sweeps.plan.check_job`.
         options: of Hydra's own sweeper.
     """
 
-    def __init__(self, closing: str, planning: str, **options: Any) -> None:
+    def __init__(self, closing: str, planning: str, checking: str, **options: Any) -> None:
         super().__init__(**options)
-        self.closing, self.planning = closing, planning
+        self.closing, self.planning, self.checking = closing, planning, checking
 
     def sweep(self, arguments: list[str]) -> Any:
         """Launch what is left; with ``plan=true`` start nothing.
 
         Raises:
             HydraException: a job that Hydra refuses; nothing was started.
+            DgbenchError: no job can work; nothing was written.
             JobsFailedError: some failed, or left no finished runs where they were to be.
         """
         assert self.config is not None and self.hydra_context is not None and self.launcher is not None
@@ -57,7 +59,8 @@ class StudySweeper(BasicSweeper):
             OmegaConf.masked_copy(self.config, ["plan", "retry", "sweep", "wait"]), resolve=True
         )
         check_configuration(how)
-        if not self.config.wait and not getattr(self.launcher, "queue", False):
+        queue = getattr(self.launcher, "queue", False)
+        if not self.config.wait and not queue:
             raise ConfigError("wait=false needs a queue whose jobs go on; add hydra/launcher=slurm, or leave it out")
         planner = Planner.of_sweep(loader, self.config)
         size = JobSize.asked(self.config)
@@ -77,8 +80,10 @@ class StudySweeper(BasicSweeper):
             return []
         if len(left) < len(places):
             tell(f"{len(places) - len(left)} of {len(places)} jobs were done before")
+        self._refuse(left, planner, here=not queue)
         if getattr(self.launcher, "in_this_folder", basic) and not getattr(self.launcher, "queue", False):
             planner.need_images()
+        getattr(self.launcher, "look", lambda: None)()
         sweep_dir.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, sweep_dir / "multirun.yaml")
         expect_jobs(open_places, self._typed())
@@ -99,6 +104,18 @@ class StudySweeper(BasicSweeper):
                     "workers have other files, give them a shared hydra.sweep.dir, and start the same command again"
                 )
         return [results]
+
+    def _refuse(self, jobs: Sequence[Sequence[str]], planner: Planner, here: bool) -> None:
+        """Raise what the first job is refused for where all are; one that can work is not kept by the others."""
+        refusals: list[DgbenchError] = []
+        for words in jobs:
+            try:
+                get_method(self.checking)(words, planner, here=here)
+            except DgbenchError as error:
+                refusals.append(error)
+            else:
+                return
+        raise refusals[0]
 
     def _close(self, places: Iterable[JobPlace]) -> None:
         """Say what was found; the jobs' own screens may be logs of other processes."""

@@ -33,10 +33,10 @@ from dgbench.trained.formats import (
     write_onnx,
     write_pt2,
 )
-from dgbench.trained.loading import TENSORS, Place, load_one
+from dgbench.trained.loading import TENSORS, load_one
 from dgbench.trained.predictor import LoadedModel
 from dgbench.training.run_folder import MODEL_FILE
-from dgbench.validation import Checked, NonBlank, Refusal, Switch
+from dgbench.validation import Checked, NonBlank, Place, Refusal, Switch
 
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 MOST_ROWS = 20  # environments that get a line each

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from dgbench.data.description import Preprocessing
 from dgbench.errors import ConfigError, WeightsError
 from dgbench.networks.weights import is_torchscript, misfit, read_tensors
+from dgbench.plan.building import imported
 from dgbench.trained.formats import facts_of
 from dgbench.trained.predictor import Predictor
 
@@ -130,14 +130,7 @@ def _program(path: Path, trust: bool) -> Callable[[Tensor], Tensor]:
 
 
 def _imported(name: str) -> Callable[[Tensor], Tensor]:
-    module, _, attribute = name.partition(":")
-    try:
-        function: Any = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # also whatever the module itself raises
-        reason = " ".join(str(error).split())
-        raise ConfigError(
-            f"model={name} cannot be imported ({type(error).__name__}: {reason}); write MODULE:FUNCTION"
-        ) from error
+    function: Any = imported(name, "model")
     if not callable(function):
         raise ConfigError(f"model={name} is no function from images to logits; name one")
     return function  # type: ignore[no-any-return]

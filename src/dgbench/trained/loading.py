@@ -5,24 +5,25 @@ from __future__ import annotations
 import itertools
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import AfterValidator
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from dgbench.data.fetch.archives import extract
-from dgbench.errors import ConfigError, DataError, DgbenchError, RecordError, WeightsError
+from dgbench.errors import DataError, DgbenchError, RecordError, WeightsError
 from dgbench.networks.weights import misfit, read_tensors
 from dgbench.records.status import is_done, read_status
 from dgbench.trained.formats import trained_names
 from dgbench.trained.predictor import Ensemble, LoadedModel, Predictor
 from dgbench.training.modules import SingleRun
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
+from dgbench.validation import Places, Refusal, Step, Switch, checked
 
-STEPS = ("last", "best")
 TENSORS = "model.safetensors"
 LARGER = 16  # times its file, at most: exported weights lack what only training needs
 SMALL = 2**26  # bytes that any network may have
@@ -31,10 +32,22 @@ ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 
 log = logging.getLogger("dgbench")
 
-Place = str | Path
+
+def _usable(device: str | torch.device) -> str | torch.device:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"cannot be used here ({' '.join(str(error).split())}); choose e.g. cpu") from None
+    return device
 
 
-def load(run: Place | Sequence[Place], step: str = "last", device: str = "cpu", trust: bool = False) -> Predictor:
+Device = Annotated[
+    Annotated[str | torch.device, Refusal("is no device", "choose e.g. cpu")], AfterValidator(_usable)
+]  # fmt: skip
+
+
+@checked
+def load(run: Places, step: Step = "last", device: Device = "cpu", trust: Switch = False) -> Predictor:
     """A trained model in evaluation mode, without its dataset or configuration.
 
     ``model(x)`` maps (n, C, H, W) normalized images to (n, K) logits, ``model.predict(images)`` takes image files, PIL
@@ -52,10 +65,8 @@ def load(run: Place | Sequence[Place], step: str = "last", device: str = "cpu", 
     Raises:
         RecordError: there is no model at that place, or one of other classes.
         WeightsError: a file that is damaged, holds code, or belongs to another network.
-        ConfigError: an unknown ``step``.
+        ConfigError: an unknown ``step``, or a device that is not here.
     """
-    if step not in STEPS:
-        raise ConfigError(f"step={step} is unknown; choose last or best")
     if not isinstance(run, (str, Path)):
         members = [load_one(Path(place), step, trust) for place in run]
         if not members:

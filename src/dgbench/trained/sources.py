@@ -79,6 +79,8 @@ class Evaluator(Checked):
             ConfigError: an unknown model or override, or a model that does not fit the dataset.
         """
         sources = self._means(model) if self.averaging else self._sources(model)
+        if not sources:
+            raise ConfigError("model=[] names no model; give one, or several")
         return [folder for source, make in sources for folder in self._evaluate(source, make())]
 
     def _evaluate(self, source: Any, loaded: Model) -> list[Path]:

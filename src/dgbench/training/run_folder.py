@@ -380,9 +380,9 @@ def _identity_fault(identity: dict[str, Any]) -> str:
 def _class(path: str) -> type[Any]:
     """A class by its import path; nothing else that a file may name is called."""
     try:
-        return class_at(path, "class", object)
-    except Exception as error:  # also whatever the module itself raises
-        raise RecordError(f"{path} cannot be imported; install what the model was trained with") from error
+        return class_at(path, MODEL_FILE, object)
+    except DgbenchError as error:
+        raise RecordError(str(error)) from error
 
 
 class _FolderLogs(logging.Handler):

@@ -15,6 +15,8 @@ from dgbench.callbacks.loggers import CsvLog, Guard, MetricsLogger
 from dgbench.callbacks.metrics import RunMetrics, with_errors
 from dgbench.callbacks.progress import StudyProgress
 from dgbench.errors import ConfigError, DgbenchError, DivergedError, RecordError
+from dgbench.plan.code import raised_at
+from dgbench.records.commands import keep_plan
 from dgbench.records.locks import RunLocks, lock_holder
 from dgbench.records.metrics import METRICS_FILE, Lines, read_metrics, write_metrics
 from dgbench.records.predictions import PREDICTION_FILE, about_predictions
@@ -89,6 +91,8 @@ def train_runs(
     if note := _lacking([run for run in runs if trainer.outcomes.complete.get(run.hash)]):
         progress.note(note)
     waiting = plan_groups(runs, execution) if asked else []
+    for study in studies:  # the first folders of a command: what is refused has none
+        keep_plan(study.folder, [run.folder.name for run in study.runs])
     # first whole groups, so that two processes with the same command share them out without splitting them
     waiting = [group for group in waiting if not trainer.train(group, asked, whole=True)]
     moved = True
@@ -110,6 +114,7 @@ class _Trainer:
         self.safely = Guard(METRICS_FILE)
         self.studies = studies
         self.outcomes, self.moved = RunOutcomes(), False
+        self.reasons: list[tuple[Study, str]] = []  # why runs failed, each shown once
 
     def asks_for(self, run: Run, retry: str) -> bool:
         """Whether a run is to be trained now; one that is not is noted as it stands."""
@@ -234,7 +239,9 @@ class _Trainer:
             final = Snapshot.load(group_file(group)) or snapshot
             for run in runs:
                 self._end(run, group, diverged.get(run.hash), final)
-        except ConfigError:
+        except ConfigError as error:  # it concerns all that is left
+            for run in runs:
+                mark_failed(run.folder, str(error))
             raise
         except KeyboardInterrupt:
             for run in runs:
@@ -291,14 +298,19 @@ class _Trainer:
     def _fail(self, runs: Sequence[Run], reason: str) -> None:
         for run in runs:
             mark_failed(run.folder, reason)
-            self.progress.end(self._named(run), f"FAILED: {reason}")
+            again = (run.study, reason) in self.reasons
+            self.reasons.append((run.study, reason))
+            self.progress.end(self._named(run), "FAILED, like the one before" if again else f"FAILED: {reason}")
             self.outcomes.complete[run.hash] = False
 
 
 def failure(error: Exception) -> str:
-    """What a status says of an error; the traceback goes to the logs that are open."""
+    """What a status says of an error, and where a user's own code raised it; the traceback goes to the open logs."""
     log.debug(traceback.format_exc())
-    return str(error) if isinstance(error, DgbenchError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, DgbenchError):
+        return str(error)
+    place = raised_at(error)
+    return f"{type(error).__name__}: {error}{f' ({place})' if place else ''}"
 
 
 def _lacking(runs: Sequence[Run]) -> str:

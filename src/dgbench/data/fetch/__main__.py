@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -230,7 +231,8 @@ def shown(findings: Iterator[Finding], name: str) -> bool:
 
 
 def command() -> None:
-    """End with the exit code of the words that were typed; Ctrl-C prints one line."""
+    """End with the exit code of the words that were typed; Ctrl-C prints one line, and so does SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         sys.exit(main())
     except KeyboardInterrupt:

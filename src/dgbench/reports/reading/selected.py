@@ -117,7 +117,13 @@ def select_runs(collection: Collection, selection: Selection, split_by: str | No
 
 
 def selected_of_frame(frame: pd.DataFrame) -> Selected:
-    """The runs of a frame of :func:`dgbench.results`, or of a part of its lines."""
+    """The runs of a frame of :func:`dgbench.results`, or of a part of its lines.
+
+    Raises:
+        ConfigError: it is another frame.
+    """
+    if absent := [name for name in ("run", "folder", "label", "fold", "step", "subset", "env") if name not in frame]:
+        raise ConfigError(f"frame has no column {absent[0]}; give one of dgbench.results, or some of its lines")
     rows = frame.assign(run=frame.groupby(["run", "folder"], sort=False).ngroup().to_numpy())
     tests = rows[rows["subset"] == "test"]
     tested_by = tests["env"].astype(str).groupby(tests["run"].to_numpy()).agg(frozenset).to_dict()
@@ -219,7 +225,7 @@ def _silent_folds(collection: Collection) -> dict[Path, dict[str, str]]:
 
 def _identity_of(line: Mapping[Any, Any]) -> dict[str, Any]:
     """The identity that a line of a frame spells in columns: ``variant.ratio`` goes back into ``variant``."""
-    identity: dict[str, Any] = {"variant": {}, "hparams": {}}
+    identity: dict[str, Any] = {"variant": {}, "hparams": {}, "user_code": {}}
     for name, value in line.items():
         key, _, inner = str(name).partition(".")
         missing = isinstance(value, float) and value != value

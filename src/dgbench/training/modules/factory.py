@@ -11,10 +11,11 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from omegaconf import OmegaConf
+from pydantic import InstanceOf, WrapValidator
 from torch import Tensor, nn
 
 from dgbench.batches import Tensors
@@ -31,28 +32,36 @@ from dgbench.seeding import derive
 from dgbench.training.modules.base import minibatches as as_minibatches
 from dgbench.training.modules.single import SingleRun
 from dgbench.training.optimizers import UpdateRule
+from dgbench.validation import Place, Plain, Refusal, Several, Whole0, Whole1, as_it_is, checked
+
+#: the featurizer, or several networks by name; not copied
+Given = Annotated[
+    Annotated[nn.Module | Mapping[str, nn.Module], Refusal("is no network, nor networks by name", "give one")],
+    WrapValidator(as_it_is),
+]
 
 
+@checked
 def training_module(
-    objective: str | type[Algorithm],
-    networks: nn.Module | Mapping[str, nn.Module],
-    n_classes: int,
-    n_envs: int,
+    objective: Annotated[str | type[Algorithm], Refusal("is no algorithm", "give its class, or where to import it")],
+    networks: Given,
+    n_classes: Whole1,
+    n_envs: Whole1,
     *,
-    hparams: Mapping[str, Any] | None = None,
-    values: Mapping[str, Any] | None = None,
+    hparams: Plain | None = None,
+    values: Plain | None = None,
     name: str = "",
     search: Any = None,
-    shared: Sequence[str] = ("lr", "weight_decay", "batch_size"),
-    kind: str = "small",
-    n_features: int | None = None,
-    image: tuple[int, ...] = (),
-    n_images: int = 0,
-    n_trained_on: int = 0,
-    pixel_mean: Sequence[float] = (),
-    pixel_std: Sequence[float] = (),
-    seed: int = 0,
-    rule: UpdateRule | None = None,
+    shared: Several[str] = ("lr", "weight_decay", "batch_size"),
+    kind: Literal["small", "large"] = "small",
+    n_features: Whole1 | None = None,
+    image: Several[Whole1] = (),
+    n_images: Whole0 = 0,
+    n_trained_on: Whole0 = 0,
+    pixel_mean: Several[float] = (),
+    pixel_std: Several[float] = (),
+    seed: Whole0 = 0,
+    rule: InstanceOf[UpdateRule] | None = None,
     dtype: torch.dtype | None = None,
 ) -> SingleRun:
     """The LightningModule that trains an algorithm on given networks, in any ``pl.Trainer``.
@@ -208,12 +217,13 @@ class _Given:
         return self.values
 
 
+@checked
 def algorithm(
-    name: str | Path,
-    networks: nn.Module | Mapping[str, nn.Module],
-    n_classes: int,
-    n_envs: int,
-    hparams: Mapping[str, Any] | None = None,
+    name: Place,
+    networks: Given,
+    n_classes: Whole1,
+    n_envs: Whole1,
+    hparams: Plain | None = None,
     dtype: torch.dtype = torch.float64,
     **more: Any,
 ) -> Port:

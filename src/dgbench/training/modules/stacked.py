@@ -6,7 +6,9 @@ run's gradient is taken inside the map, so runs never see one another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
@@ -16,8 +18,10 @@ from torch.func import vjp, vmap
 
 from dgbench.batches import EnvBatch, Tensors
 from dgbench.containers import AnyNetworks, BoundNetworks
+from dgbench.errors import DgbenchError
 from dgbench.objectives.contract import ParamGroup, Update
 from dgbench.objectives.step import Hyperparameters, Prediction, Step
+from dgbench.plan.code import raised_at
 from dgbench.training.modules.base import RunModule
 from dgbench.training.modules.single import SingleRun
 from dgbench.training.optimizers import Part, clipped, optimizer_settings
@@ -106,7 +110,8 @@ class StackedRuns(RunModule):
             names = [parameter for name in groups for parameter in self._learning(step)[name]]
             self._functions[key] = self._function(update, names, batch.sizes)
         index = {} if batch.index is None else {"index": batch.index}
-        losses, gradients, logs = self._functions[key](self._random, batch.x, batch.y, index, counter)
+        with branches_refused():
+            losses, gradients, logs = self._functions[key](self._random, batch.x, batch.y, index, counter)
         for name in groups:
             for part, leaves in self._leaves[name]:
                 for parameter, leaf in leaves.items():
@@ -206,7 +211,8 @@ class StackedRuns(RunModule):
         axes = (0, self._constant_axes, 0, 0, 0, 0)
         at_once = max(1, self.images_at_once(x) // len(x))
         mapped = vmap(one_run, in_dims=axes, chunk_size=at_once, randomness="different")
-        logits: Tensor = mapped(self.params, self.constants, self.buffers_, self.hp, self.memory, random)
+        with branches_refused():
+            logits: Tensor = mapped(self.params, self.constants, self.buffers_, self.hp, self.memory, random)
         return logits
 
     # ---- states of runs -----------------------------------------------------------------------------------------
@@ -257,6 +263,24 @@ class StackedRuns(RunModule):
                 offset += len(names)
             merged.append({"state": state, "param_groups": groups})
         return merged
+
+
+@contextmanager
+def branches_refused() -> Iterator[None]:
+    """What an algorithm must not do in a stack, in a sentence of ours with the place of it.
+
+    Raises:
+        DgbenchError: it takes from a tensor what differs between runs, where one value must do for all.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not re.search("vmap.*(data-dependent control flow|dynamic shape)", str(error)):
+            raise
+        raise DgbenchError(
+            f"{raised_at(error) or 'the algorithm'} takes a branch, a number or a shape from data, which cannot differ "
+            "between runs that train together; use e.g. torch.where, or set execution=single, which trains each alone"
+        ) from error
 
 
 def optimizer_key(run: SingleRun, group: ParamGroup) -> tuple[Any, ...]:

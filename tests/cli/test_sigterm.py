@@ -1,0 +1,48 @@
+"""SIGTERM ends a command as Ctrl-C does, whatever it is doing: one line, exit code 130, no warning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KILL = """
+import importlib, os, signal, time
+owner = importlib.import_module("{module}")
+for part in "{name}".split(".")[:-1]:
+    owner = getattr(owner, part)
+
+def kill(*_, **__):
+    time.sleep(1)  # for processes of a sweep to begin
+    os.kill(os.getpid(), signal.SIGTERM)
+
+setattr(owner, "{name}".rpartition(".")[2], kill)
+"""
+TINY = ("dataset.base=digits", "backbone.width=8", "trainer.steps=12")
+#: what it is doing -> what is typed, and what it calls meanwhile
+DOING = {
+    "planning": (("train.py", *TINY), "dgbench.plan.studies:planned_studies"),
+    "loading": (("train.py", *TINY), "dgbench.training.study:built"),
+    "training": (("train.py", *TINY), "dgbench.training.modules.base:RunModule.train_steps"),
+    "a sweep": (("train.py", "-m", *TINY, "seed=0,1", "hydra/launcher=local"), "dgbench.sweeps.pool:wait"),
+    "shift": (("shift.py", "dataset.base=digits"), "dgbench.shift.job:make_estimates"),
+    "reporting": (("report.py",), "dgbench.plan.building:build"),
+    "evaluating": (("dgbench", "evaluate", "model=x"), "dgbench.trained.sources:Evaluator.evaluate"),
+    "exporting": (("dgbench", "export", "run=x"), "dgbench.trained.export:export"),
+}
+
+
+@pytest.mark.parametrize("doing", DOING)
+def test_it_ends_like_ctrl_c(doing: str, command: Any, tmp_path: Path) -> None:
+    (script, *words), calls = DOING[doing]
+    module, _, name = calls.partition(":")
+    if script == "dgbench":
+        (tmp_path / script).write_text("from dgbench.cli.main import main\n\nmain()\n")
+        script = str(tmp_path / script)
+    ended = command(script, *words, cwd=tmp_path, before=KILL.format(module=module, name=name))
+    assert ended.code == 130, ended.err
+    (complaint,) = ended.complaints
+    assert "interrupted" in complaint
+    assert "Traceback" not in ended.err and "Warning" not in ended.err and "leaked" not in ended.err
+    assert "RUNNING" not in [file.read_text().strip() for file in tmp_path.rglob("status")]
