@@ -341,7 +341,7 @@ def _sweep_table(runs: Sequence[Path], selection: Selection) -> str:
         *(Column(name, title, unit="percent") for name, title in MEASURES.items()),
     ]
     notes = [f"and {len(lines) - MOST_LINES} more lines, in the report"] if len(lines) > MOST_LINES else []
-    shown = {with_base(dataset, base) for dataset, base in zip(studies["dataset"], studies["base"], strict=True)}
-    of = f" on {shown.pop()}" if len(shown) == 1 else ""
+    datasets = {with_base(dataset, base) for dataset, base in zip(studies["dataset"], studies["base"], strict=True)}
+    of = f" on {datasets.pop()}" if len(datasets) == 1 else ""
     title = f"Measures{of}, mean over seeds ({describe(selection)})"
     return plain_table(table(lines[:MOST_LINES], "end", title, columns, notes))

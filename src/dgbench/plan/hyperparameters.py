@@ -68,8 +68,8 @@ def entry_of(declared: Any, name: str = "a hyperparameter") -> Entry:
             f"{name} has default, range, help and phase, not {', '.join(sorted(map(str, unknown)))}; to give another "
             f"default write {name}: {{default: ...}}"
         )
-    texts = (str(declared.get(key) or "") for key in ("range", "help"))
-    return Entry(declared["default"], *texts, phase=declared.get("phase") is True)
+    allowed, meaning = (str(declared.get(key) or "") for key in ("range", "help"))
+    return Entry(declared["default"], allowed, meaning, declared.get("phase") is True)
 
 
 def checked(name: str, value: Any, entry: Entry) -> Any:
