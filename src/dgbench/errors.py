@@ -5,6 +5,9 @@ The command line prints the message alone and exits with 1; the traceback is sho
 
 from __future__ import annotations
 
+import errno
+import re
+
 
 class DgbenchError(Exception):
     """Base of every error that a user can correct."""
@@ -57,3 +60,44 @@ class JobsFailedError(DgbenchError):
 
 class MeasureError(DgbenchError):
     """A measure that has no value for these errors, and why."""
+
+
+#: what libraries say that raise no MemoryError: torch and its allocators, parsers, readers of weights
+_NO_MEMORY = re.compile(
+    r"out ?of ?memory|can't allocate memory|cannot allocate memory|not enough memory|bad_alloc|STATUS_ALLOC_FAILED",
+    re.IGNORECASE,
+)
+LESS_MEMORY = (
+    "train fewer runs at a time (execution.max_runs, or fewer jobs), lower hparams.batch_size or "
+    "trainer.eval_batch_size, or choose smaller images, a smaller network or a larger machine"
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device or the machine had no memory left, also where that is the cause of an error."""
+    return _lack_of_memory(error) is not None
+
+
+def reason_of(error: BaseException, less_memory: str = LESS_MEMORY) -> str:
+    """What a status or a message says of an error, in one line.
+
+    Args:
+        error: what went wrong.
+        less_memory: what to do where memory ran out.
+    """
+    if lack := _lack_of_memory(error):
+        asked = re.search(r"allocate (?:about )?([\d.]+) ?(\w+)", str(lack))
+        size = f"{int(asked[1]) / 1e6:,.0f} MB" if asked and asked[2] == "bytes" else asked and f"{asked[1]} {asked[2]}"
+        return f"out of memory{f' ({size} more were asked for)' if size else ''}; {less_memory}"
+    return str(error) if isinstance(error, DgbenchError) else f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _lack_of_memory(error: BaseException | None) -> BaseException | None:
+    """The error itself or one of its causes; what dgbench says is no library's complaint."""
+    while error and not (
+        isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+        or (not isinstance(error, DgbenchError) and _NO_MEMORY.search(f"{type(error).__name__}: {error}"))
+    ):
+        error = error.__cause__
+    return error

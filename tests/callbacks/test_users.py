@@ -14,7 +14,7 @@ from dgbench.callbacks.loggers import CsvLog
 from dgbench.errors import ConfigError
 from dgbench.records.metrics import METRICS_FILE, read_metrics
 from dgbench.records.rows import ROW_FILE, read_rows
-from dgbench.records.status import read_status
+from dgbench.records.status import PROGRESS_FILE, is_done, lacking_rows, read_status
 from dgbench.training.study import Study
 from tests.complaints import refused
 from tests.studies import small_study, stopping_at, train_study
@@ -108,10 +108,15 @@ def test_early_stopping_follows_a_value_by_the_name_that_loggers_use(tmp_path: P
     assert all(train_study(study).values())
     assert {read_status(run.folder).word for run in study.runs} == {"DONE"}
     assert steps_of(study) == [10, 20, 30]
-    row = read_rows(study.runs[0].folder / ROW_FILE)[0][0]
+    first = study.runs[0].folder
+    row = read_rows(first / ROW_FILE)[0][0]
     assert row["hparams"]["callbacks.early_stopping.monitor"] == "error/training_val" and row["together"] == 1
     others = [small_study(tmp_path, *words[2:]), small_study(tmp_path, *words, "callbacks.early_stopping.patience=3")]
     assert len({study.folder, *(other.folder for other in others)}) == 3
+    lines = (first / ROW_FILE).read_bytes().splitlines(keepends=True)
+    (first / ROW_FILE).write_bytes(b"".join(line for line in lines if json.loads(line)["step"] < 30))
+    (first / PROGRESS_FILE).unlink()  # with the last rows; that it came to step 30 is where it says that it is done
+    assert "step 20 of 30" in lacking_rows(first) and not is_done(first)
 
 
 @pytest.mark.parametrize("at", [5, 15, "stopped"])

@@ -1,7 +1,8 @@
-"""Files of a finished study are damaged by chance: the same command mends the rows, or their run is named.
+"""Files of a study are damaged by chance: the same command mends the rows, or their run is named.
 
-Before it and after it no report has another number than the undisturbed study without a word on that run. Each damage
-has a seed, and a failure tells it: ``CHAOS_SEED=117 CHAOS_DAMAGES=1`` makes that one again.
+Half of the studies are finished, half were killed before that. Before the command and after it no report has another
+number than the undisturbed study without a word on that run. Each damage has a seed, and a failure tells it:
+``CHAOS_SEED=117 CHAOS_DAMAGES=1`` makes that one again.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,8 @@ import pytest
 
 import dgbench
 from dgbench.errors import RecordError
-from tests.damage import EVERYTHING, ROWS, damage
+from tests.chaos.test_stack_kills import AIMED
+from tests.damage import CHECKPOINTS, EVERYTHING, ROWS, damage
 
 pytestmark = pytest.mark.chaos
 
@@ -29,9 +33,11 @@ SMALL = (
 )  # fmt: skip
 STUDIES = {
     "single": ("execution=single", "trainer.predictions=last", "logger=csv", "trainer.eval_subsets=[train,val,test]"),
-    "stacked": ("execution=stacked", "algorithm=irm", "protocol.folds=[0,1,2]"),
+    "stacked": ("execution=stacked", "algorithm=irm", "protocol.folds=[0,1,2]", "trainer.predictions=last"),
     "one evaluation": ("execution=single", "algorithm=vrex", "trainer.eval_every=500", "protocol.folds=[1,full]"),
-    "test at best": ("trainer.eval_test=best", "algorithm=irm", "protocol.folds=[0,1]"),
+    "test at best": (
+        "trainer.eval_test=best", "algorithm=irm", "protocol.folds=[0,1]", "trainer.predictions=best",
+    ),
     "averaged": ("averaging=swad", "trainer.eval_every=2", "protocol.folds=[0,1]"),
     "moving average": ("averaging=eoa", "averaging.rule.start=5", "protocol.folds=[0,1]"),
     "ends early": (
@@ -76,29 +82,45 @@ def test_damage_is_mended_or_named(
     for name, whole in wholes.items():
         whole.mkdir(parents=True)
         assert command("train.py", *SMALL, *STUDIES[name], cwd=whole, before=STEADY).code == 0
-    failures, mended = [], 0
+    failures, mended, named, done_to = [], 0, 0, Counter[str]()
     for seed in range(FIRST, FIRST + DAMAGES):
         chance = random.Random(seed)
         name = chance.choice(sorted(STUDIES))
         root, whole = tmp_path / str(seed), wholes[name]
-        shutil.copytree(whole, root)
-        times = chance.choice((1, 1, 1, 2, 3))
-        done = [damage(root / "outputs", chance, chance.choice((ROWS, EVERYTHING))) for _ in range(times)]
-        failures += [f"seed {seed}, {name}: {done}: report is silent on {run}" for run in unsaid(root, whole)]
+        words, is_finished = [*SMALL, *STUDIES[name]], chance.random() < 0.5
+        if is_finished:
+            shutil.copytree(whole, root)
+        else:  # each file that is renamed into its place is a moment; late ones are after the end
+            root.mkdir()
+            words += [f"trainer.checkpoint_seconds={chance.choice((0, 0, 0, 300))}"]
+            kill = AIMED.format(n=chance.randint(8, 40), before=chance.random() < 0.5)
+            killed = command("train.py", *words, cwd=root, before=STEADY + kill)
+            assert killed.code in (0, -signal.SIGKILL), killed.err
+        done = []
+        for _ in range(chance.choice((1, 1, 1, 2, 3))):
+            there = [
+                ways for ways in (ROWS, CHECKPOINTS, EVERYTHING) if any(next(root.rglob(kind), None) for kind in ways)
+            ]
+            done.append(damage(root / "outputs", chance, chance.choice(there)))
+        case = f"seed {seed}, {name}, {'' if is_finished else 'un'}finished: {done}"
+        files = [Path(one.split()[-1]) for one in done]
+        kinds = [next(kind for kind in EVERYTHING if file.match(kind)) for file in files]
+        done_to.update(f"{'' if is_finished else 'un'}finished {kind}" for kind in kinds)
+        begun = numbers(root)[0]
+        silent = [run for run in unsaid(root, whole) if is_finished or run in begun]
+        failures += [f"{case}: report is silent on {run}" for run in silent]
         was_other = rows_of(root) != rows_of(whole)
-        ended = command("train.py", *SMALL, *STUDIES[name], cwd=root, before=STEADY)
+        ended = command("train.py", *words, cwd=root, before=STEADY)
         said = ended.err + numbers(root)[1]
         expected, now = rows_of(whole), rows_of(root)
         other = [Path(file).parent.name for file in expected if now.get(file) != expected[file]]
         mended += was_other and not other
-        failures += [f"seed {seed}, {name}: {done}: rows of {run} differ" for run in other if run not in said]
-        failures += [
-            f"seed {seed}, {name}: {done}: report is silent on {run} at the end" for run in unsaid(root, whole)
-        ]
-        failures += (
-            [] if ended.code == 0 else [f"seed {seed}, {name}: {done}: exit code {ended.code}: {ended.err[-300:]}"]
-        )
+        named += bool(other)
+        failures += [f"{case}: rows of {run} differ" for run in other if run not in said]
+        failures += [f"{case}: report is silent on {run} at the end" for run in unsaid(root, whole)]
+        failures += [] if ended.code == 0 else [f"{case}: exit code {ended.code}: {ended.err[-300:]}"]
         shutil.rmtree(root)
     with capsys.disabled():
-        print(f"{DAMAGES} damages from seed {FIRST} on, {mended} to rows and mended")
+        print(f"\n{DAMAGES} damages from seed {FIRST} on, {mended} to rows and mended, {named} named")
+        print(*(f"{count:4} {what}" for what, count in sorted(done_to.items())), sep="\n")
     assert not failures, "\n".join(failures)

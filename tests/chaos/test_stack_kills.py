@@ -35,30 +35,30 @@ STUDY = (
 #: dies at the n-th time that a file is renamed into its place, before or after it
 AIMED = """
 import os, signal
-_replace, _count = os.replace, [0]
+_replace, _count, _pid = os.replace, [0], os.getpid()
 def replace(source, target, *rest, **options):
     _count[0] += 1
     if _count[0] == {n} and {before}:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(_pid, signal.SIGKILL)
     _replace(source, target, *rest, **options)
     if _count[0] == {n}:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(_pid, signal.SIGKILL)
 os.replace = replace
 """
 #: dies some time after training began
 TIMED = """
 import os, signal, threading
 import pytorch_lightning as pl
-_fit = pl.Trainer.fit
+_fit, _pid = pl.Trainer.fit, os.getpid()
 def fit(self, *arguments, **options):
-    threading.Timer({seconds}, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    threading.Timer({seconds}, os.kill, (_pid, signal.SIGKILL)).start()
     return _fit(self, *arguments, **options)
 pl.Trainer.fit = fit
 """
 
 
 def shot(chance: random.Random) -> str:
-    """Code that kills the process that runs it."""
+    """Code that kills the process that runs it, also from one that this one started."""
     if chance.random() < 0.5:
         return AIMED.format(n=chance.randint(5, 60), before=chance.random() < 0.5)
     return TIMED.format(seconds=chance.uniform(0.0, 1.5))

@@ -43,7 +43,7 @@ def build(config: Any, group: str, **extra: Any) -> Any:
     except InstantiationException as error:
         cause = error.__cause__
         if isinstance(cause, DgbenchError):
-            raise cause from None
+            raise cause from cause.__cause__
         if located := re.match(r"Error locating target '(.+)', set env.*(?:\nfull_key: (\S+))?", str(error)):
             key = located[2] or group  # of the whole configuration, or within the group
             imported(located[1], f"{key}._target_" if key.startswith(group) else f"{group}.{key}._target_")

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dgbench.configuration import CONF, command_words
-from dgbench.errors import DgbenchError
+from dgbench.errors import LESS_MEMORY, DgbenchError, is_out_of_memory, reason_of
 from dgbench.plan.overrides import groups, options, quoted
 
 LISTED = 30  # more keys of a group are left to the docs
@@ -25,8 +25,9 @@ SEE = "see docs/reference/configuration.md"
 
 def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -> str:
     """Explain an error in one line that names the fix; what was typed decides which keys there are."""
-    if isinstance(error, DgbenchError):
-        return str(error)
+    if isinstance(error, DgbenchError) or is_out_of_memory(error):
+        less_memory = "read fewer runs, or use a larger machine" if config_name == "report" else LESS_MEMORY
+        return reason_of(error, less_memory)
     if isinstance(error, OSError) and not isinstance(error, HydraException):  # some of Hydra's are both
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -38,7 +39,7 @@ def explain(error: BaseException, config_name: str, words: Sequence[str] = ()) -
             "see docs/reference/configuration.md"
         )
     if not isinstance(error, (HydraException, OmegaConfBaseException)):
-        return f"{type(error).__name__}: {' '.join(str(error).split())}; HYDRA_FULL_ERROR=1 shows where"
+        return f"{reason_of(error)}; HYDRA_FULL_ERROR=1 shows where"
     text = str(error)
     override = getattr(error, "override", None)
     if override:

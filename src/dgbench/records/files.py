@@ -106,15 +106,18 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     import numpy as np
 
-    name, content = "it", {}
+    name, content, size = "it", {}, 0
     with open_regular(path) as handle:
         try:
             with zipfile.ZipFile(handle) as archive:  # what is no archive may be an array, or a pickle
-                check_expansion(path, sum(part.file_size for part in archive.infolist()))
+                size = sum(part.file_size for part in archive.infolist())
+                check_expansion(path, size)
             with np.load(handle, allow_pickle=False) as arrays:
                 for name in arrays.files:
                     content[name] = arrays[name]
         except (zipfile.BadZipFile, zlib.error, EOFError, MemoryError, NotImplementedError, ValueError) as error:
+            if isinstance(error, MemoryError) and getattr(error, "_total_size", 0) <= size:
+                raise  # no header that claims more than there is
             raise ValueError(f"{name} is damaged, or holds Python objects: {error}") from None
     return content
 

@@ -1,6 +1,7 @@
 """Keep how a run stands in its folder: its ``status``, and ``progress.json``, its sign of life.
 
-``status`` is one line: RUNNING, DONE, FAILED with the reason, or INTERRUPTED. ``progress.json`` says how far a run is,
+``status`` is one line: RUNNING, DONE (``DONE at step 120`` of training that may end early), FAILED with the reason, or
+INTERRUPTED. ``progress.json`` says how far a run is,
 how fast, and when it last said so.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import socket
 import time
 from collections import defaultdict
@@ -38,7 +40,13 @@ class Status:
     """How a run stands, as it says itself."""
 
     word: str = ""  #: one of :data:`WORDS`; empty where the run was never begun or its file says something else
-    reason: str = ""  #: the rest of the line: why it failed, or what else the file says
+    reason: str = ""  #: the rest of the line: why it failed, where it ended, or what else the file says
+
+    @property
+    def last_step(self) -> int:
+        """The step that training ended with; 0 where that is not said."""
+        said = re.fullmatch(r"at step (\d{1,10})", self.reason) if self.word == DONE else None
+        return int(said[1]) if said else 0
 
     def __str__(self) -> str:
         return f"{self.word} {self.reason}".strip()
@@ -108,8 +116,10 @@ def lacking_of(
         except (OSError, ValueError):
             document = None
         evaluations = Evaluations.recorded(document, identity)
-    beat = read_beat(folder) if evaluations.may_end_early else None
-    return evaluations.lacking(rows, beat.step if beat else 0)
+    if not evaluations.may_end_early:
+        return evaluations.lacking(rows)
+    beat = read_beat(folder)  # an earlier version kept the step there alone
+    return evaluations.lacking(rows, read_status(folder).last_step or (beat.step if beat else 0))
 
 
 def write_status(folder: Path, word: str, reason: str = "") -> None:
@@ -139,20 +149,22 @@ def mark_interrupted(folder: Path) -> None:
             write_status(folder, INTERRUPTED)
 
 
-def finish(folder: Path, failure: str | None = None) -> Status:
+def finish(folder: Path, failure: str | None = None, step: int | None = None) -> Status:
     """Write how a run ended: ``DONE``, or ``FAILED`` for a reason; never raises for a full disk.
 
     Args:
         folder: of the run.
         failure: why it failed; None where it did not.
+        step: that training ended with, where that is not the last of its settings anyway.
 
     Returns:
         What stands now. Where ``DONE`` cannot be written the run has failed for that reason.
     """
     if failure is None:
         try:
-            write_status(folder, DONE)
-            return Status(DONE)
+            ended = Status(DONE, "" if step is None else f"at step {step}")
+            write_status(folder, ended.word, ended.reason)
+            return ended
         except OSError as error:
             failure = f"{type(error).__name__}: {error}"
     mark_failed(folder, failure)

@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from dgbench.configuration import CONF
 from dgbench.data.description import DatasetInfo, Preprocessing
 from dgbench.data.environments import Catalog, Environments, Table, TensorStore
-from dgbench.errors import ConfigError, DataError, DgbenchError
+from dgbench.errors import ConfigError, DataError, DgbenchError, reason_of
 from dgbench.plan.building import build
 from dgbench.plan.overrides import options
 from dgbench.plan.settings import TrainerSettings
@@ -92,8 +92,7 @@ def estimate_all(job: PlannedShift, make_training: Callable[[], ClassifierTraini
                 mark_interrupted(planned.folder)
                 raise
             except Exception as error:
-                reason = str(error) if isinstance(error, DgbenchError) else f"{type(error).__name__}: {error}"
-                finish(planned.folder, reason)
+                finish(planned.folder, reason_of(error))
                 raise
             finish(planned.folder)
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from dgbench.errors import DgbenchError
+from dgbench.errors import DgbenchError, reason_of
 from dgbench.plan.folds import Fold
 from dgbench.plan.overrides import grammar
 from dgbench.plan.search import scheme_of
@@ -191,10 +191,8 @@ class Speeds:
             return kept
         try:
             rate = self.clock(studies)
-        except DgbenchError as error:
-            self._reasons[images] = str(error)
         except Exception as error:  # a device whose memory is full, say: a plan without times is still a plan
-            self._reasons[images] = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            self._reasons[images] = reason_of(error)
         else:
             with suppress(OSError):  # a folder that cannot be written keeps no speeds
                 (self.folder / SPEEDS).parent.mkdir(parents=True, exist_ok=True)

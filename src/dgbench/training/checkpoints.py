@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from dgbench.errors import RecordError, is_divergence
+from dgbench.errors import RecordError, is_divergence, is_out_of_memory
 from dgbench.records.files import NOT_REGULAR, Checksum, check_seal, read_json, write_sealed, write_whole
 from dgbench.records.predictions import PREDICTION_FILE, about_predictions
 from dgbench.records.rows import ROW_FILE
@@ -83,7 +83,9 @@ class Snapshot:
             if content.pop("format") != FORMAT:
                 raise ValueError("another format")
             return Snapshot(**content)
-        except Exception:  # torch raises whatever its unpickler stumbles over
+        except Exception as error:  # torch raises whatever its unpickler stumbles over
+            if is_out_of_memory(error):
+                raise
             log.warning(
                 "%s is cut short, damaged or no checkpoint of this version of dgbench; left out, training starts "
                 "without it",

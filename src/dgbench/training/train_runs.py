@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import traceback
 from collections.abc import Mapping, Sequence
@@ -9,12 +10,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from dgbench.callbacks.loggers import CsvLog, Guard, MetricsLogger
 from dgbench.callbacks.metrics import RunMetrics, with_errors
 from dgbench.callbacks.progress import StudyProgress
-from dgbench.errors import ConfigError, DgbenchError, DivergedError, RecordError
+from dgbench.errors import ConfigError, DgbenchError, DivergedError, RecordError, is_out_of_memory, reason_of
 from dgbench.plan.code import raised_at
 from dgbench.records.commands import keep_plan
 from dgbench.records.locks import RunLocks, lock_holder
@@ -115,6 +114,7 @@ class _Trainer:
         self.studies = studies
         self.outcomes, self.moved = RunOutcomes(), False
         self.reasons: list[tuple[Study, str]] = []  # why runs failed, each shown once
+        self.littered = False  #: by a group that was trained since memory was last cleared
 
     def asks_for(self, run: Run, retry: str) -> bool:
         """Whether a run is to be trained now; one that is not is noted as it stands."""
@@ -156,13 +156,7 @@ class _Trainer:
                 return all(run.hash in self.outcomes.complete for run in runs)
             self.moved = True
             stack.enter_context(own_log(*(run.folder for run in taken)))
-            try:
-                parts = resumable(group, taken)
-            except DgbenchError as error:
-                self._fail(taken, failure(error))
-                return True
-            for part, snapshot in parts:
-                self._part(part, snapshot, {run.hash for run in taken})
+            self._continue(group, taken)
             if group.stacked:
                 forget(group.runs)
             return len(taken) == len(runs)
@@ -223,8 +217,24 @@ class _Trainer:
         self.outcomes.left.pop(run.hash, None)
         return True
 
+    def _continue(self, group: Group, runs: Sequence[Run]) -> None:
+        """Train these runs of a group, each part of it from where it stands."""
+        try:
+            parts = resumable(group, runs)
+        except Exception as error:
+            if not (isinstance(error, DgbenchError) or is_out_of_memory(error)):
+                raise
+            self._fail(runs, failure(error))
+            return
+        for part, snapshot in parts:
+            self._part(part, snapshot, {run.hash for run in runs})
+
     def _part(self, group: Group, snapshot: Snapshot | None, hashes: set[str]) -> None:
-        """Train a group; when the device runs out of memory, its halves from their last checkpoint."""
+        """Train a group. When memory runs out it is tried again, then its halves, from their last checkpoint.
+
+        Again where an earlier group of this process left something behind: a trainer is freed only once it is looked
+        for, since it and its callbacks refer to each other.
+        """
         runs = [run for run in group.runs if run.hash in hashes]
         n = len(group.runs)
         title = self._named(group.runs[0]) if n == 1 else f"{n} runs together"
@@ -233,30 +243,39 @@ class _Trainer:
         if step:
             self.progress.note(f"{title}: resumes from step {step} of {runs[0].study.settings.steps}")
         log.debug("%s, from step %d on", title, step)
+        parts: tuple[Group, ...] = ()
         try:
             with self.threads.used(group):
                 diverged = self._fit(group, snapshot, runs)
             final = Snapshot.load(group_file(group)) or snapshot
             for run in runs:
                 self._end(run, group, diverged.get(run.hash), final)
-        except ConfigError as error:  # it concerns all that is left
-            for run in runs:
-                mark_failed(run.folder, str(error))
-            raise
+            self.littered = True
         except KeyboardInterrupt:
             for run in runs:
                 mark_interrupted(run.folder)
             self.progress.note(f"{title}: interrupted; the same command resumes it from step {last_step(runs[0])}")
             raise
         except Exception as error:  # whatever broke this group, others are trained
-            if not isinstance(error, torch.OutOfMemoryError) or n == 1:
+            if is_out_of_memory(error):
+                parts = (group,) if self.littered else group.halves() if n > 1 else ()
+            elif isinstance(error, ConfigError):  # it concerns all that is left
+                for run in runs:
+                    mark_failed(run.folder, str(error))
+                raise
+            if not parts:
                 self._fail([run for run in runs if run.hash not in self.outcomes.complete], failure(error))
                 return
-            log.warning("out of memory with %d runs together, continuing with half of them", n)
-            for half in group.halves():
-                members = [run for run in half.runs if run.hash in hashes]
-                for part, state in resumable(half, members) if members else []:
-                    self._part(part, state, hashes)
+            log.debug(traceback.format_exc())
+        # out here nothing refers to the error, and so to the memory of the group, any longer
+        if parts:
+            snapshot = final = None
+            gc.collect()
+            self.littered = False
+            log.warning("out of memory with %s, continuing with %s", title, "half of them" if parts[1:] else "it alone")
+        for part in parts:
+            if members := [run for run in part.runs if run.hash in hashes - self.outcomes.complete.keys()]:
+                self._continue(part, members)
 
     def _fit(self, group: Group, snapshot: Snapshot | None, runs: Sequence[Run]) -> Mapping[str, tuple[int, float]]:
         finished = {run.hash for run in group.runs} - {run.hash for run in runs}
@@ -288,7 +307,7 @@ class _Trainer:
                 finish_run(run, final)
         except OSError as error:
             problem = failure(error)
-        ended = finish(run.folder, problem)
+        ended = finish(run.folder, problem, final.step if final and run.evaluations.may_end_early else None)
         self.outcomes.complete[run.hash] = ended.word != FAILED
         log.debug("%s done at step %d: %s", run.title, final.step if final else 0, ended.word)
         self.progress.end(self._named(run), f"FAILED: {ended.reason}" if ended.word == FAILED else "done")
@@ -307,10 +326,10 @@ class _Trainer:
 def failure(error: Exception) -> str:
     """What a status says of an error, and where a user's own code raised it; the traceback goes to the open logs."""
     log.debug(traceback.format_exc())
-    if isinstance(error, DgbenchError):
-        return str(error)
+    if isinstance(error, DgbenchError) or is_out_of_memory(error):
+        return reason_of(error)
     place = raised_at(error)
-    return f"{type(error).__name__}: {error}{f' ({place})' if place else ''}"
+    return f"{reason_of(error)}{f' ({place})' if place else ''}"
 
 
 def _lacking(runs: Sequence[Run]) -> str:

@@ -26,7 +26,7 @@ from dgbench.data.environments import Store
 from dgbench.data.store.array_cache import CachedArray, cached_array
 from dgbench.data.store.decoding import decode
 from dgbench.data.transforms.augment import Augmentation
-from dgbench.errors import DataError
+from dgbench.errors import DataError, is_out_of_memory
 
 log = logging.getLogger(__name__)
 
@@ -138,6 +138,8 @@ class _Files(Dataset[tuple[Tensor, _Decoded]]):
             try:
                 image, size = decode(file, self.side)
             except Exception as error:  # PIL raises whatever a broken file leads it to
+                if is_out_of_memory(error):
+                    raise
                 return indices, f"{file} cannot be decoded ({type(error).__name__}: {error}); fix or delete it"
             images.append(image)
             sizes.append(size)
@@ -175,6 +177,8 @@ def image_store(
             try:
                 rows[i - first], size = decode(table.root / table.paths[i], side)
             except Exception as error:  # PIL raises whatever a broken file leads it to
+                if is_out_of_memory(error):  # no fault of the file, which would be left out from now on
+                    raise
                 bad.append((i, f"{type(error).__name__}: {str(error).partition(' <_io.')[0]}"))
                 size = (side, side)
             sizes.append(size)

@@ -1,0 +1,87 @@
+"""Memory ends in a real training under a real limit: what is too large is trained in halves, or fails with one line.
+
+Limits are set within the process that trains, from what it holds at that moment and from the size of its weights.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dgbench.records.status import DONE, FAILED, RUNNING, read_status
+from tests.conftest import Command
+
+#: a process that may take only so many bytes more than it has, from now on
+LIMIT = """
+import resource
+from pathlib import Path
+def limit(more):
+    text = Path("/proc/self/status").read_text()
+    size = 1024 * int(text.partition("VmSize:")[2].split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (size + int(more), resource.RLIM_INFINITY))
+"""
+#: from the moment that weights are there, and neither gradients nor moments of Adam, which are three times their size
+WEIGHTS = """
+import torch
+from dgbench.training.modules import SingleRun, StackedRuns
+def limited(kind, weights, times, begun=[]):
+    configure = kind.configure_optimizers
+    def configured(self):
+        if not begun:
+            begun.append(True)
+            limit(times * sum(tensor.nbytes for tensor in weights(self)))
+        return configure(self)
+    kind.configure_optimizers = configured
+"""
+LARGE = ("backbone.width=2048", "hparams.batch_size=8", "trainer.steps=2", "trainer.eval_every=1")
+
+
+def statuses(folder: Path) -> list[str]:
+    return [read_status(file.parent).word for file in sorted(folder.rglob("status"))]
+
+
+def test_a_stack_that_is_too_large_is_trained_in_halves(train: Command, rows_of: Any, tmp_path: Path) -> None:
+    """Four runs need four times their weights at once beside them, two of them less than half as much."""
+    whole, halved = tmp_path / "whole", tmp_path / "halved"
+    words = (*LARGE, "execution=stacked", "protocol.folds=[0,1,2,3]", "trainer.checkpoint_seconds=300")
+    whole.mkdir()
+    halved.mkdir()
+    assert train(*words, "execution.max_runs=2", cwd=whole).code == 0
+    limit = LIMIT + WEIGHTS + "limited(StackedRuns, lambda stack: stack.params.values(), 2.75)"
+    ended = train(*words, cwd=halved, before=limit)
+    assert (ended.code, ended.complaints) == (0, []), ended.err
+    assert ended.err.count("out of memory") == 1
+    assert statuses(halved) == [DONE] * 4
+    assert rows_of(halved) == rows_of(whole)
+
+
+def test_a_run_that_is_too_large_fails_in_one_line(train: Command, tmp_path: Path) -> None:
+    """It is trained once there is memory."""
+    words = (*LARGE, "protocol.folds=[0]")
+    limit = LIMIT + WEIGHTS + "limited(SingleRun, lambda run: run.parameters(), 0.5)"
+    ended = train(*words, cwd=tmp_path, before=limit)
+    assert ended.code == 1 and len(ended.complaints) == 1, ended.err
+    (file,) = tmp_path.rglob("status")
+    status = read_status(file.parent)
+    assert status.word == FAILED and status.reason.startswith("out of memory")
+    assert train(*words, cwd=tmp_path).code == 0
+    assert statuses(tmp_path) == [DONE]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("dataset.base=digits", "backbone.width=100000"), ("dataset=pacs", "dataset.image_size=4096", "init=random")],
+    ids=["backbone", "images"],
+)
+def test_what_never_fits_is_one_line(words: tuple[str, ...], command: Command, image_tree: Any, tmp_path: Path) -> None:
+    """A matrix of 40 GB and images of 4 GB, where two are left."""
+    classes = {"cat": 10, "dog": 10}
+    root = image_tree(art_painting=classes, cartoon=classes, photo=classes, sketch=classes)
+    words = (*words, "trainer.steps=2", "trainer.device=cpu", "execution=single")
+    words += (f"dataset.root={root}",) if "dataset=pacs" in words else ()
+    ended = command("train.py", *words, cwd=tmp_path, before=LIMIT + "limit(2e9)")
+    assert ended.code == 1 and len(ended.complaints) == 1, ended.err
+    assert ended.complaints[0].startswith("dgbench: out of memory") and "cannot be built" not in ended.err
+    assert RUNNING not in statuses(tmp_path)
