@@ -108,6 +108,11 @@ def test_early_stopping_follows_a_value_by_the_name_that_loggers_use(tmp_path: P
     assert all(train_study(study).values())
     assert {read_status(run.folder).word for run in study.runs} == {"DONE"}
     assert steps_of(study) == [10, 20, 30]
+    killed = small_study(tmp_path / "killed", *words, "trainer.checkpoint_seconds=0", source=study.source)
+    with stopping_at(25):
+        train_study(killed)
+    assert all(train_study(killed).values())
+    assert rows_of(killed) == rows_of(study)  # checkpoints hold what it thinks of their evaluation
     first = study.runs[0].folder
     row = read_rows(first / ROW_FILE)[0][0]
     assert row["hparams"]["callbacks.early_stopping.monitor"] == "error/training_val" and row["together"] == 1

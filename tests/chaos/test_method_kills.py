@@ -43,7 +43,8 @@ METHODS: dict[str, dict[str, str]] = {
     "swad": {"algorithm": "vrex", "averaging": "swad", "averaging.rule.n_converge": "2", "trainer.eval_every": "10"},
     "moving average": {"algorithm": "coral", "averaging": "eoa", "averaging.rule.start": "30"},
     "callback": {
-        "algorithm": "rsc", "callbacks": "early_stopping", "trainer.eval_test": "best", "logger": "csv",
+        "algorithm": "rsc", "callbacks": "early_stopping", "callbacks.early_stopping.patience": "2",
+        "hparams.lr": "1e-30", "trainer.eval_test": "best", "logger": "csv",
     },
     "augmented images": {
         "algorithm": "mixstyle", "backbone": "resnet18", "init": "random", "trainer.steps": "12",

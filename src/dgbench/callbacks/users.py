@@ -55,6 +55,9 @@ class UserCallbacks(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         self._trainer, loop = trainer, trainer.fit_loop
+        for callback in self.callbacks.values():
+            if isinstance(callback, pl.callbacks.EarlyStopping):  # or it would judge once the checkpoint is written
+                callback._check_on_train_epoch_end = False
         trainer.should_stop = trainer.should_stop or self._stopped
         begun = pl_module.steps_done // trainer.datamodule.eval_every  # type: ignore[attr-defined]
         loop.max_epochs = (loop.max_epochs or 0) + begun
