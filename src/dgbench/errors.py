@@ -64,7 +64,7 @@ class MeasureError(DgbenchError):
 
 #: what libraries say that raise no MemoryError: torch and its allocators, parsers, readers of weights
 _NO_MEMORY = re.compile(
-    r"out ?of ?memory|can't allocate memory|cannot allocate memory|not enough memory|bad_alloc|STATUS_ALLOC_FAILED",
+    r"out\s?of\s?memory|can't allocate memory|cannot allocate memory|not enough memory|bad_alloc|STATUS_ALLOC_FAILED",
     re.IGNORECASE,
 )
 LESS_MEMORY = (
