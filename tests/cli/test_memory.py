@@ -21,8 +21,6 @@ def limit(more):
     text = Path("/proc/self/status").read_text()
     size = 1024 * int(text.partition("VmSize:")[2].split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (size + int(more), resource.RLIM_INFINITY))
-def lift():
-    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 """
 #: once the first optimizers are there, half of the weights more: gradients and Adam's moments are three times as large
 WEIGHTS = """
@@ -30,14 +28,21 @@ from dgbench.training.modules import SingleRun, StackedRuns
 def limited(kind, weights):
     configure, begun = kind.configure_optimizers, []
     def configured(self):
-        if begun:
-            lift()
         optimizers = configure(self)
         if not begun:
             begun.append(True)
             limit(0.5 * sum(tensor.nbytes for tensor in weights(self)))
         return optimizers
     kind.configure_optimizers = configured
+"""
+#: until a stack is halved
+LIFT = """
+from dgbench.training.groups import Group
+halves = Group.halves
+def lifted(group):
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    return halves(group)
+Group.halves = lifted
 """
 LARGE = ("backbone.width=2048", "hparams.batch_size=8", "trainer.steps=2", "trainer.eval_every=1")
 
@@ -53,7 +58,7 @@ def test_a_stack_that_is_too_large_is_trained_in_halves(train: Command, rows_of:
     whole.mkdir()
     halved.mkdir()
     assert train(*words, "execution.max_runs=2", cwd=whole).code == 0
-    limit = LIMIT + WEIGHTS + "limited(StackedRuns, lambda stack: stack.params.values())"
+    limit = LIMIT + WEIGHTS + LIFT + "limited(StackedRuns, lambda stack: stack.params.values())"
     ended = train(*words, cwd=halved, before=limit)
     assert (ended.code, ended.complaints) == (0, []), ended.err
     assert ended.err.count("out of memory") == 1
