@@ -93,9 +93,12 @@ class Fit:
         done, every = module.steps_done, settings.eval_every
         intervals = -(-settings.steps // every) - done // every if done < settings.steps else 0
         trainer = make_trainer(settings, self.callbacks(), intervals, self.process, self.log)
-        fit_quietly(trainer, module, self.data)
-        if self.final_only or self._evaluates_again or not settings.steps:  # what is known to be the last evaluation
-            trainer.validate(module, datamodule=self.data, verbose=False)
+        try:
+            fit_quietly(trainer, module, self.data)
+            if self.final_only or self._evaluates_again or not settings.steps:  # it is known to be the last evaluation
+                trainer.validate(module, datamodule=self.data, verbose=False)
+        finally:
+            self.data.trainer = None  # the data of a run live on, and would keep weights and moments
         if not settings.steps and self.checkpointer:
             self.checkpointer.write(trainer, module)
         return {self.group.runs[i].hash: how for i, how in module.diverged.items()}
