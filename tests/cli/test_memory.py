@@ -5,16 +5,13 @@ Limits are set within the process that trains, from what it holds at that moment
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from dgbench.records.status import DONE, FAILED, read_status
 from tests.conftest import Command
-from tests.studies import small_study, train_study
 
 #: a process that may take only so many bytes more than it has, from now on
 LIMIT = """
@@ -80,16 +77,6 @@ def test_a_run_that_is_too_large_fails_in_one_line(train: Command, tmp_path: Pat
     assert status.word == FAILED and status.reason.startswith("out of memory")
     assert train(*words, cwd=tmp_path).code == 0
     assert statuses(tmp_path) == [DONE]
-
-
-def test_a_run_that_is_over_keeps_no_weights(tmp_path: Path) -> None:
-    """Nor moments of Adam: a command of a thousand runs needs the memory of one."""
-    study = small_study(tmp_path, "execution=single", "protocol.folds=[0,1]", "trainer.steps=2")
-    gc.collect()
-    before = sum(isinstance(thing, torch.optim.Optimizer) for thing in gc.get_objects())
-    assert all(train_study(study).values())
-    gc.collect()
-    assert sum(isinstance(thing, torch.optim.Optimizer) for thing in gc.get_objects()) == before
 
 
 @pytest.mark.parametrize(
