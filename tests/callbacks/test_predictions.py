@@ -151,8 +151,9 @@ def test_an_eval_set_that_is_two_subsets_stands_there_twice(tree: Path, tmp_path
 
 
 def test_averaged_weights_are_evaluated_after_training(tmp_path: Path) -> None:
-    check(small_study(tmp_path, *STEPS, "averaging=swad", "trainer.predictions=last", "protocol.folds=[0]"))
-    study = small_study(tmp_path, *STEPS, "averaging=swad", "trainer.predictions=best", "protocol.folds=[1]")
+    swad = ("averaging=swad", "averaging.rule.n_converge=2")
+    check(small_study(tmp_path, *STEPS, *swad, "trainer.predictions=last", "protocol.folds=[0]"))
+    study = small_study(tmp_path, *STEPS, *swad, "trainer.predictions=best", "protocol.folds=[1]")
     assert about_predictions(check(study)[0])["evaluation"] == "best"
 
 

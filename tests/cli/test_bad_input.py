@@ -24,7 +24,10 @@ TYPED: dict[str, tuple[list[str], str]] = {
     "too many environments": (["dataset.scale=300"], r"subset.*empty"),
     "hyperparameter nan": (["algorithm=vrex", "hparams.vrex_lambda=nan"], r"vrex_lambda=nan.*number"),
     "no such class": (["algorithm.objective=dgbench.algorithms.erm.ERN"], r"algorithm\.objective=.*ERN"),
-    "another class": (["algorithm.objective=pathlib.Path"], r"objective=pathlib\.Path.*dgbench Algorithm"),
+    "another class": (
+        ["algorithm.name=mine", "algorithm.objective=pathlib.Path"],
+        r"objective=pathlib\.Path.*dgbench Algorithm",
+    ),
     "no MNIST": (["dataset.base=mnist", "paths.data_dir=nowhere"], r"MNIST.*nowhere.*paths\.data_dir"),
     "bad interpolation": (["seed=${no.such.key}"], r"no\.such\.key|no\.such"),
 }

@@ -19,6 +19,8 @@ import dgbench
 from dgbench.cli.main import main
 from dgbench.errors import ConfigError, DgbenchError, WeightsError
 from dgbench.reports.results import measures, results
+from dgbench.trained.export import export
+from tests.complaints import refused
 
 FIRST = ("backbone=mlp", "backbone.width=8", "hparams.batch_size=4", "trainer.steps=6", "trainer.eval_every=3")
 CLASSES = ("cat", "dog", "emu")
@@ -77,7 +79,7 @@ def test_a_run_on_its_own_dataset_gets_its_own_rows(trained: dgbench.TrainResult
         ("best", ["algorithm=mtl"]),
         ("last", ["averaging=eoa", "averaging.rule.start=2"]),
         ("best", ["averaging=eoa", "averaging.rule.start=2"]),
-        ("last", ["averaging=swad"]),
+        ("last", ["averaging=swad", "averaging.rule.n_converge=2"]),
     ],
     ids=str,
 )
@@ -207,6 +209,59 @@ def test_an_ensemble_is_one_model(trained: dgbench.TrainResult, tree_words: list
     one = dgbench.evaluate(trained.folders, tree_words, ensemble=True, name="both", output=tmp_path)
     other = dgbench.evaluate(mean, tree_words, name="by hand", output=tmp_path)
     assert one.frame["wrong"].tolist() == other.frame["wrong"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("trainer.steps=7", r"trainer\.steps=7 .*leave it out.*device, eval_batch_size"),
+        ("+trainer.schedule=cosine", r"trainer\.schedule=cosine .*trains nothing"),
+        ("trainer=ddp", "trainer=ddp .*leave it out"),
+        ("trainer.predictions=last", r"trainer\.predictions=last .*write predictions=true"),
+        ("paths.output_dir=x", r"paths\.output_dir=x .*write output=FOLDER"),
+        ("protocol.folds=[9]", r"protocol\.folds=\[9\] .*dataset=.*leave it out"),
+        ("protocol=single_source", r"protocol=single_source .*dataset=.*leave it out"),
+    ],
+)
+def test_words_without_effect(words: str, said: str, trained: dgbench.TrainResult, tmp_path: Path) -> None:
+    with refused(said):
+        dgbench.evaluate(trained.folders[0], words.split(), output=tmp_path / "rows")
+    assert not (tmp_path / "rows").exists()
+
+
+def test_options_without_effect(trained: dgbench.TrainResult, tree_words: list[str], tmp_path: Path) -> None:
+    (run, *_), rows = trained.folders, tmp_path / "rows"
+    exported = export(run, tmp_path / "exported")
+    for model in (run, exported, dgbench.load(run)):
+        with refused(r"weights=x .*timm"):
+            dgbench.evaluate(model, weights="x", output=rows)
+        with refused(r"classes=\[dog,cat,emu\] .*leave it out"):
+            dgbench.evaluate(model, tree_words, classes=["dog", "cat", "emu"], output=rows)
+    for other in (
+        exported,
+        dgbench.load(run),
+        run / "checkpoints" / "best.ckpt",
+        bright,
+        "module:function",
+        "resnet18",
+    ):
+        with refused(r"step=best .*run.*leave it out"):
+            dgbench.evaluate(other, tree_words, step="best", name="mine", output=rows)
+    with refused(r"weights=x .*timm"):
+        dgbench.evaluate("module:function", tree_words, weights="x", output=rows)
+    assert not rows.exists()
+    assert dgbench.evaluate([run, bright], tree_words, step="best", name="both", output=rows).folders
+
+
+def test_a_run_of_another_protocol_keeps_its_fold_where_its_dataset_is_typed(
+    tree_words: list[str], tmp_path: Path
+) -> None:
+    words = [*tree_words, "protocol=single_source", "protocol.folds=[1]"]
+    (run,) = dgbench.train([*words, *FIRST], tmp_path / "trained").folders
+    found = dgbench.evaluate(run, tree_words, output=tmp_path / "rows")
+    assert rows_at(found.folders[0], 6)[0]["protocol"] == "single_source"
+    with refused("leave protocol= out"):
+        dgbench.evaluate(run, [*tree_words, "protocol=loo"], output=tmp_path / "rows")
 
 
 def test_a_run_is_given_the_predictions_that_it_lacks(trained: dgbench.TrainResult, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_around_erm_it_is_the_algorithm(
 def test_no_climb_is_the_algorithm_itself(double: None, tmp_path: Path) -> None:
     for name in ("vrex", "dann", "sag_net", "mtl"):
         words = (f"algorithm={name}", "hparams.batch_size=6")
-        raised = trained(tmp_path, *words, "sharpness=sam", "sharpness.rho=0")
+        raised = trained(tmp_path, *words, "sharpness=sam", "sharpness.rho=1e-12")
         assert far(raised, trained(tmp_path, *words)) < 1e-9, name
 
 
@@ -246,7 +246,7 @@ def test_parts_of_a_minibatch_are_refused(word: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["-1", "x", "true", "null", "inf"])
 def test_numbers_that_cannot_work(value: str, tmp_path: Path) -> None:
     for words, key in ((("sharpness=sam",), "rho"), (("sharpness=gsam",), "alpha"), (("sharpness=sagm",), "alpha")):
-        with pytest.raises(ConfigError, match=rf"sharpness\.{key}=\S+.*number >= 0"):
+        with pytest.raises(ConfigError, match=rf"sharpness\.{key}=\S+.*number >"):
             small_study(tmp_path, *words, f"sharpness.{key}={value}")
 
 

@@ -373,7 +373,7 @@ def test_groups(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("override", ["averaging=eoa", "trainer.precision=bf16-mixed"])
-def test_what_cannot_stack_says_so(override: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", ["averaging=eoa averaging.rule.start=2", "trainer.precision=bf16-mixed"])
+def test_what_cannot_stack_says_so(words: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot be stacked: .*; use execution=single"):
-        small_study(tmp_path, "execution=stacked", override)
+        small_study(tmp_path, "execution=stacked", *words.split())

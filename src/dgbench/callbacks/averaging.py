@@ -10,6 +10,7 @@ valley, whose segments are averaged.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ from torch import Tensor
 from dgbench.batches import EnvBatch, Tensors
 from dgbench.containers import renew_statistics
 from dgbench.errors import ConfigError
+
+log = logging.getLogger("dgbench")
 
 
 class Rule(Protocol):
@@ -347,6 +350,11 @@ class Swad:
 
     def result(self) -> Tensors:
         average = self.average()
+        if average and self._valley is None:
+            log.warning(
+                "averaging.rule.n_converge=%d: the validation loss did not converge, so the last %d steps are averaged "
+                "and no valley; train longer, or evaluate more often", self.n_converge, average.count,
+            )  # fmt: skip
         return {**average.buffers, **average.weights} if average else {}
 
     def state_dict(self) -> dict[str, Any]:

@@ -35,6 +35,8 @@ MOVED = {
     "sweep.members_per_job": "sweep.runs_per_job",
 }
 SEVERAL = {"estimator", "callbacks"}  # groups of which a command may choose several
+#: groups whose choice rows name; a folder of pictures may be that of a dataset which is known by another file
+LABELS = {"algorithm", "averaging", "backbone", "head", "init", "protocol", "sharpness", "tuning"}
 MOVED_GROUPS = {"hparams.set.": "hparams.", "algorithm.hparams.": "hparams."}
 
 _EASY = re.compile(r"[\w./+ -]*", re.ASCII)
@@ -155,7 +157,9 @@ def _check_word(word: str, key: str) -> None:
         names = "no choice" if not value else "several choices"
         one_job = f", or several in one job with grid.{key}={value}" if value else ""
         raise ConfigError(f"{word} names {names}; give one of {', '.join(choices)}{one_job}")
-    top = key.partition(".")[0]
+    top, _, inner = key.partition(".")
+    if inner == "name" and top in LABELS and value in options(top):
+        raise ConfigError(f"{word} only changes what rows call it; choose {top}={value}, or give a name of your own")
     if word.startswith("~") and key in _tops():
         raise ConfigError(f"{word} takes out a key that every command has; set it with {key}=VALUE")
     if word.startswith("+") and top not in _tops() and "/" not in top and "@" not in top:

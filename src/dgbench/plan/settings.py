@@ -181,7 +181,7 @@ class Averaging(Named):
 class Sharpness(Named):
     """Keys of ``conf/sharpness``."""
 
-    rho: Annotated[NotNegative, Refusal("is not a number >= 0", "give one, 0.05 is published")] = 0.05
+    rho: Annotated[Positive, Refusal("is not a number > 0", "0.05 is published; sharpness=none does not climb")] = 0.05
     alpha: Annotated[NotNegative, Refusal("is not a number >= 0", "give one")] = 0.1
 
 

@@ -20,6 +20,7 @@ from dgbench.plan.compose import HOW, Composed, Composer
 from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.hyperparameters import hyperparameters
 from dgbench.plan.identity import folder_name, shared_parts, study_spec
+from dgbench.plan.labels import check_labels
 from dgbench.plan.overrides import grammar, leaves, open_keys
 from dgbench.plan.protocols import check_validation
 from dgbench.plan.search import Scheme, Settings, base_values, scheme_of
@@ -210,6 +211,7 @@ class Planner:
             "dataset", "init", "backbone", "tuning", "averaging", "sharpness", "head", "callbacks", "trainer"
         )
         settings = self._once("settings", alike, lambda: TrainerSettings(**config["trainer"]))
+        check_labels(config, settings)
         shared = self._once("shared", alike, lambda: shared_parts(config, dataset.info, settings))
         if len(self._made["hparams"]) >= KEPT:  # random draws, each with values of its own
             self._made["hparams"].clear()

@@ -55,7 +55,6 @@ class Blueprint:
         self.averaging()
         check_callbacks(self.config["callbacks"])
         self._check_combination()
-        self.tuning.check(self.settings.steps)
         if self.tuning.cache_features:
             self.tuning.check_cache(self.algorithm, self.settings.precision)
         self._check_networks()

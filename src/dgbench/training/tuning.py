@@ -33,18 +33,6 @@ class Tuning(TuningSettings):
     says what each means.
     """
 
-    def check(self, steps: int) -> None:
-        """Refuse what does not go with that many optimizer steps.
-
-        Raises:
-            ConfigError: the head takes all of them.
-        """
-        if 0 < steps <= self.head_steps:
-            raise ConfigError(
-                f"tuning.head_steps={self.head_steps} leaves none of trainer.steps={steps} for the rest; "
-                "lower it, or set tuning=lp to train the classifier alone"
-            )
-
     def check_network(self, featurizer: Featurizer) -> None:
         """Refuse a featurizer of which not that many stages can be frozen as it is built.
 

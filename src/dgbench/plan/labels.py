@@ -1,0 +1,69 @@
+"""Names that stand in rows, refused where what they say is not what a study would train."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from dgbench.errors import ConfigError
+from dgbench.plan.code import class_name
+from dgbench.plan.overrides import options
+from dgbench.plan.settings import TrainerSettings
+
+
+def check_labels(config: Mapping[str, Any], trainer: TrainerSettings) -> None:
+    """Refuse a name of dgbench's for something else, and a method that begins after the last optimizer step.
+
+    With 0 steps the initial weights are evaluated, and nothing is said of a training.
+
+    Args:
+        config: plain resolved values of one study by top-level key, of the right types.
+        trainer: how long it trains.
+
+    Raises:
+        ConfigError: the first one, with its keys and what to write instead.
+    """
+    name, objective = config["algorithm"]["name"], config["algorithm"]["objective"]
+    if name in options("algorithm") and class_name(objective) != name:
+        raise ConfigError(
+            f"algorithm.objective={objective} is not what rows would call it, algorithm.name={name}; choose "
+            f"algorithm={name}, or give an algorithm.name of its own"
+        )
+    if config["sharpness"]["name"] == "gsam" and config["sharpness"].get("alpha") == 0:
+        raise ConfigError("sharpness.alpha=0 leaves nothing of sharpness=gsam but SAM; choose sharpness=sam")
+    _check_tuning(config["tuning"], trainer.steps)
+    if trainer.steps:
+        _check_averaging(config["averaging"].get("rule", {}), trainer)
+
+
+def _check_tuning(tuning: Mapping[str, Any], steps: int) -> None:
+    name, frozen, head_steps = tuning["name"], tuning.get("freeze_stages", 0), tuning.get("head_steps", 0)
+    true = "lp" if frozen == "all" else f"freeze{frozen}" if frozen else "lp_ft" if head_steps else "ft"
+    if name != true and re.fullmatch(r"ft|lp|lp_ft|freeze\d+", name):
+        raise ConfigError(
+            f"tuning.name={name} is not what tuning.freeze_stages={frozen} with tuning.head_steps={head_steps} trains, "
+            f"which is {true}; choose tuning={re.sub('[0-9]', '', true)}, or give another number"
+        )
+    if 0 < steps <= head_steps:
+        raise ConfigError(
+            f"tuning.head_steps={head_steps} leaves none of trainer.steps={steps} for the rest; lower it, or set "
+            "tuning=lp to train the classifier alone"
+        )
+
+
+def _check_averaging(rule: Mapping[str, Any], trainer: TrainerSettings) -> None:
+    first, evaluations = rule.get("start", 0), -(-trainer.steps // trainer.eval_every)
+    if rule.get("flavor") == "parameters":
+        first += 1  # at the start itself it counts the weights of one step twice
+    if trainer.steps < first:
+        raise ConfigError(
+            f"averaging.rule.start={rule['start']} leaves nothing to average of trainer.steps={trainer.steps}; lower "
+            "it, or set averaging=none"
+        )
+    if evaluations < rule.get("n_converge", 0):
+        raise ConfigError(
+            f"averaging.rule.n_converge={rule['n_converge']} is more than the {evaluations} evaluations of "
+            f"trainer.steps={trainer.steps} with trainer.eval_every={trainer.eval_every}; evaluate more often, or set "
+            "averaging=none"
+        )
