@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from dgbench.configuration import CONF
 from dgbench.plan.building import build
 from dgbench.reports.document import ReportKeys
 from dgbench.validation import Checked, shown
-from tests.complaints import refused
+from tests.complaints import one_line, refused
 
 WRONG: tuple[Any, ...] = (-1, 1.5, float("nan"), "", ["a", 1], {"a": 1})
 FILES = sorted((CONF / "report").glob("*.yaml"))
@@ -89,3 +90,40 @@ def test_keys_above_the_groups(key: str, value: Any) -> None:
     ReportKeys.model_validate(TOP)
     with refused(rf"^{key}[= ]"):
         ReportKeys.model_validate({**TOP, key: value})
+
+
+#: words that change nothing -> what is said of them
+WITHOUT_EFFECT = {
+    "report=leaderboard report.reference=nope": r"report\.reference=nope .*rows.*erm, vrex",
+    "report.baseline=nope": r"report\.baseline=nope .*rows.*erm, vrex",
+    "report=curves report.baseline=nope": r"report\.baseline=nope .*rows.*erm, vrex",
+    "selection=ood_val selection.environments=[zz]": r"selection\.environments names zz.*choose from 0\.90, 0\.85",
+    "report=leaderboard report.shifts_estimator=joint": r"report\.shifts_estimator=joint .*shifts_from.*null",
+    "run=0123": r"run=0123 .*report=measures.*report=reproduce.*runs=\[DIR\]",
+    "report=status run=0123": r"run=0123 .*report=status",
+    "trust=true": r"trust=true .*report=measures.*leave it out",
+    "report=curves selection=train_val": r"selection=train_val .*report=curves.*leave it out",
+    "report=errors selection=train_val": r"selection=train_val .*report=errors",
+    "report=features split_by=code": r"split_by=code .*report=features",
+    "report=shift selection.environments=[a] selection=ood_val": r"selection\.environments=\[a\] .*report=shift",
+    "report=status only=[measures]": r"only=\[measures\] .*report=status",
+    "report=reproduce run=0123 output=here": r"output=here .*report=reproduce",
+    "import=domainbed import.path=here cache=false": r"cache=false .*does not read cache",
+}
+
+
+@pytest.mark.parametrize("words", WITHOUT_EFFECT)
+def test_words_without_effect(words: str, command: Any, small_study: Path, tmp_path: Path) -> None:
+    runs = () if "import=" in words else (f"runs=[{small_study}]",)
+    ended = command("report.py", *words.split(), *runs, cwd=tmp_path)
+    assert (ended.code, len(ended.complaints)) == (1, 1), ended.err
+    one_line(ended.complaints[0], WITHOUT_EFFECT[words])
+    assert not (tmp_path / "reports").exists()
+
+
+@pytest.mark.parametrize("words", ["report.baseline=erm", "report=leaderboard report.reference=erm", "report=curves"])
+def test_the_usual_algorithm_may_be_absent(words: str, command: Any, make: Any, tmp_path: Path) -> None:
+    for fold, env in enumerate(make.GIVEN):
+        make.write_run(tmp_path, make.identity("vrex", str(fold), held_out=[env]))
+    ended = command("report.py", *words.split(), f"runs=[{tmp_path}]", cwd=tmp_path)
+    assert ended.code == 0, ended.err

@@ -41,8 +41,16 @@ EXPORT_OPTIONS: Mapping[str, str] = {
     "HF_TOKEN and HF_ENDPOINT count",
     "trust": TRUST,
 }
-#: groups that say how something is evaluated; all others say how something is trained
-USED = ("dataset", "corruptions", "protocol", "trainer", "paths")
+#: group -> its keys that say how something is evaluated, None for all; everything else says how something is trained
+USED: Mapping[str, Sequence[str] | None] = {
+    "dataset": None,
+    "corruptions": None,
+    "protocol": None,
+    "trainer": ("device", "eval_batch_size", "eval_subsets", "precision"),
+    "paths": ("data_dir", "cache_dir"),
+}
+#: key that is not read -> the option that is meant
+MEANT = {"trainer.predictions": "predictions=true", "paths.output_dir": "output=FOLDER"}
 EXAMPLES = (
     ("model=outputs/STUDY/RUN", "a run, on the dataset that it was trained on"),
     ("model=outputs/STUDY dataset=pacs_corrupted dataset.root=PACS", "all runs of a study, under 15 corruptions"),
@@ -79,12 +87,19 @@ def split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     overrides = []
     for word in words:
         key, equals, value = word.partition("=")
-        top = re.split(r"[.@]", key.lstrip("+~"))[0]
+        top, *inner = re.split(r"[.@]", key.lstrip("+~"), maxsplit=1)
         if not equals or word.startswith("-"):
             raise ConfigError(f"{word} is no KEY=VALUE; see dgbench evaluate --help")
         if key in EVALUATE_OPTIONS:
             options[key] = _value(key, value)
         elif top in USED:
+            read = USED[top]
+            if read is not None and "".join(inner) not in read:
+                instead = f"write {MEANT[key]}" if key in MEANT else "leave it out"
+                raise ConfigError(
+                    f"{word} changes nothing that dgbench evaluate does, which trains nothing; {instead}, of {top} it "
+                    f"reads {', '.join(read)}"
+                )
             overrides.append(word)
         else:
             raise ConfigError(

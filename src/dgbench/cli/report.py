@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from dgbench.cli.entry import hydra_main, sign_of_life
 from dgbench.configuration import command_words
+from dgbench.errors import ConfigError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -28,6 +31,8 @@ def report(cfg: DictConfig) -> None:
     keys: Any = OmegaConf.to_container(cfg, resolve=True)
     ReportKeys.model_validate({key: keys[key] for key in ReportKeys.model_fields})
     make_document = build(cfg, "report", _convert_="all")
+    unread = getattr(make_document, "unread", ())
+    refuse_unread(cfg, unread)
     if hasattr(make_document, "show"):
         sys.exit(make_document.show())
 
@@ -35,6 +40,7 @@ def report(cfg: DictConfig) -> None:
 
     from dataclasses import replace
 
+    from dgbench.plan.protocols import check_validation
     from dgbench.reports.document import keep
     from dgbench.reports.reading.collect import with_same_code
     from dgbench.reports.render.drawing import saved_beside
@@ -43,8 +49,11 @@ def report(cfg: DictConfig) -> None:
 
     with saved_beside():
         selection = build(cfg, "selection")
-        reads_itself = getattr(make_document, "reads_itself", False)
-        collection = None if reads_itself else with_same_code(build(cfg, "import", _convert_="all"), cfg.same_code)
+        collection = None
+        if "import" not in unread:
+            collection = with_same_code(build(cfg, "import", _convert_="all"), cfg.same_code)
+            given = dict.fromkeys(env for run in collection.runs for env in run.identity["given"])
+            check_validation(getattr(selection, "environments", None), list(given))
         document = make_document(collection, selection, split_by=cfg.split_by)
         document = replace(document, command=report_command())
         document = keep(document, cfg.only) if cfg.only else document
@@ -56,6 +65,31 @@ def report(cfg: DictConfig) -> None:
     if cfg.report.get("wandb", False):
         reason = log_report(document, paths, cfg.output, name=cfg.report.name, project=cfg.report.wandb_project)
         print(f"dgbench: {reason}; the files above are whole" if reason else "logged to W&B")
+
+
+def refuse_unread(cfg: DictConfig, unread: Collection[str]) -> None:
+    """Refuse a word that changes nothing in this report.
+
+    Args:
+        cfg: the composed configuration.
+        unread: top-level keys that the report does not read.
+
+    Raises:
+        ConfigError: one was typed.
+    """
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
+
+    hydra = HydraConfig.get()
+    readers = OmegaConf.to_yaml(cfg.report) + ("" if "import" in unread else OmegaConf.to_yaml(cfg["import"]))
+    passed_on = {key for key in ("cache", "run", "runs", "trust") if f"${{{key}}}" not in readers}
+    for word in hydra.overrides.task:
+        key = re.split("[.=@]", word.lstrip("+~"))[0]
+        if key in {*unread, *passed_on}:
+            instead = "add report=reproduce, or name folders with runs=[DIR]" if key == "run" else "leave it out"
+            raise ConfigError(
+                f"{word} changes nothing, report={hydra.runtime.choices['report']} does not read {key}; {instead}"
+            )
 
 
 #: overrides that choose a part of the report or its place; the caption of a part names its own

@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from hydra import compose
 from omegaconf import OmegaConf
@@ -22,6 +22,7 @@ from dgbench.plan.studies import planned_again
 from dgbench.records.files import read_yaml
 from dgbench.records.rows import IDENTITY_FILE
 from dgbench.records.spec import RunSpec, code_version
+from dgbench.reports.document import OF_DOCUMENTS
 from dgbench.reports.reading.folders import places
 from dgbench.validation import Checked, Folders, Refusal, Switch
 
@@ -50,6 +51,7 @@ class Reproduce(Checked):
     roots: Folders
     trust: Switch = False
     name: Name = "reproduce"
+    unread: ClassVar[Sequence[str]] = OF_DOCUMENTS
 
     def show(self) -> int:
         """Print the command.

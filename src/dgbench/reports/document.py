@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as Names
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Annotated
+from typing import Annotated, Any
 
 from dgbench.analysis.selection import Selection
 from dgbench.errors import ConfigError
@@ -21,6 +21,8 @@ from dgbench.validation import Checked, Folder, Folders, NonBlank, Refusal, Swit
 
 ORACLE = "ORACLE SELECTION looks at the test environments: these numbers are no estimate of unseen performance."
 APART = "SEARCHES APART: each draw of hyperparameters has a line; selection=train_val chooses one of every search."
+#: keys of conf/report.yaml that make a document of runs; a report says which of them it does not read in ``unread``
+OF_DOCUMENTS = ("import", "only", "output", "same_code", "selection", "split_by")
 TARGET_ORACLE = "TARGET ORACLE: trained on other images of the tested environments, no estimate of unseen performance."
 
 
@@ -88,6 +90,24 @@ class ReportKeys(Checked):
     only: Annotated[list[NonBlank] | None, Refusal("is no list of names", "write e.g. only=[measures]")]
     split_by: Annotated[NonBlank | None, Refusal("is no identity key", "give one, e.g. code, or null")]
     same_code: Annotated[list[NonBlank], Refusal("is no list of code versions", "write e.g. ['0.1','0.2']")]
+
+
+def check_algorithm(report: Any, key: str, algorithms: Names[str]) -> None:
+    """Refuse an algorithm of which there are no rows; the usual one may be absent.
+
+    Args:
+        report: that has the key.
+        key: of ``conf/report``.
+        algorithms: those with rows, as tables name them.
+
+    Raises:
+        ConfigError: it is none of them.
+    """
+    name = getattr(report, key)
+    if name not in algorithms and name != type(report).model_fields[key].default:
+        raise ConfigError(
+            f"report.{key}={name} is no algorithm with rows here; choose one of {', '.join(sorted(set(algorithms)))}"
+        )
 
 
 @dataclass(frozen=True)

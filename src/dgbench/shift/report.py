@@ -62,7 +62,7 @@ class ShiftReport(Checked):
     name: Name = "shift"
     roots: Folders = "multirun"
     published: Name | None = "ye2022_table8"
-    reads_itself: ClassVar[bool] = True
+    unread: ClassVar[Sequence[str]] = ("import", "same_code", "selection")
 
     def __call__(
         self, collection: Collection | None, selection: Selection | None, split_by: str | None = None

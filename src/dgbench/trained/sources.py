@@ -9,7 +9,7 @@ from contextlib import suppress
 from copy import deepcopy
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -26,18 +26,28 @@ from dgbench.records.predictions import PREDICTION_FILE
 from dgbench.records.status import STATUS_FILE
 from dgbench.trained.diwa import Accuracy, Siblings, averaged, siblings
 from dgbench.trained.evaluation import Subject, evaluate_model, validation_accuracy
-from dgbench.trained.foreign import foreign
-from dgbench.trained.loading import load, run_folders
+from dgbench.trained.foreign import EXPORTED, TORCHSCRIPT, foreign
+from dgbench.trained.loading import TENSORS, load, run_folders
 from dgbench.trained.predictor import LoadedModel, Predictor
 from dgbench.training.run_folder import MODEL_FILE, ModelRecord
-from dgbench.validation import Checked, Count0, NonBlank, Refusal, Switch
+from dgbench.validation import Checked, Count0, NonBlank, Refusal, Switch, shown
 
 CHOOSE = ("dataset=", "corruptions=", "+corruptions=")  # a word that names another dataset than that of a run
 PACKED = (".ckpt", ".zip", ".tar", ".tgz", ".gz", ".xz", ".bz2")  # names of files that hold a run, or a part of one
 
+#: option -> which models read it
+READ_BY = {"step": "the folder of a run, which has checkpoints", "weights": "a model of timm"}
+
 #: a model, or how to make one for the images of a dataset
 Model = Predictor | Callable[[Preprocessing], Predictor]
-Source = tuple[Any, Callable[[], Model]]  #: what to call a model, and how to load it
+
+
+class Source(NamedTuple):
+    """A model that is not loaded."""
+
+    name: Any  #: what to call it
+    load: Callable[[], Model]
+    reads: str = ""  #: key of :data:`READ_BY`
 
 
 class Evaluator(Checked):
@@ -81,7 +91,10 @@ class Evaluator(Checked):
         sources = self._means(model) if self.averaging else self._sources(model)
         if not sources:
             raise ConfigError("model=[] names no model; give one, or several")
-        return [folder for source, make in sources for folder in self._evaluate(source, make())]
+        for option, reader in READ_BY.items():
+            if getattr(self, option) is not None and all(source.reads != option for source in sources):
+                raise ConfigError(f"{option}={getattr(self, option)} is read by {reader}, alone; leave it out")
+        return [folder for source in sources for folder in self._evaluate(source.name, source.load())]
 
     def _evaluate(self, source: Any, loaded: Model) -> list[Path]:
         model = loaded if isinstance(loaded, Predictor) else None
@@ -91,12 +104,20 @@ class Evaluator(Checked):
         environments = self._environments(dataset, model, device)
         if model is None:
             model = loaded(environments.catalog.preprocessing)
-        elif self.classes:
-            model.classes = tuple(self.classes)
         title = self.name or (source if isinstance(source, str) else getattr(source, "__name__", ""))
         if record is None and (not title or title == "<lambda>"):
             raise ConfigError("a function has no name for the tables; give name=")
         subject = Subject.of(model, self.name, Path(title).name if "/" in title else title)
+        if record is not None and subject.trained_on(environments.info):
+            if not _of_protocol(self.overrides):
+                protocol = self._own_fold(record)
+            if self.classes:
+                raise ConfigError(
+                    f"classes={shown(self.classes)} says nothing of a run on the dataset that it was trained on, whose "
+                    "classes it has; leave it out"
+                )
+        if self.classes:
+            model.classes = tuple(self.classes)
         model.to(device)
         folders = evaluate_model(
             subject, environments, protocol, settings, Path(self.output), self.tell,
@@ -110,19 +131,22 @@ class Evaluator(Checked):
         step = self.step or "last"
         if self.ensemble:
             members = model if isinstance(model, (list, tuple)) else run_folders(Path(str(model)))
-            return [("ensemble", partial(load, members, step, trust=self.trust))]
+            return [Source("ensemble", partial(load, members, step, trust=self.trust), "step")]
         if isinstance(model, (list, tuple)):
             return [source for member in model for source in self._sources(member)]
         if isinstance(model, Predictor):
-            return [("", lambda: model)]
+            return [Source("", lambda: model)]
         if not isinstance(model, (str, Path)):
-            return [(model, partial(foreign, model, self.classes, self.weights))]
-        path = Path(model).expanduser()
+            return [Source(model, partial(foreign, model, self.classes))]
+        name, path = str(model), Path(model).expanduser()
         if path.is_dir() and not (path / MODEL_FILE).exists():
-            return [(str(run), partial(load, run, step, trust=self.trust)) for run in run_folders(path)]
+            return [source for run in run_folders(path) for source in self._sources(run)]
         if path.is_dir() or path.name.endswith(PACKED):
-            return [(str(model), partial(load, path, step, trust=self.trust))]
-        return [(str(model), partial(foreign, str(model), self.classes, self.weights, self.trust))]
+            has_one = (path / TENSORS).is_file() or path.suffix == ".ckpt"
+            return [Source(name, partial(load, path, step, trust=self.trust), "" if has_one else "step")]
+        is_code = path.suffix in (EXPORTED, *TORCHSCRIPT) or ":" in name
+        make = partial(foreign, name, self.classes, self.weights, self.trust)
+        return [Source(name, make, "" if is_code else "weights")]
 
     def _means(self, model: Any) -> list[Source]:
         """The means of runs that belong together."""
@@ -132,7 +156,7 @@ class Evaluator(Checked):
                 "averaging= makes one model of several runs, and so does ensemble=true; choose one of them"
             )
         named = model if isinstance(model, (list, tuple)) else [model]
-        return [(kind, partial(self._mean, group, kind)) for group in siblings(named, self.trust)]
+        return [Source(kind, partial(self._mean, group, kind), "step") for group in siblings(named, self.trust)]
 
     def _mean(self, group: Siblings, kind: str) -> Predictor:
         """The mean of some runs. They are judged on the dataset that they were trained on, wherever the mean goes."""
@@ -166,22 +190,30 @@ class Evaluator(Checked):
                 raise ConfigError("dataset= is missing; name one of conf/dataset, since only a run brings its own")
             config = self.compose(overrides)
             return config["dataset"], config["protocol"], TrainerSettings(**config["trainer"])
-        here = self.compose([word for word in overrides if not word.startswith(("dataset.", "protocol."))])
+        if typed := _of_protocol(overrides):
+            raise ConfigError(
+                f"{typed[0]} says nothing of a run, which has the fold that it was trained for unless dataset= names "
+                "another dataset; leave it out"
+            )
+        here = self.compose([word for word in overrides if not word.startswith("dataset.")])
         trainer, typed_paths = here["trainer"], _typed(overrides, "paths")
         if not self.trust:
-            place = "{run}: its {{}}".format(**record.identity)
-            refuse_code(record.dataset, place.format("dataset"), "dataset", "corruptions")
-            refuse_code(record.protocol, place.format("protocol"), "protocol")
+            refuse_code(record.dataset, f"{record.identity['run']}: its dataset", "dataset", "corruptions")
         content = dict(record.dataset)
         for key in content.keys() & here["paths"].keys():  # a folder of another machine is not made on this one
             if key in typed_paths or not Path(str(content[key])).expanduser().is_dir():
                 content[key] = here["paths"][key]
-        dataset = _set(content, overrides, "dataset")
-        protocol = _set(record.protocol, overrides, "protocol")
-        typed = {key: trainer[key] for key in _typed(overrides, "trainer")}
-        keys = {**trainer, **record.trainer, "device": trainer["device"], **typed}  # an earlier version had others, too
+        dataset = _with_typed(content, overrides)
+        changed = {key: trainer[key] for key in _typed(overrides, "trainer")}
+        keys = {**trainer, **record.trainer, "device": trainer["device"], **changed}
         settings = TrainerSettings(**{key: keys[key] for key in keys.keys() & TrainerSettings.model_fields.keys()})
-        return dataset, {**protocol, "folds": [record.identity["fold"]]}, settings
+        return dataset, self._own_fold(record), settings
+
+    def _own_fold(self, record: ModelRecord) -> dict[str, Any]:
+        """The protocol of a run, with the fold that it was trained for."""
+        if not self.trust:
+            refuse_code(record.protocol, f"{record.identity['run']}: its protocol", "protocol")
+        return {**record.protocol, "folds": [record.identity["fold"]]}
 
     def _environments(self, keys: dict[str, Any], model: Predictor | None, device: torch.device) -> Environments:
         """The dataset on a device; what it leaves to the model is the model's own, or ImageNet's."""
@@ -206,6 +238,11 @@ def _complete(run: Path, evaluated: Path) -> None:
             shutil.copyfile(evaluated / PREDICTION_FILE, target)
 
 
+def _of_protocol(overrides: Sequence[str]) -> list[str]:
+    """Words that choose or change a protocol."""
+    return [word for word in overrides if word.lstrip("+~").startswith(("protocol=", "protocol."))]
+
+
 def _typed(overrides: Sequence[str], group: str) -> dict[str, Any]:
     """Values typed for keys of a group, by key."""
     parser = OverridesParser.create()
@@ -213,16 +250,16 @@ def _typed(overrides: Sequence[str], group: str) -> dict[str, Any]:
     return {override.key_or_group.removeprefix(f"{group}."): override.value() for override in parsed}
 
 
-def _set(content: Mapping[str, Any], overrides: Sequence[str], group: str) -> dict[str, Any]:
-    """The keys of a run's group with those that were typed."""
-    changed = deepcopy(dict(content))
-    for key, value in _typed(overrides, group).items():
+def _with_typed(dataset: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The keys of a run's dataset with those that were typed."""
+    changed = deepcopy(dict(dataset))
+    for key, value in _typed(overrides, "dataset").items():
         *parents, last = key.split(".")
         node = changed
         for part in parents:
             node = node.get(part, {})
         if last not in node:
-            raise ConfigError(f"{group}.{key} is no key of the run's {group}; choose from {', '.join(content)}")
+            raise ConfigError(f"dataset.{key} is no key of the run's dataset; choose from {', '.join(dataset)}")
         node[last] = value
     return changed
 

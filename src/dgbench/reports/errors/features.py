@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -36,6 +37,7 @@ class FeaturesReport(Report):
     name: Name = "features"
     map: Literal["pca", "umap"] = "pca"
     runs: Count1 = 12
+    unread: ClassVar[Sequence[str]] = ("selection", "split_by")
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         runs = [run for run in collection.runs if (Path(run.folder) / FEATURE_FILE).exists()]

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -73,6 +73,7 @@ class ErrorsReport(Report):
         Annotated[list[Name], Field(min_length=2, max_length=2)] | None,
         Refusal("is not two algorithms", "write e.g. [erm,vrex], or null for those with the most runs"),
     ] = None
+    unread: ClassVar[Sequence[str]] = ("selection",)
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         check_key(split_by)

@@ -14,7 +14,7 @@ from dgbench.analysis import Statistics
 from dgbench.analysis.selection import Selection, describe
 from dgbench.plan.settings import Name
 from dgbench.records.rows import Role, keys
-from dgbench.reports.document import Document, Figure, Report, Section, leads, problem_table, warnings
+from dgbench.reports.document import Document, Figure, Report, Section, check_algorithm, leads, problem_table, warnings
 from dgbench.reports.evaluation import Evaluation, evaluate
 from dgbench.reports.labels import network_text, variant_text
 from dgbench.reports.measuring.benchmark_tables import (
@@ -221,7 +221,9 @@ class MeasuresReport(Report):
     wandb_project: Name = "dgbench"
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
-        evaluation = evaluate(select_runs(collection, selection, split_by), split_by)
+        selected = select_runs(collection, selection, split_by)
+        check_algorithm(self, "baseline", [run.label for run in selected.runs])
+        evaluation = evaluate(selected, split_by)
         several = benchmarks(evaluation, self.size_axis)
         sections, apart = benchmark_sections(several, self.statistics, self.baseline)
         problems = [*collection.problems, *evaluation.problems, *apart]

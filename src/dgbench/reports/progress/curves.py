@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from dgbench.analysis.selection import Selection
 from dgbench.plan.folds import tested
 from dgbench.plan.settings import Name
 from dgbench.records.metrics import METRICS_FILE, read_metrics
-from dgbench.reports.document import Document, Figure, Report, Section, leads, problem_table
+from dgbench.reports.document import Document, Figure, Report, Section, check_algorithm, leads, problem_table
 from dgbench.reports.labels import setting_labels, slug
 from dgbench.reports.reading.collect import Collection
 from dgbench.reports.reading.row_files import Run
@@ -45,10 +45,12 @@ class CurvesReport(Report):
 
     name: Name = "curves"
     baseline: Name = "erm"
+    unread: ClassVar[Sequence[str]] = ("selection",)
 
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         check_key(split_by)
         curves = step_curves(collection, split_by)
+        check_algorithm(self, "baseline", list(curves["algorithm"].unique()))
         logged = logged_values(collection.runs, run_labels(collection, split_by))
         sections = []
         for title, lines in curves.groupby("setting", sort=False):

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import ClassVar
 
 from dgbench.errors import RecordError
 from dgbench.plan.settings import Name
@@ -35,6 +36,7 @@ from dgbench.records.status import (
     read_beat,
     trained_again,
 )
+from dgbench.reports.document import OF_DOCUMENTS
 from dgbench.reports.reading.folders import (
     HIDING,
     UNREADABLE_PLAN,
@@ -241,6 +243,7 @@ class StatusReport(Checked):
     every: Positive | None = None
     stuck_after: Positive = 600.0
     most: Count1 = 20
+    unread: ClassVar[Sequence[str]] = OF_DOCUMENTS
 
     def show(self) -> int:
         """Print the table until nothing runs any more (once without ``every``).

@@ -5,15 +5,16 @@ On top the answer: who leads by accuracy, by how much, and what cannot be conclu
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import pandas as pd
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dgbench.analysis.accuracy import Spread, mean_interval
 from dgbench.analysis.selection import Selection, describe
+from dgbench.errors import ConfigError
 from dgbench.plan.settings import Name
-from dgbench.reports.document import Document, Report, Section, leads, problem_table, warnings
+from dgbench.reports.document import Document, Report, Section, check_algorithm, leads, problem_table, warnings
 from dgbench.reports.hparams import choices
 from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.tables import WORDS as MEASURE_WORDS
@@ -114,10 +115,20 @@ class LeaderboardReport(Report):
     baseline: Name | None = None
     published: Annotated[list[Name], Refusal("is no list of published tables", "write e.g. [NAME]")] = Field([])
 
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        if self.shifts_estimator is not None and self.shifts_from is None:
+            raise ConfigError(
+                f"report.shifts_estimator={self.shifts_estimator} chooses among the estimates of report.shifts_from, "
+                "which is null; name their folders there, or leave it out"
+            )
+        return self
+
     def __call__(self, collection: Collection, selection: Selection, split_by: str | None = None) -> Document:
         theirs = published_boards(self.published)
         split = shift_split(self.shifts, self.shifts_from, self.shifts_estimator)
         selected = select_runs(collection, selection, split_by)
+        check_algorithm(self, "reference", [run.label for run in selected.runs])
         unreported = selection.validation_environments
         results, missing = leaderboards(selected, unreported, split_by)
         levels = {leaderboard.title: level for leaderboard in results if (level := leaderboard.level)}
