@@ -36,7 +36,7 @@ CHOOSE = ("dataset=", "corruptions=", "+corruptions=")  # a word that names anot
 PACKED = (".ckpt", ".zip", ".tar", ".tgz", ".gz", ".xz", ".bz2")  # names of files that hold a run, or a part of one
 
 #: option -> which models read it
-READ_BY = {"step": "the folder of a run, which has checkpoints", "weights": "a model of timm"}
+READ_BY = {"step": "only a run with its checkpoints", "weights": "only a model of timm"}
 
 #: a model, or how to make one for the images of a dataset
 Model = Predictor | Callable[[Preprocessing], Predictor]
@@ -92,8 +92,9 @@ class Evaluator(Checked):
         if not sources:
             raise ConfigError("model=[] names no model; give one, or several")
         for option, reader in READ_BY.items():
-            if getattr(self, option) is not None and all(source.reads != option for source in sources):
-                raise ConfigError(f"{option}={getattr(self, option)} is read by {reader}, alone; leave it out")
+            value = getattr(self, option)
+            if value is not None and all(source.reads != option for source in sources):
+                raise ConfigError(f"{option}={value} says nothing here, {reader} reads it; leave it out")
         return [folder for source in sources for folder in self._evaluate(source.name, source.load())]
 
     def _evaluate(self, source: Any, loaded: Model) -> list[Path]:
@@ -205,7 +206,7 @@ class Evaluator(Checked):
                 content[key] = here["paths"][key]
         dataset = _with_typed(content, overrides)
         changed = {key: trainer[key] for key in _typed(overrides, "trainer")}
-        keys = {**trainer, **record.trainer, "device": trainer["device"], **changed}
+        keys = {**trainer, **record.trainer, "device": trainer["device"], **changed}  # an earlier version had others
         settings = TrainerSettings(**{key: keys[key] for key in keys.keys() & TrainerSettings.model_fields.keys()})
         return dataset, self._own_fold(record), settings
 
