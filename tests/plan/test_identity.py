@@ -334,6 +334,7 @@ OF_TODAY = ("resnet50_pretrained", "convnext_b", "deit_s16", "efficientnet_b0", 
 BESIDE: dict[str, list[str]] = {
     **{f"backbone={name}": ["init=random"] for name in OF_TODAY},
     "backbone=timm": ["init=random", "backbone.arch=test_convnext"],
+    "dataset=cmnist_irm": ["protocol=fixed"],  # nothing is trained where it only judges models
     "protocol=fixed": ["protocol.test=[d]"],
     "protocol=flexible": ["protocol.dominant=1", "protocol.minor=1", "protocol.test=1", "protocol.exclusive=2"],
 }
