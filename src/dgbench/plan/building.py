@@ -95,21 +95,25 @@ def class_at(path: str, key: str, base: type[T]) -> type[T]:
 
 @cache
 def conf_of(group: str, name: str) -> Any:
-    """What a file of ``conf/`` holds, references unresolved."""
+    """Read what a file of ``conf/`` holds, references unresolved; not to be changed."""
     return read_yaml(CONF / group / f"{name}.yaml")
+
+
+#: small networks of ``conf/`` -> least side of their images, and what their width is a multiple of (groups of norms)
+SMALL = {"mlp": (1, 1), "mnist_cnn": (14, 8)}
 
 
 def is_small(config: Mapping[str, Any], image: Sequence[int]) -> bool:
     """Whether it takes no torch to see that network and device are there: a small network of ``conf/`` learns."""
     backbone, trainer = config["backbone"], config["trainer"]
-    side, changed = min(image[1:]) if len(image) == 3 else 0, {key: backbone.get(key) for key in ("name", "width")}
-    usual = any(
-        backbone == {**conf_of("backbone", name), **changed} and side >= least
-        for name, least in (("mlp", 1), ("mnist_cnn", 14))
+    width, side = backbone.get("width"), min(image[1:]) if len(image) == 3 else 0
+    changed = {"name": backbone.get("name"), "width": width}
+    usual = isinstance(width, int) and any(
+        backbone == {**conf_of("backbone", name), **changed} and side >= least and width > 0 == width % multiple
+        for name, (least, multiple) in SMALL.items()
     )
     runs_anywhere = trainer["device"] in ("auto", "cpu") and trainer["precision"] == "32-true"
-    sized = isinstance(changed["width"], int) and changed["width"] > 0 == changed["width"] % 8
-    return usual and sized and runs_anywhere and config["init"] == conf_of("init", "random")
+    return usual and runs_anywhere and config["init"] == conf_of("init", "random")
 
 
 def without(config: Mapping[str, Any], group: str, *keys: str) -> dict[str, Any]:
