@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from dgbench.configuration import CONF
 from dgbench.errors import ConfigError
 from dgbench.plan.code import class_name
-from dgbench.plan.overrides import options
 from dgbench.plan.settings import TrainerSettings
 
 
@@ -25,7 +25,7 @@ def check_labels(config: Mapping[str, Any], trainer: TrainerSettings) -> None:
         ConfigError: the first one, with its keys and what to write instead.
     """
     name, objective = config["algorithm"]["name"], config["algorithm"]["objective"]
-    if name in options("algorithm") and class_name(objective) != name:
+    if (CONF / "algorithm" / f"{name}.yaml").is_file() and class_name(objective) != name:
         raise ConfigError(
             f"algorithm.objective={objective} is not what rows would call it, algorithm.name={name}; choose "
             f"algorithm={name}, or give an algorithm.name of its own"
