@@ -102,25 +102,15 @@ class StableNet(Algorithm):
 
 @dataclass(frozen=True)
 class WeightLearning:
-    """How the weights are learned: inner steps of SGD with momentum 0.9.
+    """How the weights are learned: inner steps of SGD with momentum 0.9."""
 
-    Args:
-        w: (I, F) random factors of F functions, in each of I inner steps.
-        b: (I, m, F) random shifts in [0, 1), of the period.
-        dependence: weight of the dependence between features.
-        power: exponent of the weights in the term that keeps them even.
-        scale: factor of the whole loss.
-        lr: learning rate of the first half of the inner steps; a tenth of it in the second.
-        together: the cosine and the sine of a function are added, instead of being two functions.
-    """
-
-    w: Tensor
-    b: Tensor
-    dependence: Tensor
-    power: Tensor
-    scale: Tensor
-    lr: Tensor
-    together: bool
+    w: Tensor  #: (I, F) random factors of F functions, in each of I inner steps
+    b: Tensor  #: (I, m, F) random shifts in [0, 1), of the period
+    dependence: Tensor  #: weight of the dependence between features
+    power: Tensor  #: exponent of the weights in the term that keeps them even
+    scale: Tensor  #: factor of the whole loss
+    lr: Tensor  #: learning rate of the first half of the inner steps; a tenth of it in the second
+    together: bool  #: the cosine and the sine of a function are added, instead of being two functions
 
     def learn(self, features: Tensor, past: Tensor) -> Tensor:
         """Weights before their softmax, (B,) of the first B rows.

@@ -182,12 +182,9 @@ class OodVal(Selection):
     """OoD validation (OoD-Bench): the step that is best on the ``val`` rows of named environments.
 
     They are held out of training like a test environment, and no accuracy is reported on them.
-
-    Args:
-        environments: names of the validation environments.
     """
 
-    environments: Sequence[str]
+    environments: Sequence[str]  #: names of the validation environments
     name: ClassVar[str] = "ood_val"
 
     def __post_init__(self) -> None:

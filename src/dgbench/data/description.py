@@ -60,39 +60,29 @@ def with_base(dataset: str, base: str) -> str:
 class DatasetInfo:
     """A dataset in numbers and names; planning, checks and rows read it.
 
-    Args:
-        name: of the dataset, in the rows.
-        variant: what else tells this form of the dataset from others.
-        base: where its images come from.
-        split_seed, data_seed: seeds that decide its splits and its images.
-        given: names of the given environments, in order.
-        everywhere: names of all environments; where ``beyond`` is false, these are the given ones.
-        n_classes: K; 0 where neither the configuration nor a file says it.
-        image: C, H, W of what a network sees, or d where it sees vectors; 0 where the configuration leaves it to the
-            initial weights.
-        evaluation: ``exact`` or ``sampled``.
-        beyond: whether there are environments besides the given ones, in which a model of all given ones is tested.
-        counts: environment -> ``train``, ``val``, ``test`` -> images, of the given environments; empty where the files
-            are absent.
-        content: 16 hexadecimal digits that change with the image files; empty where they are absent.
-
     Raises:
         DataError: names of environments that :func:`check_names` refuses.
     """
 
-    name: str
-    variant: Mapping[str, Any]
-    base: str
+    name: str  #: of the dataset, in the rows
+    variant: Mapping[str, Any]  #: what else tells this form of the dataset from others
+    base: str  #: where its images come from
+    #: seeds that decide its splits and its images
     split_seed: int
-    given: tuple[str, ...]
-    everywhere: tuple[str, ...]
-    n_classes: int
+    given: tuple[str, ...]  #: names of the given environments, in order
+    everywhere: tuple[str, ...]  #: names of all environments; where ``beyond`` is false, these are the given ones
+    n_classes: int  #: K; 0 where neither the configuration nor a file says it
+    #: C, H, W of what a network sees, or d where it sees vectors; 0 where the configuration leaves it to the initial
+    #: weights
     image: tuple[int, ...]
     data_seed: int = 0
-    evaluation: str = "sampled"
+    evaluation: str = "sampled"  #: ``exact`` or ``sampled``
+    #: whether there are environments besides the given ones, in which a model of all given ones is tested
     beyond: bool = False
+    #: environment -> ``train``, ``val``, ``test`` -> images, of the given environments; empty where the files are
+    #: absent
     counts: Counts = field(default_factory=dict)
-    content: str = ""
+    content: str = ""  #: 16 hexadecimal digits that change with the image files; empty where they are absent
 
     def __post_init__(self) -> None:
         check_names("environments", [*self.given, *self.everywhere])
@@ -147,19 +137,15 @@ def unlike_published(
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What was done to the images that a network was trained on.
+    """What was done to the images that a network was trained on."""
 
-    Args:
-        image: C, H, W of what the network sees, or d where it sees vectors.
-        mean, std: of each channel, subtracted from and divided by, of values in [0, 1]; empty of vectors, which are
-            taken as they are.
-        pictures: the channels are red, green and blue, so that an image file can be brought to this form; False where
-            a dataset paints channels of its own.
-    """
-
-    image: tuple[int, ...]
+    image: tuple[int, ...]  #: C, H, W of what the network sees, or d where it sees vectors
+    #: of each channel, subtracted from and divided by, of values in [0, 1]; empty of vectors, which are taken as they
+    #: are
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    #: the channels are red, green and blue, so that an image file can be brought to this form; False where a dataset
+    #: paints channels of its own
     pictures: bool = True
 
     @staticmethod

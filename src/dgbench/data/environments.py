@@ -18,15 +18,10 @@ NO_IMAGES = np.empty(0, np.int64)
 
 @dataclass(frozen=True)
 class EvalSet:
-    """Images that are evaluated once.
+    """Images that are evaluated once."""
 
-    Args:
-        indices: (n,) positions in the store.
-        feature: (n,) spurious feature to paint instead of the images' own, or None.
-    """
-
-    indices: Tensor
-    feature: Tensor | None = None
+    indices: Tensor  #: (n,) positions in the store
+    feature: Tensor | None = None  #: (n,) spurious feature to paint instead of the images' own, or None
 
     def at(self, rows: Tensor | slice) -> EvalSet:
         """Some of the images, in the order of ``rows``."""
@@ -102,20 +97,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Catalog:
-    """What is known of n images besides their pixels.
+    """What is known of n images besides their pixels."""
 
-    Args:
-        labels: (n,) int64.
-        classes: names of the K classes, in the order of the labels.
-        preprocessing: how the images that the dataset's own store gives were made of pictures.
-        names: of the images: paths where they lie in files of their own; None: their positions.
-        attributes: what else the dataset says of them: name -> n values.
-    """
-
-    labels: np.ndarray
-    classes: tuple[str, ...]
-    preprocessing: Preprocessing
+    labels: np.ndarray  #: (n,) int64
+    classes: tuple[str, ...]  #: names of the K classes, in the order of the labels
+    preprocessing: Preprocessing  #: how the images that the dataset's own store gives were made of pictures
+    #: of the images: paths where they lie in files of their own; None: their positions
     names: Sequence[object] | None = None
+    #: what else the dataset says of them: name -> n values
     attributes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def names_at(self, positions: np.ndarray) -> list[str]:
@@ -195,17 +184,11 @@ class TensorStore(Store):
 
 @dataclass(frozen=True, eq=False)
 class Environments:
-    """Named environments: which images each has, what is known of the images, and their pixels.
+    """Named environments: which images each has, what is known of the images, and their pixels."""
 
-    Args:
-        table: environment and subset -> positions in the store.
-        catalog: of the images.
-        store: of their pixels, or of features in their place.
-    """
-
-    table: Table
-    catalog: Catalog
-    store: Store
+    table: Table  #: environment and subset -> positions in the store
+    catalog: Catalog  #: of the images
+    store: Store  #: of their pixels, or of features in their place
 
     @property
     def info(self) -> DatasetInfo:

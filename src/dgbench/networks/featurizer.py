@@ -30,17 +30,11 @@ from dgbench.network_specs import StyleMix
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a featurizer that runs, and may be frozen, as a whole.
+    """A part of a featurizer that runs, and may be frozen, as a whole."""
 
-    Args:
-        run: input of the stage -> its output.
-        modules: the modules it runs.
-        loose: parameters it uses that belong to none of them.
-    """
-
-    run: Callable[[Tensor], Tensor]
-    modules: tuple[nn.Module, ...]
-    loose: tuple[nn.Parameter, ...] = ()
+    run: Callable[[Tensor], Tensor]  #: input of the stage -> its output
+    modules: tuple[nn.Module, ...]  #: the modules it runs
+    loose: tuple[nn.Parameter, ...] = ()  #: parameters it uses that belong to none of them
 
     @classmethod
     def of(cls, *modules: nn.Module) -> Stage:
@@ -74,26 +68,18 @@ class Stage:
 
 @dataclass(frozen=True)
 class Parts:
-    """A network as a chain: stem, stages, end.
+    """A network as a chain: stem, stages, end."""
 
-    Args:
-        stem: what comes before the first stage.
-        stages: in order, at least one.
-        end: what stands behind the last stage, a pool mostly.
-        layers: parts with a learning rate of their own under layer-wise decay, first ones first; what belongs to none
-            of them, such as a last norm, learns like the classifier. Empty: the stages.
-        first_map: images -> what the first layers give as maps, and the output of the stem; None: both are the same.
-        has_maps: whether what comes out of stem and stages can be given away (``maps=True``).
-        mixes_styles: whether stages give (n, C, H, W), between whose images MixStyle may mix.
-    """
-
-    stem: Stage
-    stages: tuple[Stage, ...]
-    end: Stage
+    stem: Stage  #: what comes before the first stage
+    stages: tuple[Stage, ...]  #: in order, at least one
+    end: Stage  #: what stands behind the last stage, a pool mostly
+    #: parts with a learning rate of their own under layer-wise decay, first ones first; what belongs to none of them,
+    #: such as a last norm, learns like the classifier. Empty: the stages.
     layers: tuple[Stage, ...] = ()
+    #: images -> what the first layers give as maps, and the output of the stem; None: both are the same
     first_map: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None
-    has_maps: bool = True
-    mixes_styles: bool = False
+    has_maps: bool = True  #: whether what comes out of stem and stages can be given away (``maps=True``)
+    mixes_styles: bool = False  #: whether stages give (n, C, H, W), between whose images MixStyle may mix
 
 
 class Featurizer(nn.Module):

@@ -80,17 +80,11 @@ def linear(classifier: nn.Module, name: str) -> nn.Linear:
 
 @dataclass(frozen=True)
 class ClassTexts:
-    """What a text encoder makes of K classes.
+    """What a text encoder makes of K classes."""
 
-    Args:
-        embeddings: (K, d), each of length one.
-        scale: factor of the cosines that the encoder was trained with.
-        bias: added to them (SigLIP); 0 in CLIP.
-    """
-
-    embeddings: Tensor
-    scale: float
-    bias: float
+    embeddings: Tensor  #: (K, d), each of length one
+    scale: float  #: factor of the cosines that the encoder was trained with
+    bias: float  #: added to them (SigLIP); 0 in CLIP
 
 
 class ZeroShotHead(RandomHead):

@@ -24,23 +24,14 @@ CONVERTERS = ("checkpoint_filter_fn", "_filter_fn")  # timm's, in the module of 
 
 @dataclass(frozen=True)
 class Family:
-    """Networks that are cut alike.
+    """Networks that are cut alike."""
 
-    Args:
-        kind: what a message calls them.
-        needs: parts of timm's module by which they are known.
-        cut: timm's module -> its parts.
-        needs_size: the constructor takes ``img_size``; images of another size do not fit.
-        min_side: least side of an image, pixels.
-        why_not_stackable: see :class:`~dgbench.networks.featurizer.Featurizer`.
-    """
-
-    kind: str
-    needs: tuple[str, ...]
-    cut: Callable[[Any], Parts]
-    needs_size: bool = False
-    min_side: int = 1
-    why_not_stackable: str | None = None
+    kind: str  #: what a message calls them
+    needs: tuple[str, ...]  #: parts of timm's module by which they are known
+    cut: Callable[[Any], Parts]  #: timm's module -> its parts
+    needs_size: bool = False  #: the constructor takes ``img_size``; images of another size do not fit
+    min_side: int = 1  #: least side of an image, pixels
+    why_not_stackable: str | None = None  #: see :class:`~dgbench.networks.featurizer.Featurizer`
 
 
 def _convolutional(

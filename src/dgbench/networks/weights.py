@@ -63,16 +63,12 @@ log = logging.getLogger("dgbench")
 
 @dataclass(frozen=True)
 class ImageRecord:
-    """What images the weights were trained on.
+    """What images the weights were trained on."""
 
-    Args:
-        mean, std: subtracted from and divided by, per channel, of values in [0, 1].
-        input_size: side in pixels.
-    """
-
+    #: subtracted from and divided by, per channel, of values in [0, 1]
     mean: tuple[float, ...] = IMAGENET[0]
     std: tuple[float, ...] = IMAGENET[1]
-    input_size: int = INPUT_SIZE
+    input_size: int = INPUT_SIZE  #: side in pixels
 
 
 class RandomWeights:

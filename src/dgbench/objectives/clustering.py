@@ -20,17 +20,11 @@ LARGEST = 2**24  # entries of a matrix of memberships
 
 @dataclass(frozen=True)
 class Clusters:
-    """A partition of M rows.
+    """A partition of M rows."""
 
-    Args:
-        labels: (M,) int64.
-        centers: (k, m).
-        inertia: sum of the squared distances between rows and their centers.
-    """
-
-    labels: Tensor
-    centers: Tensor
-    inertia: float
+    labels: Tensor  #: (M,) int64
+    centers: Tensor  #: (k, m)
+    inertia: float  #: sum of the squared distances between rows and their centers
 
 
 def principal_components(rows: Tensor, n: int) -> Tensor:

@@ -45,41 +45,30 @@ Choices = Mapping[str, tuple[Any, ...]]  # allowed values by hyperparameter
 
 @dataclass(frozen=True)
 class ParamGroup:
-    """Networks that are updated together by one optimizer.
+    """Networks that are updated together by one optimizer."""
 
-    Args:
-        networks: names of the networks it owns.
-        lr, weight_decay: names of the hyperparameters that hold its learning rate and its weight decay, which is
-            L2-coupled but for ``adamw``.
-        beta1: name of the hyperparameter that holds Adam's beta1, or the number itself.
-        beta2: Adam's beta2.
-        pull: name of the hyperparameter p that pulls the networks back: after the last update of a step their
-            parameters and buffers become v0 + p (v - v0), v0 being what they were at the start of the step.
-        optimizer: ``adam``; ``adamw``, with decoupled weight decay; or ``sgd`` with momentum 0.9.
-        nesterov: Nesterov's momentum, for ``sgd``.
-    """
-
-    networks: tuple[str, ...]
+    networks: tuple[str, ...]  #: names of the networks it owns
+    #: names of the hyperparameters that hold its learning rate and its weight decay, which is L2-coupled but for
+    #: ``adamw``
     lr: str = "lr"
     weight_decay: str = "weight_decay"
-    beta1: str | float = 0.9
-    beta2: float = 0.999
+    beta1: str | float = 0.9  #: name of the hyperparameter that holds Adam's beta1, or the number itself
+    beta2: float = 0.999  #: Adam's beta2
+    #: name of the hyperparameter p that pulls the networks back: after the last update of a step their parameters and
+    #: buffers become v0 + p (v - v0), v0 being what they were at the start of the step
     pull: str | None = None
-    optimizer: str = "adam"
-    nesterov: bool = False
+    optimizer: str = "adam"  #: ``adam``; ``adamw``, with decoupled weight decay; or ``sgd`` with momentum 0.9
+    nesterov: bool = False  #: Nesterov's momentum, for ``sgd``
 
 
 @dataclass(frozen=True)
 class Update:
-    """One loss and the parameter groups that step on its gradient; a step runs its updates in order.
+    """One loss and the parameter groups that step on its gradient; a step runs its updates in order."""
 
-    Args:
-        objective: a method of the algorithm, the same one at every step: it is compared, and recorded, by it.
-        groups: names of the parameter groups; without any the objective is evaluated for its state and logs, and its
-            loss is not kept.
-    """
-
+    #: a method of the algorithm, the same one at every step: it is compared, and recorded, by it
     objective: UpdateFunction
+    #: names of the parameter groups; without any the objective is evaluated for its state and logs, and its loss is not
+    #: kept
     groups: tuple[str, ...]
 
 

@@ -18,15 +18,12 @@ class Pairs:
 
     Both sides are as long as the longest minibatch L; rows beyond the shorter of the two repeat a last row and have
     weight 0, so that no shape depends on which environments were paired. (Only an unfrozen BatchNorm sees them.)
-
-    Args:
-        first, second: (P, L) row numbers within the batch.
-        weight: (P, L), sums to 1 over the rows that count, 0 elsewhere.
     """
 
+    #: (P, L) row numbers within the batch
     first: Tensor
     second: Tensor
-    weight: Tensor
+    weight: Tensor  #: (P, L), sums to 1 over the rows that count, 0 elsewhere
 
 
 def pair_rows(batch: EnvBatch, first: Tensor, second: Tensor) -> Pairs:

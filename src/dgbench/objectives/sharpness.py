@@ -22,12 +22,9 @@ class SAM:
 
     Where g is 0 the original divides by 0; here 1e-12 is added to |g|. The loss is that at theta', and the pass there
     moves running statistics of BatchNorm a second time.
-
-    Args:
-        rho: length of the climb from theta to theta'.
     """
 
-    rho: Tensor | float = 0.05
+    rho: Tensor | float = 0.05  #: length of the climb from theta to theta'
 
     reports_above: ClassVar[bool] = True  #: the loss is that at theta', whose pass moves running statistics too
 
@@ -46,12 +43,9 @@ class GSAM(SAM):
 
     The update follows g' - alpha (g - (g . g' / |g'|^2) g'). The loss is that at theta; the pass at theta' leaves
     running statistics alone.
-
-    Args:
-        alpha: weight of that gap.
     """
 
-    alpha: Tensor | float = 0.1
+    alpha: Tensor | float = 0.1  #: weight of that gap
 
     reports_above: ClassVar[bool] = False
 
@@ -66,12 +60,9 @@ class SAGM(SAM):
     """Match the gradients at theta and theta' = theta + (rho / |g| - alpha) g (Wang et al., 2023; its code).
 
     The update follows (g + g') / 2. The loss is that at theta; the pass at theta' leaves running statistics alone.
-
-    Args:
-        alpha: how much of g the climb is shortened by.
     """
 
-    alpha: Tensor | float = 0.001
+    alpha: Tensor | float = 0.001  #: how much of g the climb is shortened by
 
     reports_above: ClassVar[bool] = False
 
@@ -88,18 +79,12 @@ class Sharpened:
 
     Dropout draws masks of its own for each pass. Weight decay is the optimizer's alone and not in g. State and logs
     are those of the first pass.
-
-    Args:
-        method: how to climb and what to follow.
-        objective: whose gradient is followed.
-        names: of the parameters that step; g is over these, and only they are raised.
-        climbed: whose gradient leads to theta'; None is ``objective``.
     """
 
-    method: SAM
-    objective: UpdateFunction
-    names: Sequence[str]
-    climbed: UpdateFunction | None = None
+    method: SAM  #: how to climb and what to follow
+    objective: UpdateFunction  #: whose gradient is followed
+    names: Sequence[str]  #: of the parameters that step; g is over these, and only they are raised
+    climbed: UpdateFunction | None = None  #: whose gradient leads to theta'; None is ``objective``
 
     def __call__(self, s: Step) -> Outcome:
         values = detached(s.networks.params())  # of the other parameters, too, no graph is kept

@@ -33,20 +33,15 @@ class Hyperparameters(dict[str, Tensor]):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an objective returns for one update of one step.
+    """What an objective returns for one update of one step."""
 
-    Args:
-        loss: scalar to differentiate with respect to the parameters of the update's groups.
-        logs: detached scalars worth watching, which loggers show; never used for selection. Where none is on they
-            are dropped, so they must come out of what is computed anyway.
-        state: the algorithm's new state; keys left out keep their value.
-        grads: gradients by parameter name, for methods whose update is no gradient of one scalar; replaces
-            the differentiation of ``loss``.
-    """
-
-    loss: Tensor
+    loss: Tensor  #: scalar to differentiate with respect to the parameters of the update's groups
+    #: detached scalars worth watching, which loggers show; never used for selection. Where none is on they are dropped,
+    #: so they must come out of what is computed anyway.
     logs: Tensors = field(default_factory=dict)
-    state: Tensors = field(default_factory=dict)
+    state: Tensors = field(default_factory=dict)  #: the algorithm's new state; keys left out keep their value
+    #: gradients by parameter name, for methods whose update is no gradient of one scalar; replaces the differentiation
+    #: of ``loss``
     grads: Tensors | None = None
 
 
@@ -58,23 +53,15 @@ def penalized(risk: Tensor, weight: Tensor, penalty: Tensor, state: Tensors | No
 
 @dataclass(frozen=True)
 class Step:
-    """Everything that an objective sees of one optimizer step of one run.
+    """Everything that an objective sees of one optimizer step of one run."""
 
-    Args:
-        networks: ``networks.featurizer(x)``, ``networks.classifier(z)`` and what else the algorithm asked for.
-        batch: the minibatches of all training environments.
-        hp: hyperparameters that are not static.
-        state: the algorithm's own memory.
-        random: the random inputs that the algorithm declared.
-        step: 0-dimensional int64, counts from 0.
-    """
-
+    #: ``networks.featurizer(x)``, ``networks.classifier(z)`` and what else the algorithm asked for
     networks: AnyNetworks
-    batch: EnvBatch
-    hp: Hyperparameters
-    state: Tensors
-    random: Tensors
-    step: Tensor
+    batch: EnvBatch  #: the minibatches of all training environments
+    hp: Hyperparameters  #: hyperparameters that are not static
+    state: Tensors  #: the algorithm's own memory
+    random: Tensors  #: the random inputs that the algorithm declared
+    step: Tensor  #: 0-dimensional int64, counts from 0
 
     @property
     def x(self) -> Tensor:
@@ -144,43 +131,27 @@ class Step:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Everything that :meth:`Algorithm.predict` sees.
+    """Everything that :meth:`Algorithm.predict` sees."""
 
-    Args:
-        networks: in evaluation mode.
-        x: (n, C, H, W) images.
-        hp, state: as of :class:`Step`.
-        random: the random inputs that the algorithm declared for predictions.
-    """
-
-    networks: AnyNetworks
-    x: Tensor
+    networks: AnyNetworks  #: in evaluation mode
+    x: Tensor  #: (n, C, H, W) images
+    #: as of :class:`Step`
     hp: Hyperparameters
     state: Tensors
-    random: Tensors
+    random: Tensors  #: the random inputs that the algorithm declared for predictions
 
 
 @dataclass(frozen=True)
 class Surveyed:
-    """What :meth:`Algorithm.digest` is given: all M training images of one run, environment by environment.
+    """What :meth:`Algorithm.digest` is given: all M training images of one run, environment by environment."""
 
-    Args:
-        rows: (M, ...) what :meth:`Algorithm.survey` made of them.
-        y: (M,) labels.
-        env: (M,) positions of their environments among the training environments.
-        index: (M,) numbers of the images.
-        state: the algorithm's own memory.
-        step: number of the step that follows.
-        rng: for whatever is drawn; a function of the run's seed and the step alone.
-    """
-
-    rows: Tensor
-    y: Tensor
-    env: Tensor
-    index: Tensor
-    state: Tensors
-    step: int
-    rng: np.random.Generator
+    rows: Tensor  #: (M, ...) what :meth:`Algorithm.survey` made of them
+    y: Tensor  #: (M,) labels
+    env: Tensor  #: (M,) positions of their environments among the training environments
+    index: Tensor  #: (M,) numbers of the images
+    state: Tensors  #: the algorithm's own memory
+    step: int  #: number of the step that follows
+    rng: np.random.Generator  #: for whatever is drawn; a function of the run's seed and the step alone
 
 
 UpdateFunction = Callable[[Step], Outcome]
@@ -219,15 +190,10 @@ def dropped(step: int, share: float, n_steps: int) -> float:
 
 @dataclass(frozen=True)
 class RandomInput(ABC):
-    """An array of random numbers; a subclass says how they are distributed.
+    """An array of random numbers; a subclass says how they are distributed."""
 
-    Args:
-        shape: of one step, or of one prediction.
-        description: what the numbers are for.
-    """
-
-    shape: tuple[int, ...]
-    description: str = ""
+    shape: tuple[int, ...]  #: of one step, or of one prediction
+    description: str = ""  #: what the numbers are for
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, steps: int) -> np.ndarray:
@@ -247,13 +213,9 @@ class Uniform(RandomInput):
 
 @dataclass(frozen=True)
 class Integers(RandomInput):
-    """Integers from 0 to b - 1, b by the position along the last axis.
+    """Integers from 0 to b - 1, b by the position along the last axis."""
 
-    Args:
-        below: the b's, as many as the last axis is long.
-    """
-
-    below: tuple[int, ...] = ()
+    below: tuple[int, ...] = ()  #: the b's, as many as the last axis is long
 
     def draw(self, rng: np.random.Generator, steps: int) -> np.ndarray:
         return rng.integers(0, self.below, (steps, *self.shape))

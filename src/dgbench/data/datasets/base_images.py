@@ -40,38 +40,23 @@ _TRIED: dict[Path, bool] = {}
 
 @dataclass(frozen=True)
 class BaseFacts:
-    """Base images as their files tell.
+    """Base images as their files tell."""
 
-    Args:
-        name: where they come from; part of every row's identity.
-        n_images: how many count; 0 where the files are absent.
-        n_classes: of the images themselves; 0 where the files are absent.
-        side: of an image, in pixels; 0 where the initial weights will say.
-        content: 16 hexadecimal digits of what the files hold; empty where they are absent.
-    """
-
-    name: str
-    n_images: int
-    n_classes: int
-    side: int
-    content: str
+    name: str  #: where they come from; part of every row's identity
+    n_images: int  #: how many count; 0 where the files are absent
+    n_classes: int  #: of the images themselves; 0 where the files are absent
+    side: int  #: of an image, in pixels; 0 where the initial weights will say
+    content: str  #: 16 hexadecimal digits of what the files hold; empty where they are absent
 
 
 @dataclass(frozen=True)
 class BaseImages:
-    """Images that environments are made from.
+    """Images that environments are made from."""
 
-    Args:
-        name: as of :class:`BaseFacts`.
-        images: (M, C, H, W) uint8.
-        classes: (M,) int64 original classes.
-        peak: pixel value that becomes 1.0.
-    """
-
-    name: str
-    images: Tensor
-    classes: Tensor
-    peak: int
+    name: str  #: as of :class:`BaseFacts`
+    images: Tensor  #: (M, C, H, W) uint8
+    classes: Tensor  #: (M,) int64 original classes
+    peak: int  #: pixel value that becomes 1.0
 
 
 # Digits

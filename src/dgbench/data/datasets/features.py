@@ -147,15 +147,10 @@ READERS: Mapping[str, Reader] = {".npz": _npz, ".parquet": _parquet, ".csv": _cs
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureTable(LabeledRows):
-    """Rows of features, in the order of their file.
+    """Rows of features, in the order of their file."""
 
-    Args:
-        features: (n, d) float32.
-        rows: (n,) number of each row in the file, from 0.
-    """
-
-    features: np.ndarray
-    rows: np.ndarray
+    features: np.ndarray  #: (n, d) float32
+    rows: np.ndarray  #: (n,) number of each row in the file, from 0
 
     def content(self) -> str:
         """16 hexadecimal digits of the numbers, environments, classes and subsets, however the file stores them."""

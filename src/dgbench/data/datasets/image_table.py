@@ -94,19 +94,12 @@ def unreadable(error: OSError, path: Path) -> NoReturn:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageTable(LabeledRows):
-    """Images by file, in the order of their names; the store keeps them in this order.
+    """Images by file, in the order of their names; the store keeps them in this order."""
 
-    Args:
-        root: folder that the paths are below.
-        paths: (n,) paths below ``root``, with forward slashes.
-        sizes: (n,) bytes of each file.
-        mtimes: (n,) nanoseconds of each file's last change.
-    """
-
-    root: Path
-    paths: list[str]
-    sizes: np.ndarray
-    mtimes: np.ndarray
+    root: Path  #: folder that the paths are below
+    paths: list[str]  #: (n,) paths below ``root``, with forward slashes
+    sizes: np.ndarray  #: (n,) bytes of each file
+    mtimes: np.ndarray  #: (n,) nanoseconds of each file's last change
 
     def fingerprint(self, kept: np.ndarray | None = None) -> str:
         """12 hexadecimal digits of names, environments, classes, listed subsets and file sizes: equal in every copy.

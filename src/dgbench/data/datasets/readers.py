@@ -164,15 +164,12 @@ PICTURES = (".png", ".jpg", ".jpeg")
 
 @dataclass(frozen=True)
 class Locations:
-    """Where the breeds are.
+    """Where the breeds are."""
 
-    Args:
-        train, test: location of each breed, in the order of ``BREEDS``.
-        filler: location of the other images of a group, of any breed; None is many-to-many, where there are none.
-    """
-
+    #: location of each breed, in the order of ``BREEDS``
     train: Sequence[str]
     test: Sequence[str]
+    #: location of the other images of a group, of any breed; None is many-to-many, where there are none
     filler: str | None = None
 
 

@@ -18,21 +18,15 @@ Subsets = Mapping[tuple[str, str], np.ndarray]  # (environment, subset) -> posit
 
 @dataclass(frozen=True, kw_only=True)
 class LabeledRows:
-    """What tables of n images and of n features have in common.
+    """What tables of n images and of n features have in common."""
 
-    Args:
-        environments, classes: names; positions in them are what ``env`` and ``label`` hold.
-        env: (n,) int64.
-        label: (n,) int64.
-        listed: (n,) subset that a list gives each row, an index of ``SUBSETS``, or -1 where it gives none.
-        attributes: what a list says besides: name -> n values. No hash holds them, they change nothing that is trained.
-    """
-
+    #: names; positions in them are what ``env`` and ``label`` hold
     environments: list[str]
     classes: list[str]
-    env: np.ndarray
-    label: np.ndarray
-    listed: np.ndarray
+    env: np.ndarray  #: (n,) int64
+    label: np.ndarray  #: (n,) int64
+    listed: np.ndarray  #: (n,) subset that a list gives each row, an index of ``SUBSETS``, or -1 where it gives none
+    #: what a list says besides: name -> n values. No hash holds them, they change nothing that is trained.
     attributes: Mapping[str, list[str]]
 
     def __len__(self) -> int:
@@ -84,17 +78,11 @@ def check_classes(names: Sequence[str], labels: Sequence[str], present: set[tupl
 
 @dataclass(frozen=True)
 class Section:
-    """Images that are corrupted alike.
+    """Images that are corrupted alike."""
 
-    Args:
-        name: unique; part of the seed and of the file's name.
-        corruption: what is done to them; None leaves them clean.
-        positions: (m,) of the clean images in their store.
-    """
-
-    name: str
-    corruption: str | None
-    positions: np.ndarray
+    name: str  #: unique; part of the seed and of the file's name
+    corruption: str | None  #: what is done to them; None leaves them clean
+    positions: np.ndarray  #: (m,) of the clean images in their store
 
 
 def cut(images: np.ndarray, share: float, seed: int, *purpose: str) -> tuple[np.ndarray, np.ndarray]:

@@ -88,15 +88,10 @@ SHOWN = 10  # files of one kind that are named; the others are counted
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """One thing that was looked at."""
 
-    Args:
-        verdict: ``ok``, ``wrong``, or ``unverified`` where nothing is known to compare it with.
-        text: what was found, in one line.
-    """
-
-    verdict: str
-    text: str
+    verdict: str  #: ``ok``, ``wrong``, or ``unverified`` where nothing is known to compare it with
+    text: str  #: what was found, in one line
 
 
 def verify(source: Source, data: Path, *, decode: bool = False) -> Iterator[Finding]:

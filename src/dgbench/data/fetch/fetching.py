@@ -34,19 +34,12 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Archive:
-    """One file to download.
+    """One file to download."""
 
-    Args:
-        urls: addresses of the same file, tried in order.
-        name: its name on disk.
-        sha256: its checksum; None where no public source states one.
-        md5: likewise.
-    """
-
-    urls: Sequence[str]
-    name: str
-    sha256: str | None = None
-    md5: str | None = None
+    urls: Sequence[str]  #: addresses of the same file, tried in order
+    name: str  #: its name on disk
+    sha256: str | None = None  #: its checksum; None where no public source states one
+    md5: str | None = None  #: likewise
 
     @property
     def published(self) -> Mapping[str, str]:
@@ -56,40 +49,26 @@ class Archive:
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """One form in which a dataset is handed out.
+    """One form in which a dataset is handed out."""
 
-    Args:
-        files: archives, all unpacked into one place; none where it can only be had by hand.
-        inner: folder in the archives that becomes the dataset's; empty for their whole content.
-        arrange: function of the unpacked folder that brings it into the layout that is read; None for none.
-        unpack: whether the files are archives; others are handed to ``arrange`` as they come.
-        needs: module that ``arrange`` imports and that may be missing; empty for none.
-    """
-
-    files: Sequence[Archive]
-    inner: str = ""
+    files: Sequence[Archive]  #: archives, all unpacked into one place; none where it can only be had by hand
+    inner: str = ""  #: folder in the archives that becomes the dataset's; empty for their whole content
+    #: function of the unpacked folder that brings it into the layout that is read; None for none
     arrange: str | None = None
-    unpack: bool = True
-    needs: str = ""
+    unpack: bool = True  #: whether the files are archives; others are handed to ``arrange`` as they come
+    needs: str = ""  #: module that ``arrange`` imports and that may be missing; empty for none
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Form):
-    """How one dataset is got: in the form described here, or in another one.
+    """How one dataset is got: in the form described here, or in another one."""
 
-    Args:
-        name: of the dataset.
-        folder: what it becomes, below the data folder.
-        otherwise: other forms of the same images, tried in order where a file of the one before cannot be had.
-        license: what its makers allow.
-        manual: what to do by hand, where that is needed or if the addresses have gone.
-    """
-
-    name: str
-    folder: str
+    name: str  #: of the dataset
+    folder: str  #: what it becomes, below the data folder
+    #: other forms of the same images, tried in order where a file of the one before cannot be had
     otherwise: Sequence[Form] = ()
-    license: str = "not stated"
-    manual: str = ""
+    license: str = "not stated"  #: what its makers allow
+    manual: str = ""  #: what to do by hand, where that is needed or if the addresses have gone
 
     @property
     def forms(self) -> tuple[Form, ...]:
@@ -249,17 +228,11 @@ class Fetched(NamedTuple):
 
 @dataclass(frozen=True)
 class Listing:
-    """The files below a folder.
+    """The files below a folder."""
 
-    Args:
-        files: how many.
-        bytes: of all of them.
-        sha256: of their paths and sizes, sorted: one line ``SIZE PATH`` each.
-    """
-
-    files: int
-    bytes: int
-    sha256: str
+    files: int  #: how many
+    bytes: int  #: of all of them
+    sha256: str  #: of their paths and sizes, sorted: one line ``SIZE PATH`` each
 
 
 def listing(folder: Path) -> Listing:

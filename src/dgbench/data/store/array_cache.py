@@ -28,17 +28,11 @@ DATA, PROGRESS, COMPLETE = "data.uint8", "progress.jsonl", "complete.jsonl"
 
 @dataclass(frozen=True)
 class CachedArray:
-    """An array that is complete on disk.
+    """An array that is complete on disk."""
 
-    Args:
-        folder: where it lies.
-        shape: of the array; the first dimension was made chunk by chunk.
-        notes: (first row, checksum, what ``produce`` noted) of every chunk, in order.
-    """
-
-    folder: Path
-    shape: tuple[int, ...]
-    notes: list[tuple[int, int, Any]]
+    folder: Path  #: where it lies
+    shape: tuple[int, ...]  #: of the array; the first dimension was made chunk by chunk
+    notes: list[tuple[int, int, Any]]  #: (first row, checksum, what ``produce`` noted) of every chunk, in order
 
     def mapped(self) -> np.ndarray:
         """The array as a memory-mapped file; what is written to it reaches no disk."""

@@ -39,33 +39,23 @@ _WAYS = "train with trainer.predictions=last, or write them with dgbench evaluat
 
 @dataclass(frozen=True)
 class EnvImages:
-    """Images of one environment that a run was tested in.
+    """Images of one environment that a run was tested in."""
 
-    Args:
-        env: the environment.
-        frame: a line per image: ``image`` (name), ``label`` and ``predicted`` (classes), ``right``, ``confidence``
-            (probability of the predicted class), ``weight`` (share of a sampled image, 1; where errors are exact an
-            image stands there once for each painted feature, with the probability of that feature), and
-            ``attribute.*``.
-        scores: (n, K) probabilities of all classes; None where only the most probable ones are kept.
-    """
-
-    env: str
+    env: str  #: the environment
+    #: a line per image: ``image`` (name), ``label`` and ``predicted`` (classes), ``right``, ``confidence`` (probability
+    #: of the predicted class), ``weight`` (share of a sampled image, 1; where errors are exact an image stands there
+    #: once for each painted feature, with the probability of that feature), and ``attribute.*``
     frame: pd.DataFrame
+    #: (n, K) probabilities of all classes; None where only the most probable ones are kept
     scores: NDArray[np.float64] | None
 
 
 @dataclass(frozen=True)
 class PredictedRun:
-    """A run that has predictions.
+    """A run that has predictions."""
 
-    Args:
-        run: as it was collected.
-        about: what its file says, see :func:`~dgbench.records.predictions.about_predictions`.
-    """
-
-    run: Run
-    about: Mapping[str, Any]
+    run: Run  #: as it was collected
+    about: Mapping[str, Any]  #: what its file says, see :func:`~dgbench.records.predictions.about_predictions`
 
     @property
     def classes(self) -> list[str]:

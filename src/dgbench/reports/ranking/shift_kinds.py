@@ -20,19 +20,13 @@ _FORM = ("dataset", "variant", "base", "data_seed", "given")  # what a verdict i
 
 @dataclass(frozen=True)
 class ShiftSplit:
-    """The kind of shift of each dataset.
+    """The kind of shift of each dataset."""
 
-    Args:
-        named: dataset -> kind; used where nothing is estimated.
-        estimated: form of a dataset -> kind, in place of ``named``; None where no estimates were asked for.
-        source: what the estimates are, in words.
-        problems: of the estimates' files.
-    """
-
-    named: Mapping[str, str]
+    named: Mapping[str, str]  #: dataset -> kind; used where nothing is estimated
+    #: form of a dataset -> kind, in place of ``named``; None where no estimates were asked for
     estimated: Mapping[str, str] | None = None
-    source: str = ""
-    problems: Sequence[Problem] = field(default=())
+    source: str = ""  #: what the estimates are, in words
+    problems: Sequence[Problem] = field(default=())  #: of the estimates' files
 
     def of(self, identity: Mapping[str, Any]) -> str:
         """``diversity``, ``correlation`` or :data:`OTHER`."""
