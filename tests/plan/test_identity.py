@@ -31,7 +31,7 @@ FEEDS = (
     "dataset.environments", "dataset.classes", "dataset.bad_files", "dataset.ratio", "dataset.scale",
     "dataset.given_sets", "dataset.augmentations",
     "dataset._target_", "backbone._target_",
-    "algorithm._target_", "tuning._target_", "averaging._target_",  # code of a user's own counts, dgbench's does not
+    "tuning._target_", "averaging._target_",  # code of a user's own counts, dgbench's does not
 )  # fmt: skip
 
 HERE = "tests.plan.test_identity"
@@ -49,7 +49,6 @@ def __getattr__(name: str) -> Any:
 
 #: key -> another value that the key can take, where adding one to a number or a letter to a text makes none
 VALID: dict[str, Any] = {
-    "algorithm._target_": "a.module.of.mine",
     "init._target_": lambda old: f"{HERE}.Copied{old.rpartition('.')[2]}",
     "protocol._target_": lambda old: f"{HERE}.Copied{old.rpartition('.')[2]}",
     "algorithm.shared": ["lr", "batch_size"],
@@ -334,7 +333,8 @@ OF_TODAY = ("resnet50_pretrained", "convnext_b", "deit_s16", "efficientnet_b0", 
 BESIDE: dict[str, list[str]] = {
     **{f"backbone={name}": ["init=random"] for name in OF_TODAY},
     "backbone=timm": ["init=random", "backbone.arch=test_convnext"],
-    "dataset=cmnist_irm": ["protocol=fixed"],  # nothing is trained where it only judges models
+    # nothing is trained where it only judges models
+    "dataset=cmnist_irm": ["protocol=fixed", "protocol.train=['0.20']", "protocol.test=['0.90']"],
     "protocol=fixed": ["protocol.test=[d]"],
     "protocol=flexible": ["protocol.dominant=1", "protocol.minor=1", "protocol.test=1", "protocol.exclusive=2"],
 }
