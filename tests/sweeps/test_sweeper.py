@@ -159,6 +159,13 @@ def test_a_job_that_hydra_refuses_stops_the_sweep_before_it_starts(command: Any,
     assert not list(tmp_path.rglob("errors.jsonl"))
 
 
+def test_a_sweep_of_no_job_is_refused(command: Any, tmp_path: Path) -> None:
+    ended = command("train.py", "-m", "dataset.base=digits", "seed=range(0,0)", cwd=tmp_path)
+    assert ended.code == 1
+    one_line(*ended.complaints, "no job.*range")
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_left_of_a_job(tmp_path: Path) -> None:
     """Two runs of two studies, as in a grid."""
     job, own, other = tmp_path, tmp_path / "one" / "fold-0-a", tmp_path / "other" / "fold-1-b"

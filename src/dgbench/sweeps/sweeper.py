@@ -55,6 +55,8 @@ class StudySweeper(BasicSweeper):
             self.config.hydra.overrides.hydra.append(f"hydra.sweep.dir={quoted(str(sweep_dir))}")
         overrides = OverridesParser.create(config_loader=loader).parse_overrides([*self._parse_config(), *arguments])
         (jobs,) = self.split_arguments(overrides, None)
+        if not jobs:
+            raise ConfigError("the sweep has no job: a range among its words is empty; write e.g. seed=0,1,2")
         how: Any = OmegaConf.to_container(
             OmegaConf.masked_copy(self.config, ["plan", "retry", "sweep", "wait"]), resolve=True
         )
