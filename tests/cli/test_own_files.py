@@ -87,7 +87,8 @@ def test_what_keeps_a_file_from_being_imported(key: str, kind: str, train: Any, 
     text, said = BROKEN[kind]
     if text is not None:
         (tmp_path / "broken.py").write_text(text)
-    words = ["averaging=swad"] if key.startswith("averaging") else []
+    beside = {"averaging._target_": ["averaging=swad"], "algorithm.objective": ["algorithm.name=mine"]}
+    words = beside.get(key, [])
     path = f"import sys; sys.path.append({str(tmp_path)!r})"
     ended = train(*words, f"{key}=broken.Thing", cwd=tmp_path, before=path)
     (complaint,) = ended.complaints

@@ -95,7 +95,7 @@ CASES = [
         says="list.*images.*dataset.reader=",
     ),
     line("^dataset._target_=pathlib.Path describes.*dataset", "dataset._target_=pathlib.Path"),
-    line("Error loading 'foo'.*; see.*conf/dataset", "dataset._target_=foo"),
+    line("foo names no module; write MODULE", "dataset._target_=foo"),
     line("^a group.*conf/.*file.*e.g.", "dataset=null"),
     # numbers and choices
     line("^dataset.image_size=1000000000.0.*positive", *FOLDER, "dataset.image_size=1e9"),

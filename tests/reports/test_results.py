@@ -162,7 +162,9 @@ def test_the_end_of_a_sweep_keeps_networks_apart(
         for fold in "0123"
     ]
     selection = {"_target_": "dgbench.analysis.selection.Last"}
-    config = OmegaConf.create({"selection": selection, "hydra": {"sweep": {"dir": "multirun"}}})
+    config = OmegaConf.create(
+        {"selection": selection, "logger": {"_target_": None}, "hydra": {"sweep": {"dir": "multirun"}}}
+    )
     print_sweep_end(2, 2, folders, config)
     first, *table, last = capsys.readouterr().out.splitlines()
     assert first == "2 of 2 jobs done: 8 of their 8 models"

@@ -225,11 +225,11 @@ def kill_after(n: int, patch: pytest.MonkeyPatch) -> None:
     """End the process, as far as a test can, when the n-th run of a stack has got its DONE."""
     finish, done = train_runs.finish, []
 
-    def counted(folder: Path, failure: str | None = None) -> Any:
+    def counted(folder: Path, *how: Any) -> Any:
         if len(done) == n:
             raise SystemExit("killed")
         done.append(folder)
-        return finish(folder, failure)
+        return finish(folder, *how)
 
     patch.setattr(train_runs, "finish", counted)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import singledispatch
-from itertools import chain, pairwise
+from itertools import chain, pairwise, repeat
 from typing import Any
 
 import torch
@@ -154,7 +154,7 @@ def _linear(spec: LinearSpec) -> nn.Module:
     return layer
 
 
-def _perceptron(widths: Sequence[int], between: Callable[[int], Sequence[nn.Module]]) -> nn.Sequential:
+def _perceptron(widths: Iterable[int], between: Callable[[int], Sequence[nn.Module]]) -> nn.Sequential:
     """Linear layers through these widths, and what stands behind each of n_out units but the last."""
     layers = [(nn.Linear(n_in, n_out), *between(n_out)) for n_in, n_out in pairwise(widths)]
     return nn.Sequential(*chain(*layers[:-1]), layers[-1][0])
@@ -165,7 +165,7 @@ def _mlp(spec: MLPSpec) -> nn.Module:
     def between(n_out: int) -> list[nn.Module]:
         return [nn.Dropout(spec.dropout), nn.ReLU()] if spec.dropout > 0 else [nn.ReLU()]
 
-    return _perceptron([spec.n_in, *[spec.width] * (spec.depth - 1), spec.n_out], between)
+    return _perceptron(chain([spec.n_in], repeat(spec.width, spec.depth - 1), [spec.n_out]), between)
 
 
 @build_head.register
@@ -175,7 +175,8 @@ def _tapered(spec: TaperedSpec) -> nn.Module:
 
 @build_head.register
 def _leaky_mlp(spec: LeakyMLPSpec) -> nn.Module:
-    return _perceptron([spec.n_in, *[spec.width] * (spec.hidden + 1), spec.n_out], lambda n: [nn.LeakyReLU()])
+    widths = chain([spec.n_in], repeat(spec.width, spec.hidden + 1), [spec.n_out])
+    return _perceptron(widths, lambda n: [nn.LeakyReLU()])
 
 
 @build_head.register

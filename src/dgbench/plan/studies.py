@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 
 from dgbench.data.description import DatasetInfo, need_training_images
 from dgbench.errors import ConfigError, DgbenchError, RunsFailedError
-from dgbench.plan.building import InitialWeights, dataset_options, described, filled_dataset, named_weights
+from dgbench.plan.building import InitialWeights, conf_of, dataset_options, described, filled_dataset, named_weights
 from dgbench.plan.compose import HOW, Composed, Composer
 from dgbench.plan.folds import Fold, planned_folds
 from dgbench.plan.hyperparameters import hyperparameters
@@ -248,9 +248,11 @@ class Planner:
 
 
 def planned_again(config: Mapping[str, Any], parent: Path) -> PlannedStudy:
-    """Plan the study of a run folder, from the configuration that was written there."""
-    check_configuration(config)
-    return Planner(None, parent, download=True).study([], Composed.of_plain(config, str(parent)))
+    """Plan the study of a run folder, from the configuration written there; it may lack keys that are newer."""
+    newer = {"sharpness": conf_of("sharpness", "none"), "head": conf_of("head", "random"), "callbacks": {}}
+    complete = {**newer, **config}
+    check_configuration(complete)
+    return Planner(None, parent, download=True).study([], Composed.of_plain(complete, str(parent)))
 
 
 @dataclass
