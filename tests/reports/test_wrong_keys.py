@@ -108,7 +108,6 @@ WITHOUT_EFFECT = {
     "report=shift selection.environments=[a] selection=ood_val": r"selection\.environments=\[a\] .*report=shift",
     "report=status only=[measures]": r"only=\[measures\] .*report=status",
     "report=reproduce run=0123 output=here": r"output=here .*report=reproduce",
-    "import=domainbed import.path=here cache=false": r"cache=false .*does not read cache",
 }
 
 

@@ -68,7 +68,7 @@ def report(cfg: DictConfig) -> None:
 
 
 def refuse_unread(cfg: DictConfig, unread: Collection[str]) -> None:
-    """Refuse a word that changes nothing in this report.
+    """Refuse a word that changes nothing in this report; ``cache``, which changes no number in any, is let be.
 
     Args:
         cfg: the composed configuration.
@@ -82,7 +82,7 @@ def refuse_unread(cfg: DictConfig, unread: Collection[str]) -> None:
 
     hydra = HydraConfig.get()
     readers = OmegaConf.to_yaml(cfg.report) + ("" if "import" in unread else OmegaConf.to_yaml(cfg["import"]))
-    passed_on = {key for key in ("cache", "run", "runs", "trust") if f"${{{key}}}" not in readers}
+    passed_on = {key for key in ("run", "runs", "trust") if f"${{{key}}}" not in readers}
     for word in hydra.overrides.task:
         key = re.split("[.=@]", word.lstrip("+~"))[0]
         if key in {*unread, *passed_on}:
