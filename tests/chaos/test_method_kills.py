@@ -119,13 +119,14 @@ def test_kills_change_no_row(
 def test_kills_of_workers_change_no_row(
     command: Any, rows_of: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A sweep of ten algorithms, plain and averaged, in two workers, one of which is killed every now and then."""
+    """A sweep of ten algorithms, averaged, in two workers, one of which is killed every now and then."""
     alone, shaken, chance = tmp_path / "alone", tmp_path / "shaken", random.Random(SEED)
     alone.mkdir()
     shaken.mkdir()
-    averages = "averaging=none,eoa" if KILLS > 10 else "averaging=eoa"
+    seeds = "seed=0,1" if KILLS > 10 else "seed=0"
     algorithms = "algorithm=group_dro,fishr,irm,mtl,transfer,mixup,fish,arm,vrex,rsc"
-    asked = ["-m", *words({**DIGITS, **COMMON, "trainer.steps": "40"}), algorithms, averages]
+    averaged = {"trainer.steps": "40", "averaging": "eoa", "averaging.rule.start": "10"}
+    asked = ["-m", *words({**DIGITS, **COMMON, **averaged}), algorithms, seeds]
     sweep_words = [sys.executable, str(ROOT / "train.py"), *asked, "hydra/launcher=local", "hydra.launcher.workers=2"]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     killed, starts, deadline = 0, 0, time.monotonic() + 2 * SECONDS
