@@ -22,7 +22,7 @@ class Mine(Algorithm):
         LINE
         return Outcome(loss)
 """
-YAML = "name: mine\nobjective: own.Mine\nhparams: {}\nsearch: {}\n"
+YAML = "_target_: dgbench.training.modules.training_module\nname: mine\nobjective: own.Mine\nhparams: {}\nsearch: {}\n"
 
 
 def write(folder: Path, line: str) -> tuple[str, ...]:

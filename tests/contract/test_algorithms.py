@@ -178,8 +178,9 @@ def _assert_works(algorithm: SingleRun, sizes: tuple[int, ...]) -> None:
 
 def test_yaml_names_a_documented_class(name: str) -> None:
     config = _config(name)
-    assert set(config) - {"shared"} == {"objective", "name", "hparams", "search"}
+    assert set(config) - {"shared"} == {"_target_", "objective", "name", "hparams", "search"}
     assert set(config.get("shared", SHARED)) <= set(SHARED), "which of the shared hyperparameters it reads"
+    assert config["_target_"] == "dgbench.training.modules.training_module"
     assert config["name"] == name
     assert issubclass(_kind(name), Algorithm)
     assert re.search(r"\((.+\d{4}.*)\)", _kind(name).__doc__ or ""), "the docstring cites the paper"

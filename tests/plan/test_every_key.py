@@ -38,7 +38,7 @@ NOT_TRIED = {
 }
 #: keys, or beginnings of them, whose values are refused once the class that reads them is built, before any training
 BUILT = (
-    "dataset.", "averaging._target_", "averaging.rule._target_", "backbone._target_",
+    "dataset.", "algorithm._target_", "averaging._target_", "averaging.rule._target_", "backbone._target_",
     "backbone.depth", "backbone.normalize", "backbone.width", "backbone.min_size", "backbone.dropout",
     "head._target_", "sharpness._target_", "tuning._target_", "selection.",
 )  # fmt: skip

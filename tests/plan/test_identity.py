@@ -31,7 +31,7 @@ FEEDS = (
     "dataset.environments", "dataset.classes", "dataset.bad_files", "dataset.ratio", "dataset.scale",
     "dataset.given_sets", "dataset.augmentations",
     "dataset._target_", "backbone._target_",
-    "tuning._target_", "averaging._target_",  # code of a user's own counts, dgbench's does not
+    "algorithm._target_", "tuning._target_", "averaging._target_",  # code of a user's own counts, dgbench's does not
 )  # fmt: skip
 
 HERE = "tests.plan.test_identity"
@@ -49,6 +49,7 @@ def __getattr__(name: str) -> Any:
 
 #: key -> another value that the key can take, where adding one to a number or a letter to a text makes none
 VALID: dict[str, Any] = {
+    "algorithm._target_": "a.module.of.mine",
     "init._target_": lambda old: f"{HERE}.Copied{old.rpartition('.')[2]}",
     "protocol._target_": lambda old: f"{HERE}.Copied{old.rpartition('.')[2]}",
     "algorithm.shared": ["lr", "batch_size"],

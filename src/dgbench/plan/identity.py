@@ -30,7 +30,7 @@ NO_RESULT: Mapping[str, str] = {
     "sweep": "how jobs are packed and split",
     "per_dataset": "what presets look up for a dataset; it counts where it lands",
     "hydra": "how a command is run",
-    "algorithm._target_": "of runs of earlier versions, in which every algorithm had the same",
+    "algorithm._target_": "the training module, the same for every algorithm",
     "algorithm.search": "distributions; the values drawn from them count",
     "algorithm.shared": "which hyperparameters are read; their values count",
     "algorithm.hparams": "defaults; the resolved values count",
