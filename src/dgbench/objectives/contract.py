@@ -54,7 +54,7 @@ class ParamGroup:
     weight_decay: str = "weight_decay"
     beta1: str | float = 0.9  #: name of the hyperparameter that holds Adam's beta1, or the number itself
     beta2: float = 0.999  #: Adam's beta2
-    #: name of the hyperparameter p that pulls the networks back: after the last update of a step their parameters and
+    #: name of the hyperparameter p that pulls the networks back; after the last update of a step their parameters and
     #: buffers become v0 + p (v - v0), v0 being what they were at the start of the step
     pull: str | None = None
     optimizer: str = "adam"  #: ``adam``; ``adamw``, with decoupled weight decay; or ``sgd`` with momentum 0.9
@@ -65,7 +65,7 @@ class ParamGroup:
 class Update:
     """One loss and the parameter groups that step on its gradient; a step runs its updates in order."""
 
-    #: a method of the algorithm, the same one at every step: it is compared, and recorded, by it
+    #: a method of the algorithm, the same one at every step; it is compared, and recorded, by it
     objective: UpdateFunction
     #: names of the parameter groups; without any the objective is evaluated for its state and logs, and its loss is not
     #: kept
