@@ -38,15 +38,14 @@ def shift(config: DictConfig) -> None:
 
     from dgbench.shift.job import estimate_all
     from dgbench.shift.plan import planned_shift
-    from dgbench.shift.sampling import check_network_of, prepared
-    from dgbench.training.processes import make_trainer, prepare_process
+    from dgbench.shift.sampling import prepared
+    from dgbench.training.processes import prepare_process
 
     planned_shift(values, words, parent)  # wrong values are refused before anything is downloaded
     planned = planned_shift(values, words, parent, download=True)
     prepare_process()
-    if any(next(part.left(), None) for part in planned.estimators):
-        check_network_of(planned)
-        make_trainer(planned.settings, [], 1)
+    if any(next(part.left(), None) for part in planned.estimators) and (caution := caution_of(planned)):
+        raise ConfigError(caution)
     estimate_all(planned, lambda: prepared(planned, sign_of_life), sign_of_life)
     command.place().record_end([estimator.folder for estimator in planned.estimators])
     if command.prints_plan:
