@@ -72,6 +72,17 @@ def test_done_without_rows_is_not_done(tmp_path: Path, word: str, rows: str | No
     assert (lacking_rows(tmp_path) == "") is (done or word == "FAILED")
 
 
+def test_a_whole_environment_is_missed_though_nothing_else_says_what_was_evaluated(tmp_path: Path) -> None:
+    """Rows of the last step alone, without ``identity.json``: the number of rows in the status is all that is left."""
+    lines = [replace(ROW, env=env).to_json() for env in ("a", "b", "c")]
+    (tmp_path / ROW_FILE).write_text("\n".join(lines) + "\n")
+    assert finish(tmp_path, step=ROW.step).rows == read_status(tmp_path).rows == 3
+    assert read_status(tmp_path).last_step == ROW.step
+    assert is_done(tmp_path)
+    (tmp_path / ROW_FILE).write_text("\n".join(lines[1:]) + "\n")
+    assert lacking_rows(tmp_path).startswith("1 of its 3 rows")
+
+
 def test_estimates_of_shift_are_done_where_there_are_any(tmp_path: Path) -> None:
     write_status(tmp_path, "DONE")
     (tmp_path / SHIFT_FILE).touch()

@@ -1,8 +1,8 @@
 """Keep how a run stands in its folder: its ``status``, and ``progress.json``, its sign of life.
 
-``status`` is one line: RUNNING, DONE (``DONE at step 120`` of training that may end early), FAILED with the reason, or
-INTERRUPTED. ``progress.json`` says how far a run is,
-how fast, and when it last said so.
+``status`` is one line: RUNNING, DONE with its number of rows (``DONE at step 120, 24 rows`` of training that may end
+early), FAILED with the reason, or INTERRUPTED. ``progress.json`` says how far a run is, how fast, and when it last said
+so.
 """
 
 from __future__ import annotations
@@ -45,7 +45,15 @@ class Status:
     @property
     def last_step(self) -> int:
         """The step that training ended with; 0 where that is not said."""
-        said = re.fullmatch(r"at step (\d{1,10})", self.reason) if self.word == DONE else None
+        return self._number(r"at step (\d{1,10})\b.*")
+
+    @property
+    def rows(self) -> int:
+        """How many rows the run ended with; 0 where that is not said."""
+        return self._number(r"(?:.*, )?(\d{1,10}) rows")
+
+    def _number(self, pattern: str) -> int:
+        said = re.fullmatch(pattern, self.reason) if self.word == DONE else None
         return int(said[1]) if said else 0
 
     def __str__(self) -> str:
@@ -116,10 +124,14 @@ def lacking_of(
         except (OSError, ValueError):
             document = None
         evaluations = Evaluations.recorded(document, identity)
-    if not evaluations.may_end_early:
-        return evaluations.lacking(rows)
-    beat = read_beat(folder)  # an earlier version kept the step there alone
-    return evaluations.lacking(rows, read_status(folder).last_step or (beat.step if beat else 0))
+    status, reached = read_status(folder), 0
+    if evaluations.may_end_early:
+        beat = read_beat(folder)  # an earlier version kept the step there alone
+        reached = status.last_step or (beat.step if beat else 0)
+    if lacking := evaluations.lacking(rows, reached):
+        return lacking
+    # where it is lost what was to be evaluated, the count still says that something is missing
+    return f"{status.rows - len(rows)} of its {status.rows} rows are missing" if len(rows) < status.rows else ""
 
 
 def write_status(folder: Path, word: str, reason: str = "") -> None:
@@ -150,7 +162,7 @@ def mark_interrupted(folder: Path) -> None:
 
 
 def finish(folder: Path, failure: str | None = None, step: int | None = None) -> Status:
-    """Write how a run ended: ``DONE``, or ``FAILED`` for a reason; never raises for a full disk.
+    """Write how a run ended: ``DONE`` with its rows, or ``FAILED`` for a reason; never raises for a full disk.
 
     Args:
         folder: of the run.
@@ -162,7 +174,9 @@ def finish(folder: Path, failure: str | None = None, step: int | None = None) ->
     """
     if failure is None:
         try:
-            ended = Status(DONE, "" if step is None else f"at step {step}")
+            rows = folder / ROW_FILE  # estimates of shift have none
+            count = f"{len(rows.read_bytes().splitlines())} rows" if rows.exists() else ""
+            ended = Status(DONE, ", ".join(filter(None, ("" if step is None else f"at step {step}", count))))
             write_status(folder, ended.word, ended.reason)
             return ended
         except OSError as error:
