@@ -98,7 +98,11 @@ class Fit:
             if self.final_only or self._evaluates_again or not settings.steps:  # it is known to be the last evaluation
                 trainer.validate(module, datamodule=self.data, verbose=False)
         finally:
-            self.data.trainer = None  # the data of a run live on, and would keep weights and moments
+            # data and progress outlive this training, and would keep its weights and moments
+            self.data.trainer = None
+            for callback in self.others:  # Lightning gave it the module's methods
+                for name in ("log", "log_dict"):
+                    vars(callback).pop(name, None)
         if not settings.steps and self.checkpointer:
             self.checkpointer.write(trainer, module)
         return {self.group.runs[i].hash: how for i, how in module.diverged.items()}

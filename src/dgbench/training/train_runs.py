@@ -115,6 +115,7 @@ class _Trainer:
         self.outcomes, self.moved = RunOutcomes(), False
         self.reasons: list[tuple[Study, str]] = []  # why runs failed, each shown once
         self.littered = False  #: by a group that was trained since memory was last cleared
+        self.short_of_memory = False  #: memory ran out once: it is cleared after each group
 
     def asks_for(self, run: Run, retry: str) -> bool:
         """Whether a run is to be trained now; one that is not is noted as it stands."""
@@ -232,8 +233,8 @@ class _Trainer:
     def _part(self, group: Group, snapshot: Snapshot | None, hashes: set[str]) -> None:
         """Train a group. When memory runs out it is tried again, then its halves, from their last checkpoint.
 
-        Again where an earlier group of this process left something behind: a trainer is freed only once it is looked
-        for, since it and its callbacks refer to each other.
+        Again where an earlier group of this process left something behind: a trainer and its callbacks refer to each
+        other, so their memory is free only once Python collects such circles.
         """
         runs = [run for run in group.runs if run.hash in hashes]
         n = len(group.runs)
@@ -258,21 +259,23 @@ class _Trainer:
             raise
         except Exception as error:  # whatever broke this group, others are trained
             if is_out_of_memory(error):
+                self.short_of_memory = True
                 parts = (group,) if self.littered else group.halves() if n > 1 else ()
             elif isinstance(error, ConfigError):  # it concerns all that is left
                 for run in runs:
                     mark_failed(run.folder, str(error))
                 raise
-            if not parts:
+            if parts:
+                log.debug(traceback.format_exc())
+                how = "continuing with half of them" if parts[1:] else "which is tried again now that more is free"
+                log.warning("out of memory with %s, %s", title, how)
+            else:
                 self._fail([run for run in runs if run.hash not in self.outcomes.complete], failure(error))
-                return
-            log.debug(traceback.format_exc())
         # out here nothing refers to the error, and so to the memory of the group, any longer
-        if parts:
+        if self.short_of_memory:
             snapshot = final = None
             gc.collect()
             self.littered = False
-            log.warning("out of memory with %s, continuing with %s", title, "half of them" if parts[1:] else "it alone")
         for part in parts:
             if members := [run for run in part.runs if run.hash in hashes - self.outcomes.complete.keys()]:
                 self._continue(part, members)
