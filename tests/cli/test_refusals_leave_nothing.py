@@ -59,4 +59,4 @@ def test_nothing_is_left(kind: str, command: Any, tmp_path: Path) -> None:
 def test_a_job_that_is_refused_does_not_keep_the_others(train: Any, tmp_path: Path) -> None:
     ended = train("-m", "seed=x,0", "protocol.folds=[0]", cwd=tmp_path)
     assert (ended.code, len(ended.complaints)) == (1, 1), ended.err
-    assert [file.read_text() for file in tmp_path.rglob("status")] == ["DONE\n"]
+    assert [file.read_text() for file in tmp_path.rglob("status")] == ["DONE 24 rows\n"]

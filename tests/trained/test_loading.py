@@ -331,7 +331,7 @@ def test_damaged_files(copied: Path) -> None:
             dgbench.load(copied)
         assert "\n" not in str(raised.value)
     (copied / "checkpoints" / "last.ckpt").unlink()
-    refused(copied, "checkpoints/last.ckpt (DONE)")
+    refused(copied, "checkpoints/last.ckpt (DONE ")
     for text in ("{", "[]", '{"format": 2}', '{"format": 1}', ""):
         (copied / "model.json").write_text(text)
         refused(copied, "no record")
