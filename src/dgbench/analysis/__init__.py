@@ -46,6 +46,7 @@ from dgbench.analysis.measures import (
     worst,
     worst_gap,
 )
+from dgbench.analysis.power import detectable, deviation_of, evidence, pairs, seeds_needed
 
 __all__ = [
     "MEASURES",
@@ -65,7 +66,10 @@ __all__ = [
     "correlation_interval",
     "critical_difference",
     "degradation",
+    "detectable",
+    "deviation_of",
     "domain_std",
+    "evidence",
     "friedman",
     "gap",
     "ideal",
@@ -74,11 +78,13 @@ __all__ = [
     "lead",
     "oracle_leakage",
     "overall",
+    "pairs",
     "pick_probability",
     "rank_changes",
     "ranking_score",
     "ranks",
     "resample",
+    "seeds_needed",
     "select",
     "separated",
     "sign_test",

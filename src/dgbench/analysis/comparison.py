@@ -123,10 +123,15 @@ def separated(values: ArrayLike, *, level: float = 0.95) -> Separation:
     if algorithms > 1 and seeds > 1:
         differences = table[:, None, :] - table[None, :, :]
         errors = differences.std(axis=2, ddof=1) / np.sqrt(seeds)
-        quantile = float(t.ppf(1 - (1 - level) / max(2, algorithms - 1), seeds - 1))
+        quantile = float(t.isf(error_of_each(algorithms, 1 - level), seeds - 1))
         rounding = _EQUAL * np.abs(table).max()
         inside = (differences.mean(axis=2) <= quantile * errors + rounding).all(axis=1)
     return Separation(tuple(int(at) for at in np.flatnonzero(inside)), algorithms, seeds)
+
+
+def error_of_each(algorithms: int, alpha: float) -> float:
+    """One-sided error probability at which :func:`separated` compares one pair of these algorithms."""
+    return alpha / max(2, algorithms - 1)
 
 
 def _table(values: ArrayLike) -> Floats:

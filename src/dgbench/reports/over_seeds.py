@@ -18,10 +18,14 @@ from dgbench.analysis import (
     Separation,
     critical_difference,
     degradation,
+    detectable,
+    deviation_of,
     friedman,
     indistinct_groups,
     kendall,
     lead,
+    pairs,
+    seeds_needed,
     select,
     separated,
     spearman,
@@ -407,6 +411,39 @@ def verdict(values: pd.DataFrame, highest: bool = False) -> str:
         return separation_words(order, separated(table))
     chance = f"One of two equal algorithms would lead by as much in {chance_of(lead(table))}."
     return f"{chance} {separation_words(order, separated(table))}"
+
+
+_WORTH = (5, 2, 1)  # points
+
+
+def resolution(values: pd.DataFrame, what: str) -> list[str]:
+    """What the seeds of a table can tell, in a sentence; none where no two algorithms share 2 seeds.
+
+    Args:
+        values: algorithm x seed, fractions.
+        what: they are, e.g. ``worst+gap``.
+    """
+    judged = comparable(values)
+    algorithms, seeds = judged.shape
+    if min(judged.shape) < 2:
+        return []
+    deviation = deviation_of(pairs(judged.to_numpy()))
+    if not deviation.estimate > 0:
+        return [f"Resolution: not known, since the differences of {what} are the same in all {seeds} seeds."]
+    typical, low, high = (
+        100 * detectable(end, seeds, algorithms) for end in (deviation.estimate, deviation.low, deviation.high)
+    )
+    among, of_two = "", ""
+    if algorithms > 2:
+        among = f" among {algorithms} algorithms"
+        of_two = f", {100 * detectable(deviation.estimate, seeds):.1f} between two named beforehand"
+    takes = (seeds_needed(100 * deviation.estimate, points, algorithms) for points in _WORTH)
+    five, two, one = (f"{count:,.0f}" for count in takes)
+    return [
+        f"Resolution, 80% power: {seeds} seeds find differences of {typical:.1f} points of {what}{among} "
+        f"([{low:.1f}, {high:.1f}], so uncertain are deviations from {seeds} seeds){of_two}; "
+        f"5 points take {five} seeds, 2 take {two}, 1 takes {one}."
+    ]
 
 
 def chance_of(leading: Lead) -> str:

@@ -33,6 +33,7 @@ from dgbench.reports.over_seeds import (
     over_seeds,
     ranked_by,
     reasons,
+    resolution,
     seed_columns,
     seed_counts,
     seeds_of,
@@ -146,7 +147,8 @@ def on_measures(studies: pd.DataFrame) -> list[str]:
     else:
         sentences[0] += " Bold: the lowest, where the seeds separate it from every other one."
         sentences.append(f"Mean ± standard deviation (divisor n-1) over {count} seeds, n below {count} is marked.")
-        sentences += _winner(studies)
+        measure, title = ranked_by(studies)
+        sentences += [*_winner(studies), *resolution(by_seed(studies, measure), title)]
     if sampled := sorted(set(studies.loc[studies["sampled"].astype(bool), "algorithm"])):
         sentences.append(
             f"{', '.join(sampled)}: a prediction depends on the images that are seen with it, so errors are those of a "

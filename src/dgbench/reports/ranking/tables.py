@@ -24,7 +24,16 @@ from dgbench.reports.hparams import Choice, choices_table
 from dgbench.reports.importers import IMPORTED
 from dgbench.reports.labels import slug, variant_text
 from dgbench.reports.measuring.tables import ALGORITHM
-from dgbench.reports.over_seeds import by_seed, known, leader, reasons, seed_columns, side_by_side, standard_deviation
+from dgbench.reports.over_seeds import (
+    by_seed,
+    known,
+    leader,
+    reasons,
+    resolution,
+    seed_columns,
+    side_by_side,
+    standard_deviation,
+)
 from dgbench.reports.ranking.leaderboards import Leaderboard, RankedDataset
 from dgbench.reports.ranking.published import Baseline
 from dgbench.reports.ranking.shift_kinds import OTHER, ShiftSplit
@@ -197,6 +206,7 @@ def _notes(leaderboard: Leaderboard, order: Sequence[str], baseline: Baseline | 
         notes.append(f"Without a place, since a dataset is missing: {', '.join(absent)}; the reasons stand below.")
     if seeds and seeds[0] == 1:
         notes.append("1 seed: any place here may be the luck of a seed.")
+    notes += resolution(leaderboard.averages, "average accuracy")
     if baseline:
         shared = len(baseline.means.keys() & level.keys())
         notes.append(f"Δ rank: places won against {baseline.title}, ranked among the {shared} algorithms of both.")

@@ -1,0 +1,135 @@
+"""What seeds resolve: by hand, against simulated studies, and what is found when one looks after every seed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import t
+
+from dgbench.analysis.comparison import separated
+from dgbench.analysis.power import detectable, deviation_of, e_process, evidence, pairs, seeds_needed
+from dgbench.errors import MeasureError
+
+
+def found(rng: np.random.Generator, difference: float, seeds: int, algorithms: int, trials: int) -> float:
+    """How often the one-sided paired t-test of `separated` finds a difference whose deviation is 1."""
+    values = rng.normal(size=(trials, seeds)) + difference
+    statistic = values.mean(axis=1) / values.std(axis=1, ddof=1) * math.sqrt(seeds)
+    return float((statistic > t.ppf(1 - 0.05 / max(2, algorithms - 1), seeds - 1)).mean())
+
+
+@pytest.mark.parametrize("algorithms", [2, 3, 14])
+@pytest.mark.parametrize("seeds", [2, 3, 5, 10, 30])
+def test_a_detectable_difference_is_found_in_four_of_five_studies(seeds: int, algorithms: int) -> None:
+    rng = np.random.default_rng([seeds, algorithms])
+    rate = found(rng, detectable(1.0, seeds, algorithms), seeds, algorithms, 20_000)
+    assert rate == pytest.approx(0.8, abs=4 * math.sqrt(0.16 / 20_000))
+
+
+def test_the_test_is_that_of_the_bold_line() -> None:
+    """In simulated tables of 5 algorithms, one of which is better than all others, which are far apart."""
+    rng = np.random.default_rng(0)
+    size = detectable(math.sqrt(2), 4, 5)
+    means = np.array([0.0, size, 1e3, 2e3, 3e3])[:, None]
+    alone = [len(separated(rng.normal(size=(5, 4)) + means).candidates) == 1 for _ in range(2000)]
+    assert np.mean(alone) == pytest.approx(0.8, abs=4 * math.sqrt(0.16 / 2000))
+
+
+def test_predicted_seeds_are_those_that_simulated_studies_need() -> None:
+    """Where deviations are known: within 20% in 95% of 60 random cases."""
+    rng, close = np.random.default_rng(1), []
+    for _ in range(60):
+        algorithms, difference = int(rng.integers(2, 15)), float(rng.uniform(0.3, 2))
+        predicted = int(seeds_needed(1.0, difference, algorithms))
+        values = rng.normal(size=(4000, 2 * predicted + 4)) + difference
+        counts = np.arange(1, values.shape[1] + 1)
+        mean = np.cumsum(values, axis=1) / counts
+        variance = (np.cumsum(values**2, axis=1) - counts * mean**2)[:, 1:] / (counts - 1)[1:]
+        statistic = mean[:, 1:] / np.sqrt(variance / counts[1:])
+        power = (statistic > t.ppf(1 - 0.05 / max(2, algorithms - 1), counts[1:] - 1)).mean(axis=0)
+        needed = int(counts[1:][power >= 0.8][0])
+        close.append(abs(predicted - needed) <= max(1, 0.2 * needed))
+    assert np.mean(close) >= 0.95
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+def test_the_interval_of_a_deviation_holds_it(seeds: int) -> None:
+    """Exactly 95% for two algorithms; at least that for the typical pair of several, which share seeds."""
+    rng, trials = np.random.default_rng(seeds), 1000
+    for algorithms in (2, 6):
+        spread = [deviation_of(pairs(rng.normal(size=(algorithms, seeds)))) for _ in range(trials)]
+        holds = np.mean([each.low <= math.sqrt(2) <= each.high for each in spread])
+        assert holds >= 0.95 - 4 * math.sqrt(0.05 * 0.95 / trials)
+        assert algorithms > 2 or holds <= 0.95 + 4 * math.sqrt(0.05 * 0.95 / trials)
+        below = np.mean([each.estimate < math.sqrt(2) for each in spread])
+        assert below == pytest.approx(0.5, abs=0.1 if algorithms > 2 else 4 * math.sqrt(0.25 / trials))
+
+
+def test_three_seeds_leave_a_deviation_uncertain_by_a_factor_of_six() -> None:
+    interval = deviation_of(pairs([[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]]))  # deviation 1
+    assert (interval.low, interval.estimate, interval.high) == pytest.approx(
+        (math.sqrt(2 / 7.3778), math.sqrt(2 / 1.38629), math.sqrt(2 / 0.050636)), rel=1e-4
+    )
+
+
+def test_unequal_seeds_are_compared_over_those_they_share() -> None:
+    nan = math.nan
+    values = [[1.0, 2.0, 3.0, nan], [nan, 1.0, 1.0, 1.0], [nan, nan, nan, 0.0]]
+    [pair] = pairs(values)
+    assert (pair.first, pair.second, pair.seeds, pair.size) == (1, 0, 2, 1.5)
+    assert pair.deviation == pytest.approx(math.sqrt(0.5))
+    with pytest.raises(MeasureError, match="share 2 seeds"):
+        deviation_of(pairs([[1.0], [2.0]]))
+
+
+def test_seeds_needed_is_the_fewest() -> None:
+    for difference in (0.05, 0.3, 1.0, 20.0):
+        seeds = int(seeds_needed(1.0, difference, 14))
+        assert detectable(1.0, seeds, 14) <= difference
+        assert seeds == 2 or detectable(1.0, seeds - 1, 14) > difference
+    assert seeds_needed(1.0, 1e-6) == math.inf
+    with pytest.raises(MeasureError, match="above 0"):
+        seeds_needed(1.0, 0.0)
+
+
+def test_an_e_value_by_numerical_integration() -> None:
+    """The likelihood ratio of (x, y) is an integral over deviation (1 / s) and standardized mean (half-normal)."""
+    x, y = 1.0, 0.4
+    deviations = np.exp(np.linspace(-6, 8, 2001))
+    sizes = np.linspace(0, 40, 4001)
+
+    def density(size: np.ndarray) -> np.ndarray:
+        """Over the right Haar measure; ds / s is d log s."""
+        s = deviations[:, None]
+        likelihood = np.exp(-((x - size * s) ** 2 + (y - size * s) ** 2) / (2 * s**2)) / s**2
+        return np.trapezoid(likelihood, np.log(deviations), axis=0)
+
+    prior = 2 * np.exp(-(sizes**2) / 20) / math.sqrt(20 * math.pi)
+    ratio = np.trapezoid(prior * density(sizes), sizes) / density(np.zeros(1))[0]
+    assert evidence([x, y]) == pytest.approx(ratio, rel=1e-3)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.025, 0.05 / 13])
+def test_who_looks_after_every_seed_is_misled_no_more_often_than_stated(alpha: float) -> None:
+    """10,000 studies without a difference, looked at after each of 100 seeds, beside the t-test looked at so."""
+    rng, trials = np.random.default_rng(7), 10_000
+    values = rng.normal(size=(trials, 100))
+    misled = (e_process(values) >= 1 / alpha).any(axis=1).mean()
+    assert misled <= alpha + 4 * math.sqrt(alpha / trials)
+    counts = np.arange(2, 101)
+    mean = np.cumsum(values, axis=1)[:, 1:] / counts
+    variance = (np.cumsum(values**2, axis=1)[:, 1:] - counts * mean**2) / (counts - 1)
+    by_t = (t.sf(mean / np.sqrt(variance / counts), counts - 1) <= alpha).any(axis=1).mean()
+    assert by_t > 3 * alpha  # what the e-process is for
+    worse = (e_process(values - 0.3) >= 1 / alpha).any(axis=1).mean()
+    assert worse <= misled  # a mean below 0 misleads no more often than one of 0
+
+
+def test_power_of_looking_after_every_seed() -> None:
+    """Of differences of 2 deviations nearly all are found within 12 seeds; equal values are no evidence."""
+    values = np.random.default_rng(3).normal(size=(4000, 12)) + 2
+    assert (e_process(values) >= 40).any(axis=1).mean() > 0.97
+    assert evidence([0.0, 0.0, 0.0]) < 1
+    assert evidence([-1.0, -2.0, -1.5]) < 1 < evidence([1.0, 2.0, 1.5])
